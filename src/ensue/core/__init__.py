@@ -1,0 +1,1 @@
+"""What every room stands on: settings, errors, seeds, whole files, the lazy table."""

@@ -1,0 +1,32 @@
+"""The one kind of error that is meant for people."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something a person gave cannot be used.
+
+    The message is one line: what is wrong, where (file and line of the data), how to mend it.
+
+    >>> str(InputError("the text is empty", where="my.txt", mend="give a file with words in it"))
+    'my.txt: the text is empty; give a file with words in it'
+    """
+
+    def __init__(self, what: str, *, where: str = "", mend: str = "") -> None:
+        line = f"{where}: {what}" if where else what
+        super().__init__(f"{line}; {mend}" if mend else line)
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that is not in a list, with the nearest one that is.
+
+    >>> str(unknown_name("system", "ltsm", ["lstm", "gru"]))
+    "unknown system 'ltsm'; did you mean 'lstm'?"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    mend = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names)}"
+    return InputError(f"unknown {kind} {name!r}", mend=mend)

@@ -1,0 +1,171 @@
+"""Settings: frozen dataclasses whose fields explain themselves, written to and read from one flat TOML file.
+
+A settings class is ``@dataclass(frozen=True, kw_only=True, slots=True)`` with a sentence, as a string, under each
+field. The sentence is what ``ensue systems NAME`` prints and what stands as a comment in run.toml.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from ensue.core.errors import InputError, unknown_name
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One setting: its name, kind, default and meaning."""
+
+    name: str
+    kind: type
+    default: Any
+    meaning: str
+
+
+@cache
+def describe(cls: type) -> tuple[Field, ...]:
+    """The settings of a class, with the sentence that stands under each."""
+    meanings: dict[str, str] = {}
+    for owner in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for line, following in zip(body.body, body.body[1:]):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(following, ast.Expr):
+                assert isinstance(following.value, ast.Constant)
+                meanings[line.target.id] = " ".join(str(following.value.value).split())
+    kinds = get_type_hints(cls)
+    return tuple(Field(f.name, kinds[f.name], f.default, meanings.get(f.name, "")) for f in fields(cls))
+
+
+def check(owner: Any, name: str, right: bool, allowed: str) -> None:
+    """Raise the error that names a setting, its value and what is allowed, unless it is right."""
+    if not right:
+        raise InputError(f"setting {name} = {getattr(owner, name)!r} must be {allowed}")
+
+
+def check_positive(owner: Any, *names: str) -> None:
+    """Each of these settings must be at least 1."""
+    for name in names:
+        check(owner, name, getattr(owner, name) >= 1, "at least 1")
+
+
+def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """Make settings from values by name; a wrong name gets the nearest right one, a wrong kind is said.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Speed:
+    ...     lr: float = 1e-3
+    >>> build(Speed, {"lr": "3e-4"}).lr
+    0.0003
+    """
+    known = {f.name: f for f in describe(cls)}
+    for name in values:
+        if name not in known:
+            raise unknown_name("setting", prefix + name, [prefix + k for k in known])
+    return cls(**{name: convert(prefix + name, value, known[name].kind) for name, value in values.items()})
+
+
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """A value as the kind a setting has; text from a command line is read as TOML reads it, or as it is."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and kind is not str:
+        try:
+            return convert_text(value, kind)
+        except ValueError as error:
+            raise InputError(f"setting {name} = {value!r} must be {_spoken(kind)}") from error
+    plain = tuple if getattr(kind, "__origin__", None) is tuple else kind
+    if plain is tuple and isinstance(value, list):
+        return tuple(value)
+    if not isinstance(plain, type) or not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
+        raise InputError(f"setting {name} = {value!r} must be {_spoken(kind)}")
+    return value
+
+
+def convert_text(value: str, kind: Any) -> Any:
+    """Text as a number, a truth value or a list of words."""
+    if kind is bool:
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if value.lower() not in words:
+            raise ValueError(value)
+        return words[value.lower()]
+    if kind is int:
+        number = float(value.replace("_", ""))
+        if number != int(number):
+            raise ValueError(value)
+        return int(number)
+    if kind is float:
+        return float(value)
+    return tuple(part for part in value.split(",") if part)
+
+
+def _spoken(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return names.get(kind, "a list")
+
+
+def parse_assignments(lines: list[str]) -> dict[str, str]:
+    """``["train.lr=3e-4", "layers=2"]`` → ``{"train.lr": "3e-4", "layers": "2"}``: the grammar of ``--set``.
+
+    >>> parse_assignments(["train.lr=3e-4"])
+    {'train.lr': '3e-4'}
+    """
+    result = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--set {line!r} is not name=value", mend="write for example --set train.lr=3e-4")
+        result[name.strip()] = value.strip()
+    return result
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A run.toml as flat names: table ``[train]`` with ``lr`` is ``train.lr``."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError("is missing", where=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"is not TOML: {error}", where=str(path)) from error
+    flat = {}
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{inner}": item for inner, item in value.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def toml_lines(settings: Any) -> list[str]:
+    """Every setting of a dataclass as a line of TOML, its meaning above it."""
+    lines = []
+    for field in describe(type(settings)):
+        if field.meaning:
+            lines.append(f"# {field.meaning}")
+        lines.append(f"{field.name} = {toml_value(getattr(settings, field.name))}")
+    return lines
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        text = repr(value)
+        return text if any(mark in text for mark in ".en") else f"{text}.0"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value)

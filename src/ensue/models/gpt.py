@@ -1,0 +1,236 @@
+"""GPT: a decoder-only Transformer language model (Radford et al., 2018, 2019).
+
+    h_0 = x W_e + W_p                      token and position
+    h_l = Block(h_{l-1})                   l = 1 … L; masked self-attention, then a two-layer network
+    P(u) = softmax(h_L W_eᵀ)               the embedding again (tied)
+
+``norm = "pre"`` is GPT-2's order (a last layer norm before the output), ``"post"`` is GPT's. The state is every
+layer's keys and values. Past its ``context`` the model slides: when the window is full it is read again from its newer
+half, so every token is predicted from at least half a window; where in the text that happens depends on the number
+of tokens alone, never on how they were cut into chunks.
+
+Legend: B rows, T time, D width, H heads, L layers, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ensue.core.errors import InputError
+from ensue.core.settings import check, check_positive
+from ensue.models.language import LanguageModel, answer
+from ensue.nn.attention import AttentionState, SelfAttention
+from ensue.nn.blocks import BLOCKS, FeedForward
+from ensue.nn.positions import POSITIONS
+from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.state import State
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GPTConfig:
+    """Settings of the GPT language model."""
+
+    vocabulary: int = 0
+    """How many different tokens there are; the tokenizer says."""
+    layers: int = 4
+    """How many blocks stand on each other."""
+    heads: int = 4
+    """How many heads each attention has; they share the width."""
+    hidden: int = 128
+    """The width D of the model."""
+    context: int = 128
+    """How many tokens the model can see at once."""
+    dropout: float = 0.0
+    """The share of units that training switches off at random."""
+    positions: str = "rotary"
+    """How a token knows its place: rotary, learned, sinusoidal or none."""
+    norm: str = "pre"
+    """Where the layer norm stands: pre (GPT-2) or post (GPT, needs a warm-up)."""
+    past: str = "slide"
+    """What happens past the context: slide, or raise an error."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "layers", "heads", "hidden", "context")
+        check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
+        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+        check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
+        check(self, "norm", self.norm in BLOCKS, "pre or post")
+        check(self, "past", self.past in ("slide", "raise"), "slide or raise")
+        even = self.positions != "rotary" or self.hidden // self.heads % 2 == 0
+        check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
+
+
+@dataclass(frozen=True)
+class GPTState(State):
+    """The tokens of the window so far, and every block's keys and values of them."""
+
+    tokens: Tensor  # (B, C), padded on the right to the longest row
+    blocks: tuple[AttentionState, ...]
+
+
+class GPTLanguageModel(LanguageModel):
+    """softmax(h_L W_eᵀ), h_l = Block(h_{l-1}), h_0 = x W_e + W_p."""
+
+    Config = GPTConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {"train.lr": 2e-3, "train.batch": 16, "train.schedule": "cosine", "train.warmup": 0.05},
+        "nanogpt": {
+            "layers": 4,
+            "heads": 4,
+            "hidden": 128,
+            "context": 64,
+            "positions": "learned",
+            "train.steps": 2000,
+            "train.batch": 12,
+            "train.lr": 1e-3,
+            "train.schedule": "cosine",
+            "train.warmup": 0.05,
+            "train.weight_decay": 0.1,
+            "tokenizer.kind": "char",
+        },
+        "shakespeare": {
+            "layers": 4,
+            "heads": 4,
+            "hidden": 160,
+            "context": 128,
+            "dropout": 0.05,
+            "train.steps": 3000,
+            "train.batch": 24,
+            "train.lr": 3e-3,
+            "train.schedule": "cosine",
+            "train.warmup": 0.05,
+            "train.weight_decay": 0.1,
+            "tokenizer.kind": "char",
+        },
+    }
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        D, p = config.hidden, config.dropout
+        self.embed = nn.Embedding(config.vocabulary, D)  # W_e
+        self.positions = POSITIONS[config.positions](config.context, D)  # W_p
+        self.blocks = nn.ModuleList(
+            BLOCKS[config.norm](
+                SelfAttention(D, config.heads, p, rotary=config.positions == "rotary"),
+                FeedForward(D, 4 * D, dropout=p),
+                D,
+                p,
+            )
+            for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(D) if config.norm == "pre" else nn.Identity()
+        self.head = nn.Linear(D, config.vocabulary, bias=False)
+        self.head.weight = self.embed.weight
+        self.dropout = nn.Dropout(p)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """N(0, 0.02), and 1/√(2L) of that where a block joins the residual path (GPT-2)."""
+        for name, weight in self.named_parameters():
+            if weight.dim() == 2 and not name.startswith("positions"):
+                joins = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight, std=0.02 / (2 * self.config.layers) ** 0.5 if joins else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    @property
+    def traits(self) -> Traits:
+        """It sees ``context`` tokens."""
+        return Traits(context=self.config.context)
+
+    def start(self, rows: int) -> GPTState:
+        """No tokens yet."""
+        blocks = tuple(block.start(rows) for block in self.blocks)  # type: ignore[operator]
+        return GPTState(torch.zeros(rows, 0, dtype=torch.long, device=self.embed.weight.device), blocks)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        want: Sequence[Want] = ("logits",),
+    ) -> Output:
+        """Read tokens (B, T)."""
+        before = state or self.start(len(tokens))
+        assert isinstance(before, GPTState)
+        if before.blocks[0].used + tokens.shape[1] <= self.config.context:
+            hidden, after, seen = self._read(tokens, before, lengths, "attention" in want)
+            return answer(self.head, hidden, after, lengths, want, seen)
+        self._may_slide(before, tokens, want)
+        if lengths is None and before.blocks[0].even:
+            hidden, after = self._slide(tokens, before)
+        else:
+            hidden, after = self._slide_rows(tokens, before, lengths)
+        return answer(self.head, hidden, after, lengths, want)
+
+    def _read(
+        self, tokens: Tensor, state: GPTState, lengths: Tensor | None, weights: bool = False
+    ) -> tuple[Tensor, GPTState, tuple[Tensor, ...] | None]:
+        """Read tokens that fit into the window."""
+        memory = state.blocks[0]
+        places = memory.places(tokens.shape[1]).clamp(max=self.config.context - 1)  # padding may stand beyond
+        x = self.dropout(self.positions(self.embed(tokens), places))
+        after, seen = [], []
+        for block, past in zip(self.blocks, state.blocks):
+            x, new, attention = block(x, past, lengths, weights)
+            after.append(new)
+            seen.append(attention)
+        window = self._window(state, tokens, after[0].used)
+        return self.norm(x), GPTState(window, tuple(after)), tuple(seen) if weights else None
+
+    @staticmethod
+    def _window(state: GPTState, tokens: Tensor, used: int) -> Tensor:
+        """The window's tokens with the new ones at each row's end."""
+        memory, time = state.blocks[0], tokens.shape[1]
+        if memory.even:
+            return torch.cat([state.tokens[:, : memory.used], tokens], dim=1)[:, :used]
+        wide = nn.functional.pad(state.tokens[:, : memory.used], (0, time))
+        return wide.scatter(1, memory.places(time), tokens)[:, :used]
+
+    def _may_slide(self, state: GPTState, tokens: Tensor, want: Sequence[Want]) -> None:
+        """Refuse where sliding is switched off or would hide what was asked for."""
+        size = state.blocks[0].used + tokens.shape[1]
+        if self.config.past == "raise":
+            raise InputError(f"{size} tokens do not fit into a context of {self.config.context}", mend="set past=slide")
+        if "attention" in want:
+            raise InputError(f"attention is shown within one window of {self.config.context} tokens; this text has {size}")
+
+    def _slide(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
+        """Read past the window, all rows at the same place: fill it, read its newer half again, go on."""
+        context, hidden = self.config.context, []
+        while tokens.shape[1]:
+            if state.blocks[0].used == context:
+                kept, state = state.tokens[:, context - context // 2 :], self.start(len(tokens))
+                if kept.shape[1]:
+                    _, state, _ = self._read(kept, state, None)
+            room = context - state.blocks[0].used
+            piece, tokens = tokens[:, :room], tokens[:, room:]
+            y, state, _ = self._read(piece, state, None)
+            hidden.append(y)
+        return torch.cat(hidden, dim=1), state
+
+    def _slide_rows(self, tokens: Tensor, state: GPTState, lengths: Tensor | None) -> tuple[Tensor, GPTState]:
+        """Read past the window where rows stand at different places: one row at a time."""
+        T = tokens.shape[1]
+        hidden, states = [], []
+        for b in range(len(tokens)):
+            used = int(state.blocks[0].lengths[b])
+            one = state.rows(torch.tensor([b], device=tokens.device))
+            blocks = tuple(AttentionState(m.keys, m.values, m.lengths, used, True) for m in one.blocks)
+            after, length = GPTState(one.tokens[:, :used], blocks), T if lengths is None else int(lengths[b])
+            y = self.embed.weight.new_zeros(1, 0, self.config.hidden)
+            if length:
+                y, after = self._slide(tokens[b : b + 1, :length], after)
+            hidden.append(nn.functional.pad(y, (0, 0, 0, T - length)))
+            states.append(after)
+        size = max(s.tokens.shape[1] for s in states)
+        window = torch.cat([nn.functional.pad(s.tokens, (0, size - s.tokens.shape[1])) for s in states])
+        layers = range(self.config.layers)
+        blocks = tuple(AttentionState.joined([s.blocks[layer] for s in states]) for layer in layers)
+        return torch.cat(hidden), GPTState(window, blocks)

@@ -1,0 +1,191 @@
+"""The laws every model keeps, as functions that anyone can run on a model of theirs.
+
+    chunk law     whole = in chunks = token by token
+    rows law      picking rows before a step = after it
+    padding law   what is padded never changes what is real
+    cause law     no output depends on a later input (by gradients where there are any, else by changing inputs)
+    memory law    log_prob = the logits' log-softmax, and looking (hidden, attention) changes nothing
+
+Each returns the largest difference it saw. What a model's ``traits`` do not promise is not tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ensue.models.language import LanguageModel
+from ensue.nn.state import State
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What testing one law showed."""
+
+    law: str
+    difference: float
+    tolerance: float
+
+    @property
+    def kept(self) -> bool:
+        """Whether the law holds within its tolerance; a NaN never does."""
+        return self.difference <= self.tolerance
+
+
+def log_probabilities(
+    model: LanguageModel, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """The log-softmax of a model's logits (B, T, V) and its next state."""
+    output = model(tokens, state, lengths)
+    assert output.logits is not None and output.state is not None
+    return output.logits.log_softmax(-1), output.state
+
+
+def _gap(left: Tensor, right: Tensor) -> float:
+    if left.shape != right.shape:
+        return float("inf")
+    if left.numel() == 0:
+        return 0.0
+    difference = (left - right).abs().max().item()
+    return difference if difference == difference else float("inf")
+
+
+def chunk_law(model: LanguageModel, tokens: Tensor, cuts: list[int]) -> float:
+    """Whole against chunks that end at ``cuts``, and against one token at a time; and what follows both."""
+    whole, after = log_probabilities(model, tokens)
+    worst = 0.0
+    for ends in ([*cuts, tokens.shape[1]], list(range(1, tokens.shape[1] + 1))):
+        state, parts, begin = model.start(len(tokens)), [], 0
+        for end in ends:
+            part, state = log_probabilities(model, tokens[:, begin:end], state)
+            parts.append(part)
+            begin = end
+        worst = max(worst, _gap(whole, torch.cat(parts, dim=1)))
+        onward = tokens[:, :1]
+        worst = max(worst, _gap(log_probabilities(model, onward, after.fork())[0], log_probabilities(model, onward, state)[0]))
+    return worst
+
+
+def rows_law(model: LanguageModel, tokens: Tensor, index: Tensor) -> float:
+    """Read, pick rows, read on; against pick rows, read, read on. Also that a fork outlives its origin."""
+    half = tokens.shape[1] // 2
+    _, state = log_probabilities(model, tokens[:, :half])
+    kept = state.fork()
+    later, _ = log_probabilities(model, tokens[index, half:], state.rows(index))
+    first, _ = log_probabilities(model, tokens[index])
+    again, _ = log_probabilities(model, tokens[:, half:], kept)
+    return max(_gap(later, first[:, half:]), _gap(again[index], later))
+
+
+def padding_law(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> float:
+    """Each row alone against all rows padded to the longest; twice, so that states of uneven rows are carried on."""
+    worst = 0.0
+    together, state = log_probabilities(model, tokens, None, lengths)
+    stepwise = model.traits.steps
+    second = log_probabilities(model, tokens, state, lengths)[0] if stepwise else together
+    for row, length in enumerate(lengths.tolist()):
+        alone = tokens[row : row + 1, :length]
+        if length == 0:
+            continue
+        single, memory = log_probabilities(model, alone)
+        worst = max(worst, _gap(together[row : row + 1, :length], single))
+        if stepwise:
+            worst = max(worst, _gap(second[row : row + 1, :length], log_probabilities(model, alone, memory)[0]))
+    junk = tokens.clone()
+    junk[torch.arange(tokens.shape[1]) >= lengths[:, None]] = (int(tokens.max()) + 1) % model.config.vocabulary
+    other, _ = log_probabilities(model, junk, None, lengths)
+    real = torch.arange(tokens.shape[1]) < lengths[:, None]
+    return max(worst, _gap(together[real], other[real]))
+
+
+def cause_law(model: LanguageModel, tokens: Tensor) -> float:
+    """How much an output changes when a later token does."""
+    first, _ = log_probabilities(model, tokens)
+    worst = 0.0
+    for place in range(1, tokens.shape[1]):
+        changed = tokens.clone()
+        changed[:, place:] = (changed[:, place:] + 1) % model.config.vocabulary
+        worst = max(worst, _gap(first[:, :place], log_probabilities(model, changed)[0][:, :place]))
+    return worst
+
+
+def leak_law(model: LanguageModel, tokens: Tensor) -> float:
+    """The gradient of each output with respect to the embeddings it must not see: later ones, or its own place.
+
+    A causal model's output at t may depend on places ≤ t; a two-directional one's on all places but t.
+    """
+    table = next(module for module in model.modules() if isinstance(module, nn.Embedding))
+    caught: list[Tensor] = []
+
+    def catch(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+        fresh = output.detach().requires_grad_()
+        caught.append(fresh)
+        return fresh
+
+    handle = table.register_forward_hook(catch)
+    try:
+        with torch.enable_grad():
+            output, _ = log_probabilities(model, tokens)
+    finally:
+        handle.remove()
+    (inputs,) = caught  # (B, S, D); a window may have put places of its own before the tokens
+    lead = inputs.shape[1] - tokens.shape[1]
+    worst = 0.0
+    for place in range(tokens.shape[1]):
+        (gradient,) = torch.autograd.grad(output[:, place].square().sum(), inputs, retain_graph=True)
+        hidden = gradient[:, lead + place + 1 :] if model.traits.causal else gradient[:, lead + place : lead + place + 1]
+        worst = max(worst, hidden.abs().max().item() if hidden.numel() else 0.0)
+    return worst
+
+
+def memory_law(model: LanguageModel, tokens: Tensor) -> float:
+    """``log_prob`` against the logits, and the logits with and without looking inside."""
+    targets = tokens.roll(-1, dims=1)
+    plain, _ = log_probabilities(model, tokens)
+    direct, _ = model.log_prob(tokens, targets)
+    window = tokens[:, : model.traits.context]  # attention is shown within one window
+    looked = model(window, want=("logits", "hidden", "attention")).logits.log_softmax(-1)
+    last = model(tokens, want=("last",)).logits.log_softmax(-1)
+    picked = plain.gather(-1, targets[..., None])[..., 0]
+    return max(_gap(picked, direct), _gap(plain[:, : window.shape[1]], looked), _gap(plain[:, -1:], last))
+
+
+def _gradients(model: LanguageModel) -> bool:
+    return any(True for _ in model.parameters()) and any(isinstance(m, nn.Embedding) for m in model.modules())
+
+
+def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) -> Iterator[Finding]:
+    """Test every law that the model's traits promise, on random tokens, in evaluation mode."""
+    generator = torch.Generator().manual_seed(seed)
+    sample: Callable[..., Tensor] = lambda *shape: torch.randint(model.config.vocabulary, shape, generator=generator)
+    tokens = sample(rows, time)
+    kind = next((p.dtype for p in model.parameters()), torch.float32)
+    tolerance = TOLERANCE.get(kind, 1e-5)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            if model.traits.steps:
+                cuts = sorted(set((1 + torch.randperm(time - 1, generator=generator)[:2]).tolist()))
+                yield Finding("chunk law", chunk_law(model, tokens, cuts), tolerance)
+                index = torch.randint(rows, (rows + 1,), generator=generator)
+                yield Finding("rows law", rows_law(model, tokens, index), tolerance)
+            if model.traits.padded:
+                lengths = torch.randint(0, time + 1, (rows,), generator=generator)
+                lengths[0] = time
+                yield Finding("padding law", padding_law(model, tokens, lengths), tolerance)
+            if model.traits.causal:
+                yield Finding("cause law", cause_law(model, tokens), tolerance)
+            yield Finding("memory law", memory_law(model, tokens), tolerance)
+        if _gradients(model):
+            yield Finding("leak law", leak_law(model, tokens[:, : model.traits.context]), 0.0)
+        if model.traits.steps:
+            with torch.enable_grad():  # under autograd states append instead of writing in place
+                yield Finding("chunk law, with gradients", chunk_law(model, tokens, [time // 2]), tolerance)
+    finally:
+        model.train(was_training)

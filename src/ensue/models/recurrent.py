@@ -1,0 +1,187 @@
+"""Recurrent language models: rnn, gru in both forms, lstm.
+
+    e_t = E x_t                            the embedding: row x_t of E, which is Eᵀ times a one-hot vector
+    h_t = cell(h_{t-1}, e_t)               layer on layer; see ensue.nn.recurrent for each cell's equation
+    ŷ_t = softmax(U h_t + b_2)
+
+The same weights at every step, so the model is as large for a long text as for a short one. Training carries the state
+from one stretch of text to the next and cuts the graph there (truncated backpropagation through time).
+
+Legend: B rows, T time, E embedding width, N hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from ensue.core.settings import check, check_positive
+from ensue.models.language import LanguageModel, answer
+from ensue.nn.protocol import Output, Want
+from ensue.nn.recurrent import (
+    Cell,
+    ChoGRUCell,
+    GRUCell,
+    LSTMCell,
+    ProjectedLSTMCell,
+    Recurrent,
+    ReluCell,
+    SigmoidCell,
+    TanhCell,
+)
+from ensue.nn.stacks import CONNECTIONS, Stack, StackState
+from ensue.nn.state import State
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecurrentConfig:
+    """Settings that all recurrent language models share."""
+
+    vocabulary: int = 0
+    """How many different tokens there are; the tokenizer says."""
+    layers: int = 1
+    """How many recurrent layers stand on each other."""
+    hidden: int = 256
+    """The width of each layer's state."""
+    embedding: int = 0
+    """The width of a token's vector; 0 means as wide as the model's output."""
+    dropout: float = 0.0
+    """The share of units that training switches off at random, between layers and never inside the recurrence."""
+    tied: bool = True
+    """Use the embedding as output layer too (Press and Wolf, 2017)."""
+    connect: str = "plain"
+    """How layers join: plain, residual (the input is added) or dense (the input is kept beside the output)."""
+    kernel: str = "auto"
+    """Which loop runs the cell: auto, fused (torch's own) or reference (the equation, step by step)."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "layers", "hidden")
+        check(self, "embedding", self.embedding >= 0, "0 or more")
+        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+        check(self, "connect", self.connect in CONNECTIONS, f"one of {', '.join(CONNECTIONS)}")
+        check(self, "kernel", self.kernel in ("auto", "fused", "reference"), "auto, fused or reference")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RNNConfig(RecurrentConfig):
+    """Settings of the plain recurrent model."""
+
+    activation: str = "tanh"
+    """f: tanh, relu or sigmoid."""
+
+    def __post_init__(self) -> None:
+        super(RNNConfig, self).__post_init__()
+        check(self, "activation", self.activation in RNNLanguageModel.cells, "tanh, relu or sigmoid")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LSTMConfig(RecurrentConfig):
+    """Settings of the LSTM model."""
+
+    projection: int = 0
+    """Project the visible state to this width (Sak et al., 2014); 0 means no projection."""
+
+    def __post_init__(self) -> None:
+        super(LSTMConfig, self).__post_init__()
+        check(self, "projection", 0 <= self.projection < self.hidden, "0, or less than hidden")
+
+
+class RecurrentLanguageModel(LanguageModel):
+    """ŷ_t = softmax(U h_t + b_2), h_t of a stack of recurrent layers."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.config = config
+        if config.kernel == "fused" and not self.cell(1).fused:
+            check(config, "kernel", False, f"auto or reference: {type(self.cell(1)).__name__} has no fused form")
+        width = config.embedding or self.cell(1).output
+        self.embed = nn.Embedding(config.vocabulary, width)
+        self.stack = Stack(
+            lambda size: Recurrent(self.cell(size), config.kernel), width, config.layers, config.connect, config.dropout
+        )
+        # a tied output layer needs states as wide as an embedding
+        fits = not config.tied or self.stack.output == width
+        self.down = nn.Identity() if fits else nn.Linear(self.stack.output, width, bias=False)
+        self.head = nn.Linear(width if config.tied else self.stack.output, config.vocabulary)  # U, b_2
+        if config.tied:
+            self.head.weight = self.embed.weight
+        self.dropout = nn.Dropout(config.dropout)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        nn.init.zeros_(self.head.bias)
+
+    def cell(self, width: int) -> Cell:
+        """A new cell for inputs of this width."""
+        raise TypeError(f"{type(self).__name__} names no cell")
+
+    def start(self, rows: int) -> StackState:
+        """Zeros in every layer."""
+        return self.stack.start(rows)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        want: Sequence[Want] = ("logits",),
+    ) -> Output:
+        """Read tokens (B, T)."""
+        e = self.dropout(self.embed(tokens))
+        hidden, after = self.stack(e, state, lengths)
+        return answer(self.head, self.dropout(self.down(hidden)), after, lengths, want)
+
+
+class RNNLanguageModel(RecurrentLanguageModel):
+    """h_t = f(W_h h_{t-1} + W_e e_t + b_1)."""
+
+    Config = RNNConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 512, "train.lr": 1e-3}}
+    cells: ClassVar[dict[str, type[Cell]]] = {"tanh": TanhCell, "relu": ReluCell, "sigmoid": SigmoidCell}
+
+    def cell(self, width: int) -> Cell:
+        return self.cells[self.config.activation](width, self.config.hidden)
+
+
+class GRULanguageModel(RecurrentLanguageModel):
+    """The gated recurrent unit that resets after the product (torch's form)."""
+
+    Config = RecurrentConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 320, "train.lr": 3e-3}}
+
+    def cell(self, width: int) -> Cell:
+        return GRUCell(width, self.config.hidden)
+
+
+class ChoGRULanguageModel(RecurrentLanguageModel):
+    """The gated recurrent unit that resets before the product (Cho et al., 2014)."""
+
+    Config = RecurrentConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 320, "train.lr": 3e-3}}
+
+    def cell(self, width: int) -> Cell:
+        return ChoGRUCell(width, self.config.hidden)
+
+
+class LSTMLanguageModel(RecurrentLanguageModel):
+    """Long short-term memory, with an optional projection."""
+
+    Config = LSTMConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {"hidden": 320, "train.lr": 3e-3},
+        "ptb": {
+            "layers": 2,
+            "hidden": 256,
+            "dropout": 0.35,
+            "train.epochs": 12,
+            "train.lr": 4e-3,
+            "train.batch": 32,
+            "train.length": 35,
+        },
+    }
+
+    def cell(self, width: int) -> Cell:
+        if self.config.projection:
+            return ProjectedLSTMCell(width, self.config.hidden, self.config.projection)
+        return LSTMCell(width, self.config.hidden)

@@ -1,0 +1,100 @@
+"""A fixed-window neural language model (Bengio et al., 2003).
+
+    e = [e_1; e_2; …; e_n]                 the embeddings of the last n tokens, side by side
+    h = f(W e + b_1)
+    ŷ = softmax(U h + b_2)
+
+Every place in the window has weights of its own in W, so a longer window means more parameters, and a word learnt in
+one place is not known in another. Places before the text began hold zeros.
+
+Legend: B rows, T time, n window, E embedding width, N hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.core.settings import check, check_positive
+from ensue.models.language import LanguageModel, answer
+from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.recent import RecentTokens
+from ensue.nn.state import State
+
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowConfig:
+    """Settings of the fixed-window model."""
+
+    vocabulary: int = 0
+    """How many different tokens there are; the tokenizer says."""
+    context: int = 8
+    """How many tokens the window holds."""
+    embedding: int = 64
+    """The width of a token's vector."""
+    hidden: int = 512
+    """The width of the hidden layer."""
+    activation: str = "tanh"
+    """f: tanh, relu or sigmoid."""
+    dropout: float = 0.0
+    """The share of embeddings and hidden units that training switches off at random."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "context", "embedding", "hidden")
+        check(self, "activation", self.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
+        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+
+
+class WindowLanguageModel(LanguageModel):
+    """ŷ = softmax(U f(W [e_1; …; e_n] + b_1) + b_2)."""
+
+    Config = WindowConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"train.lr": 2e-3, "train.batch": 32, "train.length": 64}}
+
+    def __init__(self, config: WindowConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocabulary, config.embedding)
+        self.hidden = nn.Linear(config.context * config.embedding, config.hidden)  # W, b_1
+        self.head = nn.Linear(config.hidden, config.vocabulary)  # U, b_2
+        self.dropout = nn.Dropout(config.dropout)
+        nn.init.normal_(self.embed.weight, std=0.1)
+
+    @property
+    def traits(self) -> Traits:
+        """It sees ``context`` tokens back."""
+        return Traits(context=self.config.context)
+
+    def start(self, rows: int) -> RecentTokens:
+        """No tokens yet."""
+        return RecentTokens.empty(rows, self.config.context - 1, self.embed.weight.device)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        want: Sequence[Want] = ("logits",),
+    ) -> Output:
+        """Read tokens (B, T)."""
+        before = state or self.start(len(tokens))
+        assert isinstance(before, RecentTokens)
+        seen, after = before.extend(tokens, lengths)  # (B, n − 1 + T)
+        e = self.embed(seen.clamp(min=0)) * (seen >= 0)[..., None]  # (B, n − 1 + T, E)
+        hidden = self.dropout(self._activate(self._windows(self.dropout(e))))  # (B, T, N)
+        return answer(self.head, hidden, after, lengths, want)
+
+    def _windows(self, e: Tensor) -> Tensor:
+        """W [e_1; …; e_n] + b_1 at every place: a convolution whose kernel is as long as the window."""
+        kernel = self.hidden.weight.unflatten(1, (self.config.context, -1)).transpose(1, 2)  # (N, E, n)
+        return F.conv1d(e.transpose(1, 2), kernel, self.hidden.bias).transpose(1, 2)
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS[self.config.activation](x)

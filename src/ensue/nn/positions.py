@@ -1,0 +1,91 @@
+"""Where a token stands: sinusoids, learned vectors, rotations.
+
+Self-attention is blind to order (permuting its inputs permutes its outputs), so a position has to be put in.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoids(positions: Tensor, width: int) -> Tensor:
+    """The positional encoding of Vaswani et al. (2017), (…,) → (…, width).
+
+    PE(p, 2i) = sin(p / 10000^{2i/d}),  PE(p, 2i + 1) = cos(p / 10000^{2i/d})
+
+    PE(p + k) is a linear function of PE(p): a rotation in each plane (2i, 2i + 1).
+    """
+    even = torch.arange(0, width, 2, device=positions.device, dtype=torch.float64)
+    angles = positions[..., None].double() * 10000.0 ** (-even / width)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :width]
+
+
+class LearnedPositions(nn.Module):
+    """A vector for each position, learnt: W_p of GPT and BERT."""
+
+    def __init__(self, context: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(context, width) * 0.02)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Add W_p[positions] to x (B, T, D)."""
+        return x + nn.functional.embedding(positions, self.weight)
+
+
+class SinusoidalPositions(nn.Module):
+    """``sinusoids`` added to √d times the embedding, as in the paper."""
+
+    def __init__(self, context: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("table", sinusoids(torch.arange(context), width), persistent=False)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Add the table's rows to √d · x (B, T, D)."""
+        table: Tensor = self.table  # type: ignore[assignment]
+        return x * self.width**0.5 + table[positions].to(x.dtype)
+
+
+class NoPositions(nn.Module):
+    """Nothing added: for models that put the position elsewhere, or nowhere."""
+
+    def __init__(self, context: int, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x as it is."""
+        return x
+
+
+class Rotary(nn.Module):
+    """Rotary positions (Su et al., 2021): queries and keys are turned by an angle that grows with position.
+
+    In each plane (j, j + d/2) a vector at position p turns by p / 10000^{2j/d}, so q_p · k_s depends on p − s only.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("speeds", 10000.0 ** (-torch.arange(0, width, 2).double() / width), persistent=False)
+
+    def forward(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin for positions (B or 1, T), as (B or 1, 1, T, d)."""
+        speeds: Tensor = self.speeds  # type: ignore[assignment]
+        angles = positions[..., None].double() * speeds
+        angles = torch.cat([angles, angles], dim=-1)[:, None]
+        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn x (B, H, T, d) by angles given as cos and sin."""
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-right, left], dim=-1) * sin
+
+
+POSITIONS: dict[str, type[nn.Module]] = {
+    "learned": LearnedPositions,
+    "sinusoidal": SinusoidalPositions,
+    "rotary": NoPositions,
+    "none": NoPositions,
+}
+"""What is added to the embedding; "rotary" adds nothing there and turns queries and keys instead."""

@@ -1,0 +1,246 @@
+"""Recurrent cells, and the layer that runs one over time.
+
+A cell is one step and holds the equation; a layer is the loop. The equation stands once, in ``step``; a faster
+kernel for the same equation is chosen from ``KERNELS`` by name and tested equal to it.
+
+    a_t = W x_t + b                      for all t at once
+    h_t = step(a_t, h_{t-1})             one cell
+
+Cells have one bias a gate, as the equations have; a fused kernel gets a zero second bias.
+
+Legend: B rows, T time, D input width, N hidden width, G gates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from ensue.nn.state import State
+
+Memory = tuple[Tensor, ...]
+"""What a cell carries, the visible h first: (h,) or (h, c), each (B, N)."""
+
+
+@dataclass(frozen=True)
+class RecurrentState(State):
+    """The memory of one recurrent layer."""
+
+    memory: Memory
+
+
+class Cell(nn.Module):
+    """One step of a recurrent network: parameters, and ``step``.
+
+    ``fused`` names torch's kernel for the same equation, where there is one, with gates in the same order.
+    """
+
+    gates: ClassVar[int] = 1
+    fused: ClassVar[str] = ""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.width, self.hidden, self.output = width, hidden, hidden
+        bound = hidden**-0.5
+        self.weight_x = nn.Parameter(torch.empty(self.gates * hidden, width).uniform_(-bound, bound))
+        self.weight_h = nn.Parameter(torch.empty(self.gates * hidden, hidden).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(self.gates * hidden))
+
+    def start(self, rows: int) -> Memory:
+        """The memory before the first token: zeros."""
+        return (self.bias.new_zeros(rows, self.hidden),)
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        """One step; ``a`` is W x_t + b of all gates (B, G·N)."""
+        raise TypeError(f"{type(self).__name__} has no equation")
+
+    def weights(self) -> list[Tensor]:
+        """The parameters as torch's fused kernels take them: one bias of ours, one of zeros."""
+        return [self.weight_x, self.weight_h, self.bias, torch.zeros_like(self.bias)]
+
+
+class TanhCell(Cell):
+    """h_t = tanh(W_hh h_{t-1} + W_xh x_t + b) (Elman, 1990)."""
+
+    fused = "rnn_tanh"
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        return (torch.tanh(torch.addmm(a, memory[0], self.weight_h.T)),)
+
+
+class ReluCell(Cell):
+    """h_t = max(0, W_hh h_{t-1} + W_xh x_t + b), with W_hh = 1 at first (Le, Jaitly and Hinton, 2015)."""
+
+    fused = "rnn_relu"
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__(width, hidden)
+        nn.init.eye_(self.weight_h)
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        return (torch.relu(torch.addmm(a, memory[0], self.weight_h.T)),)
+
+
+class SigmoidCell(Cell):
+    """h_t = σ(W_h h_{t-1} + W_e e_t + b_1): the form in which lectures often write the RNN language model."""
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        return (torch.sigmoid(torch.addmm(a, memory[0], self.weight_h.T)),)
+
+
+class GRUCell(Cell):
+    """A gated recurrent unit that resets after the product, as torch and cuDNN have it.
+
+    r_t = σ(W_r x_t + U_r h_{t-1} + b_r)                reset
+    z_t = σ(W_z x_t + U_z h_{t-1} + b_z)                keep
+    h̃_t = tanh(W x_t + b + r_t ∘ (U h_{t-1}))
+    h_t = z_t ∘ h_{t-1} + (1 − z_t) ∘ h̃_t
+    """
+
+    gates = 3
+    fused = "gru"
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        (h,) = memory
+        u = h @ self.weight_h.T
+        a_r, a_z, a_n = a.chunk(3, dim=-1)
+        u_r, u_z, u_n = u.chunk(3, dim=-1)
+        r = torch.sigmoid(a_r + u_r)
+        z = torch.sigmoid(a_z + u_z)
+        candidate = torch.tanh(a_n + r * u_n)
+        return (z * h + (1 - z) * candidate,)
+
+
+class ChoGRUCell(Cell):
+    """A gated recurrent unit that resets before the product, as Cho et al. (2014) wrote it; here u is "update".
+
+    r_t = σ(W_r h_{t-1} + U_r x_t + b_r)                reset
+    u_t = σ(W_u h_{t-1} + U_u x_t + b_u)                update
+    h̃_t = tanh(W_h (r_t ∘ h_{t-1}) + U_h x_t + b_h)
+    h_t = (1 − u_t) ∘ h_{t-1} + u_t ∘ h̃_t
+
+    The gate that mixes has the opposite sense of ``GRUCell``'s: u = 1 − z. No fused kernel computes this form.
+    """
+
+    gates = 3
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        (h,) = memory
+        N = self.hidden
+        r, u = torch.sigmoid(torch.addmm(a[:, : 2 * N], h, self.weight_h[: 2 * N].T)).chunk(2, dim=-1)
+        candidate = torch.tanh(torch.addmm(a[:, 2 * N :], r * h, self.weight_h[2 * N :].T))
+        return ((1 - u) * h + u * candidate,)
+
+
+class LSTMCell(Cell):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997; with the forget gate of Gers et al., 2000).
+
+    i_t, f_t, o_t = σ(W x_t + U h_{t-1} + b)            input, forget, output: three gates, three weights
+    c̃_t = tanh(W_c x_t + U_c h_{t-1} + b_c)
+    c_t = f_t ∘ c_{t-1} + i_t ∘ c̃_t                     so ∂c_t/∂c_{t-1} = diag(f_t): no matrix in the way
+    h_t = o_t ∘ tanh(c_t)
+
+    The forget bias starts at 1 so that a new network remembers (Jozefowicz et al., 2015).
+    """
+
+    gates = 4
+    fused = "lstm"
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__(width, hidden)
+        with torch.no_grad():
+            self.bias[hidden : 2 * hidden] = 1.0
+
+    def start(self, rows: int) -> Memory:
+        return (self.bias.new_zeros(rows, self.output), self.bias.new_zeros(rows, self.hidden))
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        h, c = memory
+        i, f, candidate, o = torch.addmm(a, h, self.weight_h.T).chunk(4, dim=-1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(candidate)
+        return (torch.sigmoid(o) * torch.tanh(c), c)
+
+
+class ProjectedLSTMCell(LSTMCell):
+    """An LSTM whose visible state is a projection (Sak et al., 2014): h_t = W_p (o_t ∘ tanh(c_t)), N → P wide."""
+
+    def __init__(self, width: int, hidden: int, projection: int) -> None:
+        super().__init__(width, hidden)
+        bound = hidden**-0.5
+        self.output = projection
+        self.weight_h = nn.Parameter(torch.empty(self.gates * hidden, projection).uniform_(-bound, bound))
+        self.weight_p = nn.Parameter(torch.empty(projection, hidden).uniform_(-bound, bound))
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        h, c = super().step(a, memory)
+        return (h @ self.weight_p.T, c)
+
+    def weights(self) -> list[Tensor]:
+        return [*super().weights(), self.weight_p]
+
+
+def reference(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tuple[Tensor, Memory]:
+    """The loop over time that defines every recurrent layer."""
+    outputs = []
+    for t, a in enumerate(nn.functional.linear(x, cell.weight_x, cell.bias).unbind(1)):
+        new = cell.step(a, memory)
+        if lengths is not None:  # a row that has ended keeps its memory
+            new = tuple(torch.where((t < lengths)[:, None], n, m) for n, m in zip(new, memory))
+        memory = new
+        outputs.append(memory[0])
+    return torch.stack(outputs, 1), memory
+
+
+def fused(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tuple[Tensor, Memory]:
+    """torch's own layer for the cell's equation: oneDNN on the CPU, cuDNN on a GPU."""
+    kernel: Callable[..., Any] = getattr(torch, cell.fused)
+    first = tuple(part[None].contiguous() for part in memory)
+    start = first if len(first) > 1 else first[0]
+    if lengths is None:
+        y, *last = kernel(x, start, cell.weights(), True, 1, 0.0, cell.training, False, True)
+        return y, tuple(part[0] for part in last)
+    packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+    order, back = packed.sorted_indices, packed.unsorted_indices
+    start = tuple(part.index_select(1, order) for part in first) if len(first) > 1 else first[0].index_select(1, order)
+    data, *last = kernel(packed.data, packed.batch_sizes, start, cell.weights(), True, 1, 0.0, cell.training, False)
+    y, _ = pad_packed_sequence(packed._replace(data=data), batch_first=True, total_length=x.shape[1])
+    ended = (lengths > 0)[:, None]  # a row of no tokens was run on one: undo that
+    return y, tuple(torch.where(ended, new[0].index_select(0, back), old) for new, old in zip(last, memory))
+
+
+KERNELS: dict[str, Callable[[Cell, Tensor, Memory, Tensor | None], tuple[Tensor, Memory]]] = {
+    "reference": reference,
+    "fused": fused,
+}
+
+
+class Recurrent(nn.Module):
+    """A cell run over time: (B, T, D) → (B, T, N), with the memory at each row's true end.
+
+    ``kernel`` is "auto" (fused where the cell has a fused form), "reference" or "fused".
+    """
+
+    def __init__(self, cell: Cell, kernel: str = "auto") -> None:
+        super().__init__()
+        self.cell = cell
+        self.kernel = kernel if kernel != "auto" else ("fused" if cell.fused else "reference")
+        self.output = cell.output
+
+    def start(self, rows: int) -> RecurrentState:
+        """Zeros."""
+        return RecurrentState(self.cell.start(rows))
+
+    def forward(
+        self, x: Tensor, state: RecurrentState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """Run over x (B, T, D)."""
+        state = state or self.start(len(x))
+        if x.shape[1] == 0:
+            return x.new_zeros(len(x), 0, self.output), state
+        y, memory = KERNELS[self.kernel](self.cell, x, state.memory, lengths)
+        return y, RecurrentState(memory)

@@ -1,0 +1,116 @@
+"""Layers on layers: deep stacks with plain, residual and dense connections, and two directions side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ensue.nn.state import State
+
+
+@dataclass(frozen=True)
+class StackState(State):
+    """The states of a stack's layers, lowest first."""
+
+    layers: tuple[State, ...]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How a layer's output joins its input."""
+
+    join: Callable[[Tensor, Tensor], Tensor]
+    width: Callable[[int, int], int]
+
+
+def _residual(x: Tensor, y: Tensor) -> Tensor:
+    return x + y if x.shape[-1] == y.shape[-1] else y
+
+
+CONNECTIONS = {
+    "plain": Connection(lambda x, y: y, lambda width, output: output),
+    # y + x: the identity keeps the gradient (He et al., 2016); where widths differ, as at the first layer, plain
+    "residual": Connection(_residual, lambda width, output: output),
+    # [x; y]: every layer sees all below it (Huang et al., 2017)
+    "dense": Connection(lambda x, y: torch.cat([x, y], dim=-1), lambda width, output: width + output),
+}
+
+
+class Stack(nn.Module):
+    """Layers run one on the other: the outputs of layer i are the inputs of layer i + 1.
+
+    ``build(width)`` makes a layer for an input width; dropout falls between layers, never inside a recurrence.
+    """
+
+    def __init__(
+        self, build: Callable[[int], nn.Module], width: int, layers: int, connect: str = "plain", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.connection = CONNECTIONS[connect]
+        self.layers = nn.ModuleList()
+        for _ in range(layers):
+            layer = build(width)
+            self.layers.append(layer)
+            width = self.connection.width(width, int(layer.output))  # type: ignore[arg-type]
+        self.output = width
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, rows: int) -> StackState:
+        """Each layer's own start."""
+        return StackState(tuple(layer.start(rows) for layer in self.layers))  # type: ignore[operator]
+
+    def forward(
+        self, x: Tensor, state: StackState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, StackState]:
+        """Run all layers over x (B, T, D)."""
+        states: Sequence[State | None] = state.layers if state else [None] * len(self.layers)
+        new = []
+        for number, (layer, below) in enumerate(zip(self.layers, states)):
+            y, after = layer(x if number == 0 else self.dropout(x), below, lengths)
+            x = self.connection.join(x, y)
+            new.append(after)
+        return x, StackState(tuple(new))
+
+
+def reverse(x: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Each row's real tokens in reverse order, (B, T, …); what is padded stays on the right."""
+    if lengths is None:
+        return x.flip(1)
+    time = torch.arange(x.shape[1], device=x.device)
+    index = torch.where(time < lengths[:, None], lengths[:, None] - 1 - time, time)
+    return x.gather(1, index.view(*index.shape, *[1] * (x.dim() - 2)).expand_as(x))
+
+
+@dataclass(frozen=True)
+class BidirectionalState(State):
+    """Where both directions ended: the forward one at the last token, the backward one at the first."""
+
+    forward: State
+    backward: State
+
+
+class Bidirectional(nn.Module):
+    """h_t = [→h_t; ←h_t]: two layers of their own weights, one of them reading from the end (Schuster, 1997).
+
+    It needs the whole text, so it has no steps: it starts anew at each call.
+    """
+
+    def __init__(self, onward: nn.Module, backward: nn.Module) -> None:
+        super().__init__()
+        self.onward, self.backward = onward, backward
+        self.output = int(onward.output) + int(backward.output)  # type: ignore[arg-type]
+
+    def start(self, rows: int) -> BidirectionalState:
+        """Both directions' starts."""
+        return BidirectionalState(self.onward.start(rows), self.backward.start(rows))  # type: ignore[operator]
+
+    def forward(
+        self, x: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, BidirectionalState]:
+        """Run both directions over x (B, T, D) from their starts."""
+        right, ahead = self.onward(x, None, lengths)
+        left, behind = self.backward(reverse(x, lengths), None, lengths)
+        return torch.cat([right, reverse(left, lengths)], dim=-1), BidirectionalState(ahead, behind)

@@ -1,0 +1,94 @@
+"""State: what a sequence model remembers between two steps.
+
+Every system here is one function, h_t = f(h_{t-1}, x_t). A recurrent network's state is h, an LSTM's (h, c),
+attention's the keys and values so far, an n-gram's the last n-1 tokens. A ``State`` is a frozen dataclass of
+tensors, rows first, so that search, training and serving can treat all of them alike:
+
+    state.rows(index)     pick, repeat or reorder rows: what beam search needs
+    state.fork()          a copy to keep: a step consumes the state it is given
+    state.detach()        the same values with the graph cut: truncated backpropagation
+
+Legend: B rows, T time, D width, H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Self, cast
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+
+
+class State:
+    """The base of all states. Subclasses are frozen dataclasses of tensors, states, tuples of states and plain numbers.
+
+    Tensors have rows first. Plain numbers say something of all rows (a capacity, a flag) and survive every
+    operation unchanged.
+    """
+
+    def __init_subclass__(cls) -> None:
+        _pytree.register_pytree_node(cls, _flatten, _unflatten, serialized_type_name=f"{cls.__module__}.{cls.__name__}")
+
+    def rows(self, index: Tensor) -> Self:
+        """The state of rows ``index`` (N,), in that order; a row may be taken several times."""
+        return self.map(lambda tensor: tensor.index_select(0, index))
+
+    def fork(self) -> Self:
+        """A copy that a later step on this state cannot touch."""
+        return self.map(torch.clone)
+
+    def detach(self) -> Self:
+        """The same values, cut from the graph that made them (truncated backpropagation through time)."""
+        return self.map(torch.Tensor.detach)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """The state with ``function`` applied to every tensor in it."""
+        return cast(Self, _map(function, self))
+
+    def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """Every tensor with a name made of the fields that lead to it, for checkpoints."""
+        assert is_dataclass(self)
+        for field in fields(self):
+            yield from _named(f"{prefix}{field.name}", getattr(self, field.name))
+
+    def filled(self, values: dict[str, Tensor], prefix: str = "") -> Self:
+        """This state with its tensors taken from ``values``, named as ``tensors`` names them."""
+        names = iter([name for name, _ in self.tensors(prefix)])
+        return self.map(lambda _: values[next(names)])
+
+
+def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, State):
+        assert is_dataclass(value)
+        return replace(value, **{f.name: _map(function, getattr(value, f.name)) for f in fields(value)})
+    if isinstance(value, tuple):
+        return tuple(_map(function, item) for item in value)
+    return value
+
+
+def _named(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, State):
+        yield from value.tensors(f"{name}.")
+    elif isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from _named(f"{name}.{number}", item)
+
+
+def _flatten(state: Any) -> tuple[list[Any], tuple[type, tuple[tuple[str, bool, Any], ...]]]:
+    values = [(field.name, getattr(state, field.name)) for field in fields(state)]
+    moving = [value for _, value in values if not isinstance(value, (int, float, str))]
+    plan = tuple((name, isinstance(v, (int, float, str)), v if isinstance(v, (int, float, str)) else None) for name, v in values)
+    return moving, (type(state), plan)
+
+
+def _unflatten(children: Any, context: tuple[type, tuple[tuple[str, bool, Any], ...]]) -> Any:
+    kind, plan = context
+    moving = iter(children)
+    return kind(**{name: value if fixed else next(moving) for name, fixed, value in plan})
