@@ -1,0 +1,1 @@
+"""Readers, tokenizers, token files and batches that can be resumed."""

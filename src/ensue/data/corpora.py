@@ -1,0 +1,120 @@
+"""Text that comes with every Python, so that there is something to train on with nothing to download.
+
+The documents stand in the order of the SHA-256 of their names: the same on every machine with that Python,
+yet mixed, so that the last tenth is a fair sample of the whole.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import sysconfig
+import tokenize
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from ensue.core.errors import unknown_name
+
+BUILTIN: dict[str, str] = {
+    "pydoc": "the English of Python's own reference and of its library's docstrings",
+    "stdlib": "the source of Python's standard library",
+    "hello": "the one word of the first lecture on recurrent networks, with its alphabet of four letters",
+}
+"""The names of the built-in corpora, with a line on each."""
+
+_SKIPPED = "test tests idlelib lib2to3 turtledemo pydoc_data site-packages dist-packages __pycache__"
+SKIPPED = frozenset(_SKIPPED.split())
+"""Folders of the standard library that are left out: tests, programs, data, and what is not part of it."""
+
+PYDOC_BYTES = 6_000_000
+"""Where the corpus ``pydoc`` stops."""
+
+
+def builtin(name: str) -> Iterator[tuple[str, str]]:
+    """The documents of a built-in corpus: the name of each and its text.
+
+    >>> list(builtin("hello"))
+    [('hello', 'hello')]
+    """
+    makers: dict[str, Callable[[], tuple[tuple[str, str], ...]]] = {
+        "pydoc": _pydoc,
+        "stdlib": _stdlib,
+        "hello": lambda: (("hello", "hello"),),
+    }
+    if name not in makers:
+        raise unknown_name("corpus", name, makers)
+    yield from makers[name]()
+
+
+def _mixed(documents: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Documents in an order that is fixed but not alphabetical."""
+    return iter(sorted(documents.items(), key=lambda item: hashlib.sha256(item[0].encode()).digest()))
+
+
+@cache
+def _pydoc() -> tuple[tuple[str, str], ...]:
+    topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
+    documents = {f"pydoc:topic/{name}": text.strip() + "\n" for name, text in topics.items()}
+    for name, source in _modules():
+        text = docstrings(name, source)
+        if text:
+            documents[f"pydoc:{name}"] = text
+    chosen, size = [], 0
+    for origin, text in _mixed(documents):
+        size += len(text.encode())
+        if size > PYDOC_BYTES:
+            break
+        chosen.append((origin, text))
+    return tuple(chosen)
+
+
+@cache
+def _stdlib() -> tuple[tuple[str, str], ...]:
+    return tuple(_mixed({f"stdlib:{name}": text for name, text in _modules() if text}))
+
+
+def _modules() -> Iterator[tuple[str, str]]:
+    """The modules of the standard library, as dotted names with their source, sorted by path."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root)
+        generated = place.parts[0].startswith("config-") or place.name.startswith("_sysconfigdata")
+        if generated or SKIPPED.intersection(place.parts):
+            continue
+        with tokenize.open(path) as file:
+            text = file.read()
+        yield ".".join(place.with_suffix("").parts).removesuffix(".__init__"), text
+
+
+def docstrings(name: str, source: str) -> str:
+    """The docstrings of a module in the order of its source, each under its dotted name.
+
+    >>> print(docstrings("a", "'What it is.'\\ndef f():\\n    'Do.'"), end="")
+    a
+    <BLANKLINE>
+    What it is.
+    <BLANKLINE>
+    a.f
+    <BLANKLINE>
+    Do.
+    """
+    found: list[str] = []
+
+    def visit(node: ast.AST, path: str) -> None:
+        text = ast.get_docstring(node) if isinstance(node, Documented) else None
+        if text:
+            # A docstring written with escapes can hold half a surrogate pair, which no UTF-8 text has.
+            found.append(f"{path}\n\n{text}\n".encode("utf-8", "replace").decode())
+        for child in ast.iter_child_nodes(node):
+            inner = f"{path}.{child.name}" if isinstance(child, Named) else path
+            if isinstance(child, ast.stmt | ast.ExceptHandler):
+                visit(child, inner)
+
+    visit(ast.parse(source), name)
+    return "\n".join(found)
+
+
+Named = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+Documented = ast.Module | Named

@@ -1,0 +1,240 @@
+"""Text in, in pieces of about a mebibyte that join to exactly what was there.
+
+Pieces are cut where no tokenizer here sees across: at the end of a line that stands between two visible
+characters if there is one, else at any line end, else before a space, else between two characters.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ensue.core.errors import InputError
+from ensue.data.corpora import builtin
+from ensue.data.sources import Slice, Source, files_of, is_builtin, is_gzip, is_jsonl, listed
+
+BLOCK = 1 << 20
+"""About how many bytes a piece of text holds."""
+
+_MARK = b"\xef\xbb\xbf"
+_CLEAN_LINE = re.compile(rb"[!-~]\n(?=[!-~])")
+_CLEAN_SPACE = re.compile(rb"[!-~](?= [!-~])")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a document."""
+
+    text: str
+    ends: bool
+    """Whether this is the last piece of its document."""
+    origin: str
+    """The file (with a line, in JSONL) or the built-in document it comes from."""
+
+
+def pieces(
+    sources: Sequence[Source] | Source, field: str | None = None, notes: list[str] | None = None
+) -> Iterator[Piece]:
+    """The text of ``sources`` in order; ``notes`` collects what was left out and why.
+
+    ``field`` names the text in JSONL files (``text`` if not said), and says that standard input is JSONL.
+
+    >>> list(pieces(["hello"]))
+    [Piece(text='hello', ends=True, origin='hello')]
+    """
+    notes = [] if notes is None else notes
+    for source in listed(sources):
+        if isinstance(source, Slice):
+            yield from _sliced(source, field, notes)
+        elif is_builtin(source):
+            for origin, text in builtin(str(source)):
+                yield from _cut(io.BytesIO(text.encode()), origin)
+        else:
+            yield from _read_source(source, field, notes)
+
+
+def parts(read: Iterable[Piece]) -> Iterator[tuple[str, bool, bool]]:
+    """The text of each piece, whether it opens a line, and whether it closes its document."""
+    opens = True
+    for piece in read:
+        yield piece.text, opens, piece.ends
+        opens = piece.ends or piece.text.endswith("\n")
+
+
+def content_hash(sources: Sequence[Source] | Source, field: str | None = None) -> str:
+    """The SHA-256 of the text and of where its documents end, however it is stored or compressed."""
+    return measure_text(sources, field)[0]
+
+
+def measure_text(sources: Sequence[Source] | Source, field: str | None = None) -> tuple[str, int]:
+    """The hash of the text and its number of bytes, in one pass."""
+    digest, size = hashlib.sha256(), 0
+    for piece in pieces(sources, field):
+        data = piece.text.encode()
+        size += len(data)
+        digest.update(data)
+        if piece.ends:
+            digest.update(b"\xff")  # a byte that no UTF-8 text holds
+    return digest.hexdigest(), size
+
+
+def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Iterator[Piece]:
+    """The text of a file, a folder or standard input."""
+    count = 0
+    for path, name, found in files_of(source, notes):
+        lines = is_jsonl(path) or (source == "-" and field is not None)
+        with _opened(path, name) as file:
+            start = file.peek(1 << 12)[: 1 << 12]
+            if found and (not start.removeprefix(_MARK) or b"\0" in start):
+                notes.append(f"{name}: skipped, {'binary' if start.removeprefix(_MARK) else 'empty'}")
+                continue
+            if not start.removeprefix(_MARK):
+                raise InputError("the file is empty", where=name, mend="give a file with text in it")
+            if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise InputError("is UTF-16", where=name, mend="convert it: iconv -f UTF-16 -t UTF-8")
+            if start.startswith(_MARK):
+                file.read(len(_MARK))
+            count += 1
+            yield from _records(file, name, field or "text", notes) if lines else _cut(file, name)
+    if not count:
+        raise InputError(
+            "there is no text in this folder", where=str(source), mend="give one with text files"
+        )
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[io.BufferedReader]:
+    """A file for reading bytes, decompressed if its name says so; what can go wrong is said in one line."""
+    try:
+        with path.open("rb", buffering=0) as raw:
+            stream: Any = gzip.GzipFile(fileobj=raw) if is_gzip(path) else raw
+            yield io.BufferedReader(stream, BLOCK)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        mend = "compress it again, or rename it if it is plain text"
+        raise InputError("the gzip file is damaged or cut short", where=name, mend=mend) from error
+    except PermissionError as error:
+        raise InputError("may not be read", where=name, mend="change its permissions") from error
+
+
+def _cut(file: IO[bytes], name: str) -> Iterator[Piece]:
+    """One document in pieces."""
+    line, buffer = 1, b""
+    while block := file.read(BLOCK):
+        buffer += block
+        while len(buffer) > BLOCK:
+            at = cut_point(buffer[:BLOCK])
+            yield Piece(_decoded(buffer[:at], name, line), False, name)
+            line += buffer.count(b"\n", 0, at)
+            buffer = buffer[at:]
+    yield Piece(_decoded(buffer, name, line), True, name)
+
+
+def cut_point(block: bytes) -> int:
+    """Where to cut a block of UTF-8 that goes on after its end.
+
+    >>> cut_point(b"one\\ntwo\\nthr"), cut_point(b"one two thr"), cut_point("añ".encode()[:2])
+    (8, 7, 1)
+    """
+    near = max(0, len(block) - (1 << 16))
+    lines = [found.end() for found in _CLEAN_LINE.finditer(block, near)]
+    if lines or (end := block.rfind(b"\n")) >= 0:
+        return lines[-1] if lines else end + 1
+    spaces = [found.end() for found in _CLEAN_SPACE.finditer(block, near)]
+    if spaces:
+        return spaces[-1]
+    at = len(block)
+    lead = at - 1
+    while lead > at - 4 and lead > 0 and block[lead] & 0xC0 == 0x80:
+        lead -= 1
+    wanted = 1 + sum(block[lead] >= first for first in (0xC0, 0xE0, 0xF0))
+    return lead if lead > 0 and at - lead < wanted else at
+
+
+def _decoded(data: bytes, name: str, line: int) -> str:
+    """UTF-8 as text; ``line`` is the number of the first line, for the error."""
+    if (zero := data.find(b"\0")) >= 0:
+        where = f"{name}:{line + data.count(10, 0, zero)}"
+        raise InputError("binary data (a zero byte)", where=where, mend="give a text file in UTF-8")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        where = f"{name}:{line + data.count(10, 0, error.start)}"
+        mend = "convert the file to UTF-8, for example with iconv -f LATIN1 -t UTF-8"
+        raise InputError(f"not UTF-8 (byte 0x{data[error.start]:02x})", where=where, mend=mend) from error
+
+
+def _records(file: IO[bytes], name: str, field: str, notes: list[str]) -> Iterator[Piece]:
+    """The documents of a JSONL file, one a line."""
+    count = empty = 0
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        text = _record(_decoded(line, name, number), f"{name}:{number}", field)
+        if not text:
+            empty += 1
+            continue
+        count += 1
+        for piece in cut_text(text):
+            yield Piece(piece.text, piece.ends, f"{name}:{number}")
+    if empty:
+        notes.append(f"{name}: skipped {empty} documents without text")
+    if not count:
+        raise InputError("there is no document in this file", where=name, mend="give one JSON object a line")
+
+
+def _record(line: str, where: str, field: str) -> str:
+    """The text in one line of JSON."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError("not JSON", where=where, mend="give one JSON object a line") from error
+    if not isinstance(record, dict):
+        raise InputError("not a JSON object", where=where, mend=f'a line should look like {{"{field}": "…"}}')
+    if field not in record:
+        mend = f"name one of its fields: {', '.join(map(str, record))}" if record else "the object is empty"
+        raise InputError(f"there is no field {field!r}", where=where, mend=mend)
+    text = record[field]
+    if not isinstance(text, str):
+        raise InputError(f"the field {field!r} is not text but {type(text).__name__}", where=where)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        mend = "write the character as UTF-8"
+        raise InputError("half of a surrogate pair, which is no character", where=where, mend=mend) from error
+    return text
+
+
+def cut_text(text: str) -> Iterator[Piece]:
+    """A document that is already in memory, in pieces."""
+    data, at = text.encode(), 0
+    while len(data) - at > BLOCK:
+        size = cut_point(data[at : at + BLOCK])
+        yield Piece(data[at : at + size].decode(), False, "")
+        at += size
+    yield Piece(data[at:].decode(), True, "")
+
+
+def _sliced(part: Slice, field: str | None, notes: list[str]) -> Iterator[Piece]:
+    """The pieces of a slice; what is cut at its end counts as the end of a document."""
+    at = 0
+    for piece in pieces(part.sources, field, notes):
+        data = piece.text.encode()
+        start, stop = max(0, part.start - at), len(data)
+        at += stop
+        if at <= part.start:
+            continue
+        last = part.stop is not None and at >= part.stop
+        if part.stop is not None:
+            stop -= max(0, at - part.stop)
+        yield Piece(data[start:stop].decode(), piece.ends or last, piece.origin)
+        if last:
+            return

@@ -1,0 +1,141 @@
+"""Where text comes from: what the names people type stand for, before anything is read."""
+
+from __future__ import annotations
+
+import atexit
+import difflib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ensue.core.errors import InputError
+from ensue.data.corpora import BUILTIN
+
+_NOT_TEXT = """
+    .png .jpg .jpeg .gif .bmp .ico .webp .tif .tiff .svgz .pdf .ps .doc .docx .xls .xlsx .ppt .pptx .odt
+    .zip .tar .tgz .bz2 .xz .zst .7z .rar .whl .jar .egg .so
+    .dylib .dll .exe .o .a .lib .bin .dat .pyc .pyo
+    .class .npy .npz .pt .pth .ckpt .safetensors .onnx .pkl .pickle .h5 .hdf5 .parquet .arrow .feather .db
+    .sqlite
+    .mp3 .mp4 .wav .flac .ogg .avi .mov .mkv .webm .ttf .otf .woff .woff2
+"""
+NOT_TEXT = frozenset(_NOT_TEXT.split())
+"""Endings of files that hold no text; they are left out of a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of some sources: the bytes from ``start`` up to ``stop`` of their texts, one after the other.
+
+    ``stop`` None means up to the end. Both lie between characters, as ``held_out`` chooses them.
+    """
+
+    sources: tuple[str | Path, ...]
+    start: int = 0
+    stop: int | None = None
+
+    def __str__(self) -> str:
+        stop = "" if self.stop is None else self.stop
+        return f"{' '.join(map(str, self.sources))}[{self.start}:{stop}]"
+
+
+Source = str | Path | Slice
+"""A file, a folder, "-" for standard input, the name of a built-in corpus, or a slice of such sources."""
+
+
+def is_builtin(source: str | Path) -> bool:
+    """Whether this names a built-in corpus; ``./pydoc`` names a file, and so does any ``Path``."""
+    return isinstance(source, str) and source in BUILTIN
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether the name says that the file is compressed."""
+    return path.suffix.lower() == ".gz"
+
+
+def is_jsonl(path: Path) -> bool:
+    """Whether the name says that each line is a JSON object, compressed or not.
+
+    >>> is_jsonl(Path("a.jsonl")), is_jsonl(Path("a.JSONL.gz")), is_jsonl(Path("a.txt"))
+    (True, True, False)
+    """
+    return (Path(path.stem) if is_gzip(path) else path).suffix.lower() == ".jsonl"
+
+
+def files_of(source: str | Path, notes: list[str]) -> Iterator[tuple[Path, str, bool]]:
+    """The files a source stands for: where to read, what to call it, and whether it was found in a folder."""
+    if source == "-":
+        yield _spooled("-"), "standard input", False
+        return
+    path = Path(source)
+    if path.is_dir():
+        for file in _folder(path, notes):
+            yield file, str(file), True
+    elif path.is_file():
+        yield path, str(path), False
+    elif path.exists():
+        yield _spooled(str(path)), str(path), False
+    else:
+        raise _missing(source)
+
+
+def _folder(folder: Path, notes: list[str]) -> Iterator[Path]:
+    """The files below a folder in sorted order, without hidden ones and those that are surely not text."""
+    for place, folders, names in os.walk(folder):
+        for name in [name for name in folders if name.startswith(".")]:
+            notes.append(f"{Path(place, name)}: skipped, a hidden folder")
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(place, name)
+            if name.startswith("."):
+                notes.append(f"{path}: skipped, a hidden file")
+            elif path.suffix.lower() in NOT_TEXT or ".tar." in name.lower():
+                notes.append(f"{path}: skipped, not a text file")
+            elif path.is_file():
+                yield path
+
+
+@cache
+def _spooled(name: str) -> Path:
+    """A copy, for the life of this process, of something that can be read only once: a pipe, a terminal."""
+    folder = Path(tempfile.mkdtemp(prefix="ensue-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    copy = folder / "input"
+    with copy.open("wb") as target:
+        if name == "-":
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        else:
+            with Path(name).open("rb") as pipe:
+                shutil.copyfileobj(pipe, target)
+    return copy
+
+
+def _missing(source: str | Path) -> InputError:
+    """The error for a file that is not there, with the nearest name that is."""
+    path = Path(source)
+    try:
+        names = sorted(file.name for file in path.parent.iterdir())
+    except OSError:
+        return InputError("there is no such file", where=str(source), mend=f"nor a folder {path.parent}")
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
+    if near:
+        return InputError(
+            "there is no such file", where=str(source), mend=f"did you mean {path.parent / near[0]}?"
+        )
+    built = difflib.get_close_matches(str(source), BUILTIN, n=1, cutoff=0.6)
+    if built:
+        return InputError(
+            "there is no such file", where=str(source), mend=f"did you mean the corpus {built[0]!r}?"
+        )
+    mend = f"give a file, a folder, - or one of {', '.join(BUILTIN)}"
+    return InputError("there is no such file", where=str(source), mend=mend)
+
+
+def listed(sources: Sequence[Source] | Source) -> list[Source]:
+    """One source or several, as a list."""
+    return [sources] if isinstance(sources, str | Path | Slice) else list(sources)

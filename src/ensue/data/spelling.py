@@ -1,0 +1,158 @@
+"""What it costs to spell out a string: the price of what a tokenizer loses.
+
+An n-gram of bytes with Witten–Bell smoothing (Chen and Goodman 1998, section 2.5), from the longest context h
+down to the uniform distribution over the 256 bytes and the end of the string:
+
+    P(b | h) = (c(h b) + T(h) · P(b | h')) / (c(h) + T(h))        T(h): how many different bytes follow h
+
+Every conditional distribution sums to one and every string ends, so the strings' probabilities sum to at
+most one and none is zero.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+ORDER = 4
+END, BEFORE, BASE = 256, 257, 258
+"""The symbols after the bytes: the end of a string, what stands before its start, and how many there are."""
+
+
+class SpellingModel:
+    """P(string) by an n-gram of bytes."""
+
+    def __init__(self, grams: Mapping[int, int]) -> None:
+        """``grams``: n-grams of ``ORDER`` symbols as numbers to the base 258, with their counts."""
+        self._grams = dict(grams)
+        # By order: how often an n-gram, and how often and with how many successors a context was seen.
+        self._counts: list[Counter[int]] = [Counter() for _ in range(ORDER)]
+        for gram, count in grams.items():
+            for order in range(ORDER):
+                self._counts[order][gram % BASE ** (order + 1)] += count
+        self._totals: list[Counter[int]] = [Counter() for _ in range(ORDER)]
+        self._kinds: list[Counter[int]] = [Counter() for _ in range(ORDER)]
+        for order in range(ORDER):
+            for gram, count in self._counts[order].items():
+                self._totals[order][gram // BASE] += count
+                self._kinds[order][gram // BASE] += 1
+        self._bits: dict[str, float] = {}
+
+    @classmethod
+    def fit(cls, strings: Mapping[str, int]) -> SpellingModel:
+        """Count the n-grams of strings, each as often as it was seen."""
+        grams: Counter[int] = Counter()
+        for string, count in strings.items():
+            gram = BEFORE * (BASE**ORDER - 1) // (BASE - 1)
+            for symbol in (*string.encode(), END):
+                gram = (gram * BASE + symbol) % BASE**ORDER
+                grams[gram] += count
+        return cls(grams)
+
+    def bits(self, string: str) -> float:
+        """−log2 P(string).
+
+        >>> round(SpellingModel.fit({}).bits("a"), 2)  # two symbols of 257
+        16.01
+        """
+        known = self._bits.get(string)
+        if known is None:
+            gram, known = BEFORE * (BASE**ORDER - 1) // (BASE - 1), 0.0
+            for symbol in (*string.encode(), END):
+                gram = (gram * BASE + symbol) % BASE**ORDER
+                known -= math.log2(self._probability(gram))
+            if len(self._bits) < 1 << 18:  # remembered, within bounds
+                self._bits[string] = known
+        return known
+
+    def _probability(self, gram: int) -> float:
+        """P(last symbol | the ones before it)."""
+        result = 1 / (END + 1)
+        for order in range(ORDER):
+            part = gram % BASE ** (order + 1)
+            total = self._totals[order][part // BASE]
+            if not total:
+                break
+            kinds = self._kinds[order][part // BASE]
+            result = (self._counts[order][part] + kinds * result) / (total + kinds)
+        return result
+
+    def state(self) -> dict[str, Any]:
+        """The n-grams, sorted, as differences, compressed: some bytes each."""
+        keys = np.array(sorted(self._grams), dtype="<i8")
+        counts = np.array([self._grams[int(key)] for key in keys], dtype="<i8")
+        return {"order": ORDER, "grams": _packed(np.diff(keys, prepend=0)), "counts": _packed(counts)}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> SpellingModel:
+        """The model that gave this ``state``."""
+        keys, counts = np.cumsum(_unpacked(state["grams"])), _unpacked(state["counts"])
+        return cls(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
+
+
+def _packed(numbers: np.ndarray) -> str:
+    """Whole numbers as text: their bytes plane by plane (most planes are zero), compressed."""
+    planes = numbers.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes()
+    return base64.b64encode(zlib.compress(planes, 9)).decode()
+
+
+def _unpacked(text: str) -> np.ndarray:
+    """The numbers that ``_packed`` wrote."""
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
+    return planes.reshape(8, -1).T.copy().view("<i8").ravel()
+
+
+class Spellings:
+    """P(string) where some strings are so frequent that they are worth knowing whole.
+
+    A known string costs its share of what was seen; any other costs an escape and its spelling.
+    """
+
+    def __init__(self, known: Mapping[str, int], escapes: int, rest: SpellingModel) -> None:
+        self.known = dict(known)
+        self.escapes = max(1, escapes)
+        self.rest = rest
+        self._total = sum(self.known.values()) + self.escapes
+
+    @classmethod
+    def of_words(cls, words: Mapping[str, int], spare: Mapping[str, int], literal: str) -> Spellings:
+        """The spellings of unknown words; ``literal`` is the one that is known whole, if it was seen.
+
+        ``spare`` are strings that only help to learn the spelling: the vocabulary.
+        """
+        rest = {word: count for word, count in words.items() if word != literal}
+        known = {literal: words[literal]} if literal in words else {}
+        return cls(known, sum(rest.values()), SpellingModel.fit(Counter(spare) + Counter(rest)))
+
+    @classmethod
+    def of_gaps(cls, gaps: Mapping[str, int], most: int = 10_000) -> Spellings:
+        """The spellings of white space: the most frequent gaps are known whole (Witten–Bell again)."""
+        order = sorted(gaps.items(), key=lambda item: (-item[1], item[0]))
+        late = sum(count for _, count in order[most:])
+        return cls(dict(order[:most]), len(gaps) + late, SpellingModel.fit(dict.fromkeys(gaps, 1)))
+
+    def bits(self, string: str) -> float:
+        """−log2 P(string).
+
+        >>> Spellings.of_gaps({" ": 1023}).bits(" ") < 0.01
+        True
+        """
+        count = self.known.get(string)
+        if count is not None:
+            return math.log2(self._total / count)
+        return math.log2(self._total / self.escapes) + self.rest.bits(string)
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` needs."""
+        return {"known": self.known, "escapes": self.escapes, "rest": self.rest.state()}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> Spellings:
+        """The spellings that gave this ``state``."""
+        return cls(state["known"], state["escapes"], SpellingModel.restore(state["rest"]))

@@ -1,0 +1,76 @@
+"""A held-out tail of a text, for when no validation text is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ensue.core.errors import InputError
+from ensue.data.reading import measure_text, pieces
+from ensue.data.sources import Slice, Source, listed
+
+SMALLEST = 64
+"""Texts of fewer bytes than this are not split."""
+
+
+def held_out(
+    sources: Sequence[Source] | Source,
+    share: float = 0.1,
+    limit_bytes: int | None = None,
+    field: str | None = None,
+) -> tuple[list[Source], list[Source]]:
+    """Split ``sources`` into a part to train on and a tail of about ``share`` of the bytes to validate with.
+
+    The tail has at most about ``limit_bytes``. The cut is at the end of a document if one ends near, else at
+    the end of a line, else before a space, else between two characters; the two parts join to the whole
+    text.
+    """
+    if not 0 < share < 1:
+        raise InputError(f"the share held out is {share}", mend="choose one between 0 and 1")
+    names: list[str | Path] = []
+    for source in listed(sources):
+        if isinstance(source, Slice):
+            raise InputError("a slice of a text cannot be split again", where=str(source))
+        names.append(source)
+    _, total = measure_text(names, field)
+    tail = round(total * share) if limit_bytes is None else min(round(total * share), limit_bytes)
+    if total < SMALLEST or tail < 1:
+        where = " ".join(map(str, names))
+        mend = "give more text, or a validation text with --valid"
+        raise InputError(f"{total} bytes are too few to hold a part out", where=where, mend=mend)
+    at = _cut_near(names, field, total, tail)
+    return [Slice(tuple(names), 0, at)], [Slice(tuple(names), at, None)]
+
+
+def _cut_near(names: list[str | Path], field: str | None, total: int, tail: int) -> int:
+    """The best place for the cut within half a tail of where it should be (a quarter if a document ends)."""
+    target = total - tail
+    reach = max(4, tail // 2)  # a character has at most four bytes
+    low, high = max(1, target - reach), min(total - 1, target + reach)
+    best: dict[str, int] = {}
+
+    def offer(kind: str, places: Iterable[int]) -> None:
+        for place in places:
+            if low <= place <= high and abs(place - target) < abs(best.get(kind, -total) - target):
+                best[kind] = place
+
+    at = 0
+    for piece in pieces(names, field):
+        data = piece.text.encode()
+        start, at = at, at + len(data)
+        if at < low:
+            continue
+        middle = min(max(target - start, 0), len(data))
+        for kind, mark, width in (("line", b"\n", 1), ("space", b" ", 0)):
+            found = (data.rfind(mark, 0, middle), data.find(mark, middle))
+            offer(kind, [start + place + width for place in found if place >= 0])
+        around = _STARTS.finditer(data, max(0, middle - 4), middle + 4)
+        offer("character", [start + match.start() for match in around])
+        offer("document", [at] if piece.ends and abs(at - target) <= tail // 4 else [])
+        if at > high:
+            break
+    return next(best[kind] for kind in ("document", "line", "space", "character") if kind in best)
+
+
+_STARTS = re.compile(rb"[\x00-\x7f\xc0-\xff]")

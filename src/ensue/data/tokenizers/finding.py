@@ -1,0 +1,141 @@
+"""Tokenizers by name or by file: fitted, saved, loaded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.files import read_json, write_text
+from ensue.data.reading import parts, pieces
+from ensue.data.sources import Source
+from ensue.data.tokenizers.letters import ByteTokenizer, CharTokenizer, fit_chars
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.word import WordTokenizer, fit_words
+
+KINDS: dict[str, str] = {
+    "byte": "a token a byte; nothing to fit, nothing is ever unknown",
+    "char": "a token a character",
+    "word": "a token a word between white space; a newline is the end mark",
+    "bpe": "parts of words by byte-pair encoding; nothing is ever unknown",
+    "wordpiece": "parts of words, the longest first, as BERT has them; nothing is ever unknown",
+    "unigram": "parts of words by their probabilities; nothing is ever unknown",
+}
+"""The tokenizers that can be fitted, with a line on each."""
+
+VOCABULARY = {"char": None, "word": 20_000, "bpe": 4096, "wordpiece": 4096, "unigram": 4096}
+"""How many tokens each kind has at most, if nothing is said."""
+
+FILE = "tokenizer.json"
+GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+
+
+def fit_tokenizer(
+    kind: str,
+    sources: Sequence[Source] | Source,
+    *,
+    vocabulary: int | None = None,
+    min_count: int | None = None,
+    field: str | None = None,
+) -> Tokenizer:
+    """Fit a tokenizer to a text.
+
+    ``vocabulary``: at most so many tokens, marks included. ``min_count``: what is rarer is no token of its
+    own; for words see ``fit_words``, for parts of words it is how often a pair must be seen to be joined.
+
+    >>> fit_tokenizer("char", "hello").size  # h e l o, the end mark, the unknown mark
+    6
+    """
+    if kind not in KINDS:
+        raise unknown_name("tokenizer", kind, KINDS)
+    if vocabulary is not None and vocabulary < 3:
+        raise InputError(f"a vocabulary of {vocabulary} is too small", mend="choose at least 3")
+    if kind == "byte":
+        return ByteTokenizer()
+    limit = VOCABULARY[kind] if vocabulary is None else vocabulary
+    texts = (piece.text for piece in pieces(sources, field))
+    if kind == "char":
+        return fit_chars(texts, limit, min_count or 1)
+    if kind == "word":
+        return fit_words(parts(pieces(sources, field)), limit, min_count)
+    from ensue.data.tokenizers.subword import fit_subwords
+
+    assert limit is not None
+    return fit_subwords(kind, texts, limit, min_count or 2)
+
+
+def save_tokenizer(tokenizer: Tokenizer, path: str | Path) -> None:
+    """Write ``tokenizer.json``, at ``path`` or into the folder ``path``."""
+    file = Path(path) / FILE if Path(path).is_dir() else Path(path)
+    write_text(file, json.dumps(tokenizer.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Read a ``tokenizer.json``, a folder that has one, or a folder with GPT-2's two files."""
+    path = Path(path)
+    if not path.is_dir():
+        return _restored(read_json(path), path)
+    if (path / FILE).exists():
+        return _restored(read_json(path / FILE), path / FILE)
+    for vocab, merges in GPT2_FILES:
+        for ending in ("", ".gz"):
+            files = path / (vocab + ending), path / (merges + ending)
+            if all(file.exists() for file in files):
+                return _gpt2(*files)
+    mend = "give a folder with tokenizer.json, or with encoder.json and vocab.bpe"
+    raise InputError("there is no tokenizer in this folder", where=str(path), mend=mend)
+
+
+def find_tokenizer(text: str) -> str | Tokenizer:
+    """What ``--tokenizer`` names: a kind, still to be fitted, or a tokenizer that was there already.
+
+    >>> find_tokenizer("bpe")
+    'bpe'
+    """
+    if text in KINDS:
+        return text
+    if Path(text).exists():
+        return load_tokenizer(text)
+    if "/" in text or text.endswith(".json"):
+        raise InputError("there is no such file", where=text, mend=f"or give one of {', '.join(KINDS)}")
+    raise unknown_name("tokenizer", text, KINDS)
+
+
+def _restored(state: Any, path: Path) -> Tokenizer:
+    """The tokenizer a file describes."""
+    kind = state.get("kind") if isinstance(state, dict) else None
+    try:
+        if kind == "byte":
+            return ByteTokenizer()
+        if kind == "char":
+            return CharTokenizer.restore(state)
+        if kind == "word":
+            return WordTokenizer.restore(state)
+        if isinstance(state, dict) and "model" in state:
+            from ensue.data.tokenizers.subword import SubwordTokenizer
+
+            return SubwordTokenizer.restore(state)
+    except InputError as error:
+        raise InputError(str(error), where=str(path)) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("is damaged", where=str(path), mend="fit the tokenizer again") from error
+    raise InputError("does not describe a tokenizer", where=str(path))
+
+
+def _gpt2(vocab: Path, merges: Path) -> Tokenizer:
+    """GPT-2's tokenizer from its two files, compressed or not."""
+    from ensue.data.tokenizers.subword import gpt2_tokenizer
+
+    def text(path: Path) -> str:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+
+    try:
+        return gpt2_tokenizer(json.loads(text(vocab)), text(merges))
+    except InputError as error:
+        raise InputError(str(error), where=str(vocab.parent)) from error
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"cannot be read ({error})", where=str(vocab.parent)) from error

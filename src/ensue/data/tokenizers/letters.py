@@ -1,0 +1,117 @@
+"""Tokenizers without a dictionary of words: bytes and characters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ensue.data.spelling import Spellings
+from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible, visible_bytes
+
+
+class ByteTokenizer:
+    """A token a byte; nothing is lost.
+
+    >>> ByteTokenizer().encode("hé").tolist()
+    [104, 195, 169]
+    """
+
+    kind = "byte"
+    size = 257
+    end = 256
+    unknown = None
+    lines = False
+
+    def encode(self, text: str) -> np.ndarray:
+        """The bytes of the text in UTF-8."""
+        return np.frombuffer(utf8(text), dtype=np.uint8).astype(np.int32)
+
+    def decode(self, ids: Ids) -> str:
+        """The text; bytes that are not UTF-8 come out as �."""
+        return bytes(token for token in as_list(ids) if token != self.end).decode("utf-8", "replace")
+
+    def name(self, token: int) -> str:
+        """The byte as it can be printed."""
+        return END if token == self.end else visible_bytes(bytes([token]))
+
+    def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
+        """Nothing is lost."""
+        return 0.0, 0
+
+    def state(self) -> dict[str, Any]:
+        """There is nothing to remember but the kind."""
+        return {"kind": self.kind}
+
+
+class CharTokenizer:
+    """A token a character, the frequent ones first; a character not seen in training is unknown.
+
+    >>> fit_chars(["hello"]).encode("hole").tolist()
+    [4, 5, 2, 3]
+    """
+
+    kind = "char"
+    end = 0
+    unknown = 1
+    lines = False
+
+    def __init__(self, letters: str, spellings: Spellings) -> None:
+        self.letters = letters
+        self.spellings = spellings
+        self.size = len(letters) + 2
+        self._names = [END, "<unk>", *map(visible, letters)]
+        self._text = ["", "�", *letters]
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """Character code → token."""
+        table = np.full(0x110000, self.unknown, dtype=np.int32)
+        table[[ord(letter) for letter in self.letters]] = np.arange(2, self.size, dtype=np.int32)
+        return table
+
+    def encode(self, text: str) -> np.ndarray:
+        """A token for each character."""
+        utf8(text)
+        result: np.ndarray = self._table[np.frombuffer(text.encode("utf-32-le"), dtype="<u4")]
+        return result
+
+    def decode(self, ids: Ids) -> str:
+        """The text; an unknown character comes out as �."""
+        return "".join(self._text[token] for token in as_list(ids))
+
+    def name(self, token: int) -> str:
+        """The character as it can be printed."""
+        return self._names[token]
+
+    def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
+        """The spelling of unknown characters."""
+        bits, count = 0.0, 0
+        for letter in sorted(set(text).difference(self.letters)):
+            seen = text.count(letter)
+            bits, count = bits + seen * self.spellings.bits(letter), count + seen
+        return bits, count
+
+    def state(self) -> dict[str, Any]:
+        """The characters in order, and how others are spelt."""
+        return {"kind": self.kind, "letters": self.letters, "spellings": self.spellings.state()}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> CharTokenizer:
+        """The tokenizer that gave this ``state``."""
+        return cls(state["letters"], Spellings.restore(state["spellings"]))
+
+
+def fit_chars(texts: Iterable[str], vocabulary: int | None = None, min_count: int = 1) -> CharTokenizer:
+    """The characters of some texts by frequency, then by code; ``vocabulary`` counts the two marks too."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    order = sorted(counts, key=lambda letter: (-counts[letter], letter))
+    kept = [letter for letter in order if counts[letter] >= min_count]
+    kept = kept if vocabulary is None else kept[: max(0, vocabulary - 2)]
+    rest = {letter: counts[letter] for letter in set(order).difference(kept)}
+    return CharTokenizer("".join(kept), Spellings.of_words(rest, dict.fromkeys(kept, 1), ""))

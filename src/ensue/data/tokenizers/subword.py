@@ -1,0 +1,180 @@
+"""Tokenizers whose tokens are parts of words, over the 256 bytes, so that nothing is ever lost.
+
+BPE (Sennrich et al. 2016), WordPiece (Schuster and Nakajima 2012) and Unigram (Kudo 2018), trained and run
+by the ``tokenizers`` library on GPT-2's byte alphabet (Radford et al. 2019). ``tokenizer.json`` is that
+library's own file, which Hugging Face's classes read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from ensue.core.errors import InputError
+from ensue.data.reading import cut_point
+from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible_bytes
+
+PREFIX = "##"
+LONGEST = 64
+"""Longer runs are cut before WordPiece sees them: it looks for the longest match, in square time."""
+CHUNK = 1 << 15
+GPT2_END = "<|endoftext|>"
+
+
+def _byte_letters() -> dict[str, int]:
+    """GPT-2's alphabet: a printable character for each byte."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in set(shown)]
+    return {chr(byte): byte for byte in shown} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
+
+
+LETTERS = _byte_letters()
+
+
+class SubwordTokenizer:
+    """A trained BPE, WordPiece or Unigram, or GPT-2's own."""
+
+    unknown = None
+    lines = False
+
+    def __init__(self, inner: Tokenizer) -> None:
+        inner.encode_special_tokens = True  # what looks like the end mark in a text is text
+        self._inner = inner
+        self._state: dict[str, Any] = json.loads(inner.to_str())
+        special = [token for token in self._state["added_tokens"] if token["special"]]
+        if len(special) != 1:
+            raise InputError(
+                f"a tokenizer needs one special token, the end mark; this one has {len(special)}"
+            )
+        self.end: int = special[0]["id"]
+        self._end_name: str = special[0]["content"]
+        model = self._state["model"]["type"]
+        self.kind = "gpt2" if self._end_name == GPT2_END and model == "BPE" else str(model).lower()
+        self.size: int = inner.get_vocab_size()
+        self._bytes = [self._spell(inner.id_to_token(token)) for token in range(self.size)]
+        self._bytes[self.end] = b""
+
+    def _spell(self, token: str | None) -> bytes:
+        """The bytes a token stands for."""
+        if token is None or token == self._end_name:
+            return b""
+        if self.kind == "wordpiece" and len(token) > len(PREFIX):
+            token = token.removeprefix(PREFIX)
+        try:
+            return bytes(LETTERS[letter] for letter in token)
+        except KeyError as error:
+            mend = "only byte-level tokenizers can be used"
+            raise InputError(f"the token {token!r} is not made of bytes", mend=mend) from error
+
+    def encode(self, text: str) -> np.ndarray:
+        """The parts of the text's words."""
+        if not text:
+            return np.zeros(0, dtype=np.int32)
+        found = self._inner.encode_batch_fast(list(_chunks(utf8(text))), add_special_tokens=False)
+        return np.concatenate([np.array(part.ids, dtype=np.int32) for part in found])
+
+    def decode(self, ids: Ids) -> str:
+        """The text; bytes that are not UTF-8 come out as �."""
+        return b"".join(self._bytes[token] for token in as_list(ids)).decode("utf-8", "replace")
+
+    def name(self, token: int) -> str:
+        """The part as it can be printed."""
+        return self._end_name if token == self.end else visible_bytes(self._bytes[token])
+
+    def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
+        """Nothing is lost."""
+        return 0.0, 0
+
+    def state(self) -> dict[str, Any]:
+        """The library's own description."""
+        return self._state
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> SubwordTokenizer:
+        """The tokenizer that gave this ``state``."""
+        try:
+            return cls(Tokenizer.from_str(json.dumps(state)))
+        except InputError:
+            raise
+        except Exception as error:  # the library raises nothing narrower
+            raise InputError(f"not a tokenizer that can be read ({error})") from error
+
+
+def _chunks(data: bytes) -> Iterator[str]:
+    """Parts of a text, so that cores can share the work."""
+    at = 0
+    while len(data) - at > 2 * CHUNK:
+        size = cut_point(data[at : at + CHUNK])
+        yield data[at : at + size].decode()
+        at += size
+    yield data[at:].decode()
+
+
+def _wrapped(model: Any, end: str = END) -> SubwordTokenizer:
+    """A model with the byte alphabet around it."""
+    inner = Tokenizer(model)
+    inner.pre_tokenizer = _pre_tokenizer(isinstance(model, models.WordPiece))
+    inner.decoder = decoders.ByteLevel()
+    if isinstance(model, models.WordPiece):
+        inner.decoder = decoders.Sequence([decoders.Replace(Regex(f"^{PREFIX}"), ""), decoders.ByteLevel()])
+    inner.add_special_tokens([AddedToken(end, normalized=False, special=True)])
+    return SubwordTokenizer(inner)
+
+
+def _pre_tokenizer(pieces: bool) -> Any:
+    """Words as GPT-2 cuts them. For WordPiece a # stands alone: no word may begin like a continuation."""
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    if not pieces:
+        return words
+    runs = pre_tokenizers.Split(Regex(f".{{{LONGEST}}}"), "isolated")
+    return pre_tokenizers.Sequence([pre_tokenizers.Split("#", "isolated"), words, runs])
+
+
+def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: int = 2) -> SubwordTokenizer:
+    """Train BPE, WordPiece or Unigram; the same text gives the same tokenizer."""
+    least = 1 + len(LETTERS) * (2 if kind == "wordpiece" else 1)
+    if vocabulary < least:
+        mend = f"choose at least {least}: every byte is a token"
+        raise InputError(f"a {kind} vocabulary of {vocabulary} is too small", mend=mend)
+    alphabet = sorted(LETTERS)
+    options: dict[str, Any] = {"vocab_size": vocabulary, "initial_alphabet": alphabet, "show_progress": False}
+    if kind == "bpe":
+        inner = Tokenizer(models.BPE())
+        trainer = trainers.BpeTrainer(special_tokens=[END], min_frequency=min_count, **options)
+    elif kind == "wordpiece":
+        inner = Tokenizer(models.WordPiece(unk_token=END, max_input_chars_per_word=LONGEST))
+        # Continuations are named beforehand: else the trainer numbers them in the order of a hash table.
+        marks = [END, *(PREFIX + letter for letter in alphabet)]
+        trainer = trainers.WordPieceTrainer(special_tokens=marks, min_frequency=min_count, **options)
+    else:
+        inner = Tokenizer(models.Unigram())
+        trainer = trainers.UnigramTrainer(special_tokens=[END], **options)
+    inner.pre_tokenizer = _pre_tokenizer(kind == "wordpiece")
+    inner.train_from_iterator(iter(texts), trainer)
+    return _wrapped(_settled(kind, json.loads(inner.to_str())["model"]))
+
+
+def _settled(kind: str, trained: Mapping[str, Any]) -> Any:
+    """The trained model in one certain order, whatever order the trainer's hash tables had."""
+    if kind == "bpe":
+        return models.BPE(vocab=trained["vocab"], merges=[tuple(merge) for merge in trained["merges"]])
+    if kind == "wordpiece":
+        return models.WordPiece(vocab=trained["vocab"], unk_token=END, max_input_chars_per_word=LONGEST)
+    scores = {token: round(score, 6) for token, score in trained["vocab"] if token != END}
+    floor = min((score for token, score in scores.items() if len(token) > 1), default=0.0)
+    scores |= {letter: floor - 1.0 for letter in LETTERS if scores.get(letter, floor) <= floor}
+    order = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return models.Unigram(vocab=[(END, 0.0), *order], unk_id=None)
+
+
+def gpt2_tokenizer(vocab: Mapping[str, int], merges: str) -> SubwordTokenizer:
+    """GPT-2's tokenizer from the contents of its two files: the same text gives the same numbers."""
+    lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
+    pairs = [tuple(line.split(" ")) for line in lines]
+    if GPT2_END not in vocab or any(len(pair) != 2 for pair in pairs):
+        raise InputError("not GPT-2's vocabulary and merges", mend=f"it has {GPT2_END} and two parts a line")
+    return _wrapped(models.BPE(vocab=dict(vocab), merges=pairs), GPT2_END)

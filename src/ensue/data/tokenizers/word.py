@@ -1,0 +1,173 @@
+"""Words as the language-modelling literature counts them: what stands between white space, and line ends.
+
+What the tokens do not say, a text's original bytes need: which unknown word it was, and what the white space
+looked like. Both are priced by models fitted on the training text, and regular text costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ensue.data.spelling import Spellings
+from ensue.data.tokenizers.protocol import Ids, as_list, utf8
+
+END, UNKNOWN = "</s>", "<unk>"
+_GAP = re.compile(r"\s+")
+_NEWLINE = "\0"
+
+GAPS = ("before", "between", "after", "blank")
+"""White space before a line's first word, between words, after the last word, and on a line without words."""
+
+
+class _Table(dict[str, int]):
+    """Word → token, and the unknown token for the rest."""
+
+    def __missing__(self, word: str) -> int:
+        return 1
+
+
+class WordTokenizer:
+    """A token a word; a newline is the end mark.
+
+    >>> fit_words([("the cat sat\\nthe dog", True, True)]).encode("the bird\\n").tolist()
+    [2, 1, 0]
+    """
+
+    kind = "word"
+    end = 0
+    unknown = 1
+    lines = True
+
+    def __init__(self, words: Iterable[str], spellings: Spellings, gaps: Mapping[str, Spellings]) -> None:
+        self.words = list(words)
+        self.spellings = spellings
+        self.gaps = dict(gaps)
+        self.size = len(self.words) + 2
+        self._names = [END, UNKNOWN, *self.words]
+        self._table = _Table({word: token for token, word in enumerate(self.words, start=2)})
+        # In big blocks a newline is looked up like a word: one that no word table holds unless a text has it.
+        self._block = _Table(self._table)
+        self._block[_NEWLINE] = self.end
+
+    def encode(self, text: str) -> np.ndarray:
+        """The words and line ends of the text."""
+        utf8(text)
+        if _NEWLINE not in text:
+            words = text.replace("\n", " \0 ").split()
+            return np.fromiter(map(self._block.__getitem__, words), dtype=np.int32, count=len(words))
+        ids: list[int] = []
+        for number, line in enumerate(text.split("\n")):
+            ids.extend([self.end] if number else [])
+            ids.extend(map(self._table.__getitem__, line.split()))
+        return np.array(ids, dtype=np.int32)
+
+    def decode(self, ids: Ids) -> str:
+        """The words, with single spaces between them and newlines for end marks."""
+        lines: list[list[str]] = [[]]
+        for token in as_list(ids):
+            if token == self.end:
+                lines.append([])
+            else:
+                lines[-1].append(self._names[token])
+        return "\n".join(map(" ".join, lines))
+
+    def name(self, token: int) -> str:
+        """The word."""
+        return self._names[token]
+
+    def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
+        """The spelling of unknown words and of white space."""
+        words = Counter(text.split())
+        lost = {word: count for word, count in words.items() if word not in self._table}
+        bits = sum(count * self.spellings.bits(word) for word, count in lost.items())
+        for kind, gaps in _count_gaps(text, opens, closes).items():
+            bits += sum(count * self.gaps[kind].bits(gap) for gap, count in gaps.items())
+        return bits, sum(lost.values())
+
+    def state(self) -> dict[str, Any]:
+        """The words in order, and how the rest is spelt."""
+        gaps = {kind: spellings.state() for kind, spellings in self.gaps.items()}
+        return {"kind": self.kind, "words": self.words, "spellings": self.spellings.state(), "gaps": gaps}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> WordTokenizer:
+        """The tokenizer that gave this ``state``."""
+        gaps = {kind: Spellings.restore(gap) for kind, gap in state["gaps"].items()}
+        return cls(state["words"], Spellings.restore(state["spellings"]), gaps)
+
+
+def _count_gaps(text: str, opens: bool, closes: bool) -> dict[str, Counter[str]]:
+    """How often each kind of white space stands in a text.
+
+    A document that does not end in a newline is given an end mark all the same; that there was none is told
+    by a "\\n" after its last gap, where no gap can have one.
+    """
+    gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAPS}
+    if not text:
+        return gaps
+    body = text.strip()
+    head = text[: len(text) - len(text.lstrip())] if body else ""
+    tail = text[len(text.rstrip()) :] if body else text
+    for run, count in Counter(_GAP.findall(body)).items():
+        first, *rest = run.split("\n")
+        gaps["after" if rest else "between"][first] += count
+        for blank in rest[:-1]:
+            gaps["blank"][blank] += count
+        if rest:
+            gaps["before"][rest[-1]] += count
+    for kind, gap in (*_head_gaps(head, opens, bool(body)), *_tail_gaps(tail, opens, closes, bool(body))):
+        gaps[kind][gap] += 1
+    return gaps
+
+
+def _head_gaps(head: str, opens: bool, words: bool) -> Iterator[tuple[str, str]]:
+    """The gaps in the white space before the first word."""
+    if not words:
+        return
+    *lines, last = head.split("\n")
+    for number, line in enumerate(lines):
+        yield ("blank" if opens or number else "after"), line
+    yield ("before" if opens or lines else "between"), last
+
+
+def _tail_gaps(tail: str, opens: bool, closes: bool, words: bool) -> Iterator[tuple[str, str]]:
+    """The gaps in the white space after the last word, or in a text that is nothing else."""
+    *lines, last = tail.split("\n")
+    inside = words or not opens  # whether there is a word on the first of these lines
+    for number, line in enumerate(lines):
+        yield ("after" if inside and not number else "blank"), line
+    if closes and (last or not lines):
+        yield ("after" if inside and not lines else "blank"), last + "\n"
+    elif last and not lines:
+        yield ("between" if inside else "before"), last
+
+
+def fit_words(
+    parts: Iterable[tuple[str, bool, bool]], vocabulary: int | None = None, min_count: int | None = None
+) -> WordTokenizer:
+    """The words of some texts by frequency, then by alphabet; ``vocabulary`` counts the two marks as well.
+
+    ``parts`` are texts with what ``surcharge`` wants to know of them: whether they open and close.
+
+    Without a ``min_count``, words seen once are unknown, so that a model learns what unknown words are like;
+    but in a text that has ``<unk>`` already, or of under 10,000 words, every word is kept.
+    """
+    counts: Counter[str] = Counter()
+    gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAPS}
+    for text, opens, closes in parts:
+        counts.update(text.split())
+        for kind, seen in _count_gaps(text, opens, closes).items():
+            gaps[kind].update(seen)
+    if min_count is None:
+        min_count = 1 if UNKNOWN in counts or counts.total() < 10_000 else 2
+    order = sorted(counts, key=lambda word: (-counts[word], word))
+    kept = [word for word in order if counts[word] >= min_count and word != UNKNOWN]
+    kept = kept if vocabulary is None else kept[: max(0, vocabulary - 2)]
+    rest = {word: counts[word] for word in set(order).difference(kept)}
+    spellings = Spellings.of_words(rest, dict.fromkeys(kept, 1), UNKNOWN)
+    return WordTokenizer(kept, spellings, {kind: Spellings.of_gaps(seen) for kind, seen in gaps.items()})
