@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from ensue.core.errors import InputError, unknown_name
 
@@ -78,6 +78,8 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 
 def convert(name: str, value: Any, kind: Any) -> Any:
     """A value as the kind a setting has; text from a command line is read as TOML reads it, or as it is."""
+    if get_origin(kind) is Literal:
+        kind = str
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, str) and kind is not str:
@@ -85,7 +87,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
             return convert_text(value, kind)
         except ValueError as error:
             raise InputError(f"setting {name} = {value!r} must be {_spoken(kind)}") from error
-    plain = tuple if getattr(kind, "__origin__", None) is tuple else kind
+    plain = tuple if get_origin(kind) is tuple else kind
     if plain is tuple and isinstance(value, list):
         return tuple(value)
     if not isinstance(plain, type) or not isinstance(value, plain) or (plain is int and isinstance(value, bool)):

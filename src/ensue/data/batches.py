@@ -55,7 +55,7 @@ class Streams:
     def batch(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over all epochs."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        start = int(np.random.default_rng([self.seed, epoch]).integers(self._targets))
+        start = int(_chance(self.seed, epoch).integers(self._targets))
         at = place * self.length
         length = min(self.length, self._each - at)
         starts = (start + at + row * self._each for row in range(self.rows))
@@ -103,10 +103,15 @@ class Windows:
     def _starts(self, epoch: int) -> np.ndarray:
         """Where the windows of an epoch start; remembered for the epoch at hand."""
         if self._order[0] != epoch:
-            chance = np.random.default_rng([self.seed, epoch])
+            chance = _chance(self.seed, epoch)
             offset = int(chance.integers(self._slack))
             self._order = epoch, chance.permutation(self._count) * self.length + offset
         return self._order[1]
+
+
+def _chance(seed: int, epoch: int) -> np.random.Generator:
+    """Random numbers that depend on the seed and the epoch only."""
+    return np.random.default_rng([seed % 2**64, epoch])
 
 
 def _check(rows: int, length: int) -> None:
@@ -118,4 +123,4 @@ def _check(rows: int, length: int) -> None:
 def _batch(parts: list[np.ndarray], fresh: bool) -> Batch:
     """Rows of T + 1 tokens as inputs and targets."""
     block = torch.from_numpy(np.stack(parts).astype(np.int64))
-    return Batch(block[:, :-1], block[:, 1:], fresh)
+    return Batch(block[:, :-1].contiguous(), block[:, 1:].contiguous(), fresh)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import json
+import os
+import sys
 import sysconfig
 import tokenize
 from collections.abc import Callable, Iterator
@@ -16,6 +19,8 @@ from functools import cache
 from pathlib import Path
 
 from ensue.core.errors import unknown_name
+from ensue.core.files import write_text
+from ensue.data.cache import cache_folder, writable
 
 BUILTIN: dict[str, str] = {
     "pydoc": "the English of Python's own reference and of its library's docstrings",
@@ -55,6 +60,21 @@ def _mixed(documents: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _pydoc() -> tuple[tuple[str, str], ...]:
+    """The documents of ``pydoc``, remembered for as long as the library's files stay as they are."""
+    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _files()]
+    key = hashlib.sha256(f"{sys.version} {PYDOC_BYTES} {stamps}".encode()).hexdigest()
+    store = cache_folder() / f"pydoc-{key[:16]}.json"
+    try:
+        return tuple((origin, text) for origin, text in json.loads(store.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        documents = _gathered()
+    if writable(store.parent):
+        write_text(store, json.dumps(documents))
+    return documents
+
+
+def _gathered() -> tuple[tuple[str, str], ...]:
+    """The documents of ``pydoc``, from the library itself: some seconds of parsing."""
     topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     documents = {f"pydoc:topic/{name}": text.strip() + "\n" for name, text in topics.items()}
     for name, source in _modules():
@@ -78,14 +98,20 @@ def _stdlib() -> tuple[tuple[str, str], ...]:
 def _modules() -> Iterator[tuple[str, str]]:
     """The modules of the standard library, as dotted names with their source, sorted by path."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(root.rglob("*.py")):
-        place = path.relative_to(root)
-        generated = place.parts[0].startswith("config-") or place.name.startswith("_sysconfigdata")
-        if generated or SKIPPED.intersection(place.parts):
-            continue
+    for path in _files():
         with tokenize.open(path) as file:
             text = file.read()
-        yield ".".join(place.with_suffix("").parts).removesuffix(".__init__"), text
+        yield ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"), text
+
+
+def _files() -> list[Path]:
+    """The source files of the standard library, without what is skipped and what differs between machines."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    found = []
+    for place, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in SKIPPED and not name.startswith("config-")]
+        found += [Path(place, name) for name in names if name.endswith(".py")]
+    return sorted(path for path in found if not path.name.startswith("_sysconfigdata"))
 
 
 def docstrings(name: str, source: str) -> str:

@@ -75,10 +75,12 @@ def content_hash(sources: Sequence[Source] | Source, field: str | None = None) -
     return measure_text(sources, field)[0]
 
 
-def measure_text(sources: Sequence[Source] | Source, field: str | None = None) -> tuple[str, int]:
+def measure_text(
+    sources: Sequence[Source] | Source, field: str | None = None, notes: list[str] | None = None
+) -> tuple[str, int]:
     """The hash of the text and its number of bytes, in one pass."""
     digest, size = hashlib.sha256(), 0
-    for piece in pieces(sources, field):
+    for piece in pieces(sources, field, notes):
         data = piece.text.encode()
         size += len(data)
         digest.update(data)

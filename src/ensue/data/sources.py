@@ -119,7 +119,7 @@ def _missing(source: str | Path) -> InputError:
     """The error for a file that is not there, with the nearest name that is."""
     path = Path(source)
     try:
-        names = sorted(file.name for file in path.parent.iterdir())
+        names = sorted(file.name for file in path.parent.iterdir() if file.exists())
     except OSError:
         return InputError("there is no such file", where=str(source), mend=f"nor a folder {path.parent}")
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from ensue.core.files import whole_file, write_json
+from ensue.data.cache import cache_folder
 from ensue.data.reading import cut_text, measure_text, parts, pieces
 from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -55,9 +54,13 @@ def tokenise(
     field: str | None = None,
     cache: str | Path | None = None,
     progress: Progress | None = None,
+    notes: list[str] | None = None,
 ) -> TokenText:
-    """The tokens of some sources, from the cache if the same text was tokenised before in the same way."""
-    content, size = measure_text(sources, field)
+    """The tokens of some sources, from the cache if the same text was tokenised before in the same way.
+
+    ``notes`` collects what was left out of the sources and why.
+    """
+    content, size = measure_text(sources, field, notes)
     name = hashlib.sha256(f"{FORMAT} {content} {fingerprint(tokenizer)}".encode()).hexdigest()
     folder = cache_folder() if cache is None else Path(cache)
     file, card = folder / f"{name[:32]}.tokens", folder / f"{name[:32]}.json"
@@ -97,23 +100,6 @@ def token_text(text: str, tokenizer: Tokenizer) -> TokenText:
 def fingerprint(tokenizer: Tokenizer) -> str:
     """The SHA-256 of all that a tokenizer does."""
     return hashlib.sha256(json.dumps(tokenizer.state(), sort_keys=True).encode()).hexdigest()
-
-
-def cache_folder() -> Path:
-    """Where token files are kept: ``$ENSUE_CACHE``, or a folder of the user's, or one that vanishes."""
-    chosen = os.environ.get("ENSUE_CACHE")
-    if chosen:
-        return Path(chosen)
-    folder = Path.home() / ".cache" / "ensue" / "tokens"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.gettempdir()) / f"ensue-{os.getuid()}" / "tokens"
-    return (
-        folder
-        if os.access(folder, os.W_OK)
-        else Path(tempfile.gettempdir()) / f"ensue-{os.getuid()}" / "tokens"
-    )
 
 
 class _Tally:

@@ -1,0 +1,52 @@
+"""ensue (to come next): train, race, open up and serve every kind of sequence model.
+
+>>> import ensue
+>>> sorted(name for name in ensue.__all__ if name.islower() and not name.startswith("_"))[:3]
+['check', 'convert', 'cost']
+
+The words people type are functions here: ``ensue.fit``, ``ensue.load``, ``ensue.race`` … Nothing heavy is imported before
+one of them is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+try:
+    __version__ = version("ensue")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+source"
+
+_WORDS = {
+    "check": "ensue.verbs.check",
+    "convert": "ensue.verbs.convert",
+    "cost": "ensue.verbs.cost",
+    "doctor": "ensue.verbs.doctor",
+    "fit": "ensue.verbs.fit",
+    "load": "ensue.verbs.run",
+    "race": "ensue.verbs.race",
+    "systems": "ensue.verbs.systems",
+    "InputError": "ensue.core.errors",
+    "Run": "ensue.verbs.run",
+}
+
+__all__ = ["InputError", "Run", "__version__", "check", "convert", "cost", "doctor", "fit", "load", "race", "systems"]
+
+if TYPE_CHECKING:
+    from ensue.core.errors import InputError
+    from ensue.verbs.check import check
+    from ensue.verbs.convert import convert
+    from ensue.verbs.cost import cost
+    from ensue.verbs.doctor import doctor
+    from ensue.verbs.fit import fit
+    from ensue.verbs.race import race
+    from ensue.verbs.run import Run, load
+    from ensue.verbs.systems import systems
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WORDS:
+        return getattr(import_module(_WORDS[name]), name)
+    raise AttributeError(f"module 'ensue' has no attribute {name!r}")

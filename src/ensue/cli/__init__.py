@@ -1,0 +1,1 @@
+"""Verbs in a terminal: parse, call, print."""

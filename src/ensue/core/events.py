@@ -1,0 +1,22 @@
+"""How long work tells what it is doing: it calls a ``Report`` and prints nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Report = Callable[[str, dict[str, Any]], None]
+"""Called with the kind of event and its values. Kinds:
+
+phase       a stretch of work begins: ``name``, and ``total`` where it is known
+progress    where a phase stands: ``done``, ``total``
+plan        what training will do: ``steps``, ``seconds``
+step        a training step: ``step``, ``steps``, ``loss``, ``lr``, ``norm``, ``tokens_per_second``, ``left``
+evaluation  ``step`` and the measures
+sample      what a model writes as it learns: ``step``, ``text``
+note        something people should know: ``text``
+"""
+
+
+def silent(kind: str, values: dict[str, Any]) -> None:
+    """Tell nobody."""

@@ -1,0 +1,341 @@
+r"""The ARPA format of n-gram models: text, base-10 logarithms, read by KenLM, SRILM and many more.
+
+    \data\
+    ngram 1=4
+    ngram 2=5
+
+    \1-grams:
+    -0.52<tab>the<tab>-0.30         log10 p, the words, log10 of the back-off weight
+    …
+    \end\
+
+The end mark is written ``<s>`` where it begins an n-gram and ``</s>`` where it ends one. Words are split at
+white space, so white space and control characters inside a token are written as ``\u`` and four hexadecimal
+digits.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ensue.core.errors import InputError
+from ensue.core.files import whole_file
+from ensue.models.ngram import HIGHEST, KINDS, NGram, NGramConfig
+from ensue.models.ngram_counting import grown
+from ensue.models.ngram_lookup import BACKOFF, Trie, descend
+
+TEN = math.log(10)
+NEVER = -99.0
+"""What stands for log10 0."""
+OPEN, CLOSE = "<s>", "</s>"
+UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]|\\(?=u[0-9a-f]{4})")
+ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
+
+
+def escape(token: str) -> str:
+    r"""A token as one ARPA word; ``unescape`` undoes it.
+
+    >>> escape("new line\n"), unescape(escape("new line\n"))
+    ('new\\u0020line\\u000a', 'new line\n')
+    """
+    if token in (OPEN, CLOSE):
+        return f"\\u003c{token[1:]}"
+    return UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", token)
+
+
+def unescape(word: str) -> str:
+    """The token that ``escape`` wrote as this word."""
+    return ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), word)
+
+
+def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
+    """Write a model, the name of each token given; a path that ends in ``.gz`` is compressed."""
+    path = Path(path)
+    config = model.config
+    if KINDS[config.mode] != BACKOFF:
+        what = f"mode {config.mode!r} has no back-off weights, and ARPA has nothing else"
+        raise InputError(what, where=str(path), mend="use mode kneser-ney or backoff")
+    words = [escape(token) for token in tokens]
+    if len(words) != config.vocabulary:
+        raise InputError(f"{len(words)} names were given for {config.vocabulary} tokens", where=str(path))
+    named = [word for number, word in enumerate(words) if number != config.end]
+    if "" in named or len(set(named)) < len(named):
+        raise InputError("two tokens have the same name, or one has none", where=str(path))
+    with whole_file(path) as temporary, _opened(temporary, "wt", packed=path.suffix == ".gz") as file:
+        counts = model.counts
+        counts[0] += 1 if config.end >= 0 else 2
+        file.write("\\data\\\n")
+        file.writelines(f"ngram {order}={count}\n" for order, count in enumerate(counts, 1))
+        file.writelines(_sections(model, words))
+        file.write("\n\\end\\\n")
+
+
+def _sections(model: NGram, words: list[str]) -> Iterator[str]:
+    end, order = model.config.end, model.config.order
+    starts, offsets = model.starts.tolist(), model.offsets.numpy()
+    weights = (model.backoff.double() / TEN).tolist()
+    closing = [CLOSE if number == end else word for number, word in enumerate(words)]
+    yield f"\n\\1-grams:\n{NEVER:g}\t{OPEN}\t{weights[end] if end >= 0 and order > 1 else 0:.9g}\n"
+    if end < 0:
+        yield f"{NEVER:g}\t{CLOSE}\t0\n"
+    opening = [OPEN if number == end else word for number, word in enumerate(words)]
+    grams = closing
+    for level in range(1, order + 1):
+        first, last = starts[level - 1 : level + 1]
+        if level > 1:
+            yield f"\n\\{level}-grams:\n"
+            inner = slice(starts[level - 2], first)
+            fan = np.diff(offsets[inner.start : inner.stop + 1])
+            contexts = np.repeat(np.arange(len(fan)), fan).tolist()
+            lasts = model.words[first:last].tolist()
+            grams = [f"{opening[context]} {closing[word]}" for context, word in zip(contexts, lasts)]
+        logs = (model.probability[first:last].double().clamp(max=0) / TEN).tolist()
+        if level < order:
+            ends = [f"\t{weight:.9g}\n" for weight in weights[first:last]]
+            if level == 1 and end >= 0:
+                ends[end] = "\t0\n"
+        else:
+            ends = ["\n"] * len(logs)
+        yield from (f"{log:.9g}\t{gram}{close}" for log, gram, close in zip(logs, grams, ends))
+        opening = opening if level == 1 else grams
+
+
+@dataclass(slots=True)
+class Section:
+    """The n-grams of one order: word ids (N, k), log p and log back-off weight in nats, and their lines."""
+
+    grams: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    backoff: NDArray[np.float64]
+    lines: NDArray[np.int64]
+
+
+class _Missing(Exception):
+    """An n-gram's shorter end is not listed, as in pruned models."""
+
+
+def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
+    """A model, and the name of each of its tokens.
+
+    What a pruned model leaves out of the middle of a chain of suffixes is filled in with what backing off
+    gives.
+    """
+    path = Path(path)
+    with _opened(path, "rt", packed=_is_packed(path)) as file, _damages(path):
+        lines = _Lines(path, file)
+        counts = _header(lines)
+        names, ids, first = _unigrams(lines, counts[0])
+        sections = [first]
+        for order in range(2, len(counts) + 1):
+            sections.append(_section(lines, order, counts[order - 1], ids))
+        lines.expect("\\end\\")
+    end = ids.get(CLOSE, -1)
+    config = NGramConfig(vocabulary=len(names), order=len(counts), end=end)
+    try:
+        return _model(config, sections, path), names
+    except _Missing:
+        return _model(config, _closed(sections), path), names
+
+
+class _Lines:
+    """The lines of a file that are not empty, with their numbers for error messages."""
+
+    def __init__(self, path: Path, file: IO[str]) -> None:
+        self.path, self.file, self.number = path, file, 0
+
+    def next(self) -> str:
+        for line in self.file:
+            self.number += 1
+            text = line.rstrip("\r\n")
+            if text.strip(" \t"):
+                return text
+        raise self.error("the file ends too early")
+
+    def error(self, what: str, number: int | None = None) -> InputError:
+        return InputError(
+            what, where=f"{self.path}, line {number or self.number}", mend="the file may be damaged"
+        )
+
+    def expect(self, text: str) -> None:
+        found = self.next()
+        if found.strip() != text:
+            raise self.error(f"{text} should stand here, not {found[:40]!r}")
+
+    def entry(self, order: int) -> tuple[float, list[str], float]:
+        """Log p, the words, log back-off weight (0 where it is left out), in nats."""
+        text = self.next()
+        fields = text.replace("\t", " ").split(" ")
+        if not order + 1 <= len(fields) <= order + 2 or "" in fields:
+            fields = [field for field in fields if field]
+        if text.startswith("\\") and len(fields) == 1:
+            raise self.error(f"there are fewer {order}-grams than the header says")
+        if not order + 1 <= len(fields) <= order + 2:
+            raise self.error(
+                f"an entry of {order + 1} or {order + 2} fields should stand here, not {text[:40]!r}"
+            )
+        try:
+            log, weight = float(fields[0]), float(fields[order + 1]) if len(fields) > order + 1 else 0.0
+        except ValueError:
+            raise self.error(f"a number should stand here, not {text[:40]!r}") from None
+        if not log <= 0 or math.isnan(weight) or weight == math.inf:
+            raise self.error(
+                f"{fields[0]} is not the logarithm of a probability, or the weight is not a number"
+            )
+        return max(log, NEVER) * TEN, fields[1 : order + 1], max(weight, NEVER) * TEN
+
+
+def _header(lines: _Lines) -> list[int]:
+    while lines.next().strip() != "\\data\\":
+        pass
+    counts: list[int] = []
+    while True:
+        text = lines.next().strip()
+        found = re.fullmatch(r"ngram (\d+)\s*=\s*(\d+)", text)
+        if found is None:
+            break
+        if int(found[1]) != len(counts) + 1:
+            raise lines.error(f"the count of order {len(counts) + 1} should stand here, not {text!r}")
+        counts.append(int(found[2]))
+    if text != "\\1-grams:" or not counts:
+        raise lines.error(f"\\1-grams: should stand here, not {text[:40]!r}")
+    if len(counts) > HIGHEST:
+        raise lines.error(f"a model of order {len(counts)} is too long: at most {HIGHEST}")
+    return counts
+
+
+def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], Section]:
+    """Names of tokens, ids of ARPA words (both marks have the end's), entries; ``<s>`` gives only a weight."""
+    entries: dict[str, tuple[float, float, int]] = {}
+    for _ in range(count):
+        log, (word,), weight = lines.entry(1)
+        if word in entries:
+            raise lines.error(f"{word!r} is listed twice")
+        entries[word] = (log, weight, lines.number)
+    opening = entries.pop(OPEN, None)
+    if CLOSE in entries and entries[CLOSE][0] <= NEVER * TEN:
+        del entries[CLOSE]
+    elif opening is not None and CLOSE not in entries:
+        raise lines.error(f"{OPEN} is listed but {CLOSE} is not")
+    if not entries:
+        raise lines.error("no words are listed")
+    ids = {word: number for number, word in enumerate(entries)}
+    names = [word if word == CLOSE else unescape(word) for word in entries]
+    values = np.array(list(entries.values()))
+    section = Section(np.arange(len(ids))[:, None], values[:, 0], values[:, 1], values[:, 2].astype(np.int64))
+    if CLOSE in ids:
+        section.backoff[ids[CLOSE]] = opening[1] if opening is not None else 0.0
+        ids[OPEN] = ids[CLOSE]
+    return names, ids, section
+
+
+def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> Section:
+    lines.expect(f"\\{order}-grams:")
+    section = Section(
+        np.empty((count, order), np.int64), np.empty(count), np.empty(count), np.empty(count, np.int64)
+    )
+    for row in range(count):
+        section.probability[row], words, section.backoff[row] = lines.entry(order)
+        section.lines[row] = lines.number
+        try:
+            section.grams[row] = [ids[word] for word in words]
+        except KeyError as error:
+            raise lines.error(f"{error.args[0]!r} is not among the 1-grams") from None
+        if OPEN in words[1:] or CLOSE in words[:-1]:
+            raise lines.error(f"{OPEN} can only begin an n-gram and {CLOSE} only end one")
+    return section
+
+
+def _model(config: NGramConfig, sections: list[Section], path: Path) -> NGram:
+    size = config.vocabulary
+    starts, index = np.array([0, size]), np.int32
+    nothing = np.full(size, -1, index)
+    trie = Trie(np.arange(size, dtype=index), np.array([size], index), nothing, starts, np.zeros(size, index))
+    logs, weights = [sections[0].probability], [sections[0].backoff]
+    for order, section in enumerate(sections[1:], 2):
+        contexts = descend(trie.words, trie.offsets, section.grams[:, :-1])
+        if (contexts < 0).any():
+            line = section.lines[int(np.argmax(contexts < 0))]
+            raise InputError(f"the context of this {order}-gram is not listed", where=f"{path}, line {line}")
+        if order > 2 and (descend(trie.words, trie.offsets, section.grams[:, 1:]) < 0).any():
+            raise _Missing
+        keys = contexts * size + section.grams[:, -1]
+        places = np.argsort(keys, kind="stable")
+        keys = keys[places]
+        twice = np.flatnonzero(keys[1:] == keys[:-1])
+        if len(twice):
+            line = section.lines[places[twice[0] + 1]]
+            raise InputError(f"this {order}-gram is listed twice", where=f"{path}, line {line}")
+        trie = grown(trie, keys, np.zeros(len(keys), index))
+        logs.append(section.probability[places])
+        weights.append(section.backoff[places])
+        _back_off(trie, logs, weights, contexts[places])
+    tables = {
+        **{name: getattr(trie, name) for name in ("words", "offsets", "suffix", "starts")},
+        "probability": np.concatenate(logs).astype(np.float32),
+        "backoff": np.concatenate([np.zeros(0), *weights[:-1]]).astype(np.float32),
+        "scale": np.zeros(1, np.float32),
+    }
+    return NGram(config).adopt({name: torch.from_numpy(table) for name, table in tables.items()})
+
+
+def _back_off(
+    trie: Trie, logs: list[NDArray[Any]], weights: list[NDArray[Any]], contexts: NDArray[np.int64]
+) -> None:
+    """Give n-grams that ``_closed`` put in, marked by NaN, what backing off gives: log b(c) P(w|c')."""
+    absent = np.isnan(logs[-1])
+    if absent.any():
+        below, here = int(trie.starts[-3]), int(trie.starts[-2])
+        shorter = trie.suffix[here:][absent] - below
+        logs[-1][absent] = weights[-2][contexts[absent] - below] + logs[-2][shorter]
+
+
+def _closed(sections: list[Section]) -> list[Section]:
+    """The sections with every n-gram's beginning and end among the shorter ones; what was absent gets NaN."""
+    result = list(sections)
+    for order in range(len(sections) - 1, 1, -1):
+        longer, here = result[order].grams, result[order - 1]
+        wanted = np.concatenate([longer[:, 1:], longer[:, :-1]])
+        absent = np.array(sorted(set(map(tuple, wanted.tolist())) - set(map(tuple, here.grams.tolist()))))
+        if len(absent):
+            result[order - 1] = Section(
+                np.concatenate([here.grams, absent.astype(np.int64)]),
+                np.append(here.probability, np.full(len(absent), np.nan)),
+                np.append(here.backoff, np.zeros(len(absent))),
+                np.append(here.lines, np.zeros(len(absent), np.int64)),
+            )
+    return result
+
+
+def _is_packed(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"\x1f\x8b"
+    except FileNotFoundError:
+        raise InputError("is missing", where=str(path)) from None
+
+
+def _opened(path: Path, mode: str, *, packed: bool) -> IO[str]:
+    if packed:
+        return cast(IO[str], gzip.open(path, mode, compresslevel=6, encoding="utf-8", newline="\n"))
+    return cast(IO[str], path.open(mode, encoding="utf-8", newline="\n"))
+
+
+@contextmanager
+def _damages(path: Path) -> Iterator[None]:
+    """Turn what a damaged file makes the decoders say into one line for people."""
+    try:
+        yield
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"is damaged: {error}", where=str(path)) from error

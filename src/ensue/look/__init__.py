@@ -1,0 +1,1 @@
+"""Views: functions that return one chart each."""

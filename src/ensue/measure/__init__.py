@@ -1,0 +1,1 @@
+"""What figures mean: perplexity, bits per byte, cost."""

@@ -1,0 +1,125 @@
+"""How well a model predicts a text: perplexity per token, word and byte, and bits per byte.
+
+    nll          = −1/N Σ_t log P(x_t | x_<t)            the mean, in nats a token (the sum is nll_total)
+    perplexity   = ∏_t (1 / P(x_t | x_<t))^{1/N} = exp(nll)
+    bits/byte    = (−Σ_t log2 P(x_t | x_<t) + surcharge) / bytes of the original text
+
+Newlines and end marks count. What a tokenizer loses (unknown words, white space) is charged to it in bits, so that
+figures of different tokenizers can be compared. A uniform model over V tokens has a perplexity of exactly V.
+
+A long text is read as several parallel streams, each warmed up on the tokens before its own, so that every token is
+predicted from at least that many before it; one stream is the text read in one go.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+
+CHUNK = 256
+STREAM_TOKENS = 4096
+MOST_STREAMS = 32
+WARM_UP = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageScore:
+    """What ``ensue score`` answers for a language model."""
+
+    bits_per_byte: float | None
+    perplexity: dict[str, float]
+    nll: float
+    nll_total: float
+    tokens: int
+    words: int
+    bytes: int
+    unknown: int
+    surcharge_bits: float
+    streams: int
+    pseudo: bool = False
+    """The figures are of a model that sees both sides: a pseudo-likelihood, with no bits per byte."""
+
+
+def perplexity(log_probs: np.ndarray | list[float]) -> float:
+    """exp of the mean negative log-probability (natural logarithms).
+
+    >>> round(perplexity([math.log(1 / 7)] * 5), 12)
+    7.0
+    """
+    return math.exp(-math.fsum(log_probs) / len(log_probs))
+
+
+def language_score(
+    nll_total: float, *, tokens: int, words: int, size: int, unknown: int, surcharge: float, streams: int, pseudo: bool = False
+) -> LanguageScore:
+    """All figures from the sum of −log P over a text's tokens."""
+    whole = nll_total + surcharge * math.log(2)
+    return LanguageScore(
+        bits_per_byte=None if pseudo else whole / math.log(2) / size,
+        perplexity={"token": _exp(nll_total / tokens), "word": _exp(whole / words), "byte": _exp(whole / size)},
+        nll=nll_total / tokens,
+        nll_total=nll_total,
+        tokens=tokens,
+        words=words,
+        bytes=size,
+        unknown=unknown,
+        surcharge_bits=surcharge,
+        streams=streams,
+        pseudo=pseudo,
+    )
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+def stream_count(tokens: int) -> int:
+    """How many parallel streams a text of so many tokens is read as."""
+    return max(1, min(MOST_STREAMS, tokens // STREAM_TOKENS))
+
+
+@torch.no_grad()
+def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent) -> np.ndarray:
+    """log P(x_t | x_<t) in nats for t = 1 … N of tokens x_0 … x_N, in float64; x_0 is only read."""
+    if not model.traits.steps:
+        return pseudo_log_probs(model, tokens)
+    model.eval()
+    count = len(tokens) - 1
+    streams = streams or stream_count(count)
+    if streams > max(1, count):
+        raise InputError(f"--streams {streams} is more than the text's {count} tokens")
+    warm = 0 if streams == 1 else min(count // (streams + 1), max(WARM_UP, model.traits.context or 0))
+    share = -(-(count - warm) // streams)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    begins = np.arange(streams) * share  # stream i reads warm + share tokens from here and answers for the last share;
+    result = np.zeros(warm + streams * share)  # the first, which has nothing before it, answers for all it reads
+    state = model.start(streams)
+    for low in range(0, warm + share, CHUNK):
+        high = min(low + CHUNK, warm + share)
+        index = np.minimum(begins[:, None] + np.arange(low, high), count - 1)  # past the text its end is read again
+        x, y = (torch.from_numpy(tokens[at].astype(np.int64)).to(device) for at in (index, index + 1))
+        values, state = model.log_prob(x, y, state)
+        for row, (begin, found) in enumerate(zip(begins, values.double().cpu().numpy())):
+            first = low if row == 0 else max(low, warm)
+            result[begin + first : begin + high] = found[first - low :]
+        report("progress", {"done": min(count, high * streams), "total": count})
+    return result[:count]
+
+
+@torch.no_grad()
+def pseudo_log_probs(model: Any, tokens: np.ndarray, window: int = 128) -> np.ndarray:
+    """log P(x_t | all others in its window) in nats, for t = 1 … N."""
+    model.eval()
+    device = next(p.device for p in model.parameters())
+    parts = []
+    for at in range(1, len(tokens), window):
+        x = torch.from_numpy(tokens[at : at + window].astype(np.int64)).to(device)[None]
+        parts.append(model.log_prob(x, x)[0][0].double().cpu().numpy())
+    return np.concatenate(parts)

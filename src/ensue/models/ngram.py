@@ -1,0 +1,324 @@
+"""n-gram language models: the next word after the last n-1.
+
+    P(x_t | x_1 … x_{t-1}) ≈ P(x_t | c),   c = x_{t-n+1} … x_{t-1}           (the Markov assumption)
+
+    P(w | c) = p(cw)               if the n-gram cw was seen
+             = b(c) · P(w | c')    else, where c' is c without its first word   (kneser-ney, backoff)
+             = b(c)                else, a constant                             (add, mle)
+
+How p and b come from counts is in ``ngram_estimates``: interpolated modified Kneser–Ney (Kneser and Ney
+1995, Chen and Goodman 1998), stupid backoff (Brants et al. 2007) divided by its sum, add-δ (Lidstone 1920)
+and relative frequencies. The context never reaches back over the end mark, which is <s> as context and </s>
+as the next word.
+
+The state is the last n-1 tokens. There are no parameters and no gradient; the tables are buffers of any
+length, stay in main memory, and can be memory-mapped.
+
+Legend: B rows, T time, V vocabulary, n order, N nodes (n-grams of all orders), C contexts (nodes below
+order n).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ensue.core.errors import InputError
+from ensue.models.language import LanguageModel
+from ensue.models.ngram_lookup import (
+    ADD,
+    BACKOFF,
+    MLE,
+    Contexts,
+    Ints,
+    Tables,
+    distributions,
+    level_of,
+    look_up,
+    read,
+)
+from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.state import State
+
+if TYPE_CHECKING:
+    from ensue.models.ngram_counting import NGramCounter
+
+Mode = Literal["kneser-ney", "backoff", "add", "mle"]
+"""How counts become probabilities."""
+KINDS = {"kneser-ney": BACKOFF, "backoff": BACKOFF, "add": ADD, "mle": MLE}
+TABLES = ("words", "offsets", "suffix", "starts", "probability", "backoff", "scale")
+HIGHEST = 7
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NGramConfig:
+    """The settings of an n-gram model."""
+
+    vocabulary: int
+    """The number of different tokens."""
+    order: int = 5
+    """n: a word is predicted from the n-1 before it (1 to 7)."""
+    mode: Mode = "kneser-ney"
+    """How counts become probabilities: kneser-ney, backoff (stupid backoff, normalised), add (add-δ), mle."""
+    delta: float = 0.1
+    """What mode ``add`` adds to every count."""
+    alpha: float = 0.4
+    """What mode ``backoff`` multiplies by for every word that is dropped from the context."""
+    end: int = -1
+    """The token that ends a sentence or document: no context reaches back over it; -1 where there is none."""
+
+    def __post_init__(self) -> None:
+        if self.vocabulary < 1:
+            raise InputError(f"vocabulary is {self.vocabulary}", mend="at least 1 is needed")
+        if not 1 <= self.order <= HIGHEST:
+            raise InputError(f"order is {self.order}", mend=f"choose 1 to {HIGHEST}")
+        if self.mode not in get_args(Mode):
+            raise InputError(f"mode is {self.mode!r}", mend=f"choose one of {', '.join(get_args(Mode))}")
+        if not (self.delta > 0 and math.isfinite(self.delta)):
+            raise InputError(f"delta is {self.delta}", mend="choose a number above 0")
+        if not 0 < self.alpha <= 1:
+            raise InputError(f"alpha is {self.alpha}", mend="choose a number above 0 and at most 1")
+        if not -1 <= self.end < self.vocabulary:
+            raise InputError(
+                f"end is {self.end}", mend=f"choose a token from 0 to {self.vocabulary - 1}, or -1"
+            )
+
+
+@dataclass(frozen=True)
+class NGramState(State):
+    """The last n-1 tokens of each row.
+
+    tokens   (B, n-1), flush right; places before a row's own are 0
+    lengths  (B,), how many of them are real: fewer than n-1 after the start or an end mark
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+
+
+class NGram(LanguageModel):
+    """A trie of n-grams with log probabilities and log back-off weights.
+
+    A new one knows nothing and gives every word 1/V; ``counter`` answers what fills one from data.
+
+    words, suffix, probability   (N,)     last word, n-gram without its first word, log p
+    offsets                      (C+1,)   where the n-grams one word longer than each context begin
+    backoff                      (C,)     log b
+    starts                       (n+1,)   where each order begins
+    scale                        (1,)     log Z of the empty context in mode ``backoff``
+    """
+
+    Config = NGramConfig
+    config: NGramConfig
+    words: Tensor
+    offsets: Tensor
+    suffix: Tensor
+    starts: Tensor
+    probability: Tensor
+    backoff: Tensor
+    scale: Tensor
+
+    def __init__(self, config: NGramConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.notes: list[str] = []
+        size, contexts = config.vocabulary, config.vocabulary if config.order > 1 else 0
+        constant = -math.log(size) if KINDS[config.mode] == ADD else 0.0
+        self.register_buffer("words", torch.arange(size, dtype=torch.int32))
+        self.register_buffer("offsets", torch.full((contexts + 1,), size, dtype=torch.int32))
+        self.register_buffer("suffix", torch.full((size,), -1, dtype=torch.int32))
+        self.register_buffer("starts", torch.tensor([0] + [size] * config.order))
+        self.register_buffer("probability", torch.full((size,), -math.log(size)))
+        self.register_buffer("backoff", torch.full((contexts,), constant))
+        self.register_buffer("scale", torch.zeros(1))
+
+    @property
+    def traits(self) -> Traits:
+        """Causal, in steps, and blind to all but the last n-1 tokens."""
+        return Traits(context=self.config.order - 1)
+
+    @property
+    def counts(self) -> list[int]:
+        """How many different n-grams there are of each order; of order 1, all words of the vocabulary."""
+        return [int(size) for size in self.starts.diff()]
+
+    def counter(self) -> NGramCounter:
+        """What counts data and answers a model with these settings."""
+        from ensue.models.ngram_counting import NGramCounter
+
+        return NGramCounter(self.config)
+
+    def start(self, rows: int) -> NGramState:
+        """The beginning of a sentence: the end mark is the context, where there is one."""
+        known = int(self.config.end >= 0 and self.config.order > 1)
+        tokens = torch.zeros(rows, self.config.order - 1, dtype=torch.int64)
+        if known:
+            tokens[:, -1] = self.config.end
+        return NGramState(tokens, torch.full((rows,), known))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        want: Sequence[Want] = ("logits",),
+    ) -> Output:
+        """log P of every next word, (B, T, V); with "last" only after each row's last token, (B, 1, V)."""
+        contexts, after = self._read(tokens, state, lengths)
+        logits = None
+        if "logits" in want:
+            logits = self._distributions(contexts, slice(1, None)).to(tokens.device)
+        elif "last" in want:
+            logits = self._distributions(contexts, slice(-1, None)).to(tokens.device)
+        return Output(logits=logits, state=after)
+
+    def log_prob(
+        self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state. Padded places hold 0."""
+        (nodes, sizes), after = self._read(tokens, state, lengths)
+        contexts, wanted = (
+            (nodes[:, 1:].ravel(), sizes[:, 1:].ravel()),
+            self._checked(targets, lengths).ravel(),
+        )
+        found = look_up(self._tables(), KINDS[self.config.mode], contexts, wanted)
+        result = torch.from_numpy(found).view(targets.shape).to(tokens.device)
+        if lengths is not None:
+            result = result.masked_fill(
+                torch.arange(tokens.shape[1], device=tokens.device) >= lengths[:, None], 0.0
+            )
+        return result, after
+
+    def backoff_scores(self, context: Sequence[int], words: Sequence[int]) -> Tensor:
+        """log S(w | context) of stupid backoff itself, which does not sum to one, for each of ``words``.
+
+        S(w|c) = P(w|c) Z(c), and Z(c) = α Z(c') / b(c) up to the empty context.
+        """
+        if self.config.mode != "backoff":
+            raise InputError(f"mode is {self.config.mode!r}", mend="only mode 'backoff' has these scores")
+        most = self.config.order - 1
+        given = torch.tensor([list(context)[max(len(context) - most, 0) :]], dtype=torch.int64)
+        empty = NGramState(torch.zeros(1, most, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+        (nodes, sizes), _ = self._read(given, empty, None)
+        node, size = int(nodes[0, -1]), int(sizes[0, -1])
+        wanted = self._checked(torch.tensor([list(words)], dtype=torch.int64), None).ravel()
+        contexts = (np.full(len(wanted), node), np.full(len(wanted), size))
+        found = look_up(self._tables(), BACKOFF, contexts, wanted)
+        step = math.log(self.config.alpha)
+        mass = float(self.scale) + step * (size - level_of(self.starts.numpy(), node))
+        while node >= 0:
+            mass += step - float(self.backoff[node])
+            node = int(self.suffix[node])
+        return torch.from_numpy(found) + mass
+
+    def adopt(self, tables: dict[str, Tensor]) -> Self:
+        """Take these tables as they are, of whatever length; a memory-mapped one stays so."""
+        wrong = misfits(self.config, tables)
+        if wrong:
+            raise InputError(wrong, mend="the file may be cut short or belong to other settings")
+        for name in TABLES:
+            setattr(self, name, tables[name])
+        return self
+
+    def _read(
+        self, tokens: Tensor, state: State | None, lengths: Tensor | None
+    ) -> tuple[Contexts, NGramState]:
+        """The context after each token, (B, T+1) with that of the state first, and the next state."""
+        rows, steps = tokens.shape
+        before = self.start(rows) if state is None else cast(NGramState, state)
+        values = self._checked(tokens, lengths)
+        real = torch.full((rows,), steps) if lengths is None else lengths.cpu().to(torch.int64)
+        past, known = before.tokens.cpu().contiguous(), before.lengths.cpu().contiguous()
+        contexts = read(
+            self._tables(), self.config.end, (past.numpy(), known.numpy()), values, real.contiguous().numpy()
+        )
+        size = torch.from_numpy(contexts[1][:, -1].copy())
+        places = torch.arange(self.config.order - 1)
+        kept = torch.cat([past, torch.from_numpy(values)], dim=1).gather(1, real[:, None] + places)
+        kept = kept.masked_fill(places < (self.config.order - 1 - size)[:, None], 0)
+        return contexts, NGramState(kept.to(tokens.device), size.to(tokens.device))
+
+    def _checked(self, tokens: Tensor, lengths: Tensor | None) -> Ints:
+        """The tokens as an array, padding made 0; a token outside the vocabulary is an error for people."""
+        values = tokens.detach().cpu().to(torch.int64)
+        if lengths is not None:
+            values = values.masked_fill(torch.arange(tokens.shape[1]) >= lengths.cpu()[:, None], 0)
+        wrong = values[(values < 0) | (values >= self.config.vocabulary)]
+        if len(wrong):
+            raise InputError(f"token {int(wrong[0])} is not in a vocabulary of {self.config.vocabulary}")
+        return values.contiguous().numpy()
+
+    def _tables(self) -> Tables:
+        return Tables(*(getattr(self, name).numpy() for name in Tables._fields))
+
+    def _distributions(self, contexts: Contexts, steps: slice) -> Tensor:
+        nodes, sizes = (part[:, steps] for part in contexts)
+        result = np.empty((nodes.size, self.config.vocabulary), np.float32)
+        distributions(self._tables(), KINDS[self.config.mode], (nodes.ravel(), sizes.ravel()), result)
+        return torch.from_numpy(result).view(*nodes.shape, self.config.vocabulary)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Look-up is done in main memory in the tables' own types: moving or casting leaves them."""
+        return self
+
+    def _load_from_state_dict(  # noqa: PLR0917 - the signature is torch's
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Take tables of any length; with ``assign=True`` without copying them."""
+        tables = {name: state_dict[prefix + name] for name in TABLES if prefix + name in state_dict}
+        missing_keys.extend(prefix + name for name in TABLES if name not in tables)
+        unexpected_keys.extend(
+            key for key in state_dict if key.startswith(prefix) and key[len(prefix) :] not in TABLES
+        )
+        if len(tables) < len(TABLES):
+            return
+        wrong = misfits(self.config, tables)
+        if wrong:
+            error_msgs.append(wrong)
+            return
+        keep = bool(local_metadata.get("assign_to_params_buffers", False))
+        self.adopt({name: table if keep else table.detach().cpu().clone() for name, table in tables.items()})
+
+
+def misfits(config: NGramConfig, tables: dict[str, Tensor]) -> str:
+    """What is wrong with the tables' sizes, or nothing."""
+    starts = tables["starts"].tolist()
+    if len(starts) != config.order + 1 or starts[1] != config.vocabulary:
+        return f"the tables are not those of order {config.order} over {config.vocabulary} words"
+    nodes, contexts = starts[-1], starts[-2] if config.order > 1 else 0
+    sizes = {
+        "words": nodes,
+        "suffix": nodes,
+        "probability": nodes,
+        "offsets": contexts + 1,
+        "backoff": contexts,
+    }
+    for name, size in sizes.items():
+        if len(tables[name]) != size:
+            return f"table {name} has {len(tables[name])} entries instead of {size}"
+    return ""
+
+
+def ngrams(tokens: Sequence[Item], order: int) -> list[tuple[Item, ...]]:
+    """All runs of ``order`` tokens, in the order in which they begin.
+
+    >>> ngrams("the students opened their".split(), 3)
+    [('the', 'students', 'opened'), ('students', 'opened', 'their')]
+    """
+    if order < 1:
+        raise InputError(f"order is {order}", mend="at least 1 is needed")
+    return [tuple(tokens[at : at + order]) for at in range(len(tokens) - order + 1)]

@@ -1,0 +1,168 @@
+"""From counts to probabilities: four estimates of P(w | c) over one trie of counted n-grams.
+
+Legend: c a context, c' the context without its first word, w a word, V vocabulary, C(·) a count, Σ_w C(cw)
+the count of the context. All four answer (log probability of each node, log weight of each context), in
+nats; nothing is infinite, whatever the corpus.
+
+kneser-ney  interpolated modified Kneser–Ney (Chen and Goodman 1998; as lmplz does it, Heafield et al. 2013)
+    a(g)    = C(g) at the highest order and where g begins a sentence,
+              else the number of different words before g
+    Y       = n1 / (n1 + 2 n2),   D_i = i − (i+1) Y n_{i+1} / n_i,   n_i the number of n-grams with a = i
+    P(w|c)  = (a(cw) − D(a(cw))) / Σ_w a(cw) + γ(c) P(w|c'),   γ(c) = Σ_w D(a(cw)) / Σ_w a(cw)
+    P(w)    = (a(w) − D(a(w))) / Σ_w a(w) + γ / V
+backoff     stupid backoff (Brants et al. 2007), divided by its sum
+    S(w|c)  = C(cw) / C(c) if seen, else α S(w|c');   S(w) = C(w) / C() if seen, else α / V
+    Z(c)    = Σ_w S(w|c) = 1 + α (Z(c') − Σ_{w seen} S(w|c')),   P = S / Z,   weight α Z(c') / Z(c)
+add         P(w|c) = (C(cw) + δ) / (C(c) + δ V);  an unseen context gives 1 / V
+mle         P(w|c) = (1 − ε) C(cw) / C(c) + ε / V, ε = 1e-12;  an unseen context is shortened
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensue.models.ngram_lookup import Floats, Ints, Trie
+
+EPSILON = 1e-12
+"""What relative frequencies give away so that no probability is zero."""
+FALLBACK = (0.5, 1.0, 1.5)
+"""Discounts for an order with too few n-grams to estimate its own, those of ``lmplz --discount_fallback``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """log P of every node, log weight of every context, log Z of the empty one, and notes for people."""
+
+    probability: Floats
+    backoff: Floats
+    scale: float
+    notes: tuple[str, ...] = ()
+
+
+def order_of(trie: Trie) -> int:
+    """The number of words in the longest n-grams."""
+    return len(trie.starts) - 1
+
+
+def at(trie: Trie, level: int) -> slice:
+    """Where the n-grams of ``level`` words are."""
+    return slice(int(trie.starts[level - 1]), int(trie.starts[level]))
+
+
+def fan_of(trie: Trie, level: int) -> Ints:
+    """How many n-grams of ``level`` words each of their contexts has."""
+    inner = at(trie, level - 1)
+    return np.diff(trie.offsets[inner.start : inner.stop + 1])
+
+
+def sums(values: Floats, fan: Ints) -> NDArray[np.float64]:
+    """Σ of the values of each context's children; 0 for a context without any."""
+    result = np.zeros(len(fan))
+    filled = fan > 0
+    if filled.any():
+        first = np.cumsum(fan) - fan
+        result[filled] = np.add.reduceat(values, first[filled], dtype=np.float64)
+    return result
+
+
+def adjusted_counts(trie: Trie, end: int) -> list[Ints]:
+    """a(g) for every level: the number of different words before g, or C(g) where none can stand there."""
+    result = []
+    low, high = (end, end + 1) if end >= 0 else (0, 0)
+    for level in range(1, order_of(trie) + 1):
+        here = at(trie, level)
+        counts = trie.counts[here]
+        if level < order_of(trie):
+            longer = trie.suffix[at(trie, level + 1)] - here.start
+            before = np.bincount(longer, minlength=len(counts)).astype(counts.dtype, copy=False)
+            adjusted = np.where(before == 0, counts, before)
+            if level > 1:
+                opening = slice(low - here.start, high - here.start)
+                adjusted[opening] = counts[opening]
+            low, high = int(trie.offsets[low]), int(trie.offsets[high])
+            result.append(adjusted)
+        else:
+            result.append(counts)
+    return result
+
+
+def discounts(adjusted: Ints) -> tuple[NDArray[np.float64], bool]:
+    """D for a = 0, 1, 2 and 3 or more (Chen and Goodman, equation 26), and whether they were estimated."""
+    n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
+    if n[1] and n[2] and n[3]:
+        share = n[1] / (n[1] + 2 * n[2])
+        found = [i - (i + 1) * share * n[i + 1] / n[i] for i in (1, 2, 3)]
+        if all(0 < value <= i for i, value in enumerate(found, 1)):
+            return np.array([0.0, *found]), True
+    return np.array([0.0, *FALLBACK]), False
+
+
+def kneser_ney(trie: Trie, end: int) -> Estimate:
+    """Interpolated modified Kneser–Ney."""
+    probability = np.empty(len(trie.words))
+    backoff = np.ones(len(trie.offsets) - 1)
+    poor = []
+    for level, adjusted in enumerate(adjusted_counts(trie, end), 1):
+        discount, estimated = discounts(adjusted)
+        taken = discount[np.minimum(adjusted, 3)]
+        here = at(trie, level)
+        if level == 1:
+            total = float(adjusted.sum())
+            weight = taken.sum() / total if total else 1.0
+            probability[here] = (adjusted - taken) / max(total, 1.0) + weight / int(trie.starts[1])
+        else:
+            fan = fan_of(trie, level)
+            totals = sums(adjusted, fan)
+            gamma = np.divide(sums(taken, fan), totals, out=np.ones(len(fan)), where=fan > 0)
+            backoff[at(trie, level - 1)] = gamma
+            lower = probability[trie.suffix[here]]
+            probability[here] = (adjusted - taken) / np.repeat(totals, fan) + np.repeat(gamma, fan) * lower
+        if not estimated:
+            poor.append(str(level))
+    which = f"too few n-grams to estimate the discounts of order {', '.join(poor)}"
+    notes = (f"{which}: 0.5, 1 and 1.5 stand in",) if poor else ()
+    return Estimate(*_logarithms(probability, backoff), 0.0, notes)
+
+
+def stupid_backoff(trie: Trie, alpha: float) -> Estimate:
+    """Stupid backoff divided by its sum over the vocabulary."""
+    score = np.empty(len(trie.words))
+    first = trie.counts[at(trie, 1)]
+    score[at(trie, 1)] = np.where(first > 0, first / max(int(first.sum()), 1), alpha / int(trie.starts[1]))
+    root = float(score[at(trie, 1)].sum())
+    mass = np.empty(len(trie.offsets) - 1)
+    backoff = np.empty(len(trie.offsets) - 1)
+    probability = score / root
+    for level in range(2, order_of(trie) + 1):
+        here, inner, fan = at(trie, level), at(trie, level - 1), fan_of(trie, level)
+        score[here] = trie.counts[here] / np.repeat(sums(trie.counts[here], fan), fan)
+        below = np.full(len(fan), root) if level == 2 else mass[trie.suffix[inner]]
+        left = np.maximum(below - sums(score[trie.suffix[here]], fan), 0.0)
+        mass[inner] = np.where(fan > 0, 1 + alpha * left, alpha * below)
+        backoff[inner] = alpha * below / mass[inner]
+        probability[here] = score[here] / np.repeat(mass[inner], fan)
+    return Estimate(*_logarithms(probability, backoff), float(np.log(root)))
+
+
+def relative_frequencies(trie: Trie, delta: float, epsilon: float) -> Estimate:
+    """(1 − ε) (C(cw) + δ) / (C(c) + δ V) + ε / V; a context's weight is that of a word unseen there."""
+    probability = np.empty(len(trie.words))
+    backoff = np.empty(len(trie.offsets) - 1)
+    uniform = epsilon / int(trie.starts[1])
+    for level in range(1, order_of(trie) + 1):
+        here = at(trie, level)
+        fan = fan_of(trie, level) if level > 1 else np.array([int(trie.starts[1])])
+        totals = sums(trie.counts[here], fan) + delta * int(trie.starts[1])
+        share = np.divide(1 - epsilon, totals, out=np.zeros(len(fan)), where=totals > 0)
+        unseen = np.where(totals > 0, share * delta + uniform, 1 / int(trie.starts[1]))
+        probability[here] = trie.counts[here] * np.repeat(share, fan) + np.repeat(unseen, fan)
+        if level > 1:
+            backoff[at(trie, level - 1)] = unseen
+    return Estimate(*_logarithms(probability, backoff), 0.0)
+
+
+def _logarithms(probability: Floats, backoff: Floats) -> tuple[Floats, Floats]:
+    return np.log(probability).astype(np.float32), np.log(backoff).astype(np.float32)

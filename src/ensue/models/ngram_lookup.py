@@ -1,0 +1,284 @@
+"""Walks over an n-gram trie, compiled: the only loops of the n-gram model that go token by token.
+
+The trie is one array of nodes in breadth-first order. Nodes 0 … V-1 are the words (level 1), whatever follows
+is level 2, then level 3 …; inside a level the nodes are sorted by context and then by last word. Hence
+
+    words[i]                        the last word of node i
+    offsets[c] … offsets[c+1]-1   the nodes one word longer than context c, sorted by that word
+    suffix[i]                       the node of the same n-gram without its first word (-1: the empty one)
+
+and a child is found by a binary search among its siblings. Contexts are nodes below the last level; -1 is the
+empty context. All functions here stand in one file because a compiled function is kept on disk until its own
+file changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[Any]
+"""An array of whole numbers, of whatever width is enough."""
+Floats = NDArray[Any]
+"""An array of floating-point numbers."""
+
+BACKOFF, ADD, MLE = 0, 1, 2
+"""What answers for a word never seen after a context: the shorter context, or a constant. The last two
+differ in what they do with a context never seen."""
+UNSEEN, CONSTANT = -2, -3
+"""Where a walk ends that finds its context was never seen, or takes a context's constant."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Trie(NamedTuple):
+    """Counted n-grams. ``starts`` (n+1) says where each level begins, and where the last one ends."""
+
+    words: Ints
+    offsets: Ints
+    suffix: Ints
+    starts: Ints
+    counts: Ints
+
+
+class Tables(NamedTuple):
+    """Estimated n-grams: log probability of every node, log back-off weight of every context."""
+
+    words: Ints
+    offsets: Ints
+    suffix: Ints
+    starts: Ints
+    probability: Floats
+    backoff: Floats
+
+
+Run = tuple[Ints, Ints]
+"""Sorted keys and how often each was seen."""
+Contexts = tuple[Ints, Ints]
+"""Contexts as nodes, and how many words each truly has: a node is shorter if the context is unseen."""
+
+
+def compiled(function: Function) -> Function:
+    """Compile on the first call and keep the result on disk; the global lock is let go while it runs."""
+    result: Function = numba.njit(cache=True, nogil=True)(function)
+    return result
+
+
+@compiled
+def child(words: Ints, offsets: Ints, node: int, word: int) -> int:
+    """The node that follows ``node`` by ``word``, or -1."""
+    if node < 0:
+        return word
+    low, high = int(offsets[node]), int(offsets[node + 1])
+    last = high
+    while low < high:
+        middle = (low + high) >> 1
+        if words[middle] < word:
+            low = middle + 1
+        else:
+            high = middle
+    if low < last and words[low] == word:
+        return low
+    return -1
+
+
+@compiled
+def advance(tables: Tables, node: int, word: int, end: int) -> int:
+    """The longest context in the trie after ``word`` is read in context ``node``; none goes over ``end``."""
+    contexts = len(tables.offsets) - 1
+    if contexts == 0:
+        return -1
+    if word == end:
+        return word
+    found = child(tables.words, tables.offsets, node, word)
+    while found < 0:
+        node = int(tables.suffix[node])
+        found = child(tables.words, tables.offsets, node, word)
+    while found >= contexts:
+        found = int(tables.suffix[found])
+    return found
+
+
+@compiled
+def keys_of(trie: Trie, stream: Ints, node: int, end: int, keys: Ints) -> tuple[int, int]:
+    """Write ``context · V + word`` for every token of ``stream`` after a context of the trie's last level.
+
+    ``node`` is the context of the first token. Answers how many keys were written and the context after the
+    last token. Every n-gram of the stream is in the trie up to its last level, so following a token takes
+    one search.
+    """
+    words, offsets, suffix = trie.words, trie.offsets, trie.suffix
+    vocabulary, longest, count = int(trie.starts[1]), int(trie.starts[-2]), 0
+    for place in range(len(stream)):
+        word = int(stream[place])
+        shorter = node
+        if node >= longest:
+            keys[count] = node * vocabulary + word
+            count += 1
+            shorter = int(suffix[node])
+        if word == end or shorter < 0:
+            node = word
+            continue
+        # The search of ``child``, written out: a call costs 30 ns here, and the word is certain to be found.
+        node, size = int(offsets[shorter]), int(offsets[shorter + 1]) - int(offsets[shorter])
+        while size > 1:
+            half = size >> 1
+            node = node + half if words[node + half] <= word else node
+            size -= half
+    return count, node
+
+
+@compiled
+def merge(run: Run, other: Run, result: Run) -> int:
+    """Merge two sorted runs into ``result``; answers how many keys there are."""
+    keys, counts = run
+    others, more = other
+    first, second, size = 0, 0, 0
+    while first < len(keys) or second < len(others):
+        if second == len(others) or (first < len(keys) and keys[first] < others[second]):
+            result[0][size], result[1][size] = keys[first], counts[first]
+            first += 1
+        elif first == len(keys) or others[second] < keys[first]:
+            result[0][size], result[1][size] = others[second], more[second]
+            second += 1
+        else:
+            result[0][size], result[1][size] = keys[first], counts[first] + more[second]
+            first, second = first + 1, second + 1
+        size += 1
+    return size
+
+
+@compiled
+def fill_suffixes(trie: Trie, first: int, last: int) -> int:
+    """Fill ``suffix`` for the children of contexts ``first`` … ``last``-1: suffix(c w) = child(suffix(c), w).
+
+    Answers the first node without a suffix in the trie, or -1 (counted tries always have it).
+    """
+    words, offsets, suffix = trie.words, trie.offsets, trie.suffix
+    for context in range(first, last):
+        shorter = int(suffix[context])
+        for node in range(offsets[context], offsets[context + 1]):
+            word = int(words[node])
+            if shorter < 0:
+                suffix[node] = word
+                continue
+            found, size = int(offsets[shorter]), int(offsets[shorter + 1]) - int(offsets[shorter])
+            while size > 1:
+                half = size >> 1
+                found = found + half if words[found + half] <= word else found
+                size -= half
+            if size == 0 or words[found] != word:
+                return node
+            suffix[node] = found
+    return -1
+
+
+@compiled
+def descend(words: Ints, offsets: Ints, grams: Ints) -> Ints:
+    """The node of every row of word ids ``grams`` (N, k), or -1 where there is none."""
+    nodes = np.empty(len(grams), np.int64)
+    for row in range(len(grams)):
+        node = int(grams[row, 0])
+        for place in range(1, grams.shape[1]):
+            if node >= 0:
+                node = child(words, offsets, node, int(grams[row, place]))
+        nodes[row] = node
+    return nodes
+
+
+@compiled
+def read(tables: Tables, end: int, before: Contexts, tokens: Ints, lengths: Ints) -> Contexts:
+    """The context after each token (B, T+1), at place 0 that of the past alone.
+
+    ``before`` has the last tokens of each row flush right (B, n-1) and how many of them are real (B,).
+    After a row's own length its context stays.
+    """
+    past, known = before
+    rows, steps, most = tokens.shape[0], tokens.shape[1], past.shape[1]
+    nodes, sizes = np.empty((rows, steps + 1), np.int64), np.empty((rows, steps + 1), np.int64)
+    for row in range(rows):
+        node, size = -1, int(known[row])
+        for place in range(most - size, most):
+            node = advance(tables, node, int(past[row, place]), end)
+        nodes[row, 0], sizes[row, 0] = node, size
+        for step in range(steps):
+            if step < lengths[row]:
+                word = int(tokens[row, step])
+                node = advance(tables, node, word, end)
+                size = min(1 if word == end else size + 1, most)
+            nodes[row, step + 1], sizes[row, step + 1] = node, size
+    return nodes, sizes
+
+
+@compiled
+def level_of(starts: Ints, node: int) -> int:
+    """How many words the n-gram of ``node`` has; 0 for the empty one."""
+    level = 0
+    while level < len(starts) - 1 and node >= starts[level]:
+        level += 1
+    return level
+
+
+@compiled
+def usable(tables: Tables, kind: int, node: int, size: int) -> int:
+    """The context that answers: for ADD the whole one or ``UNSEEN``, for MLE the longest with children."""
+    if kind == ADD and level_of(tables.starts, node) < size:
+        return UNSEEN
+    if kind == MLE:
+        while node >= 0 and tables.offsets[node] == tables.offsets[node + 1]:
+            node = int(tables.suffix[node])
+    return node
+
+
+@compiled
+def look_up(tables: Tables, kind: int, contexts: Contexts, targets: Ints) -> Floats:
+    """log P(target | context) for N contexts and targets (N,), without going through the vocabulary."""
+    nodes, sizes = contexts
+    result = np.empty(len(nodes), np.float32)
+    for place in range(len(nodes)):
+        word = int(targets[place])
+        node = usable(tables, kind, int(nodes[place]), int(sizes[place]))
+        total, found = 0.0, -1
+        while node >= 0 and found < 0:
+            found = child(tables.words, tables.offsets, node, word)
+            if found < 0:
+                total += tables.backoff[node]
+                node = int(tables.suffix[node]) if kind == BACKOFF else CONSTANT
+        if node == UNSEEN:
+            total = -np.log(float(tables.starts[1]))
+        elif node != CONSTANT:
+            total += tables.probability[found if found >= 0 else word]
+        result[place] = total
+    return result
+
+
+@compiled
+def distributions(tables: Tables, kind: int, contexts: Contexts, result: Floats) -> None:
+    """Fill ``result`` (N, V) with log P(· | context) for N contexts."""
+    nodes, sizes = contexts
+    vocabulary, levels = int(tables.starts[1]), len(tables.starts)
+    chain, weights = np.empty(levels, np.int64), np.empty(levels, np.float64)
+    for place in range(len(nodes)):
+        row = result[place]
+        node = usable(tables, kind, int(nodes[place]), int(sizes[place]))
+        size, total = 0, 0.0
+        while node >= 0:
+            chain[size], weights[size] = node, total
+            total += tables.backoff[node]
+            size += 1
+            node = int(tables.suffix[node]) if kind == BACKOFF else CONSTANT
+        if node == UNSEEN:
+            row[:] = -np.log(float(vocabulary))
+        elif node == CONSTANT:
+            row[:] = total
+        else:
+            for word in range(vocabulary):
+                row[word] = total + tables.probability[word]
+        for longer in range(size - 1, -1, -1):
+            context = chain[longer]
+            for found in range(tables.offsets[context], tables.offsets[context + 1]):
+                row[tables.words[found]] = weights[longer] + tables.probability[found]

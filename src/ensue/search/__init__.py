@@ -1,0 +1,1 @@
+"""Sampling and search over any model that takes a state and gives one back."""

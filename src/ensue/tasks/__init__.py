@@ -1,0 +1,1 @@
+"""Each task joins its reader, model, objective and measure, and nothing else."""

@@ -1,0 +1,175 @@
+"""Language modelling: text in, a model of what comes next out.
+
+It joins the reader and tokenizer, a model, the objective and the measure; the loop and the models know nothing of each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.core.seeds import derive, own_randomness, seed_everything
+from ensue.data.batches import Streams, Windows
+from ensue.data.reading import measure_text
+from ensue.data.sources import Source
+from ensue.data.splitting import held_out
+from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokens import TokenText, token_text, tokenise
+from ensue.measure.language import LanguageScore, language_score, log_probs
+from ensue.models.language import LanguageModel
+from ensue.models.table import SYSTEMS
+from ensue.search.sampling import Sampling, sample
+from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
+
+SMALL_TEXT = 150_000
+"""Bytes below which a text is tokenised by characters where nothing else is said."""
+TRAIN_LENGTH = 64
+"""Tokens in a training row, for models whose context has no end."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text to learn from and one to validate with, as tokens."""
+
+    tokenizer: Tokenizer
+    train: TokenText
+    valid: TokenText | None
+
+
+def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], field: str | None) -> Tokenizer:
+    """The tokenizer that the settings name, fitted to the training text where it is not given ready."""
+    size = measure_text(sources, field)[1]
+    kind = settings.kind
+    if kind == "auto":
+        kind = "char" if size < SMALL_TEXT else "bpe"
+    found = find_tokenizer(kind)
+    if not isinstance(found, str):
+        return found
+    vocabulary = settings.vocabulary or (2048 if size < 8_000_000 and found in ("bpe", "wordpiece", "unigram") else None)
+    return fit_tokenizer(found, sources, vocabulary=vocabulary, min_count=settings.min_count or None, field=field)
+
+
+def prepare(
+    data: DataSettings, settings: TokenizerSettings, tokenizer: Tokenizer | None = None, report: Report = silent
+) -> Corpus:
+    """Read and tokenise the text, holding out its end where no validation text is given."""
+    field = data.field or None
+    train: Sequence[Source] = list(data.files)
+    valid: Sequence[Source] = list(data.valid)
+    if not valid and data.holdout and tuple(train) != ("hello",):  # the lecture's five letters are too few to split
+        train, valid = held_out(list(data.files), data.holdout, field=field)
+    if tokenizer is None:
+        report("phase", {"name": "fitting the tokenizer"})
+        tokenizer = choose_tokenizer(settings, train, field)
+
+    def read(sources: Sequence[Source], name: str) -> TokenText:
+        report("phase", {"name": f"tokenising {name}"})
+        text = tokenise(
+            sources, tokenizer, field=field, progress=lambda done, total: report("progress", {"done": done, "total": total})
+        )
+        return text if data.direction == "forward" else replace(text, tokens=text.tokens[::-1])
+
+    corpus = Corpus(tokenizer, read(train, "the text"), read(valid, "the validation text") if valid else None)
+    if tokenizer.size < 3 and len(set(corpus.train.tokens.tolist())) < 2:
+        raise InputError("the text has a vocabulary of one: there is nothing to predict", mend="give another text")
+    return corpus
+
+
+def build_model(settings: Settings, tokenizer: Tokenizer) -> LanguageModel:
+    """A new model for this vocabulary, its weights drawn from the run's seed."""
+    cls = SYSTEMS.load(settings.run.system)
+    facts = {"vocabulary": tokenizer.size, "end": tokenizer.end}
+    values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
+    seed_everything(derive(settings.run.seed, "model"))
+    model: LanguageModel = cls(cls.Config(**values))
+    return model
+
+
+def cut(settings: Settings, model: LanguageModel, tokens: np.ndarray) -> Streams | Windows:
+    """The training text as batches: streams where there is a state to carry on, else random windows."""
+    train, context = settings.train, model.traits.context
+    length = train.length or (context if context and context > TRAIN_LENGTH // 2 else TRAIN_LENGTH)
+    carries = model.traits.steps and (context is None or context < length)
+    if train.cut == "streams" and not carries:
+        raise InputError(
+            f"train.cut = 'streams' carries a state on, but {settings.run.system} sees {context or 'only'} tokens at once",
+            mend="use train.cut=windows",
+        )
+    kind = Streams if train.cut == "streams" or (train.cut == "auto" and carries) else Windows
+    return kind(tokens, train.batch, length, derive(settings.run.seed, "data"))
+
+
+def evaluation(model: LanguageModel, valid: TokenText | None, limit: int) -> Callable[[], dict[str, float]] | None:
+    """What the loop calls to see how the model does on held-out text."""
+    if valid is None or len(valid) < 2:
+        return None
+    tokens = valid.tokens[: limit + 1]
+
+    def evaluate() -> dict[str, float]:
+        with own_randomness(0):
+            return {"valid_loss": float(-log_probs(model, tokens).mean())}
+
+    return evaluate
+
+
+def score_text(model: LanguageModel, text: TokenText, streams: int = 0, report: Report = silent) -> LanguageScore:
+    """All figures of a model on a text."""
+    if len(text) < 2:
+        raise InputError("the text has no tokens to score")
+    values = log_probs(model, text.tokens, streams, report)
+    return language_score(
+        -float(values.sum()),
+        tokens=len(text) - 1,
+        words=text.words,
+        size=text.bytes,
+        unknown=text.unknown,
+        surcharge=text.surcharge,
+        streams=streams,
+        pseudo=not model.traits.steps,
+    )
+
+
+def prompt_tokens(tokenizer: Tokenizer, text: str, direction: str = "forward") -> torch.Tensor:
+    """The tokens a model reads before it goes on: the end mark, then the prompt (its own end mark taken off)."""
+    ids = token_text(text, tokenizer).tokens[1:-1] if text else np.zeros(0, dtype=np.int64)
+    ids = ids if direction == "forward" else ids[::-1]
+    return torch.from_numpy(np.concatenate([[tokenizer.end], ids.astype(np.int64)]))
+
+
+def writer(model: LanguageModel, tokenizer: Tokenizer, device: torch.device, seed: int) -> Callable[[], str]:
+    """What the loop calls to show what the model writes as it learns."""
+
+    def write() -> str:
+        with own_randomness(seed):
+            drawn = sample(model, prompt_tokens(tokenizer, "").to(device), Sampling(tokens=60, seed=seed))
+        return tokenizer.decode(drawn[0].tokens)
+
+    return write
+
+
+def data_files(sources: Sequence[str | Path]) -> tuple[str, ...]:
+    """Sources as run.toml names them: paths made absolute, so that a run can be resumed from anywhere."""
+    from ensue.data.sources import is_builtin
+
+    return tuple(str(s) if s == "-" or is_builtin(s) else str(Path(s).absolute()) for s in sources)
+
+
+def describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    """Facts of a corpus for the model card."""
+    return {
+        "tokenizer": corpus.tokenizer.kind,
+        "vocabulary": corpus.tokenizer.size,
+        "train_tokens": len(corpus.train) - 1,
+        "train_bytes": corpus.train.bytes,
+        "valid_tokens": len(corpus.valid) - 1 if corpus.valid else 0,
+        "valid_bytes": corpus.valid.bytes if corpus.valid else 0,
+    }

@@ -1,0 +1,169 @@
+"""All settings of a run, and how they come together: defaults, then the preset, then a file, then what was typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.settings import build, check, describe, toml_lines
+from ensue.models.table import SYSTEMS
+from ensue.train.settings import TrainSettings
+
+DEFAULT_BUDGET = 300.0
+"""Seconds, where nothing says how long to train."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSettings:
+    """Where the text comes from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The text to learn from: files, folders, - for standard input, or a built-in corpus."""
+    valid: tuple[str, ...] = ()
+    """The text to validate with; where there is none, the end of the text is held out."""
+    field: str = ""
+    """Which field of a JSONL file holds the text; empty means text."""
+    holdout: float = 0.1
+    """The share of the text that is held out where there is no validation text; 0 holds out nothing."""
+    direction: str = "forward"
+    """forward, or backward: the text is read from its end, so each word is predicted from those after it."""
+    eval_tokens: int = 200000
+    """How many tokens of the validation text are looked at during training; all of them at its end."""
+    hash: str = ""
+    """Of the tokens trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check(self, "holdout", 0 <= self.holdout < 1, "at least 0 and below 1")
+        check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
+        check(self, "eval_tokens", self.eval_tokens >= 1, "at least 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerSettings:
+    """How text becomes tokens, under ``tokenizer.`` in run.toml."""
+
+    kind: str = "auto"
+    """byte, char, word, bpe, wordpiece, unigram, a path to a tokenizer, or auto: char for a small text, else bpe."""
+    vocabulary: int = 0
+    """At most so many tokens; 0 means what suits the tokenizer and the size of the text."""
+    min_count: int = 0
+    """What is rarer is unknown (word, char) or not joined (bpe, wordpiece, unigram); 0 means the tokenizer's own."""
+
+    def __post_init__(self) -> None:
+        check(self, "vocabulary", self.vocabulary >= 0, "0 or more")
+        check(self, "min_count", self.min_count >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSettings:
+    """What stands first in run.toml."""
+
+    system: str
+    """The system that was trained."""
+    preset: str = "default"
+    """The preset its settings began with."""
+    seed: int = 0
+    """Where all random numbers come from."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto: the fastest there is."""
+    compile: bool = False
+    """Compile the model with torch.compile before training."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything that run.toml says."""
+
+    run: RunSettings
+    model: dict[str, Any]
+    train: TrainSettings
+    data: DataSettings
+    tokenizer: TokenizerSettings
+
+    def toml(self) -> str:
+        """The text of run.toml: every setting with its meaning; the model's stand at the top, the rest in tables."""
+        config = SYSTEMS.load(self.run.system).Config(**self.model)
+        lines = [*toml_lines(self.run), "", "# The model", *toml_lines(config)]
+        for table in ("train", "data", "tokenizer"):
+            lines += ["", f"[{table}]", *toml_lines(getattr(self, table))]
+        return "\n".join(lines) + "\n"
+
+
+TABLES: dict[str, type[Any]] = {"train": TrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings}
+
+
+def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -> Settings:
+    """The settings of a run from several layers of flat names; later layers win."""
+    cls = SYSTEMS.load(system)
+    presets = cls.presets or {"default": {}}
+    chosen = preset or next((str(layer["preset"]) for layer in reversed(layers) if layer.get("preset")), "default")
+    if chosen not in presets and chosen != "default":
+        raise unknown_name("preset", chosen, {"default", *presets})
+    flat: dict[str, Any] = dict(presets.get(chosen, {}))
+    for layer in layers:
+        flat.update(layer)
+    flat |= {"system": system, "preset": chosen}
+    groups: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in TABLES}}
+    for name, value in flat.items():
+        table, dot, inner = name.partition(".")
+        if dot and table not in TABLES:
+            raise unknown_name("setting", name, all_names(cls.Config))
+        groups[table if dot else ""][inner if dot else name] = value
+    top, own = {f.name for f in describe(RunSettings)}, {f.name for f in describe(cls.Config)}
+    for name in groups[""]:
+        if name not in top | own:
+            raise unknown_name("setting", name, all_names(cls.Config))
+    settings = Settings(
+        run=build(RunSettings, {k: v for k, v in groups[""].items() if k in top}),
+        model=_model_values(cls.Config, {k: v for k, v in groups[""].items() if k in own}),
+        **{name: build(kind, groups[name], f"{name}.") for name, kind in TABLES.items()},
+    )
+    return _with_default_budget(settings)
+
+
+def _model_values(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's settings, checked, before the vocabulary is known."""
+    trial = build(config, {"vocabulary": 2, **values})
+    return {f.name: getattr(trial, f.name) for f in describe(config)}
+
+
+def _with_default_budget(settings: Settings) -> Settings:
+    train = settings.train
+    if train.steps or train.epochs or train.budget:
+        return settings
+    return replace(settings, train=replace(train, budget=DEFAULT_BUDGET))
+
+
+def all_names(config: type[Any]) -> list[str]:
+    """Every setting's flat name."""
+    flat = [f.name for f in (*describe(RunSettings), *describe(config))]
+    return flat + [f"{table}.{f.name}" for table, kind in TABLES.items() for f in describe(kind)]
+
+
+def check_bf16(device: str) -> None:
+    """Refuse bf16 on a CPU that says it has it and dies of it: tried in another process, since it cannot be caught."""
+    if device != "cpu":
+        return
+    trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); m = torch.nn.LSTM(64, 64).bfloat16(); m(x[None]); x @ x"
+    if subprocess.run([sys.executable, "-W", "ignore", "-c", trial], capture_output=True, check=False).returncode:
+        raise InputError("this CPU does not compute bf16", mend="use --set train.precision=float32")
+
+
+def check_device(name: str) -> str:
+    """The device that a name stands for on this machine."""
+    import torch
+
+    if name == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"there is no device {name!r} here", mend="--device auto takes the fastest there is") from error
+    return name

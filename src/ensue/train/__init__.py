@@ -1,0 +1,1 @@
+"""The loop and what hangs on it; nothing here knows a particular model."""

@@ -1,0 +1,83 @@
+"""Checkpoints: everything needed to go on to the bit, in safetensors and JSON, never pickle.
+
+A checkpoint is a folder ``step-00000100`` with tensors, ``progress.json`` and ``manifest.json`` (the SHA-256 of every
+other file). It is written under a temporary name, synced and renamed, so it is there whole or not at all. A damaged one
+is passed over for the one before.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ensue.core.errors import InputError
+from ensue.core.files import read_json, sha256, whole_folder, write_json
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was saved at a step: groups of tensors by name (model, optimiser, …) and plain values."""
+
+    step: int
+    tensors: dict[str, Tensors]
+    progress: dict[str, Any]
+
+
+class Checkpoints:
+    """The folder ``checkpoints`` of a run; it keeps the newest ``keep`` and one called best."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        self.folder, self.keep = folder, keep
+        self.notes: list[str] = []
+
+    def save(self, checkpoint: Checkpoint, name: str = "") -> None:
+        """Write a checkpoint whole, then remove what is older than the newest few."""
+        path = self.folder / (name or f"step-{checkpoint.step:08d}")
+        with whole_folder(path) as temporary:
+            for group, tensors in checkpoint.tensors.items():
+                own = {key: value.detach().contiguous().clone() for key, value in tensors.items()}
+                save_file(own, temporary / f"{group}.safetensors")
+            write_json(temporary / "progress.json", {"step": checkpoint.step, **checkpoint.progress})
+            manifest = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
+            write_json(temporary / "manifest.json", manifest)
+        for old in self._steps()[: -self.keep]:
+            shutil.rmtree(old)
+
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; None where there is none."""
+        for path in reversed(self._steps()):
+            try:
+                return self.read(path)
+            except InputError as error:
+                self.notes.append(f"{error}; going on from the checkpoint before")
+        return None
+
+    def best(self) -> Checkpoint | None:
+        """The checkpoint with the best validation so far."""
+        path = self.folder / "best"
+        return self.read(path) if path.exists() else None
+
+    def read(self, path: Path) -> Checkpoint:
+        """A checkpoint, its files verified by the manifest."""
+        manifest = read_json(path / "manifest.json")
+        for name, digest in manifest.items():
+            file = path / name
+            if not file.exists() or sha256(file) != digest:
+                raise InputError(f"is damaged ({name} is not what was written)", where=str(path))
+        try:
+            groups = {file.stem: load_file(file) for file in sorted(path.glob("*.safetensors"))}
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"is damaged ({error})", where=str(path)) from error
+        progress = read_json(path / "progress.json")
+        return Checkpoint(int(progress.pop("step")), groups, progress)
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"))

@@ -1,0 +1,265 @@
+"""The training loop: one function, in the order things happen.
+
+Everything that training needs is passed in; everything that must survive a break is in ``Progress`` and the tensors of a
+checkpoint. A batch is a pure function of its number, so a run that is resumed goes on to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.core.seeds import random_state, restore_random_state
+from ensue.nn.state import State
+from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
+from ensue.train.interrupts import Interrupts
+from ensue.train.metrics import Metrics
+from ensue.train.objectives import Objective
+from ensue.train.optimisers import build_optimiser, clip, learning_rate
+from ensue.train.settings import TrainSettings
+
+MOST_ROLLBACKS = 10
+
+
+class Batches(Protocol):
+    """Batches by number: any of them can be had at any time."""
+
+    rows: int
+
+    def batch(self, number: int) -> Any:
+        """Batch ``number`` of an endless row of epochs."""
+        ...
+
+
+@dataclass
+class Progress:
+    """Where training stands; saved with every checkpoint."""
+
+    step: int = 0
+    best: float = math.inf
+    stale: int = 0
+    """Evaluations since the best one."""
+    lr_scale: float = 1.0
+    """What is left of the rate after roll-backs and plateaus."""
+    rollbacks: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+    """The sum of losses since the last line of metrics, and how many."""
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended: ``finished``, ``budget``, ``patience``, or the name of the signal that asked to stop."""
+
+    stopped: str
+    step: int
+    seconds: float
+    best: float
+
+
+@dataclass(kw_only=True)
+class Training:
+    """What the loop works with."""
+
+    model: nn.Module
+    objective: Objective
+    batches: Batches
+    settings: TrainSettings
+    checkpoints: Checkpoints
+    metrics: Metrics | None = None
+    evaluate: Callable[[], dict[str, float]] | None = None
+    """Measures on held-out data; the one named ``valid_loss`` chooses the best weights."""
+    sample: Callable[[], str] | None = None
+    report: Report = silent
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+def train(work: Training) -> Outcome:
+    """Train until the steps are done, time is up, validation stalls, or somebody asks to stop."""
+    settings, model = work.settings, work.model
+    optimiser = build_optimiser(model, settings)
+    progress, state = restore(work, optimiser)
+    if progress.step == 0:
+        save(work, optimiser, progress, state)  # something to roll back to
+    stopped, begun = "finished", time.perf_counter() - progress.seconds
+    with Interrupts() as wish:
+        while progress.step < settings.steps:
+            rate = progress.lr_scale * learning_rate(progress.step, settings.steps, settings)
+            loss, norm, state, tokens = update(work, optimiser, progress.step, state, rate)
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                progress, state = roll_back(work, optimiser, progress)
+                continue
+            progress.step += 1
+            progress.loss, progress.count = progress.loss + loss, progress.count + 1
+            progress.seconds = time.perf_counter() - begun
+            pace = (settings.steps - progress.step) * progress.seconds / progress.step
+            work.report(
+                "step",
+                {
+                    "step": progress.step,
+                    "steps": settings.steps,
+                    "loss": loss,
+                    "lr": rate,
+                    "tokens_per_second": tokens * progress.step / progress.seconds,
+                    "left": pace,
+                },
+            )
+            last = progress.step == settings.steps
+            late = 0 < settings.budget < progress.seconds
+            measures = evaluate(work, progress, last or late)
+            if measures or last or progress.step % settings.log_every == 0:
+                log(work, progress, rate, norm, measures)
+            if work.sample and settings.sample_every and progress.step % settings.sample_every == 0:
+                work.report("sample", {"step": progress.step, "text": work.sample()})
+            if progress.step % settings.checkpoint_every == 0 or last or late or wish.asked:
+                save(work, optimiser, progress, state)
+            if measures and 0 < settings.patience <= progress.stale:
+                stopped = "patience"
+            elif late and not last:
+                stopped = "budget"
+            elif wish.asked and not last:
+                stopped = wish.asked
+            if stopped != "finished":
+                break
+    return Outcome(stopped, progress.step, progress.seconds, progress.best)
+
+
+def update(
+    work: Training, optimiser: torch.optim.Optimizer, step: int, state: State | None, rate: float
+) -> tuple[float, float, State | None, int]:
+    """One update: gradients of ``accumulate`` batches, clipped, then a step; none where something is not finite."""
+    settings = work.settings
+    work.model.train()
+    optimiser.zero_grad(set_to_none=True)
+    total, tokens = 0.0, 0
+    for part in range(settings.accumulate):
+        batch = on_device(work.batches.batch(step * settings.accumulate + part), work.device)
+        with precision(settings, work.device):
+            loss, after = work.objective(work.model, batch, None if batch.fresh else state)
+        (loss / settings.accumulate).backward()  # type: ignore[no-untyped-call]
+        state = after.detach() if after is not None else None
+        total, tokens = total + loss.item() / settings.accumulate, tokens + batch.targets.numel()
+    norm = clip([p.grad for p in work.model.parameters() if p.grad is not None], settings.clip)
+    if math.isfinite(total) and math.isfinite(norm):
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        optimiser.step()
+    return total, norm, state, tokens
+
+
+def on_device(batch: Any, device: torch.device) -> Any:
+    """A batch with its tensors on the device."""
+    if device.type == "cpu":
+        return batch
+    tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    return replace(batch, **{name: value.to(device) for name, value in tensors.items() if isinstance(value, Tensor)})
+
+
+def precision(settings: TrainSettings, device: torch.device) -> AbstractContextManager[Any]:
+    """bf16 where it was asked for, or on a GPU that computes it."""
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    wanted = settings.precision == "bf16" or (settings.precision == "auto" and able)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
+
+
+def evaluate(work: Training, progress: Progress, last: bool) -> dict[str, float]:
+    """Measure on held-out data when it is time, and keep the best weights."""
+    due = last or (work.settings.eval_every and progress.step % work.settings.eval_every == 0)
+    if work.evaluate is None or not due:
+        return {}
+    work.model.eval()
+    measures = work.evaluate()
+    work.report("evaluation", {"step": progress.step, **measures})
+    value = measures["valid_loss"]
+    if value < progress.best:
+        progress.best, progress.stale = value, 0
+        weights = {"model": dict(work.model.state_dict())}
+        work.checkpoints.save(Checkpoint(progress.step, weights, {"valid_loss": value}), "best")
+    else:
+        progress.stale += 1
+        if work.settings.schedule == "plateau":
+            progress.lr_scale /= 2
+    return measures
+
+
+def log(work: Training, progress: Progress, rate: float, norm: float, measures: dict[str, float]) -> None:
+    """A line of metrics: the mean loss since the line before."""
+    if work.metrics is not None:
+        record = {"step": progress.step, "loss": progress.loss / progress.count, "lr": rate, "norm": norm}
+        work.metrics.write({**record, "seconds": round(progress.seconds, 3), **measures})
+    progress.loss, progress.count = 0.0, 0
+
+
+def roll_back(work: Training, optimiser: torch.optim.Optimizer, progress: Progress) -> tuple[Progress, State | None]:
+    """Go back to the last good checkpoint and halve the rate."""
+    scale, count = progress.lr_scale / 2, progress.rollbacks + 1
+    if count > MOST_ROLLBACKS:
+        raise InputError(
+            f"the loss is not finite at step {progress.step + 1}, even at a {2**MOST_ROLLBACKS}th of the learning rate",
+            mend="lower train.lr, or look for odd values in the data",
+        )
+    broken = progress.step + 1
+    progress, state = restore(work, optimiser)
+    progress.lr_scale, progress.rollbacks = scale, count
+    text = f"step {broken} gave a value that is not finite: back to step {progress.step} at {scale:g} of the rate"
+    work.report("note", {"text": text})
+    return progress, state
+
+
+def save(work: Training, optimiser: torch.optim.Optimizer, progress: Progress, state: State | None) -> None:
+    """Write a checkpoint of everything."""
+    groups: dict[str, Tensors] = {
+        "model": dict(work.model.state_dict()),
+        "optimiser": optimiser_tensors(optimiser),
+        "random": random_state(),
+        "state": dict(state.tensors()) if state is not None else {},
+    }
+    work.checkpoints.save(Checkpoint(progress.step, groups, {**asdict(progress), "best": _finite(progress.best)}))
+
+
+def restore(work: Training, optimiser: torch.optim.Optimizer) -> tuple[Progress, State | None]:
+    """Take up the newest checkpoint that is whole, or begin."""
+    found = work.checkpoints.latest()
+    while work.checkpoints.notes:
+        work.report("note", {"text": work.checkpoints.notes.pop()})
+    if found is None:
+        return Progress(), None
+    work.model.load_state_dict(found.tensors["model"])
+    restore_optimiser(optimiser, found.tensors["optimiser"])
+    restore_random_state(found.tensors["random"])
+    values = {**found.progress, "step": found.step}
+    values["best"] = math.inf if values["best"] is None else values["best"]
+    state = None
+    if found.tensors["state"]:
+        empty: State = work.model.start(work.batches.rows)  # type: ignore[operator]
+        state = empty.filled({name: value.to(work.device) for name, value in found.tensors["state"].items()})
+    return Progress(**values), state
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> Tensors:
+    """The optimiser's state as tensors named by parameter number and key."""
+    held = optimiser.state_dict()["state"]
+    return {f"{number}.{key}": value for number, entry in held.items() for key, value in entry.items() if value is not None}
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
+    """Give the optimiser back its state."""
+    held: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        number, _, key = name.partition(".")
+        held.setdefault(int(number), {})[key] = value
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": held})

@@ -1,0 +1,60 @@
+"""metrics.jsonl and TensorBoard events: one line a record, with ``step``; cut back to the checkpoint on resume."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ensue.core.files import disk_errors, write_text
+
+
+class Metrics:
+    """Writes records as they come."""
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        self.path = folder / "metrics.jsonl"
+        self._cut_back(step)
+        self.file = self.path.open("a", encoding="utf-8")
+        self.board: Any = None
+        if find_spec("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(folder / "events"), purge_step=step or None)  # type: ignore[no-untyped-call]
+
+    def _cut_back(self, step: int) -> None:
+        """Forget what a broken run wrote after its last checkpoint; a half-written last line goes too."""
+        if not self.path.exists():
+            return
+        kept = []
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                break
+            if record["step"] <= step:
+                kept.append(line + "\n")
+        write_text(self.path, "".join(kept))
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Add a record."""
+        with disk_errors(self.path):
+            self.file.write(json.dumps(record) + "\n")
+            self.file.flush()
+        if self.board is not None:
+            for name, value in record.items():
+                if name != "step" and isinstance(value, (int, float)):
+                    self.board.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        """Finish the files."""
+        self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """All records of a run."""
+    path = folder / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

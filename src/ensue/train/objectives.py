@@ -1,0 +1,35 @@
+"""Objectives: what a model is trained to do, as a loss over a batch.
+
+The loss is the mean over tokens, J = −1/N Σ_t log P(x_{t+1} | x_≤t), in nats a token.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from ensue.nn.state import State
+
+
+class Objective(Protocol):
+    """A loss over a batch, and the state to carry to the next one."""
+
+    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
+        """The mean loss (a scalar) and the state after the batch."""
+        ...
+
+
+def next_token(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
+    """−log P of each next token."""
+    log_prob, after = model.log_prob(batch.tokens, batch.targets, state, batch.lengths)  # type: ignore[operator]
+    return -log_prob.mean(), after
+
+
+def cloze(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
+    """−log P of each token given all others: the answer at a place is about that place."""
+    log_prob, _ = model.log_prob(batch.targets, batch.targets, None, batch.lengths)  # type: ignore[operator]
+    return -log_prob.mean(), None
+
+
+OBJECTIVES: dict[str, Objective] = {"next": next_token, "cloze": cloze}

@@ -1,0 +1,83 @@
+"""Optimisers, schedules and clipping.
+
+    SGD        θ ← θ − α ∇J(θ)
+    clipping   if ‖g‖ ≥ threshold: g ← threshold · g / ‖g‖          (Pascanu et al., 2013, Algorithm 1)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ensue.train.settings import TrainSettings
+
+
+def build_optimiser(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
+    """The optimiser that the settings name; only matrices decay."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if settings.optimiser == "sgd":
+        return torch.optim.SGD(trained, lr=settings.lr, momentum=settings.momentum)
+    groups = [
+        {"params": [p for p in trained if p.dim() >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    betas = (0.9, settings.beta2)
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=settings.lr, betas=betas, fused=True)
+
+
+def warmup_steps(settings: TrainSettings, steps: int) -> float:
+    """The length of the warm-up in steps: a share of all, or a number."""
+    return settings.warmup * steps if settings.warmup <= 1 else settings.warmup
+
+
+def constant(at: float, warm: float, floor: float) -> float:
+    """1, once warm."""
+    return 1.0
+
+
+def cosine(at: float, warm: float, floor: float) -> float:
+    """From 1 to the floor along half a cosine (Loshchilov and Hutter, 2017)."""
+    share = (at - warm) / max(1 - warm, 1e-9)
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+
+
+def one_cycle(at: float, warm: float, floor: float) -> float:
+    """From 1 to the floor along a straight line (Smith and Topin, 2018)."""
+    share = (at - warm) / max(1 - warm, 1e-9)
+    return 1 - (1 - floor) * min(share, 1.0)
+
+
+def inverse_sqrt(at: float, warm: float, floor: float) -> float:
+    """√(warm / at): the Transformer paper's schedule, scaled so that its top is 1."""
+    return (max(warm, 1e-9) / max(at, 1e-9)) ** 0.5
+
+
+SHAPES: dict[str, Callable[[float, float, float], float]] = {
+    "constant": constant,
+    "plateau": constant,
+    "cosine": cosine,
+    "one-cycle": one_cycle,
+    "inverse-sqrt": inverse_sqrt,
+}
+
+
+def learning_rate(step: int, steps: int, settings: TrainSettings) -> float:
+    """The rate of update ``step`` (from 0) of ``steps``: a line up in the warm-up, then the schedule's shape."""
+    warm = warmup_steps(settings, steps)
+    if settings.schedule == "inverse-sqrt":
+        warm = max(warm, 1.0)
+    if step + 1 < warm:
+        return settings.lr * (step + 1) / warm
+    return settings.lr * SHAPES[settings.schedule]((step + 1) / steps, warm / steps, settings.floor)
+
+
+def clip(gradients: Iterable[Tensor], threshold: float) -> float:
+    """Scale gradients down to a norm of ``threshold`` where theirs is at least that; answer the norm they had."""
+    held = list(gradients)
+    norm = float(torch.nn.utils.get_total_norm(held))
+    if 0 < threshold <= norm < float("inf"):
+        torch._foreach_mul_(held, threshold / norm)
+    return norm

@@ -1,0 +1,68 @@
+"""How many steps a budget buys: the speed of the first steps decides, before training begins.
+
+The steps run here are thrown away, weights and random numbers put back, so a run planned by a budget is the same to the
+bit as one whose run.toml names that number of steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from ensue.core.seeds import own_randomness
+from ensue.train.loop import Training, update
+from ensue.train.optimisers import build_optimiser
+from ensue.train.settings import TrainSettings
+
+SPARE = 0.94
+"""The share of a budget that is planned for; the rest is for a machine that slows down."""
+TRIAL = 0.04
+"""The share of a budget that may go into measuring speed."""
+
+
+def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
+    """The settings with steps, eval_every and checkpoint_every resolved."""
+    settings = work.settings
+    steps, evaluations = settings.steps, 10
+    if not steps and settings.epochs:
+        steps = max(1, round(settings.epochs * steps_per_epoch / settings.accumulate))
+    if settings.budget:
+        begun = time.perf_counter()
+        pace = step_seconds(work, settings.budget * TRIAL)
+        cost = timed(work.evaluate) if work.evaluate else 0.0
+        left = settings.budget * SPARE - (time.perf_counter() - begun)
+        evaluations = max(1, min(10, int(0.15 * left / cost))) if cost else 10
+        allowed = max(1, int((left - evaluations * cost) / pace))
+        steps = min(steps, allowed) if steps else allowed
+        work.report("plan", {"steps": steps, "step_seconds": pace, "evaluations": evaluations})
+    steps = steps or steps_per_epoch
+    return replace(
+        settings,
+        steps=steps,
+        eval_every=settings.eval_every or max(1, -(-steps // evaluations)),
+        checkpoint_every=settings.checkpoint_every or max(1, steps // 10),
+    )
+
+
+def step_seconds(work: Training, limit: float) -> float:
+    """Seconds of one update, the median of a few on a copy of the model."""
+    times: list[float] = []
+    begun = time.perf_counter()
+    with own_randomness(0):
+        trial = replace(work, model=copy.deepcopy(work.model))
+        optimiser, state = build_optimiser(trial.model, work.settings), None
+        while len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < limit):
+            at = time.perf_counter()
+            _, _, state, _ = update(trial, optimiser, len(times), state, 0.0)
+            times.append(time.perf_counter() - at)
+    settled = sorted(times[1:])  # the first pays for what is set up once
+    return settled[len(settled) // 2]
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds that an action takes."""
+    begun = time.perf_counter()
+    action()
+    return time.perf_counter() - begun

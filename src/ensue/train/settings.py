@@ -1,0 +1,80 @@
+"""The settings of training, under ``train.`` in run.toml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ensue.core.settings import check, check_positive
+
+OPTIMISERS = ("adamw", "sgd")
+SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSettings:
+    """How a model is trained."""
+
+    steps: int = 0
+    """How many updates; 0 means as epochs or the budget say. What a budget allowed is written back here."""
+    epochs: float = 0.0
+    """How many times through the text, where steps is 0."""
+    budget: float = 0.0
+    """Seconds that training may take; the speed of the first steps fixes the number of steps. 0 means no limit."""
+    batch: int = 32
+    """Rows in a batch."""
+    length: int = 0
+    """Tokens in a row; 0 means the model's context, or 64 where it has none."""
+    cut: str = "auto"
+    """How text is cut: streams (parallel, state carried on), windows (random), auto (streams where there is a state to carry)."""
+    optimiser: str = "adamw"
+    """adamw or sgd."""
+    lr: float = 2e-3
+    """The highest learning rate."""
+    schedule: str = "one-cycle"
+    """How the rate moves: constant, cosine, inverse-sqrt, one-cycle, or plateau (halved when validation stalls)."""
+    warmup: float = 0.1
+    """The share of steps in which the rate rises from near 0 (a whole number above 1 counts steps)."""
+    floor: float = 0.05
+    """Where the rate ends, as a share of the highest (cosine and one-cycle)."""
+    weight_decay: float = 0.01
+    """AdamW's decay of matrices; vectors and norms are left alone."""
+    beta2: float = 0.99
+    """AdamW's memory of squared gradients."""
+    momentum: float = 0.0
+    """SGD's momentum."""
+    clip: float = 1.0
+    """Gradients with a larger norm are scaled down to this one; 0 switches clipping off."""
+    accumulate: int = 1
+    """How many batches make one update."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0 means ten in the whole run."""
+    log_every: int = 10
+    """Steps between lines in metrics.jsonl."""
+    eval_every: int = 0
+    """Steps between evaluations; 0 means ten in the whole run, fewer where the budget is small."""
+    sample_every: int = 0
+    """Steps between samples of what the model writes; 0 means none."""
+    patience: int = 0
+    """Stop after so many evaluations without a better one; 0 means never."""
+    keep: str = "best"
+    """Which weights the run keeps: best (on the validation text) or last."""
+    precision: str = "auto"
+    """float32, bf16, or auto: bf16 on a GPU that computes it, else float32."""
+    threads: int = 0
+    """Threads of the CPU; 0 means all. Exact resume holds for one number of threads."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "batch", "accumulate", "log_every")
+        for name in ("steps", "length", "checkpoint_every", "eval_every", "sample_every", "patience", "threads"):
+            check(self, name, getattr(self, name) >= 0, "0 or more")
+        for name in ("epochs", "budget", "warmup", "weight_decay", "clip"):
+            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
+        check(self, "lr", 0 < self.lr < float("inf"), "above 0")
+        check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
+        check(self, "momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
+        check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
+        check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
+        check(self, "optimiser", self.optimiser in OPTIMISERS, " or ".join(OPTIMISERS))
+        check(self, "schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
+        check(self, "keep", self.keep in ("best", "last"), "best or last")
+        check(self, "precision", self.precision in ("auto", "float32", "bf16"), "auto, float32 or bf16")

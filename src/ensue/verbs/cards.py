@@ -1,0 +1,42 @@
+"""README.md of a run: what it is, what it learnt from, how good it is, and the command that made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ensue.core.durations import spoken
+from ensue.models.table import SYSTEMS
+from ensue.tasks.settings import Settings
+
+
+def model_card(settings: Settings, facts: dict[str, Any], command: str) -> str:
+    """The model card as Markdown."""
+    data, figures = facts["data"], facts["figures"]
+    lines = [
+        f"# {settings.run.system}",
+        "",
+        f"{SYSTEMS.entries[settings.run.system].summary[:1].upper()}{SYSTEMS.entries[settings.run.system].summary[1:]}, "
+        "trained with ensue.",
+        "",
+        "```",
+        command,
+        "```",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| text | {', '.join(settings.data.files)} |",
+        f"| tokenizer | {data['tokenizer']}, {data['vocabulary']:,} tokens |",
+        f"| trained on | {data['train_tokens']:,} tokens, {data['train_bytes']:,} bytes |",
+        f"| parameters | {figures['parameters']:,} ({figures['bytes']:,} bytes on disk) |",
+        f"| training | {figures['steps']:,} steps, {spoken(figures['seconds'])}, seed {settings.run.seed} |",
+    ]
+    if "valid" in figures:
+        score = figures["valid"]
+        lines += [
+            f"| validation text | {score['tokens']:,} tokens, {score['bytes']:,} bytes, {score['unknown']:,} unknown |",
+            f"| bits per byte | {score['bits_per_byte']:.4f} |" if score["bits_per_byte"] is not None else "| pseudo-likelihood | |",
+            f"| perplexity per token | {score['perplexity']['token']:.2f} |",
+            f"| perplexity per word | {score['perplexity']['word']:.2f} |",
+        ]
+    lines += ["", "Every setting is in run.toml, with its meaning; what training measured is in metrics.jsonl.", ""]
+    return "\n".join(lines)

@@ -1,0 +1,245 @@
+"""``ensue fit``: train a system on a text, in a folder that says all about it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+import ensue
+from ensue.core.durations import seconds
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.core.files import whole_file, write_text
+from ensue.core.run_folder import RunFolder
+from ensue.core.settings import describe, read_toml
+from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
+from ensue.models.language import LanguageModel
+from ensue.models.table import SYSTEMS
+from ensue.tasks import language_modelling as lm
+from ensue.tasks.settings import Settings, check_bf16, check_device, resolve
+from ensue.train.checkpoints import Checkpoint, Checkpoints
+from ensue.train.counting import Reason, count
+from ensue.train.interrupts import Interrupts
+from ensue.train.loop import Outcome, Training, train
+from ensue.train.metrics import Metrics
+from ensue.train.objectives import OBJECTIVES
+from ensue.train.plan import plan
+from ensue.verbs.cards import model_card
+from ensue.verbs.run import Run, load
+
+
+class Interrupted(Exception):
+    """Somebody asked to stop; everything is saved and ``resume`` goes on."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self.folder, self.step = folder, step
+        super().__init__(f"stopped at step {step}; everything is saved in {folder}")
+
+
+def fit(
+    system: str,
+    data: str | Path | Sequence[str | Path] = (),
+    *,
+    valid: str | Path | Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    config: str | Path | None = None,
+    budget: str | float | None = None,
+    resume: bool = False,
+    force: bool = False,
+    report: Report = silent,
+    **flat: Any,
+) -> Run:
+    """Train ``system`` on ``data`` and return the run.
+
+    ``settings`` are flat names as in run.toml (``{"train.lr": 3e-4}``); keywords name settings without a dot
+    (``layers=2, tokenizer="word", seed=1``). Without ``out`` the run goes to ``runs/SYSTEM``.
+
+    >>> import tempfile
+    >>> run = fit("ngram", "hello", out=tempfile.mkdtemp() + "/run", order=2)
+    >>> run.score(text="hello").tokens
+    6
+    """
+    folder = RunFolder(Path(out) if out is not None else Path("runs") / system)
+    if resume:
+        return _resume(folder, seconds(str(budget)) if budget else 0.0, report)
+    chosen = _resolved(system, _list(data), _list(valid), settings, config, budget, flat)
+    folder.claim(force, resume=False)
+    return _run(folder, chosen, report, fresh=True)
+
+
+def _resolved(
+    system: str,
+    data: list[str | Path],
+    valid: list[str | Path],
+    settings: Mapping[str, Any] | None,
+    config: str | Path | None,
+    budget: str | float | None,
+    flat: Mapping[str, Any],
+) -> Settings:
+    """All layers of settings as one."""
+    file = read_toml(Path(config)) if config is not None else {}
+    typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
+    typed |= settings or {}
+    if budget is not None:
+        typed["train.budget"] = seconds(str(budget))
+    if data:
+        typed["data.files"] = lm.data_files(data)
+    if valid:
+        typed["data.valid"] = lm.data_files(valid)
+    known = {f.name for f in describe(SYSTEMS.load(system).Config)}
+    file = {name: value for name, value in file.items() if name != "vocabulary" or "vocabulary" not in known}
+    chosen = resolve(system, preset=str(typed.pop("preset", "") or ""), layers=[file, typed])
+    if not chosen.data.files:
+        raise InputError("there is no text to learn from", mend="name a file, a folder, - or a built-in corpus such as pydoc")
+    return chosen
+
+
+def _resume(folder: RunFolder, budget: float, report: Report) -> Run:
+    """Go on with the run in a folder, as its run.toml says."""
+    folder.claim(force=False, resume=True)
+    flat = read_toml(folder.settings)
+    chosen = resolve(str(flat["system"]), layers=[flat])
+    return _run(folder, replace(chosen, train=replace(chosen.train, budget=budget)), report, fresh=False)
+
+
+def _run(folder: RunFolder, settings: Settings, report: Report, fresh: bool) -> Run:
+    """Prepare, train, and write what the run is."""
+    if settings.train.threads:
+        torch.set_num_threads(settings.train.threads)
+    write_text(folder.settings, settings.toml())
+    ready = load_tokenizer(folder.tokenizer) if not fresh and folder.tokenizer.exists() else None
+    corpus = lm.prepare(settings.data, settings.tokenizer, ready, report)
+    save_tokenizer(corpus.tokenizer, folder.tokenizer)
+    if settings.data.hash and settings.data.hash != corpus.train.hash:
+        raise InputError("the text has changed since this run began", where=", ".join(settings.data.files))
+    model = lm.build_model(settings, corpus.tokenizer)
+    settings = replace(
+        settings, data=replace(settings.data, hash=corpus.train.hash), model={**asdict(model.config)}
+    )
+    fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
+    model, settings, outcome = fitter(folder, settings, corpus, model, report)
+    _finish(folder, settings, corpus, model, outcome, report)
+    if outcome.stopped.startswith("SIG"):
+        raise Interrupted(folder.path, outcome.step)
+    return load(folder.path)
+
+
+def _fit_by_gradient(
+    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
+) -> tuple[LanguageModel, Settings, Outcome]:
+    """Train with the loop; the weights of the run are the best or the last."""
+    device = torch.device(check_device(settings.run.device))
+    if settings.train.precision == "bf16":
+        check_bf16(device.type)
+    model.to(device)
+    if settings.run.compile:
+        model.forward = torch.compile(model.forward)  # type: ignore[method-assign]
+    batches = lm.cut(settings, model, corpus.train.tokens)
+    checkpoints = Checkpoints(folder.checkpoints)
+    latest = checkpoints.latest()
+    work = Training(
+        model=model,
+        objective=OBJECTIVES[getattr(model, "objective", "next")],
+        batches=batches,
+        settings=settings.train,
+        checkpoints=checkpoints,
+        evaluate=lm.evaluation(model, corpus.valid, settings.data.eval_tokens),
+        sample=lm.writer(model, corpus.tokenizer, device, settings.run.seed) if settings.train.sample_every else None,
+        report=report,
+        device=device,
+    )
+    report("phase", {"name": f"training {settings.run.system}"})
+    if latest is None:
+        work.settings = plan(work, batches.steps_per_epoch)
+    settings = replace(settings, train=work.settings)
+    write_text(folder.settings, settings.toml())
+    work.metrics = Metrics(folder.path, latest.step if latest else 0)
+    try:
+        outcome = train(work)
+    finally:
+        work.metrics.close()
+    best = checkpoints.best() if settings.train.keep == "best" else None
+    if best is not None:
+        model.load_state_dict(best.tensors["model"])
+    return model.cpu(), settings, outcome
+
+
+def _fit_by_counting(
+    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
+) -> tuple[LanguageModel, Settings, Outcome]:
+    """Count, pass by pass; a checkpoint after each."""
+    counter = model.counter()  # type: ignore[operator]
+    checkpoints = Checkpoints(folder.checkpoints)
+    found = checkpoints.latest()
+    if found is not None:
+        counter.restore(found.tensors["counter"])
+    write_text(folder.settings, settings.toml())
+    report("phase", {"name": f"counting for {settings.run.system}"})
+    begun = time.perf_counter()
+
+    def should_stop() -> Reason | None:
+        if wish.asked:
+            return "interrupted"
+        budget = settings.train.budget
+        return "budget" if budget and time.perf_counter() - begun > budget else None
+
+    with Interrupts() as wish:
+        reason = count(
+            counter,
+            corpus.train.tokens,
+            progress=lambda done, total: report("progress", {"done": done, "total": total}),
+            should_stop=should_stop,
+            save=lambda c: checkpoints.save(Checkpoint(c.done, {"counter": c.tensors()}, {})),
+        )
+    if reason == "interrupted":
+        checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
+    fitted: LanguageModel = counter.finish()
+    for note in fitted.notes:  # type: ignore[union-attr]
+        report("note", {"text": note})
+    stopped = wish.asked if reason == "interrupted" else reason or "finished"
+    return fitted, settings, Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0)
+
+
+def _finish(
+    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, outcome: Outcome, report: Report
+) -> None:
+    """Write the weights, the model card and config.json, which makes the run complete."""
+    with whole_file(folder.weights) as temporary:
+        save_file(_own_tensors(model), temporary, metadata={"format": "pt"})
+    figures: dict[str, Any] = {"stopped": outcome.stopped, "steps": outcome.step, "seconds": round(outcome.seconds, 1)}
+    figures["parameters"] = sum(p.numel() for p in model.parameters())
+    figures["bytes"] = folder.weights.stat().st_size
+    if corpus.valid is not None and len(corpus.valid) > 1 and not outcome.stopped.startswith("SIG"):
+        report("phase", {"name": "scoring the validation text"})
+        score = lm.score_text(model, corpus.valid, report=report)
+        figures["valid"] = asdict(score)
+        report("result", {"bits_per_byte": score.bits_per_byte, "perplexity": score.perplexity["token"]})
+    facts = {"data": lm.describe_corpus(corpus), "figures": figures, "direction": settings.data.direction}
+    command = " ".join(["ensue", *map(shlex.quote, sys.argv[1:])])
+    write_text(folder.card, model_card(settings, facts, command))
+    folder.write_config(settings.run.system, model.config, ensue.__version__, **facts)
+
+
+def _own_tensors(model: LanguageModel) -> dict[str, torch.Tensor]:
+    """The state dict with shared weights stored once."""
+    seen: dict[int, str] = {}
+    result = {}
+    for name, tensor in model.state_dict().items():
+        key = tensor.data_ptr() if tensor.numel() else id(tensor)
+        if key not in seen:
+            seen[key] = name
+            result[name] = tensor.contiguous()
+    return result
+
+
+def _list(value: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [value] if isinstance(value, str | Path) else list(value)

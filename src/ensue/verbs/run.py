@@ -1,0 +1,153 @@
+"""The run that people hold: a trained model with its tokenizer, and what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.core.run_folder import RunFolder
+from ensue.core.settings import build
+from ensue.data.tokenizers.finding import load_tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokens import TokenText, token_text, tokenise
+from ensue.measure.language import LanguageScore, log_probs
+from ensue.models.language import LanguageModel
+from ensue.models.table import SYSTEMS
+from ensue.search.sampling import Sample, Sampling, next_distribution, sample
+from ensue.tasks.language_modelling import prompt_tokens, score_text
+
+
+@dataclass(frozen=True)
+class Text:
+    """One continuation that a model wrote, with its score."""
+
+    text: str
+    sample: Sample
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "text": self.text,
+            "log_prob": self.sample.log_prob,
+            "mean_log_prob": self.sample.mean_log_prob,
+            "tokens": len(self.sample.tokens),
+            "ended": self.sample.ended,
+        }
+
+
+class Run:
+    """A trained model in its folder."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = RunFolder(Path(path))
+        self.config = self.folder.read_config()
+        self.system: str = self.config["system"]
+        self.direction: str = self.config.get("direction", "forward")
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder.path)!r}, system={self.system!r})"
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer it was trained with."""
+        return load_tokenizer(self.folder.tokenizer)
+
+    @cached_property
+    def model(self) -> LanguageModel:
+        """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
+        cls = SYSTEMS.load(self.system)
+        model: LanguageModel = cls(build(cls.Config, self.config["model"]))
+        try:
+            tensors = load_file(self.folder.weights)
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"is damaged or missing ({error})", where=str(self.folder.weights)) from error
+        if hasattr(model, "adopt"):
+            model.adopt(tensors)
+        else:
+            _fill(model, tensors, self.folder.weights)
+        return model.eval()
+
+    def tokens(self, *files: str | Path, text: str | None = None, field: str | None = None) -> TokenText:
+        """A text as this run's tokens."""
+        found = token_text(text, self.tokenizer) if text is not None else tokenise(list(files), self.tokenizer, field=field)
+        if self.direction == "backward":
+            return TokenText(found.tokens[::-1], *(getattr(found, n) for n in FACTS))
+        return found
+
+    def score(
+        self, *files: str | Path, text: str | None = None, field: str | None = None, streams: int = 0, report: Report = silent
+    ) -> LanguageScore:
+        """How well the model predicts files, or a text."""
+        return score_text(self.model, self.tokens(*files, text=text, field=field), streams, report)
+
+    def per_token(self, *files: str | Path, text: str | None = None, field: str | None = None) -> list[tuple[str, float]]:
+        """Each token with its log-probability in nats, in the order of the text."""
+        found = self.tokens(*files, text=text, field=field)
+        values = log_probs(self.model, found.tokens)
+        pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
+        return pairs if self.direction == "forward" else pairs[::-1]
+
+    def generate(self, prompt: str = "", **how: Any) -> list[Text]:
+        """Draw continuations of a prompt; see ``ensue.search.sampling.Sampling`` for how. All are kept."""
+        self._needs_steps("write")
+        ids = prompt_tokens(self.tokenizer, prompt, self.direction)
+        end = None if self.tokenizer.lines else self.tokenizer.end
+        drawn = sample(self.model, ids, Sampling(**how), end)
+        return [Text(self._written(ids[1:].numpy(), one), one) for one in drawn]
+
+    def _written(self, prompt: np.ndarray, one: Sample) -> str:
+        """The text of a sample, so that prompt + text reads on."""
+        ids = np.concatenate([prompt, np.array(one.tokens, dtype=np.int64)])
+        if self.direction == "backward":
+            return self.tokenizer.decode(ids[::-1])
+        whole, before = self.tokenizer.decode(ids), self.tokenizer.decode(prompt)
+        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(one.tokens)
+
+    def next(self, text: str, top: int = 10) -> list[tuple[str, float]]:
+        """The likeliest next tokens after a text, with their probabilities."""
+        self._needs_steps("say what comes next")
+        p = next_distribution(self.model, prompt_tokens(self.tokenizer, text, self.direction))
+        values, index = p.topk(min(top, len(p)))
+        return [(self.tokenizer.name(int(i)), float(v)) for i, v in zip(index, values)]
+
+    def _needs_steps(self, what: str) -> None:
+        if not self.model.traits.steps:
+            raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt")
+
+
+FACTS = ("bytes", "words", "documents", "surcharge", "unknown", "hash")
+
+
+def _fill(model: LanguageModel, tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Give a model its weights; those shared with others are stored once."""
+    own = model.state_dict()
+    shared = {tensor.data_ptr(): name for name, tensor in own.items() if name in tensors and tensor.numel()}
+    whole = {
+        name: tensors[name] if name in tensors else tensors[shared[tensor.data_ptr()]]
+        for name, tensor in own.items()
+        if name in tensors or tensor.data_ptr() in shared
+    }
+    wrong = [n for n in own if n not in whole or whole[n].shape != own[n].shape] + [n for n in tensors if n not in own]
+    if wrong:
+        raise InputError(f"does not fit config.json ({wrong[0]})", where=str(path), mend="the folder may be damaged")
+    model.load_state_dict(whole)
+
+
+def load(path: str | Path) -> Run:
+    """The run in a folder."""
+    return Run(path)
+
+
+def load_all(paths: Sequence[str | Path]) -> list[Run]:
+    """Several runs."""
+    return [load(path) for path in paths]
