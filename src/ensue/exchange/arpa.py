@@ -216,7 +216,7 @@ def _header(lines: _Lines) -> list[int]:
 
 
 def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], Section]:
-    """Names of tokens, ids of ARPA words (both marks have the end's), entries; ``<s>`` gives only a weight."""
+    """Names of tokens, ids of ARPA words (both marks have the end's), entries; ``<s>`` gives its weight."""
     entries: dict[str, tuple[float, float, int]] = {}
     for _ in range(count):
         log, (word,), weight = lines.entry(1)

@@ -184,16 +184,13 @@ class NGram(LanguageModel):
     ) -> tuple[Tensor, State]:
         """log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state. Padded places hold 0."""
         (nodes, sizes), after = self._read(tokens, state, lengths)
-        contexts, wanted = (
-            (nodes[:, 1:].ravel(), sizes[:, 1:].ravel()),
-            self._checked(targets, lengths).ravel(),
-        )
+        wanted = self._checked(targets, lengths).ravel()
+        contexts = (nodes[:, 1:].ravel(), sizes[:, 1:].ravel())
         found = look_up(self._tables(), KINDS[self.config.mode], contexts, wanted)
         result = torch.from_numpy(found).view(targets.shape).to(tokens.device)
         if lengths is not None:
-            result = result.masked_fill(
-                torch.arange(tokens.shape[1], device=tokens.device) >= lengths[:, None], 0.0
-            )
+            places = torch.arange(tokens.shape[1], device=tokens.device)
+            result = result.masked_fill(places >= lengths[:, None], 0.0)
         return result, after
 
     def backoff_scores(self, context: Sequence[int], words: Sequence[int]) -> Tensor:

@@ -1,0 +1,168 @@
+"""Counting: chunks, passes, stopping, checkpoints, and corpora too small for anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ensue.core.errors import InputError
+from ensue.models.ngram import Mode, NGram, NGramConfig
+from ensue.models.ngram_counting import NGramCounter
+from ensue.train.counting import Reason, count
+
+ORDER = 4
+
+
+def made(**changed: Any) -> NGramCounter:
+    return NGramCounter(NGramConfig(**{"vocabulary": 6, "order": ORDER, "end": 0, **changed}))
+
+
+def tables_equal(one: NGram, other: NGram) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.buffers(), other.buffers(), strict=True))
+
+
+def counted_plainly(stream: list[int], order: int, end: int) -> Counter[tuple[int, ...]]:
+    """Every run of ``order`` tokens with no end mark inside; a leading end mark is context only."""
+    runs = (tuple(stream[at : at + order]) for at in range(len(stream) - order + 1))
+    found = Counter(run for run in runs if end not in run[1:-1])
+    if order == 1 and stream and stream[0] == end:
+        found[(end,)] -= 1
+    return +found
+
+
+def counted(counter: NGramCounter, order: int) -> dict[tuple[int, ...], int]:
+    trie = counter.trie
+    grams: list[tuple[int, ...]] = [(word,) for word in range(6)]
+    for level in range(2, order + 1):
+        low, high = trie.starts[level - 2 : level]
+        fan = np.diff(trie.offsets[low : high + 1])
+        contexts = np.repeat(np.arange(len(fan)), fan)
+        last = trie.words[trie.starts[level - 1] : trie.starts[level]]
+        grams = [(*grams[context], int(word)) for context, word in zip(contexts, last, strict=True)]
+    counts = trie.counts[trie.starts[order - 1] : trie.starts[order]].tolist()
+    return {gram: times for gram, times in zip(grams, counts, strict=True) if times}
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.integers(0, 5), max_size=60),
+    st.integers(1, 20),
+    st.booleans(),
+    st.sampled_from([np.int64, np.uint16]),
+)
+def test_counts_are_those_of_a_plain_loop_whatever_the_chunk(
+    body: list[int], chunk: int, marked: bool, kind: type
+) -> None:
+    end = 0 if marked else -1
+    stream = [0, *body, 0] if marked else body
+    counter = made(end=end)
+    assert count(counter, np.array(stream, kind), chunk=chunk) is None
+    for order in range(1, ORDER + 1):
+        assert counted(counter, order) == dict(counted_plainly(stream, order, end))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 20))
+def test_chunks_do_not_change_the_model(body: list[int], chunk: int) -> None:
+    stream = np.array([0, *body, 0])
+    whole, parts = made(), made()
+    count(whole, stream)
+    count(parts, stream, chunk=chunk)
+    assert tables_equal(whole.finish(), parts.finish())
+
+
+@pytest.mark.parametrize("mode", ["kneser-ney", "backoff", "add", "mle"])
+@pytest.mark.parametrize("stream", [[], [0], [0, 0], [1], [0, 1], [1, 1], [0, 1, 0], [0, 0, 0, 0]])
+@pytest.mark.parametrize("end", [-1, 0])
+def test_tiny_corpora_give_a_finite_model(mode: Mode, stream: list[int], end: int) -> None:
+    counter = made(vocabulary=2, order=5, mode=mode, end=end)
+    assert count(counter, np.array(stream, np.int64)) is None
+    logits = counter.finish()(torch.tensor([[0, 1, 1, 0, 0, 1]])).logits
+    torch.testing.assert_close(logits.exp().sum(-1), torch.ones(1, 6))
+    assert torch.isfinite(logits).all()
+
+
+def test_vocabulary_of_one() -> None:
+    counter = made(vocabulary=1)
+    count(counter, np.zeros(5, np.int64))
+    assert counter.finish()(torch.zeros(1, 2, dtype=torch.int64)).logits.exp().tolist() == [[[1.0], [1.0]]]
+
+
+def test_wide_and_narrow_indices_agree() -> None:
+    stream = np.random.default_rng(0).integers(0, 6, 300)
+    counter = made()
+    count(counter, stream)
+    model = counter.finish()
+    wide = NGram(model.config)
+    tables = dict(model.state_dict())
+    wide.adopt({**tables, "offsets": tables["offsets"].long(), "suffix": tables["suffix"].long()})
+    tokens = torch.from_numpy(stream)[None]
+    assert torch.equal(model(tokens).logits, wide(tokens).logits)
+
+
+def test_resumed_between_passes_is_the_same_to_the_bit() -> None:
+    stream = np.random.default_rng(0).integers(0, 6, 500)
+    kept: list[dict[str, torch.Tensor]] = []
+    straight = made()
+    count(straight, stream, chunk=64, save=lambda counter: kept.append(counter.tensors()))
+    assert len(kept) == ORDER - 1
+    for tensors in kept:
+        resumed = made()
+        resumed.restore(tensors)
+        count(resumed, stream, chunk=100)
+        assert tables_equal(straight.finish(), resumed.finish())
+
+
+def test_budget_gives_the_orders_finished_so_far_and_says_so() -> None:
+    stream, seen = np.random.default_rng(0).integers(0, 6, 100), []
+
+    def out_of_time() -> Reason | None:
+        return "budget" if len(seen) >= 25 else None
+
+    counter = made()
+    reason = count(counter, stream, chunk=10, progress=lambda *at: seen.append(at), should_stop=out_of_time)
+    model = counter.finish()
+    assert (reason, counter.done, model.config.order) == ("budget", 2, 2)
+    assert seen[0] == (10, 400) and seen[-1] == (250, 400)
+    assert "only orders up to 2 of 4 were counted: the model has that order" in model.notes
+    assert count(counter, stream, chunk=10) is None
+    whole = made()
+    count(whole, stream)
+    assert tables_equal(counter.finish(), whole.finish())
+
+
+def test_budget_before_the_first_pass_is_done_uses_the_words_read() -> None:
+    stops: list[Reason | None] = [None, "interrupted"]
+    counter = made()
+    assert (
+        count(counter, np.array([0, 1, 1, 1, 2, 2]), chunk=4, should_stop=lambda: stops.pop(0))
+        == "interrupted"
+    )
+    model = counter.finish()
+    assert model.config.order == 1
+    assert model.notes[0].startswith("not even one pass was finished")
+    logits = model(torch.tensor([[0]])).logits[0, 0]
+    assert logits.argmax() == 1
+
+
+def test_tokens_outside_the_vocabulary_are_named() -> None:
+    with pytest.raises(InputError, match="token 6 is not in a vocabulary of 6"):
+        made().absorb(np.array([0, 6]))
+    with pytest.raises(InputError, match="token -1 "):
+        made().absorb(np.array([-1, 2]))
+
+
+def test_memory_mapped_stream(tmp_path: Path) -> None:
+    stream = np.random.default_rng(0).integers(0, 6, 500).astype(np.uint16)
+    stream.tofile(tmp_path / "tokens.bin")
+    mapped, plain = made(), made()
+    count(mapped, np.memmap(tmp_path / "tokens.bin", np.uint16, "r"), chunk=77)
+    count(plain, stream)
+    assert tables_equal(mapped.finish(), plain.finish())
