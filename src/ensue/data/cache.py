@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """``$ENSUE_CACHE``, or a folder of the user's; where that cannot be written, one among temporary files."""
+    """``$ENSUE_CACHE``, or a folder of the user's; where that cannot be written, one of temporary files."""
     chosen = os.environ.get("ENSUE_CACHE")
     if chosen:
         return Path(chosen)

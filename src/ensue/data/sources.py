@@ -122,16 +122,10 @@ def _missing(source: str | Path) -> InputError:
         names = sorted(file.name for file in path.parent.iterdir() if file.exists())
     except OSError:
         return InputError("there is no such file", where=str(source), mend=f"nor a folder {path.parent}")
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-    if near:
-        return InputError(
-            "there is no such file", where=str(source), mend=f"did you mean {path.parent / near[0]}?"
-        )
-    built = difflib.get_close_matches(str(source), BUILTIN, n=1, cutoff=0.6)
-    if built:
-        return InputError(
-            "there is no such file", where=str(source), mend=f"did you mean the corpus {built[0]!r}?"
-        )
+    built = list(BUILTIN) if path.name == source else []
+    for near in difflib.get_close_matches(path.name, [*built, *names], n=1, cutoff=0.6):
+        mend = f"the corpus {near!r}" if near in built else str(path.parent / near)
+        return InputError("there is no such file", where=str(source), mend=f"did you mean {mend}?")
     mend = f"give a file, a folder, - or one of {', '.join(BUILTIN)}"
     return InputError("there is no such file", where=str(source), mend=mend)
 
