@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
-from ensue.core.files import read_json, write_json
+from ensue.core.files import disk_errors, read_json, write_json
 
 FORMAT = 1
 
@@ -58,25 +58,32 @@ class RunFolder:
         """Where training can go on."""
         return self.path / "checkpoints"
 
-    def claim(self, force: bool, resume: bool) -> bool:
-        """Make the folder ready for a new run; True where an old one is to be resumed."""
+    def check_free(self, force: bool) -> None:
+        """Refuse to write over what is there, unless it is a run and ``force`` says so."""
         if self.path.is_file():
             raise InputError("is a file, not a folder", where=str(self.path), mend="choose another --out")
-        there = self.path.exists() and any(self.path.iterdir())
-        if resume:
-            if not self.settings.exists():
-                raise InputError("holds no run to resume", where=str(self.path), mend="leave out --resume to begin one")
-            return True
-        if there and not force:
-            raise InputError(
-                "is there already", where=str(self.path), mend="--resume goes on with it, --force replaces it, --out names another"
-            )
-        if there and not (self.settings.exists() or self.config.exists()):
-            raise InputError("is not a run, so --force will not delete it", where=str(self.path), mend="choose another --out")
-        if there:
-            shutil.rmtree(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        return False
+        if not self.path.exists() or not any(self.path.iterdir()):
+            return
+        if not force:
+            mend = "--resume goes on with it, --force replaces it, --out names another"
+            raise InputError("is there already", where=str(self.path), mend=mend)
+        if not (self.settings.exists() or self.config.exists()):
+            mend = "choose another --out"
+            raise InputError("is not a run, so --force will not delete it", where=str(self.path), mend=mend)
+
+    def make(self, force: bool) -> None:
+        """An empty folder for a new run."""
+        self.check_free(force)
+        with disk_errors(self.path):
+            if self.path.exists():
+                shutil.rmtree(self.path)
+            self.path.mkdir(parents=True)
+
+    def check_resumable(self) -> None:
+        """There must be a run to go on with."""
+        if not self.settings.exists():
+            mend = "leave out --resume to begin one"
+            raise InputError("holds no run to resume", where=str(self.path), mend=mend)
 
     def write_config(self, system: str, config: Any, version: str, **more: Any) -> None:
         """Write config.json."""

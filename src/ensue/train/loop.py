@@ -52,9 +52,13 @@ class Progress:
     """What is left of the rate after roll-backs and plateaus."""
     rollbacks: int = 0
     seconds: float = 0.0
+    """Spent in updates."""
+    overhead: float = 0.0
+    """Spent on evaluations, samples and checkpoints."""
     loss: float = 0.0
     """The sum of losses since the last line of metrics, and how many."""
     count: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class Outcome:
     step: int
     seconds: float
     best: float
+    tokens: int = 0
+    """How many were trained on, repetitions counted."""
 
 
 @dataclass(kw_only=True)
@@ -91,31 +97,23 @@ def train(work: Training) -> Outcome:
     progress, state = restore(work, optimiser)
     if progress.step == 0:
         save(work, optimiser, progress, state)  # something to roll back to
-    stopped, begun = "finished", time.perf_counter() - progress.seconds
+    stopped = "finished"
     with Interrupts() as wish:
         while progress.step < settings.steps:
+            begun = time.perf_counter()
             rate = progress.lr_scale * learning_rate(progress.step, settings.steps, settings)
             loss, norm, state, tokens = update(work, optimiser, progress.step, state, rate)
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 progress, state = roll_back(work, optimiser, progress)
                 continue
             progress.step += 1
+            progress.tokens += tokens
             progress.loss, progress.count = progress.loss + loss, progress.count + 1
-            progress.seconds = time.perf_counter() - begun
-            pace = (settings.steps - progress.step) * progress.seconds / progress.step
-            work.report(
-                "step",
-                {
-                    "step": progress.step,
-                    "steps": settings.steps,
-                    "loss": loss,
-                    "lr": rate,
-                    "tokens_per_second": tokens * progress.step / progress.seconds,
-                    "left": pace,
-                },
-            )
+            trained = time.perf_counter()
+            progress.seconds += trained - begun
+            tell(work, progress, loss)
             last = progress.step == settings.steps
-            late = 0 < settings.budget < progress.seconds
+            late = 0 < settings.budget < progress.seconds + progress.overhead * (settings.budget_covers == "all")
             measures = evaluate(work, progress, last or late)
             if measures or last or progress.step % settings.log_every == 0:
                 log(work, progress, rate, norm, measures)
@@ -123,6 +121,7 @@ def train(work: Training) -> Outcome:
                 work.report("sample", {"step": progress.step, "text": work.sample()})
             if progress.step % settings.checkpoint_every == 0 or last or late or wish.asked:
                 save(work, optimiser, progress, state)
+            progress.overhead += time.perf_counter() - trained
             if measures and 0 < settings.patience <= progress.stale:
                 stopped = "patience"
             elif late and not last:
@@ -131,7 +130,16 @@ def train(work: Training) -> Outcome:
                 stopped = wish.asked
             if stopped != "finished":
                 break
-    return Outcome(stopped, progress.step, progress.seconds, progress.best)
+    return Outcome(stopped, progress.step, progress.seconds, progress.best, progress.tokens)
+
+
+def tell(work: Training, progress: Progress, loss: float) -> None:
+    """Report a step."""
+    steps = work.settings.steps
+    values = {"step": progress.step, "steps": steps, "loss": loss}
+    values |= {"tokens_per_second": progress.tokens / progress.seconds}
+    values |= {"left": (steps - progress.step) * (progress.seconds + progress.overhead) / progress.step}
+    work.report("step", values)
 
 
 def update(

@@ -29,14 +29,15 @@ def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
     if not steps and settings.epochs:
         steps = max(1, round(settings.epochs * steps_per_epoch / settings.accumulate))
     if settings.budget:
+        covers_all = settings.budget_covers == "all"
         begun = time.perf_counter()
         pace = step_seconds(work, settings.budget * TRIAL)
         cost = timed(work.evaluate) if work.evaluate else 0.0
-        left = settings.budget * SPARE - (time.perf_counter() - begun)
+        left = settings.budget * SPARE - (time.perf_counter() - begun) * covers_all
         evaluations = max(1, min(10, int(0.15 * left / cost))) if cost else 10
-        allowed = max(1, int((left - evaluations * cost) / pace))
+        allowed = max(1, int((left - evaluations * cost * covers_all) / pace))
         steps = min(steps, allowed) if steps else allowed
-        work.report("plan", {"steps": steps, "step_seconds": pace, "evaluations": evaluations})
+        work.report("plan", {"steps": steps, "step_seconds": pace})
     steps = steps or steps_per_epoch
     return replace(
         settings,

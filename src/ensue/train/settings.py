@@ -20,6 +20,8 @@ class TrainSettings:
     """How many times through the text, where steps is 0."""
     budget: float = 0.0
     """Seconds that training may take; the speed of the first steps fixes the number of steps. 0 means no limit."""
+    budget_covers: str = "all"
+    """What the budget counts: all, or training (evaluations, checkpoints and the trial of speed come on top)."""
     batch: int = 32
     """Rows in a batch."""
     length: int = 0
@@ -73,6 +75,7 @@ class TrainSettings:
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
+        check(self, "budget_covers", self.budget_covers in ("all", "training"), "all or training")
         check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
         check(self, "optimiser", self.optimiser in OPTIMISERS, " or ".join(OPTIMISERS))
         check(self, "schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")

@@ -72,8 +72,13 @@ def fit(
     if resume:
         return _resume(folder, seconds(str(budget)) if budget else 0.0, report)
     chosen = _resolved(system, _list(data), _list(valid), settings, config, budget, flat)
-    folder.claim(force, resume=False)
-    return _run(folder, chosen, report, fresh=True)
+    folder.check_free(force)
+    _use_threads(chosen)
+    corpus = lm.prepare(chosen.data, chosen.tokenizer, None, report)
+    model = lm.build_model(chosen, corpus.tokenizer)
+    folder.make(force)  # nothing is touched before the text is known to be good
+    save_tokenizer(corpus.tokenizer, folder.tokenizer)
+    return _run(folder, chosen, corpus, model, report)
 
 
 def _resolved(
@@ -105,26 +110,28 @@ def _resolved(
 
 def _resume(folder: RunFolder, budget: float, report: Report) -> Run:
     """Go on with the run in a folder, as its run.toml says."""
-    folder.claim(force=False, resume=True)
+    folder.check_resumable()
     flat = read_toml(folder.settings)
-    chosen = resolve(str(flat["system"]), layers=[flat])
-    return _run(folder, replace(chosen, train=replace(chosen.train, budget=budget)), report, fresh=False)
+    chosen = resolve(str(flat.get("system", "")), layers=[flat])
+    if chosen.train.steps:  # a budget has done its work once it has become a number of steps
+        chosen = replace(chosen, train=replace(chosen.train, budget=budget))
+    _use_threads(chosen)
+    corpus = lm.prepare(chosen.data, chosen.tokenizer, load_tokenizer(folder.tokenizer), report)
+    if chosen.data.hash != corpus.train.hash:
+        mend = "put it back, or begin a new run"
+        raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
+    return _run(folder, chosen, corpus, lm.build_model(chosen, corpus.tokenizer), report)
 
 
-def _run(folder: RunFolder, settings: Settings, report: Report, fresh: bool) -> Run:
-    """Prepare, train, and write what the run is."""
+def _use_threads(settings: Settings) -> None:
     if settings.train.threads:
         torch.set_num_threads(settings.train.threads)
+
+
+def _run(folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report) -> Run:
+    """Train, and write what the run is."""
+    settings = replace(settings, data=replace(settings.data, hash=corpus.train.hash), model=asdict(model.config))
     write_text(folder.settings, settings.toml())
-    ready = load_tokenizer(folder.tokenizer) if not fresh and folder.tokenizer.exists() else None
-    corpus = lm.prepare(settings.data, settings.tokenizer, ready, report)
-    save_tokenizer(corpus.tokenizer, folder.tokenizer)
-    if settings.data.hash and settings.data.hash != corpus.train.hash:
-        raise InputError("the text has changed since this run began", where=", ".join(settings.data.files))
-    model = lm.build_model(settings, corpus.tokenizer)
-    settings = replace(
-        settings, data=replace(settings.data, hash=corpus.train.hash), model={**asdict(model.config)}
-    )
     fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)
@@ -206,7 +213,7 @@ def _fit_by_counting(
     for note in fitted.notes:  # type: ignore[union-attr]
         report("note", {"text": note})
     stopped = wish.asked if reason == "interrupted" else reason or "finished"
-    return fitted, settings, Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0)
+    return fitted, settings, Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0, len(corpus.train) - 1)
 
 
 def _finish(
@@ -215,7 +222,9 @@ def _finish(
     """Write the weights, the model card and config.json, which makes the run complete."""
     with whole_file(folder.weights) as temporary:
         save_file(_own_tensors(model), temporary, metadata={"format": "pt"})
+        temporary.chmod(0o644)
     figures: dict[str, Any] = {"stopped": outcome.stopped, "steps": outcome.step, "seconds": round(outcome.seconds, 1)}
+    figures["tokens"] = outcome.tokens
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["bytes"] = folder.weights.stat().st_size
     if corpus.valid is not None and len(corpus.valid) > 1 and not outcome.stopped.startswith("SIG"):

@@ -1,0 +1,88 @@
+"""What people see while long work goes on: a progress bar on a terminal, a few lines elsewhere; all on standard error."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from ensue.core.durations import spoken
+
+
+class Display:
+    """A ``Report`` that draws. Use it as a context manager."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.quiet = quiet
+        self.bar: Progress | None = None
+        self.task: TaskID | None = None
+        self.spoke = time.monotonic()
+        if self.console.is_terminal and not quiet:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"), TimeElapsedColumn())
+            self.bar = Progress(*columns, console=self.console, transient=True)
+
+    def __enter__(self) -> Self:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def __call__(self, kind: str, values: dict[str, Any]) -> None:
+        """Take an event."""
+        getattr(self, f"on_{kind}", self.on_other)(values)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self.quiet:
+            (self.bar.console if self.bar else self.console).print(text, markup=False, soft_wrap=True)
+
+    def on_other(self, values: dict[str, Any]) -> None:
+        """Events that need no words."""
+
+    def on_phase(self, values: dict[str, Any]) -> None:
+        """A stretch of work begins."""
+        if self.bar:
+            if self.task is not None:
+                self.bar.remove_task(self.task)
+            self.task = self.bar.add_task(str(values["name"]), total=None, facts="")
+
+    def on_progress(self, values: dict[str, Any]) -> None:
+        """Where it stands."""
+        if self.bar and self.task is not None:
+            self.bar.update(self.task, completed=values["done"], total=values["total"])
+
+    def on_plan(self, values: dict[str, Any]) -> None:
+        """What a budget buys."""
+        self.say(f"{values['steps']:,} steps fit into the budget ({values['step_seconds'] * 1000:.0f} ms each)")
+
+    def on_step(self, values: dict[str, Any]) -> None:
+        """A step of training."""
+        facts = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,.0f} tokens/s · {spoken(values['left'])} left"
+        if self.bar and self.task is not None:
+            self.bar.update(self.task, completed=values["step"], total=values["steps"], facts=facts)
+        elif time.monotonic() - self.spoke > 20:
+            self.spoke = time.monotonic()
+            self.say(f"step {values['step']:,} of {values['steps']:,} · {facts}")
+
+    def on_evaluation(self, values: dict[str, Any]) -> None:
+        """A measure on held-out text."""
+        self.say(f"step {values['step']:,}: validation loss {values['valid_loss']:.4f} nats a token")
+
+    def on_sample(self, values: dict[str, Any]) -> None:
+        """What the model writes as it learns."""
+        self.say(f"— after step {values['step']:,} it writes:\n{values['text'].strip()}\n")
+
+    def on_note(self, values: dict[str, Any]) -> None:
+        """Something people should know."""
+        self.say(f"note: {values['text']}")
+
+    def on_race(self, values: dict[str, Any]) -> None:
+        """A system of a race begins or ends."""
+        self.say(str(values["text"]))

@@ -1,0 +1,63 @@
+"""Learning curves of runs, and what n-grams cost as n grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+
+def curves_chart(runs: dict[str, list[dict[str, Any]]]) -> Any:
+    """Loss against steps: thin lines for training, thick ones for validation."""
+    rows = [
+        {"run": run, "step": r["step"], "nats": r[key], "on": name}
+        for run, records in runs.items()
+        for r in thinned(records)
+        for key, name in (("loss", "training text"), ("valid_loss", "validation text"))
+        if key in r
+    ]
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(point=len(rows) < 400)
+        .encode(
+            x=alt.X("step:Q", title="step"),
+            y=alt.Y("nats:Q", title="loss, nats a token", scale=alt.Scale(zero=False)),
+            color=alt.Color("run:N", title="run"),
+            strokeDash=alt.StrokeDash("on:N", title="measured on"),
+            tooltip=["run:N", "on:N", "step:Q", "nats:Q"],
+        )
+        .properties(width=640, height=400, title="Learning curves: lower is better; a widening gap is overfitting")
+    )
+
+
+def thinned(records: list[dict[str, Any]], most: int = 2000) -> list[dict[str, Any]]:
+    """At most so many records, evaluations always among them."""
+    stride = max(1, len(records) // most)
+    return [r for n, r in enumerate(records) if n % stride == 0 or "valid_loss" in r]
+
+
+def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[str, int]) -> Any:
+    """Distinct n-grams of a text against n, beside what could exist (Vⁿ) and the size of neural models, which stays."""
+    rows = [{"n": n, "number": count, "what": "different n-grams seen"} for n, count in enumerate(counts, 1)]
+    rows += [{"n": n, "number": sum(counts[:n]), "what": "entries of an n-gram model"} for n in range(1, len(counts) + 1)]
+    rows += [{"n": n, "number": float(vocabulary) ** n, "what": "n-grams that could be (Vⁿ)"} for n in range(1, len(counts) + 1)]
+    rows += [{"n": n, "number": size, "what": f"parameters of {name}"} for name, size in neural.items() for n in range(1, len(counts) + 1)]
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("n:O", title="n"),
+            y=alt.Y("number:Q", title="how many (logarithmic)", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s")),
+            color=alt.Color("what:N", title=None, legend=alt.Legend(labelLimit=300)),
+            tooltip=["what:N", "n:O", alt.Tooltip("number:Q", format=",.0f")],
+        )
+        .properties(
+            width=560,
+            height=400,
+            title=alt.TitleParams(
+                f"What n costs: {tokens:,} tokens, {vocabulary:,} different",
+                subtitle="Tables grow with n until almost every n-gram is seen once; a neural model's size does not depend on n.",
+                anchor="start",
+            ),
+        )
+    )

@@ -1,0 +1,39 @@
+"""``ensue cost``: parameters and FLOPs of a system, counted on a model that is never filled with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.measure.cost import flops_per_token, parameter_parts
+from ensue.models.table import SYSTEMS
+from ensue.tasks.settings import resolve
+
+
+def cost(system: str, *, vocabulary: int = 10000, preset: str = "", settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a system would cost with this vocabulary.
+
+    >>> cost("window", vocabulary=100, settings={"context": 2, "embedding": 8, "hidden": 16})["parameters"]
+    2772
+    """
+    import torch
+
+    cls = SYSTEMS.load(system)
+    if cls.__name__ == "NGram":
+        raise InputError("an n-gram model has no parameters: its size follows from the text", mend="see `ensue look ngrams`")
+    chosen = resolve(system, preset=preset, layers=[settings or {}])
+    with torch.device("meta"):
+        model = cls(cls.Config(**{**chosen.model, "vocabulary": vocabulary}))
+    parameters = sum(p.numel() for p in model.parameters())
+    forward = flops_per_token(model)
+    return {
+        "system": system,
+        "vocabulary": vocabulary,
+        "parameters": parameters,
+        "bytes": 4 * parameters,
+        "parts": parameter_parts(model),
+        "flops_per_token": forward,
+        "train_flops_per_token": 3 * forward,
+        "settings": {**chosen.model, "vocabulary": vocabulary},
+    }

@@ -1,0 +1,40 @@
+"""``ensue systems``: what there is, and all about one of them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+from ensue.core.settings import describe
+from ensue.models.table import SYSTEMS
+from ensue.tasks.settings import TABLES
+
+
+def systems(name: str = "") -> dict[str, Any]:
+    """All systems with a line each, or everything about one: equation, paper, settings, presets, figures to expect."""
+    if not name:
+        return {"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]}
+    cls = SYSTEMS.load(name)
+    settings = [("", cls.Config), *((f"{table}.", kind) for table, kind in TABLES.items())]
+    return {
+        "system": name,
+        "summary": SYSTEMS.entries[name].summary,
+        "equation": equation(cls),
+        "settings": [
+            {"name": prefix + f.name, "default": f.default if isinstance(f.default, (int, float, str, bool)) else None, "meaning": f.meaning}
+            for prefix, kind in settings
+            for f in describe(kind)
+            if f.name not in ("vocabulary", "hash") or prefix == "tokenizer."
+        ],
+        "presets": cls.presets or {"default": {}},
+        "figures": list(getattr(cls, "expect", {}).values()),
+    }
+
+
+def equation(cls: type[Any]) -> str:
+    """The equations and the citation: the docstring of the module, and of the cell where there is one."""
+    text = inspect.getdoc(sys.modules[cls.__module__]) or ""
+    own = inspect.getdoc(cls) or ""
+    cell = getattr(cls, "cell_type", None)
+    return "\n\n".join(part for part in (text, own, inspect.getdoc(cell) if cell else "") if part)
