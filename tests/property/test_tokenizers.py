@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ensue.data.spelling import SpellingModel
 from ensue.data.tokenizers import Tokenizer, fit_tokenizer
+from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.data.tokenizers.word import _count_gaps
 
 TRAINING = (
@@ -44,6 +45,21 @@ def test_nothing_is_lost(kind: str, text: str) -> None:
     assert made.decode(ids) == text
     assert made.end not in ids
     assert made.surcharge(text) == (0.0, 0)
+
+
+ascii_texts = st.text(st.characters(max_codepoint=127)) | st.text(st.sampled_from("a1 \n\t'#!s\x1c\x0b"))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+@settings(max_examples=200, deadline=None)
+@given(text=ascii_texts | texts)
+@example(text="it's I'll a'b !'s  'ss \x1c\x1d \x85  # ##a ' #'s\n\n x\n \n")
+@example(text="plain words here\n" * 400 + "é\n" + "and here\n" * 1000 + "\u2028" * 5)
+def test_remembered_words_are_encoded_as_the_library_does(kind: str, text: str) -> None:
+    made = tokenizer(kind)
+    assert isinstance(made, SubwordTokenizer)
+    assert made._memory._words is not None
+    assert made.encode(text).tolist() == made._inner.encode(text, add_special_tokens=False).ids
 
 
 @settings(max_examples=150, deadline=None)

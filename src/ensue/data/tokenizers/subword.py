@@ -8,20 +8,20 @@ library's own file, which Hugging Face's classes read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ensue.core.errors import InputError
-from ensue.data.reading import cut_point
+from ensue.data.tokenizers.memory import GPT2_WORDS, LONE_HASH_WORDS, WordMemory
 from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible_bytes
 
 PREFIX = "##"
 LONGEST = 64
 """Longer runs are cut before WordPiece sees them: it looks for the longest match, in square time."""
-CHUNK = 1 << 15
 GPT2_END = "<|endoftext|>"
 
 
@@ -55,6 +55,7 @@ class SubwordTokenizer:
         model = self._state["model"]["type"]
         self.kind = "gpt2" if self._end_name == GPT2_END and model == "BPE" else str(model).lower()
         self.size: int = inner.get_vocab_size()
+        self._memory = WordMemory(inner, _words(self._state["pre_tokenizer"]))
         self._bytes = [self._spell(inner.id_to_token(token)) for token in range(self.size)]
         self._bytes[self.end] = b""
 
@@ -72,10 +73,7 @@ class SubwordTokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         """The parts of the text's words."""
-        if not text:
-            return np.zeros(0, dtype=np.int32)
-        found = self._inner.encode_batch_fast(list(_chunks(utf8(text))), add_special_tokens=False)
-        return np.concatenate([np.array(part.ids, dtype=np.int32) for part in found])
+        return self._memory.encode(utf8(text))
 
     def decode(self, ids: Ids) -> str:
         """The text; bytes that are not UTF-8 come out as �."""
@@ -104,16 +102,6 @@ class SubwordTokenizer:
             raise InputError(f"not a tokenizer that can be read ({error})") from error
 
 
-def _chunks(data: bytes) -> Iterator[str]:
-    """Parts of a text, so that cores can share the work."""
-    at = 0
-    while len(data) - at > 2 * CHUNK:
-        size = cut_point(data[at : at + CHUNK])
-        yield data[at : at + size].decode()
-        at += size
-    yield data[at:].decode()
-
-
 def _wrapped(model: Any, end: str = END) -> SubwordTokenizer:
     """A model with the byte alphabet around it."""
     inner = Tokenizer(model)
@@ -132,6 +120,16 @@ def _pre_tokenizer(pieces: bool) -> Any:
         return words
     runs = pre_tokenizers.Split(Regex(f".{{{LONGEST}}}"), "isolated")
     return pre_tokenizers.Sequence([pre_tokenizers.Split("#", "isolated"), words, runs])
+
+
+def _words(described: Any) -> re.Pattern[str] | None:
+    """How a pre-tokenizer that was read from a file cuts ASCII, if it is one of the two made here."""
+    for pieces, words in ((False, GPT2_WORDS), (True, LONE_HASH_WORDS)):
+        ours = Tokenizer(models.BPE())
+        ours.pre_tokenizer = _pre_tokenizer(pieces)
+        if described == json.loads(ours.to_str())["pre_tokenizer"]:
+            return words
+    return None
 
 
 def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: int = 2) -> SubwordTokenizer:
