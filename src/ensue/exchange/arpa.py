@@ -29,6 +29,7 @@ from typing import IO, Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.files import whole_file
@@ -85,9 +86,9 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
 def _sections(model: NGram, words: list[str]) -> Iterator[str]:
     end, order = model.config.end, model.config.order
     starts, offsets = model.starts.tolist(), model.offsets.numpy()
-    weights = (model.backoff.double() / TEN).tolist()
+    weight = float(model.backoff[end]) / TEN if end >= 0 and order > 1 else 0.0
     closing = [CLOSE if number == end else word for number, word in enumerate(words)]
-    yield f"\n\\1-grams:\n{NEVER:g}\t{OPEN}\t{weights[end] if end >= 0 and order > 1 else 0:.9g}\n"
+    yield f"\n\\1-grams:\n{NEVER:g}\t{OPEN}\t{weight:.9g}\n"
     if end < 0:
         yield f"{NEVER:g}\t{CLOSE}\t0\n"
     opening = [OPEN if number == end else word for number, word in enumerate(words)]
@@ -101,15 +102,19 @@ def _sections(model: NGram, words: list[str]) -> Iterator[str]:
             contexts = np.repeat(np.arange(len(fan)), fan).tolist()
             lasts = model.words[first:last].tolist()
             grams = [f"{opening[context]} {closing[word]}" for context, word in zip(contexts, lasts)]
-        logs = (model.probability[first:last].double().clamp(max=0) / TEN).tolist()
-        if level < order:
-            ends = [f"\t{weight:.9g}\n" for weight in weights[first:last]]
-            if level == 1 and end >= 0:
-                ends[end] = "\t0\n"
-        else:
-            ends = ["\n"] * len(logs)
-        yield from (f"{log:.9g}\t{gram}{close}" for log, gram, close in zip(logs, grams, ends))
+        logs = _numbers(model.probability[first:last].clamp(max=0))
+        ends = _numbers(model.backoff[first:last]) if level < order else [""] * len(logs)
+        if level == 1 and end >= 0 and order > 1:
+            ends[end] = "0"
+        yield from map("{}\t{}\t{}\n".format if level < order else "{}\t{}{}\n".format, logs, grams, ends)
         opening = opening if level == 1 else grams
+
+
+def _numbers(logs: Tensor) -> list[str]:
+    """Base-10 logarithms as text; every value is formatted once, and most occur often."""
+    values, places = np.unique(logs.numpy(), return_inverse=True)
+    texts = [f"{value:.9g}" for value in (values.astype(np.float64) / TEN).tolist()]
+    return list(map(texts.__getitem__, places.tolist()))
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ that are merged when two have like sizes, so that every pair is moved O(log chun
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +22,13 @@ from ensue.models.ngram_estimates import (
     kneser_ney,
     order_of,
     relative_frequencies,
+    spread,
     stupid_backoff,
 )
 from ensue.models.ngram_lookup import Ints, Run, Trie, fill_suffixes, keys_of, merge
+
+PIECE = 1 << 16
+"""The fewest tokens worth a thread of their own."""
 
 
 class NGramCounter:
@@ -74,14 +79,29 @@ class NGramCounter:
         self._begun = True
 
     def _absorb_pairs(self, tokens: Ints) -> None:
+        """Each thread takes a piece; a piece's context is read from the ``done`` tokens before it."""
+        size = max(-(-len(tokens) // torch.get_num_threads()), PIECE)
+        places = range(0, len(tokens), size)
+        nodes = [self._node, *(self._follow(tokens[at - self.done : at]) for at in places[1:])]
+        pieces = [tokens[at : at + size] for at in places]
+        with ThreadPoolExecutor(len(pieces)) as pool:
+            for run, node in pool.map(self._run, pieces, nodes):
+                self._runs.append(run)
+                self._node = node
+                while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
+                    self._merge_two()
+
+    def _follow(self, tokens: Ints) -> int:
+        return keys_of(self.trie, tokens, -1, self.config.end, np.empty(len(tokens), np.int64))[1]
+
+    def _run(self, tokens: Ints, node: int) -> tuple[Run, int]:
+        """The sorted pairs of a piece that begins in context ``node``, and the context at its end."""
         keys = np.empty(len(tokens), np.int64)
-        count, self._node = keys_of(self.trie, tokens, self._node, self.config.end, keys)
+        count, node = keys_of(self.trie, tokens, node, self.config.end, keys)
         keys = keys[:count]
         keys.sort()
         last = np.flatnonzero(np.append(keys[1:] != keys[:-1], count > 0))
-        self._runs.append((keys[last], np.diff(last, prepend=-1)))
-        while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
-            self._merge_two()
+        return (keys[last], np.diff(last, prepend=-1)), node
 
     def _merge_two(self) -> None:
         run, other = self._runs.pop(), self._runs.pop()
@@ -168,10 +188,10 @@ def grown(trie: Trie, keys: Ints, counts: Ints) -> Trie:
         np.append(trie.starts, total),
         np.append(trie.counts, counts),
     )
-    missing = fill_suffixes(longer, first, last)
+    missing = max(spread(longer, order_of(longer), lambda low, high: fill_suffixes(longer, low, high)))
     if missing >= 0:
         raise InputError(
-            f"n-gram {missing - last} of order {order_of(longer)} has no shorter n-gram at its end"
+            f"n-gram {missing - last} of {order_of(longer)} words lacks the one without its first"
         )
     return longer
 

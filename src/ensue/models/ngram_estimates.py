@@ -19,17 +19,24 @@ mle         P(w|c) = (1 − ε) C(cw) / C(c) + ε / V, ε = 1e-12;  an unseen co
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ensue.models.ngram_lookup import Floats, Ints, Trie
+from ensue.models.ngram_lookup import Floats, Ints, Trie, interpolate
 
 EPSILON = 1e-12
 """What relative frequencies give away so that no probability is zero."""
 FALLBACK = (0.5, 1.0, 1.5)
 """Discounts for an order with too few n-grams to estimate its own, those of ``lmplz --discount_fallback``."""
+WORTH = 1 << 16
+"""The fewest n-grams worth a thread of their own."""
+SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,17 @@ def fan_of(trie: Trie, level: int) -> Ints:
     return np.diff(trie.offsets[inner.start : inner.stop + 1])
 
 
+def spread(trie: Trie, level: int, work: Callable[[int, int], int]) -> list[int]:
+    """Do ``work(first, last)`` on the contexts of a level's n-grams, shared evenly among the threads."""
+    inner, here = at(trie, level - 1), at(trie, level)
+    threads = min(torch.get_num_threads(), 1 + (here.stop - here.start) // WORTH)
+    parts = np.linspace(here.start, here.stop, threads + 1)[1:-1]
+    found = np.searchsorted(trie.offsets[inner], parts) + inner.start
+    cuts = [inner.start, *found.tolist(), inner.stop]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, cuts[:-1], cuts[1:]))
+
+
 def sums(values: Floats, fan: Ints) -> NDArray[np.float64]:
     """Σ of the values of each context's children; 0 for a context without any."""
     result = np.zeros(len(fan))
@@ -68,24 +86,18 @@ def sums(values: Floats, fan: Ints) -> NDArray[np.float64]:
     return result
 
 
-def adjusted_counts(trie: Trie, end: int) -> list[Ints]:
-    """a(g) for every level: the number of different words before g, or C(g) where none can stand there."""
-    result = []
+def adjusted_counts(trie: Trie, end: int) -> Ints:
+    """a(g) for every node: the number of different words before g, or C(g) where none can stand there."""
+    result = trie.counts.copy()
     low, high = (end, end + 1) if end >= 0 else (0, 0)
-    for level in range(1, order_of(trie) + 1):
+    for level in range(1, order_of(trie)):
         here = at(trie, level)
-        counts = trie.counts[here]
-        if level < order_of(trie):
-            longer = trie.suffix[at(trie, level + 1)] - here.start
-            before = np.bincount(longer, minlength=len(counts)).astype(counts.dtype, copy=False)
-            adjusted = np.where(before == 0, counts, before)
-            if level > 1:
-                opening = slice(low - here.start, high - here.start)
-                adjusted[opening] = counts[opening]
-            low, high = int(trie.offsets[low]), int(trie.offsets[high])
-            result.append(adjusted)
-        else:
-            result.append(counts)
+        before = np.bincount(trie.suffix[at(trie, level + 1)] - here.start, minlength=here.stop - here.start)
+        opening = result[low:high].copy()
+        np.copyto(result[here], before, where=before > 0, casting="same_kind")
+        if level > 1:
+            result[low:high] = opening
+        low, high = int(trie.offsets[low]), int(trie.offsets[high])
     return result
 
 
@@ -103,28 +115,28 @@ def discounts(adjusted: Ints) -> tuple[NDArray[np.float64], bool]:
 def kneser_ney(trie: Trie, end: int) -> Estimate:
     """Interpolated modified Kneser–Ney."""
     probability = np.empty(len(trie.words))
-    backoff = np.ones(len(trie.offsets) - 1)
+    gamma = np.ones(len(trie.offsets) - 1)
+    adjusted = adjusted_counts(trie, end)
     poor = []
-    for level, adjusted in enumerate(adjusted_counts(trie, end), 1):
-        discount, estimated = discounts(adjusted)
-        taken = discount[np.minimum(adjusted, 3)]
-        here = at(trie, level)
+    for level in range(1, order_of(trie) + 1):
+        discount, estimated = discounts(adjusted[at(trie, level)])
         if level == 1:
-            total = float(adjusted.sum())
+            first = adjusted[at(trie, 1)]
+            taken, total = discount[np.minimum(first, 3)], int(first.sum())
             weight = taken.sum() / total if total else 1.0
-            probability[here] = (adjusted - taken) / max(total, 1.0) + weight / int(trie.starts[1])
+            probability[at(trie, 1)] = (first - taken) / max(total, 1) + weight / int(trie.starts[1])
         else:
-            fan = fan_of(trie, level)
-            totals = sums(adjusted, fan)
-            gamma = np.divide(sums(taken, fan), totals, out=np.ones(len(fan)), where=fan > 0)
-            backoff[at(trie, level - 1)] = gamma
-            lower = probability[trie.suffix[here]]
-            probability[here] = (adjusted - taken) / np.repeat(totals, fan) + np.repeat(gamma, fan) * lower
+            parts = (adjusted, discount, (probability, gamma))
+            spread(trie, level, partial(_interpolate, trie, parts))
         if not estimated:
             poor.append(str(level))
     which = f"too few n-grams to estimate the discounts of order {', '.join(poor)}"
     notes = (f"{which}: 0.5, 1 and 1.5 stand in",) if poor else ()
-    return Estimate(*_logarithms(probability, backoff), 0.0, notes)
+    return Estimate(*_logarithms(probability, gamma), 0.0, notes)
+
+
+def _interpolate(trie: Trie, parts: tuple[Ints, Floats, tuple[Floats, Floats]], first: int, last: int) -> int:
+    return interpolate(trie, (first, last), *parts)
 
 
 def stupid_backoff(trie: Trie, alpha: float) -> Estimate:
@@ -165,4 +177,6 @@ def relative_frequencies(trie: Trie, delta: float, epsilon: float) -> Estimate:
 
 
 def _logarithms(probability: Floats, backoff: Floats) -> tuple[Floats, Floats]:
-    return np.log(probability).astype(np.float32), np.log(backoff).astype(np.float32)
+    """Logarithms in single precision; what it cannot hold becomes the smallest it can."""
+    single = (np.maximum(table, SMALLEST).astype(np.float32) for table in (probability, backoff))
+    return np.log(next(single)), np.log(next(single))

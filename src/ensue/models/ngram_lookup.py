@@ -58,6 +58,8 @@ class Tables(NamedTuple):
 
 Run = tuple[Ints, Ints]
 """Sorted keys and how often each was seen."""
+Span = tuple[int, int]
+"""Contexts from one up to another."""
 Contexts = tuple[Ints, Ints]
 """Contexts as nodes, and how many words each truly has: a node is shorter if the context is unseen."""
 
@@ -175,6 +177,30 @@ def fill_suffixes(trie: Trie, first: int, last: int) -> int:
                 return node
             suffix[node] = found
     return -1
+
+
+@compiled
+def interpolate(
+    trie: Trie, span: Span, adjusted: Ints, discount: Floats, result: tuple[Floats, Floats]
+) -> int:
+    """P = (a − D) / Σ a + γ P', for the children of a span of contexts; ``result`` has all P and γ.
+
+    ``adjusted`` has a for all nodes. Answers the number of children.
+    """
+    offsets, suffix = trie.offsets, trie.suffix
+    probability, gamma = result
+    for context in range(span[0], span[1]):
+        first, last = int(offsets[context]), int(offsets[context + 1])
+        total, taken = 0, 0.0
+        for node in range(first, last):
+            total += adjusted[node]
+            taken += discount[min(adjusted[node], 3)]
+        weight = taken / total if total > 0 else 1.0
+        gamma[context] = weight
+        for node in range(first, last):
+            left = adjusted[node] - discount[min(adjusted[node], 3)]
+            probability[node] = left / total + weight * probability[suffix[node]]
+    return int(offsets[span[1]]) - int(offsets[span[0]])
 
 
 @compiled

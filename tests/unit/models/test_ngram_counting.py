@@ -166,3 +166,14 @@ def test_memory_mapped_stream(tmp_path: Path) -> None:
     count(mapped, np.memmap(tmp_path / "tokens.bin", np.uint16, "r"), chunk=77)
     count(plain, stream)
     assert tables_equal(mapped.finish(), plain.finish())
+
+
+def test_pieces_for_threads_do_not_change_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = np.random.default_rng(0).integers(0, 6, 500)
+    plain, shared = made(), made()
+    count(plain, stream)
+    monkeypatch.setattr("ensue.models.ngram_counting.PIECE", 8)
+    monkeypatch.setattr("ensue.models.ngram_estimates.WORTH", 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    count(shared, stream, chunk=90)
+    assert tables_equal(plain.finish(), shared.finish())
