@@ -44,6 +44,8 @@ class Slice:
         return f"{' '.join(map(str, self.sources))}[{self.start}:{stop}]"
 
 
+_MEND = f"give a file, a folder, - or one of {', '.join(BUILTIN)}"
+
 Source = str | Path | Slice
 """A file, a folder, "-" for standard input, the name of a built-in corpus, or a slice of such sources."""
 
@@ -73,15 +75,19 @@ def files_of(source: str | Path, notes: list[str]) -> Iterator[tuple[Path, str, 
         yield _spooled("-"), "standard input", False
         return
     path = Path(source)
-    if path.is_dir():
-        for file in _folder(path, notes):
-            yield file, str(file), True
-    elif path.is_file():
-        yield path, str(path), False
-    elif path.exists():
-        yield _spooled(str(path)), str(path), False
-    else:
+    try:
+        folder, file, there = path.is_dir(), path.is_file(), path.exists() and str(source) != ""
+    except (OSError, ValueError) as error:  # too long for a name, or with a zero byte: a text, perhaps
+        raise InputError(
+            "this is not the name of a file", where=f"{str(source)[:40]!r}", mend=_MEND
+        ) from error
+    if not there:
         raise _missing(source)
+    if folder:
+        for found in _folder(path, notes):
+            yield found, str(found), True
+    else:
+        yield path if file else _spooled(str(path)), str(path), False
 
 
 def _folder(folder: Path, notes: list[str]) -> Iterator[Path]:
@@ -126,8 +132,7 @@ def _missing(source: str | Path) -> InputError:
     for near in difflib.get_close_matches(path.name, [*built, *names], n=1, cutoff=0.6):
         mend = f"the corpus {near!r}" if near in built else str(path.parent / near)
         return InputError("there is no such file", where=str(source), mend=f"did you mean {mend}?")
-    mend = f"give a file, a folder, - or one of {', '.join(BUILTIN)}"
-    return InputError("there is no such file", where=str(source), mend=mend)
+    return InputError("there is no such file", where=str(source) or "''", mend=_MEND)
 
 
 def listed(sources: Sequence[Source] | Source) -> list[Source]:

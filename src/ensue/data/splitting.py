@@ -28,6 +28,8 @@ def held_out(
     """
     if not 0 < share < 1:
         raise InputError(f"the share held out is {share}", mend="choose one between 0 and 1")
+    if limit_bytes is not None and limit_bytes < 1:
+        raise InputError(f"at most {limit_bytes} bytes held out is none", mend="choose at least 1")
     names: list[str | Path] = []
     for source in listed(sources):
         if isinstance(source, Slice):

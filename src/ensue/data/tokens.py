@@ -12,8 +12,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from ensue.core.errors import InputError
 from ensue.core.files import whole_file, write_json
-from ensue.data.cache import cache_folder
+from ensue.data.cache import cache_folder, writable
 from ensue.data.reading import cut_text, measure_text, parts, pieces
 from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -67,6 +68,9 @@ def tokenise(
     found = _cached(file, card, name)
     if found is not None:
         return found
+    if not writable(folder):
+        mend = "set ENSUE_CACHE to a folder of yours"
+        raise InputError("token files may not be written here", where=str(folder), mend=mend)
     with whole_file(file) as temporary, temporary.open("wb") as target:
         tally = _Tally(tokenizer, target)
         for text, opens, closes in parts(pieces(sources, field)):

@@ -115,6 +115,9 @@ def test_missing_file_names_the_nearest(tmp_path: Path, monkeypatch: pytest.Monk
     assert "nor a folder" in complaint(tmp_path / "no" / "a.txt")
     assert "'pydoc'" in complaint("pydocs")
     assert "give a file" in complaint("qqqqqq")
+    assert "no such file" in complaint("")
+    assert "not the name of a file" in complaint("a text, " * 50)
+    assert "not the name of a file" in complaint("a\0b")
 
 
 def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path) -> None:

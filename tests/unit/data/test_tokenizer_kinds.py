@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers import KINDS, Tokenizer, fit_tokenizer
-from ensue.data.tokenizers.word import WordTokenizer, _count_gaps
+from ensue.data.tokenizers.word import WordTokenizer, _count_gaps, word_tokenizer
 
 PTB = " the cat <unk> on N mats \n the <unk> sat \n" * 50
 
@@ -123,6 +124,27 @@ def test_penn_treebank_style_text_costs_nothing_beyond_its_tokens(tmp_path: Path
     assert bits < 30  # some 700 gaps and 100 literal marks
     strange, _ = tokenizer.surcharge(" the zebra cat \n")
     assert strange > 20
+
+
+def test_vocabulary_from_elsewhere_keeps_its_numbers() -> None:
+    tokenizer = word_tokenizer(["<unk>", "the", "</s>", "cat"])
+    assert isinstance(tokenizer, Tokenizer)
+    assert (tokenizer.end, tokenizer.unknown, tokenizer.size) == (2, 0, 4)
+    assert tokenizer.encode("the cat \0 <unk>\n").tolist() == [1, 3, 0, 0, 2]
+    assert tokenizer.encode("the dog <unk>\n").tolist() == [1, 0, 0, 2]
+    assert tokenizer.decode([1, 0, 2, 3]) == "the <unk>\ncat"
+    assert tokenizer.surcharge("the cat\n")[0] < 0.02
+    assert tokenizer.surcharge("the <unk>\n")[0] < 1.1 < 10 < tokenizer.surcharge("the dog\n")[0]
+    assert WordTokenizer.restore(json.loads(json.dumps(tokenizer.state()))).state() == tokenizer.state()
+    with pytest.raises(InputError, match="needs the end mark"):
+        word_tokenizer(["a"])
+
+
+def test_vocabulary_without_unknown_mark_says_which_word_it_lacks() -> None:
+    closed = word_tokenizer(["</s>", "the"])
+    assert closed.encode("the\n").tolist() == [1, 0]
+    with pytest.raises(InputError, match="the word 'cat' is not in the vocabulary"):
+        closed.encode("the cat\n")
 
 
 def test_zero_bytes_and_end_marks_in_a_text_are_words(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ensue.core.errors import InputError
 from ensue.data import reading
 from ensue.data.splitting import held_out
 from ensue.data.tokenizers import KINDS, fit_tokenizer
@@ -89,6 +90,12 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     tokenise(["hello"], ByteTokenizer())
     assert len(list((tmp_path / "home/.cache/ensue/tokens").iterdir())) == 2
+
+
+def test_cache_that_cannot_be_written_says_how_to_mend(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="set ENSUE_CACHE"):
+        tokenise(["hello"], ByteTokenizer(), cache=tmp_path / "file" / "cache")
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "char", "wordpiece"])

@@ -97,7 +97,7 @@ def find_tokenizer(text: str) -> str | Tokenizer:
     """
     if text in KINDS:
         return text
-    if Path(text).exists():
+    if text and Path(text).exists():
         return load_tokenizer(text)
     if "/" in text or text.endswith(".json"):
         raise InputError("there is no such file", where=text, mend=f"or give one of {', '.join(KINDS)}")

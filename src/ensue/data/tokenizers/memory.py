@@ -1,8 +1,8 @@
 """The same subword tokens as the library's, several times faster: each different word is encoded once.
 
 GPT-2 cuts a text into words before anything else, and a word's tokens do not depend on its neighbours. For
-ASCII the cut is one regular expression; stretches with other characters are left to the library, whose Unicode
-tables decide what a letter is.
+ASCII the cut is one regular expression; stretches with other characters are left to the library, whose tables
+decide what a letter is.
 """
 
 from __future__ import annotations

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ensue.core.errors import InputError
 from ensue.data.spelling import Spellings
 from ensue.data.tokenizers.protocol import Ids, as_list, utf8
 
@@ -27,8 +28,13 @@ GAPS = ("before", "between", "after", "blank")
 class _Table(dict[str, int]):
     """Word → token, and the unknown token for the rest."""
 
+    unknown: int | None = None
+
     def __missing__(self, word: str) -> int:
-        return 1
+        if self.unknown is None:
+            mend = "fit a tokenizer to text that has it"
+            raise InputError(f"the word {word!r} is not in the vocabulary, which has no {UNKNOWN}", mend=mend)
+        return self.unknown
 
 
 class WordTokenizer:
@@ -39,20 +45,28 @@ class WordTokenizer:
     """
 
     kind = "word"
-    end = 0
-    unknown = 1
     lines = True
 
-    def __init__(self, words: Iterable[str], spellings: Spellings, gaps: Mapping[str, Spellings]) -> None:
-        self.words = list(words)
+    def __init__(
+        self,
+        names: Iterable[str],
+        end: int,
+        unknown: int | None,
+        spellings: Spellings,
+        gaps: Mapping[str, Spellings],
+    ) -> None:
+        """``names``: every token's; ``end`` and ``unknown`` say which are the marks."""
+        self.names = list(names)
+        self.end = end
+        self.unknown = unknown
         self.spellings = spellings
         self.gaps = dict(gaps)
-        self.size = len(self.words) + 2
-        self._names = [END, UNKNOWN, *self.words]
-        self._table = _Table({word: token for token, word in enumerate(self.words, start=2)})
+        self.size = len(self.names)
+        marks = (end, unknown)
+        self._table = _Table({name: token for token, name in enumerate(self.names) if token not in marks})
         # In big blocks a newline is looked up like a word: one that no word table holds unless a text has it.
-        self._block = _Table(self._table)
-        self._block[_NEWLINE] = self.end
+        self._block = _Table({**self._table, _NEWLINE: end})
+        self._table.unknown = self._block.unknown = unknown
 
     def encode(self, text: str) -> np.ndarray:
         """The words and line ends of the text."""
@@ -73,12 +87,12 @@ class WordTokenizer:
             if token == self.end:
                 lines.append([])
             else:
-                lines[-1].append(self._names[token])
+                lines[-1].append(self.names[token])
         return "\n".join(map(" ".join, lines))
 
     def name(self, token: int) -> str:
         """The word."""
-        return self._names[token]
+        return self.names[token]
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """The spelling of unknown words and of white space."""
@@ -92,13 +106,38 @@ class WordTokenizer:
     def state(self) -> dict[str, Any]:
         """The words in order, and how the rest is spelt."""
         gaps = {kind: spellings.state() for kind, spellings in self.gaps.items()}
-        return {"kind": self.kind, "words": self.words, "spellings": self.spellings.state(), "gaps": gaps}
+        marks = {"end": self.end, "unknown": self.unknown}
+        return {
+            "kind": self.kind,
+            **marks,
+            "names": self.names,
+            "spellings": self.spellings.state(),
+            "gaps": gaps,
+        }
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> WordTokenizer:
         """The tokenizer that gave this ``state``."""
         gaps = {kind: Spellings.restore(gap) for kind, gap in state["gaps"].items()}
-        return cls(state["words"], Spellings.restore(state["spellings"]), gaps)
+        marks = (state["end"], state["unknown"])
+        return cls(state["names"], *marks, Spellings.restore(state["spellings"]), gaps)
+
+
+def word_tokenizer(names: Sequence[str]) -> WordTokenizer:
+    """A tokenizer for a vocabulary that came without its text, the two marks anywhere in it.
+
+    Nothing is known of the white space: it is taken to be regular, a thousand times seen.
+
+    >>> word_tokenizer(["<unk>", "a", "</s>"]).encode("a b\\n").tolist()
+    [1, 0, 2]
+    """
+    if END not in names:
+        raise InputError(f"a vocabulary of words needs the end mark {END}")
+    unknown = names.index(UNKNOWN) if UNKNOWN in names else None
+    spare = {name: 1 for name in names if name not in (END, UNKNOWN)}
+    regular = {kind: Spellings.of_gaps({" " if kind == "between" else "": 1000}) for kind in GAPS}
+    spellings = Spellings.of_words({UNKNOWN: 1}, spare, UNKNOWN)
+    return WordTokenizer(names, names.index(END), unknown, spellings, regular)
 
 
 def _count_gaps(text: str, opens: bool, closes: bool) -> dict[str, Counter[str]]:
@@ -170,4 +209,5 @@ def fit_words(
     kept = kept if vocabulary is None else kept[: max(0, vocabulary - 2)]
     rest = {word: counts[word] for word in set(order).difference(kept)}
     spellings = Spellings.of_words(rest, dict.fromkeys(kept, 1), UNKNOWN)
-    return WordTokenizer(kept, spellings, {kind: Spellings.of_gaps(seen) for kind, seen in gaps.items()})
+    fitted = {kind: Spellings.of_gaps(seen) for kind, seen in gaps.items()}
+    return WordTokenizer([END, UNKNOWN, *kept], 0, 1, spellings, fitted)

@@ -1,0 +1,47 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+TEST_STAMP := .venv/.installed-test
+
+.PHONY: install demo test test-install lint bench clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard]'
+	@touch $@
+
+$(TEST_STAMP): $(STAMP)
+	@# kenlm is built from source: it needs a C++ compiler and cmake, installed here where that is possible
+	@command -v c++ >/dev/null 2>&1 && command -v cmake >/dev/null 2>&1 \
+	  || (command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq g++ cmake) \
+	  || echo "note: no C++ compiler or cmake here, so parity with KenLM may be skipped"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' \
+	  || ($(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test-light]' \
+	      && echo "note: kenlm could not be built, so parity with KenLM is skipped")
+	@touch $@
+
+test-install: $(TEST_STAMP)
+
+demo: install
+	$(BIN)/ensue race pydoc --systems ngram,window,rnn,gru,gru-cho,lstm,gpt --budget 40s --out runs/demo --force
+
+lint: test-install
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest
+
+bench: test-install
+	$(BIN)/python benchmarks/speed/gpt.py --short
+	$(BIN)/python benchmarks/speed/ngram.py --short
+	$(BIN)/python benchmarks/speed/start.py
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

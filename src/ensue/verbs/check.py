@@ -1,0 +1,120 @@
+"""``ensue check``: does a model keep the laws, and does a run resume to the bit?"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.core.files import sha256
+from ensue.core.run_folder import RunFolder
+from ensue.core.settings import read_toml
+from ensue.core.table import load_target
+from ensue.models.laws import findings
+from ensue.models.table import SYSTEMS
+from ensue.train.metrics import read_metrics
+from ensue.verbs.run import load
+
+PROOF_STEPS = 24
+
+
+def check(what: str | Path, *, resume: bool = False, report: Report = silent) -> list[dict[str, Any]]:
+    """What testing showed: a list of ``name``, ``kept`` and ``detail``.
+
+    >>> all(found["kept"] for found in check("ensue.models.window:WindowLanguageModel"))
+    True
+    """
+    if resume:
+        return [resume_proof(Path(what), report)]
+    path = Path(what)
+    if path.exists() or ":" not in str(what):
+        model: Any = load(path).model
+    else:
+        cls = load_target(str(what))
+        try:
+            model = cls(cls.Config(vocabulary=17)) if hasattr(cls, "Config") else cls()
+        except TypeError as error:
+            raise InputError(f"{what} cannot be built: {error}", mend="give it a Config, or no arguments") from error
+    result = []
+    for found in findings(model):
+        report("phase", {"name": found.law})
+        detail = f"largest difference {found.difference:.1e}, allowed {found.tolerance:.0e}"
+        result.append({"name": found.law, "kept": found.kept, "detail": detail})
+    return result
+
+
+def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
+    """Train a short copy of a run unbroken, and once killed in the middle and resumed; compare the weights."""
+    folder = RunFolder(path)
+    folder.read_config()
+    flat = read_toml(folder.settings)
+    if "-" in flat["data.files"]:
+        raise InputError("this run read standard input, which is gone", mend="train from a file to prove its resume")
+    by_steps = not hasattr(SYSTEMS.load(str(flat["system"])), "counter")
+    with tempfile.TemporaryDirectory(prefix="ensue-proof-") as name:
+        base = [sys.executable, "-m", "ensue", "fit", str(flat["system"]), "--config", str(folder.settings), "--json"]
+        for setting in (
+            f"tokenizer.kind={folder.tokenizer}",
+            f"train.steps={PROOF_STEPS}",
+            "train.budget=0",
+            "train.checkpoint_every=5",
+            "train.eval_every=8",
+            "train.log_every=1",
+            "data.eval_tokens=2000",
+            "data.hash=",
+        ):
+            base += ["--set", setting]
+        report("phase", {"name": "training without a break"})
+        whole, broken = Path(name) / "whole", Path(name) / "broken"
+        _finish([*base, "--out", str(whole)])
+        report("phase", {"name": "training, killing, resuming"})
+        at = random.Random(time.time_ns()).randint(2, PROOF_STEPS - 2)
+        killed = _kill_at([*base, "--out", str(broken)], broken, at if by_steps else 0)
+        if (broken / "run.toml").exists():
+            _finish([sys.executable, "-m", "ensue", "fit", str(broken), "--resume", "--json"])
+        else:
+            _finish([*base, "--out", str(broken)])
+        same = sha256(whole / "model.safetensors") == sha256(broken / "model.safetensors")
+    moment = f"killed at step {killed} of {PROOF_STEPS}" if by_steps else "killed while counting"
+    detail = f"{moment}: the weights have {'the same' if same else 'ANOTHER'} SHA-256 as those of an unbroken run"
+    return {"name": "exact resume", "kept": same, "detail": detail}
+
+
+def _finish(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"the trial run failed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
+
+
+def _kill_at(command: list[str], folder: Path, step: int) -> int:
+    """Start a training and kill it without warning once it has reached a step; answer the step it had logged."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None:
+            if step == 0 and (folder / "run.toml").exists():
+                break
+            if step and _last_step(folder) >= step:
+                break
+            time.sleep(0.005)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    return _last_step(folder)
+
+
+def _last_step(folder: Path) -> int:
+    """The last step in a metrics file that may be half written."""
+    try:
+        return max((record["step"] for record in read_metrics(folder)), default=0)
+    except ValueError:
+        return 0

@@ -1,0 +1,154 @@
+"""Every system in the table keeps the laws, saves and loads, and can learn; a model broken on purpose is found out."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from ensue.models.laws import findings
+from ensue.models.recurrent import LSTMLanguageModel
+from ensue.models.table import SYSTEMS
+from ensue.nn.protocol import Traits
+from ensue.train.objectives import OBJECTIVES
+
+VOCABULARY = 11
+VARIANTS = {
+    "ngram": [{"order": n, "mode": m, "end": e} for n, m in ((1, "kneser-ney"), (3, "backoff"), (5, "kneser-ney"), (2, "add"), (4, "mle")) for e in (0, -1)],
+    "window": [{"context": n, "embedding": 4, "hidden": 8} for n in (1, 2, 5)],
+    "rnn": [{"hidden": 8, "activation": a, "layers": n} for a, n in (("tanh", 1), ("relu", 2), ("sigmoid", 1))],
+    "gru": [{"hidden": 8, "layers": 2, "connect": c} for c in ("plain", "residual", "dense")],
+    "gru-cho": [{"hidden": 8, "layers": 2}],
+    "lstm": [
+        {"hidden": 8, "layers": 2},
+        {"hidden": 8, "layers": 2, "kernel": "reference", "connect": "dense"},
+        {"hidden": 8, "projection": 3, "layers": 2, "connect": "residual"},
+        {"hidden": 8, "embedding": 5, "tied": False},
+    ],
+    "bilm": [{"hidden": 8, "layers": 2}],
+    "gpt": [
+        {"layers": 2, "heads": 2, "hidden": 8, "context": c, "positions": p, "norm": n}
+        for c, p, n in ((16, "rotary", "pre"), (16, "learned", "post"), (4, "sinusoidal", "pre"), (3, "rotary", "post"), (1, "none", "pre"))
+    ],
+}
+CASES = [pytest.param(name, values, id=f"{name}-{n}") for name, many in VARIANTS.items() for n, values in enumerate(many)]
+
+
+def build(name, values, dtype=torch.float32):
+    torch.manual_seed(0)
+    cls = SYSTEMS.load(name)
+    model = cls(cls.Config(vocabulary=VOCABULARY, **values))
+    if name == "ngram":
+        counter = model.counter()
+        tokens = torch.randint(VOCABULARY, (400,)).numpy()
+        for _ in range(counter.passes):
+            counter.open()
+            counter.absorb(tokens)
+            counter.close()
+        return counter.finish()
+    return model.to(dtype)
+
+
+def test_every_system_of_the_table_is_tested():
+    assert set(SYSTEMS) == set(VARIANTS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["32", "64"])
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_the_laws_hold(name, values, dtype):
+    for found in findings(build(name, values, dtype)):
+        assert found.kept, found
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    case=st.sampled_from([(name, values) for name, many in VARIANTS.items() for values in many]),
+    rows=st.integers(1, 5),
+    time=st.integers(2, 12),
+    seed=st.integers(0, 10**6),
+)
+def test_the_laws_hold_on_random_shapes(case, rows, time, seed):
+    for found in findings(build(*case), seed=seed, rows=rows, time=time):
+        assert found.kept, found
+
+
+class Leaks(LSTMLanguageModel):
+    """Looks one token ahead."""
+
+    def forward(self, tokens, state=None, lengths=None, want=("logits",)):
+        return super().forward(tokens.roll(-1, dims=1), state, lengths, want)
+
+
+class Forgets(LSTMLanguageModel):
+    """Drops its state."""
+
+    def forward(self, tokens, state=None, lengths=None, want=("logits",)):
+        return super().forward(tokens, None, lengths, want)
+
+
+class Mixes(LSTMLanguageModel):
+    """Lets rows see each other."""
+
+    def forward(self, tokens, state=None, lengths=None, want=("logits",)):
+        output = super().forward(tokens, state, lengths, want)
+        if output.logits is not None:
+            output.logits.add_(output.logits.mean(0, keepdim=True) * torch.linspace(0, 1, VOCABULARY))
+        return output
+
+
+class Pads(LSTMLanguageModel):
+    """Ignores where rows end."""
+
+    def forward(self, tokens, state=None, lengths=None, want=("logits",)):
+        return super().forward(tokens, state, None, want)
+
+
+class Sees(SYSTEMS.load("bilm")):
+    """Claims to be causal."""
+
+    traits = Traits(causal=True, steps=False)
+
+
+@pytest.mark.parametrize(
+    ("cls", "law"),
+    [(Leaks, "cause law"), (Forgets, "chunk law"), (Mixes, "rows law"), (Pads, "padding law"), (Sees, "leak law")],
+)
+def test_a_model_broken_on_purpose_is_found_out(cls, law):
+    torch.manual_seed(0)
+    broken = [f.law for f in findings(cls(cls.Config(vocabulary=VOCABULARY, hidden=8))) if not f.kept]
+    assert law in broken
+
+
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_weights_survive_saving(name, values, tmp_path):
+    model = build(name, values).eval()
+    save_file({k: v.clone() for k, v in model.state_dict().items()}, tmp_path / "weights.safetensors")
+    torch.manual_seed(1)
+    cls = SYSTEMS.load(name)
+    other = cls(cls.Config(vocabulary=VOCABULARY, **values)).eval()
+    tensors = load_file(tmp_path / "weights.safetensors")
+    other.adopt(tensors) if hasattr(other, "adopt") else other.load_state_dict(tensors)
+    tokens = torch.randint(VOCABULARY, (2, 6))
+    assert torch.equal(model(tokens).logits, other(tokens).logits)
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "ngram"])
+def test_one_batch_can_be_learnt_by_heart(name):
+    model = build(name, VARIANTS[name][0])
+    tokens = torch.randint(VOCABULARY, (2, 9))
+
+    class Batch:
+        lengths = None
+
+    Batch.tokens, Batch.targets = tokens[:, :-1], tokens[:, 1:]
+    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-2, weight_decay=0)
+    objective = OBJECTIVES[getattr(model, "objective", "next")]
+    first = None
+    for _ in range(250):
+        loss, _ = objective(model, Batch, None)
+        first = first if first is not None else loss.item()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    # a window of one token cannot tell all places apart, so it learns less
+    assert loss.item() < (0.7 * first if name == "window" else 0.25 * first)
