@@ -117,7 +117,7 @@ def test_missing_file_names_the_nearest(tmp_path: Path, monkeypatch: pytest.Monk
     assert "give a file" in complaint("qqqqqq")
     assert "no such file" in complaint("")
     assert "not the name of a file" in complaint("a text, " * 50)
-    assert "not the name of a file" in complaint("a\0b")
+    assert "no such file" in complaint("a\0b")
 
 
 def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path) -> None:

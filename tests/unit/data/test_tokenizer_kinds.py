@@ -134,7 +134,8 @@ def test_vocabulary_from_elsewhere_keeps_its_numbers() -> None:
     assert tokenizer.encode("the dog <unk>\n").tolist() == [1, 0, 0, 2]
     assert tokenizer.decode([1, 0, 2, 3]) == "the <unk>\ncat"
     assert tokenizer.surcharge("the cat\n")[0] < 0.02
-    assert tokenizer.surcharge("the <unk>\n")[0] < 1.1 < 10 < tokenizer.surcharge("the dog\n")[0]
+    assert tokenizer.surcharge("the <unk>\n")[0] < 1.1
+    assert tokenizer.surcharge("the dog\n")[0] > 10
     assert WordTokenizer.restore(json.loads(json.dumps(tokenizer.state()))).state() == tokenizer.state()
     with pytest.raises(InputError, match="needs the end mark"):
         word_tokenizer(["a"])
