@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 ORDER = 4
+REMEMBERED = 1 << 18
+"""How many strings and how many n-grams keep their price in memory."""
 END, BEFORE, BASE = 256, 257, 258
 """The symbols after the bytes: the end of a string, what stands before its start, and how many there are."""
 
@@ -43,6 +45,7 @@ class SpellingModel:
                 self._totals[order][gram // BASE] += count
                 self._kinds[order][gram // BASE] += 1
         self._bits: dict[str, float] = {}
+        self._costs: dict[int, float] = {}
 
     @classmethod
     def fit(cls, strings: Mapping[str, int]) -> SpellingModel:
@@ -66,9 +69,18 @@ class SpellingModel:
             gram, known = BEFORE * (BASE**ORDER - 1) // (BASE - 1), 0.0
             for symbol in (*string.encode(), END):
                 gram = (gram * BASE + symbol) % BASE**ORDER
-                known -= math.log2(self._probability(gram))
-            if len(self._bits) < 1 << 18:  # remembered, within bounds
+                known += self._cost(gram)
+            if len(self._bits) < REMEMBERED:
                 self._bits[string] = known
+        return known
+
+    def _cost(self, gram: int) -> float:
+        """−log2 P(last symbol | the ones before it)."""
+        known = self._costs.get(gram)
+        if known is None:
+            known = -math.log2(self._probability(gram))
+            if len(self._costs) < REMEMBERED:
+                self._costs[gram] = known
         return known
 
     def _probability(self, gram: int) -> float:
