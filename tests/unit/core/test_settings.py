@@ -1,0 +1,91 @@
+import tomllib
+from dataclasses import dataclass
+
+import pytest
+
+from ensue.core.durations import seconds, spoken
+from ensue.core.errors import InputError
+from ensue.core.settings import build, convert, describe, parse_assignments, toml_lines
+from ensue.tasks.settings import resolve
+from ensue.train.settings import TrainSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Some:
+    """Settings."""
+
+    width: int = 3
+    """How wide it is,
+    in units."""
+    rate: float = 0.1
+    """How fast."""
+    on: bool = False
+    """Whether at all."""
+    files: tuple[str, ...] = ()
+    """Which ones."""
+    name: str = "a"
+
+
+def test_the_sentence_under_a_field_is_its_meaning():
+    assert [f.meaning for f in describe(Some)] == ["How wide it is, in units.", "How fast.", "Whether at all.", "Which ones.", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [("width", "7", 7), ("width", "1e3", 1000), ("rate", "3e-4", 3e-4), ("rate", 1, 1.0), ("on", "yes", True), ("files", ["x"], ("x",)), ("files", "a,b", ("a", "b")), ("name", "1e-3", "1e-3")],
+)
+def test_values_take_the_kind_of_their_setting(name, value, expected):
+    made = getattr(build(Some, {name: value}), name)
+    assert made == expected and type(made) is type(expected)
+
+
+@pytest.mark.parametrize(("name", "value"), [("width", "wide"), ("width", 2.5), ("width", True), ("on", "perhaps"), ("rate", "fast"), ("files", 3)])
+def test_a_wrong_value_names_the_setting(name, value):
+    with pytest.raises(InputError, match=f"setting x.{name} = "):
+        build(Some, {name: value}, "x.")
+
+
+def test_a_wrong_name_gets_the_nearest_right_one():
+    with pytest.raises(InputError, match="did you mean 'width'"):
+        build(Some, {"widht": 1})
+    with pytest.raises(InputError, match=r"did you mean 'train\.lr'"):
+        resolve("lstm", layers=[{"train.lt": 1}])
+    with pytest.raises(InputError, match=r"did you mean 'train\.batch'"):
+        resolve("lstm", layers=[{"trian.batch": 1}])
+
+
+def test_settings_survive_the_way_through_toml():
+    made = Some(rate=1e-9, files=('a "b"', "c\\d\n"), name="ü", on=True)
+    assert build(Some, tomllib.loads("\n".join(toml_lines(made)))) == made
+
+
+def test_later_layers_win_over_the_preset():
+    settings = resolve("gpt", preset="nanogpt", layers=[{"layers": 2}, {"train.lr": "5e-4", "layers": "3"}])
+    assert settings.model["layers"] == 3 and settings.train.lr == 5e-4 and settings.model["context"] == 64
+    assert settings.tokenizer.kind == "char" and settings.run.preset == "nanogpt"
+
+
+def test_run_toml_says_everything_with_its_meaning():
+    text = resolve("lstm", layers=[{"train.steps": 3}]).toml()
+    flat = tomllib.loads(text)
+    assert flat["system"] == "lstm" and flat["train"]["steps"] == 3 and set(flat["train"]) == {f.name for f in describe(TrainSettings)}
+    assert "# How many recurrent layers stand on each other.\nlayers = 1" in text
+
+
+def test_assignments_and_times():
+    assert parse_assignments(["a.b = 1=2"]) == {"a.b": "1=2"}
+    with pytest.raises(InputError, match="name=value"):
+        parse_assignments(["lr"])
+    assert (seconds("1h30m"), seconds("90"), seconds("0.5m")) == (5400, 90, 30)
+    for bad in ("", "soon", "10 x", "0s", "-3s", "m5"):
+        with pytest.raises(InputError, match="time"):
+            seconds(bad)
+    assert spoken(3599) == "59 min 59 s"
+
+
+def test_numbers_out_of_range_are_refused_with_what_is_allowed():
+    with pytest.raises(InputError, match=r"setting lr = -1\.0 must be above 0"):
+        TrainSettings(lr=-1.0)
+    with pytest.raises(InputError, match="one of constant"):
+        TrainSettings(schedule="cosin")
+    assert convert("x", 3, float) == 3.0

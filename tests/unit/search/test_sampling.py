@@ -1,0 +1,70 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ensue.core.errors import InputError
+from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
+from ensue.search.sampling import Sampling, narrowed, next_distribution, sample
+
+
+@given(
+    st.lists(st.floats(-5, 5), min_size=2, max_size=12),
+    st.floats(0.1, 3),
+    st.integers(0, 12),
+    st.floats(0.05, 1.0),
+)
+def test_what_is_drawn_from_is_a_distribution_over_likely_tokens(logits, temperature, k, p):
+    log_probs = torch.tensor([logits], dtype=torch.double).log_softmax(-1)
+    result = narrowed(log_probs, Sampling(temperature=temperature, top_k=k, top_p=p))[0]
+    assert result.sum().item() == pytest.approx(1)
+    assert result[log_probs[0].argmax()] > 0
+    dropped = log_probs[0][result == 0]
+    assert len(dropped) == 0 or dropped.max() <= log_probs[0][result > 0].min() + 1e-9
+
+
+def test_top_k_keeps_k_and_top_p_the_smallest_set_that_reaches_p():
+    log_probs = torch.tensor([[0.5, 0.3, 0.15, 0.05]], dtype=torch.double).log()
+    assert narrowed(log_probs, Sampling(top_k=2))[0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
+    assert narrowed(log_probs, Sampling(top_p=0.75))[0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
+    assert narrowed(log_probs, Sampling(top_p=0.81))[0].tolist() == pytest.approx([0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0])
+    assert narrowed(log_probs, Sampling(temperature=0))[0].tolist() == [1, 0, 0, 0]
+    assert narrowed(log_probs, Sampling(temperature=2))[0, 0].item() == pytest.approx(0.5**0.5 / sum(x**0.5 for x in (0.5, 0.3, 0.15, 0.05)))
+
+
+def test_scores_are_the_models_own_and_add_up():
+    model = LSTMLanguageModel(LSTMConfig(vocabulary=7, hidden=6)).eval()
+    prompt = torch.tensor([1, 2])
+    for one in sample(model, prompt, Sampling(tokens=6, n=3, top_k=3, temperature=0.7, seed=4)):
+        tokens = torch.cat([prompt, torch.tensor(one.tokens)])[None]
+        with torch.no_grad():
+            expected = model.log_prob(tokens[:, :-1], tokens[:, 1:])[0][0, 1:]
+        assert one.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+        assert one.log_prob == pytest.approx(expected.sum().item(), abs=1e-4)
+        assert one.mean_log_prob == pytest.approx(one.log_prob / 6)
+
+
+def test_a_seed_gives_the_same_text_and_frequencies_follow_the_distribution():
+    model = LSTMLanguageModel(LSTMConfig(vocabulary=4, hidden=6)).eval()
+    how = Sampling(tokens=1, n=4000, seed=1)
+    first, again = (sample(model, torch.tensor([0]), how) for _ in range(2))
+    assert [s.tokens for s in first] == [s.tokens for s in again]
+    p = next_distribution(model, torch.tensor([0]))
+    counts = torch.bincount(torch.tensor([s.tokens[0] for s in first]), minlength=4) / 4000
+    torch.testing.assert_close(counts.double(), p, atol=0.03, rtol=0)
+
+
+def test_the_end_mark_ends_a_row_and_others_go_on():
+    model = LSTMLanguageModel(LSTMConfig(vocabulary=3, hidden=4)).eval()
+    drawn = sample(model, torch.tensor([0]), Sampling(tokens=12, n=20, seed=0), end=2)
+    for one in drawn:
+        assert one.ended == (one.tokens[-1] == 2) and 2 not in one.tokens[:-1]
+        assert one.ended or len(one.tokens) == 12
+
+
+@pytest.mark.parametrize("bad", [{"temperature": -1}, {"top_p": 0}, {"top_k": -2}, {"n": 0}, {"tokens": 0}, {"temperature": math.nan}])
+def test_bad_wishes_are_refused(bad):
+    with pytest.raises(InputError, match=next(iter(bad)).replace("_", "-")):
+        Sampling(**bad)

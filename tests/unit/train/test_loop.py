@@ -1,0 +1,193 @@
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ensue.core.errors import InputError
+from ensue.data.batches import Streams, Windows
+from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
+from ensue.train.checkpoints import Checkpoint, Checkpoints
+from ensue.train.loop import Training, train
+from ensue.train.metrics import Metrics, read_metrics
+from ensue.train.objectives import next_token
+from ensue.train.optimisers import learning_rate
+from ensue.train.plan import plan
+from ensue.train.settings import TrainSettings
+
+TOKENS = np.random.default_rng(0).integers(1, 12, size=2000)
+
+
+def work(folder, objective=next_token, **settings):
+    torch.manual_seed(3)
+    model = LSTMLanguageModel(LSTMConfig(vocabulary=12, hidden=8, dropout=0.2))
+    given = {"steps": 20, "batch": 4, "checkpoint_every": 6, "eval_every": 5, "log_every": 4, "lr": 1e-2, **settings}
+    folder.mkdir(exist_ok=True)
+    return Training(
+        model=model,
+        objective=objective,
+        batches=Streams(TOKENS, 4, 10, seed=1),
+        settings=TrainSettings(**given),
+        checkpoints=Checkpoints(folder / "checkpoints"),
+    )
+
+
+def weights(training):
+    return torch.cat([p.detach().flatten() for p in training.model.parameters()])
+
+
+class Broken(Exception):
+    pass
+
+
+def breaking(at, kind=Broken):
+    """An objective that raises at its n-th call, as a power cut would."""
+    calls = [0]
+
+    def objective(model, batch, state):
+        calls[0] += 1
+        if calls[0] == at:
+            raise kind
+        return next_token(model, batch, state)
+
+    return objective
+
+
+@pytest.mark.parametrize("at", [1, 3, 7, 13, 20])
+def test_a_broken_run_goes_on_to_the_same_bits(tmp_path, at):
+    whole = work(tmp_path / "whole")
+    train(whole)
+    with pytest.raises(Broken):
+        train(work(tmp_path / "broken", breaking(at)))
+    resumed = work(tmp_path / "broken")
+    train(resumed)
+    assert torch.equal(weights(whole), weights(resumed))
+
+
+def test_a_value_that_is_not_finite_never_reaches_the_weights(tmp_path):
+    calls = [0]
+
+    def explodes(model, batch, state):
+        calls[0] += 1
+        loss, after = next_token(model, batch, state)
+        return (loss * math.nan if calls[0] == 9 else loss), after
+
+    notes = []
+    training = replace(work(tmp_path, explodes), report=lambda kind, values: notes.append(values.get("text")) if kind == "note" else None)
+    outcome = train(training)
+    assert outcome.stopped == "finished" and torch.isfinite(weights(training)).all()
+    assert any("back to step 6 at 0.5 of the rate" in note for note in notes if note)
+
+
+def test_a_loss_that_never_is_finite_ends_with_one_line(tmp_path):
+    with pytest.raises(InputError, match="not finite"):
+        train(work(tmp_path, lambda m, b, s: (next_token(m, b, s)[0] * math.inf, None)))
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
+    whole = work(tmp_path / "whole")
+    train(whole)
+    with pytest.raises(Broken):
+        train(work(tmp_path / "broken", breaking(15)))
+    newest = sorted((tmp_path / "broken" / "checkpoints").glob("step-*"))[-1]
+    file = newest / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(bytes(data))
+    notes = []
+    resumed = replace(work(tmp_path / "broken"), report=lambda kind, values: notes.append(values) if kind == "note" else None)
+    train(resumed)
+    assert torch.equal(weights(whole), weights(resumed))
+    assert any("damaged" in note["text"] for note in notes)
+
+
+def test_the_best_weights_are_kept_and_patience_ends_training(tmp_path):
+    values = iter([3.0, 2.0, 2.5, 2.6, 2.7, 2.8])
+    training = work(tmp_path, patience=2)
+    training.evaluate = lambda: {"valid_loss": next(values)}
+    outcome = train(training)
+    assert outcome.stopped == "patience" and outcome.step == 20
+    best = training.checkpoints.best()
+    assert best.step == 10 and best.progress["valid_loss"] == 2.0
+
+
+def test_plateau_halves_the_rate_when_validation_stalls(tmp_path):
+    training = work(tmp_path, schedule="plateau", warmup=0.0, log_every=1, eval_every=5)
+    training.metrics = Metrics(tmp_path)
+    values = iter([3.0, 4.0, 5.0, 6.0])
+    training.evaluate = lambda: {"valid_loss": next(values)}
+    train(training)
+    training.metrics.close()
+    rates = [r["lr"] for r in read_metrics(tmp_path)]
+    assert rates[9] == pytest.approx(1e-2) and rates[10] == pytest.approx(5e-3) and rates[15] == pytest.approx(2.5e-3)
+
+
+def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": n, "loss": 1.0}) + "\n" for n in range(1, 6)) + '{"step": 6, "lo')
+    metrics = Metrics(tmp_path, step=3)
+    metrics.write({"step": 4, "loss": 0.5})
+    metrics.close()
+    assert [(r["step"], r["loss"]) for r in read_metrics(tmp_path)] == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 0.5)]
+
+
+def test_accumulating_two_batches_is_one_batch_of_twice_the_rows(tmp_path):
+    class Halves:
+        rows = 2
+
+        def __init__(self, whole):
+            self.whole = whole
+
+        def batch(self, number):
+            batch = self.whole.batch(number // 2)
+            part = slice(0, 2) if number % 2 == 0 else slice(2, 4)
+            return replace(batch, tokens=batch.tokens[part], targets=batch.targets[part])
+
+    whole = work(tmp_path / "a", optimiser="sgd", steps=3)
+    halves = work(tmp_path / "b", optimiser="sgd", steps=3, accumulate=2)
+    whole.model.dropout.p = halves.model.dropout.p = whole.model.stack.dropout.p = halves.model.stack.dropout.p = 0.0
+    windows = Windows(TOKENS, 4, 10, seed=1)
+    whole.batches, halves.batches = windows, Halves(windows)
+    train(whole)
+    train(halves)
+    torch.testing.assert_close(weights(whole), weights(halves), atol=1e-6, rtol=0)
+
+
+def test_a_plan_leaves_weights_and_random_numbers_as_they_were(tmp_path):
+    training = work(tmp_path, steps=0, budget=0.5)
+    before, random = weights(training), torch.get_rng_state()
+    settings = plan(training, 100)
+    assert settings.steps >= 1 and settings.checkpoint_every >= 1 and settings.eval_every >= 1
+    assert torch.equal(before, weights(training)) and torch.equal(random, torch.get_rng_state())
+
+
+def test_epochs_become_steps(tmp_path):
+    assert plan(work(tmp_path, steps=0, epochs=2.5), 40).steps == 100
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [0.1, 1, 1, 1]),
+        ("cosine", [0.1, 1, 0.55, 0.1]),
+        ("one-cycle", [0.1, 1, 0.55, 0.1]),
+        ("inverse-sqrt", [0.1, 1, (10 / 55) ** 0.5, (10 / 100) ** 0.5]),
+    ],
+)
+def test_schedules_at_known_places(schedule, expected):
+    settings = TrainSettings(lr=1.0, schedule=schedule, warmup=0.1, floor=0.1)
+    found = [learning_rate(step, 100, settings) for step in (0, 9, 54, 99)]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_checkpoint_is_whole_or_not_there(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (1, 2, 3):
+        checkpoints.save(Checkpoint(step, {"model": {"w": torch.full((2,), float(step))}}, {"note": "x"}))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
+    found = checkpoints.latest()
+    assert found.step == 3 and found.tensors["model"]["w"].tolist() == [3, 3] and found.progress == {"note": "x"}
+    (tmp_path / "step-00000003" / "manifest.json").unlink()
+    assert checkpoints.latest().step == 2
