@@ -32,7 +32,19 @@ _WORDS = {
     "Run": "ensue.verbs.run",
 }
 
-__all__ = ["InputError", "Run", "__version__", "check", "convert", "cost", "doctor", "fit", "load", "race", "systems"]
+__all__ = [
+    "InputError",
+    "Run",
+    "__version__",
+    "check",
+    "convert",
+    "cost",
+    "doctor",
+    "fit",
+    "load",
+    "race",
+    "systems",
+]
 
 if TYPE_CHECKING:
     from ensue.core.errors import InputError

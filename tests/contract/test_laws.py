@@ -14,9 +14,15 @@ from ensue.train.objectives import OBJECTIVES
 
 VOCABULARY = 11
 VARIANTS = {
-    "ngram": [{"order": n, "mode": m, "end": e} for n, m in ((1, "kneser-ney"), (3, "backoff"), (5, "kneser-ney"), (2, "add"), (4, "mle")) for e in (0, -1)],
+    "ngram": [
+        {"order": n, "mode": m, "end": e}
+        for n, m in ((1, "kneser-ney"), (3, "backoff"), (5, "kneser-ney"), (2, "add"), (4, "mle"))
+        for e in (0, -1)
+    ],
     "window": [{"context": n, "embedding": 4, "hidden": 8} for n in (1, 2, 5)],
-    "rnn": [{"hidden": 8, "activation": a, "layers": n} for a, n in (("tanh", 1), ("relu", 2), ("sigmoid", 1))],
+    "rnn": [
+        {"hidden": 8, "activation": a, "layers": n} for a, n in (("tanh", 1), ("relu", 2), ("sigmoid", 1))
+    ],
     "gru": [{"hidden": 8, "layers": 2, "connect": c} for c in ("plain", "residual", "dense")],
     "gru-cho": [{"hidden": 8, "layers": 2}],
     "lstm": [
@@ -28,10 +34,20 @@ VARIANTS = {
     "bilm": [{"hidden": 8, "layers": 2}],
     "gpt": [
         {"layers": 2, "heads": 2, "hidden": 8, "context": c, "positions": p, "norm": n}
-        for c, p, n in ((16, "rotary", "pre"), (16, "learned", "post"), (4, "sinusoidal", "pre"), (3, "rotary", "post"), (1, "none", "pre"))
+        for c, p, n in (
+            (16, "rotary", "pre"),
+            (16, "learned", "post"),
+            (4, "sinusoidal", "pre"),
+            (3, "rotary", "post"),
+            (1, "none", "pre"),
+        )
     ],
 }
-CASES = [pytest.param(name, values, id=f"{name}-{n}") for name, many in VARIANTS.items() for n, values in enumerate(many)]
+CASES = [
+    pytest.param(name, values, id=f"{name}-{n}")
+    for name, many in VARIANTS.items()
+    for n, values in enumerate(many)
+]
 
 
 def build(name, values, dtype=torch.float32):
@@ -111,7 +127,13 @@ class Sees(SYSTEMS.load("bilm")):
 
 @pytest.mark.parametrize(
     ("cls", "law"),
-    [(Leaks, "cause law"), (Forgets, "chunk law"), (Mixes, "rows law"), (Pads, "padding law"), (Sees, "leak law")],
+    [
+        (Leaks, "cause law"),
+        (Forgets, "chunk law"),
+        (Mixes, "rows law"),
+        (Pads, "padding law"),
+        (Sees, "leak law"),
+    ],
 )
 def test_a_model_broken_on_purpose_is_found_out(cls, law):
     torch.manual_seed(0)

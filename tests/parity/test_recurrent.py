@@ -21,7 +21,10 @@ PAIRS = {
     "relu": (lambda: ReluCell(D, N), lambda: torch.nn.RNN(D, N, batch_first=True, nonlinearity="relu")),
     "gru": (lambda: GRUCell(D, N), lambda: torch.nn.GRU(D, N, batch_first=True)),
     "lstm": (lambda: LSTMCell(D, N), lambda: torch.nn.LSTM(D, N, batch_first=True)),
-    "projected": (lambda: ProjectedLSTMCell(D, N, 3), lambda: torch.nn.LSTM(D, N, batch_first=True, proj_size=3)),
+    "projected": (
+        lambda: ProjectedLSTMCell(D, N, 3),
+        lambda: torch.nn.LSTM(D, N, batch_first=True, proj_size=3),
+    ),
 }
 
 

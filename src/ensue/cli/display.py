@@ -22,7 +22,12 @@ class Display:
         self.task: TaskID | None = None
         self.spoke = time.monotonic()
         if self.console.is_terminal and not quiet:
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"), TimeElapsedColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[facts]}"),
+                TimeElapsedColumn(),
+            )
             self.bar = Progress(*columns, console=self.console, transient=True)
 
     def __enter__(self) -> Self:
@@ -30,7 +35,9 @@ class Display:
             self.bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.bar:
             self.bar.stop()
 
@@ -60,7 +67,9 @@ class Display:
 
     def on_plan(self, values: dict[str, Any]) -> None:
         """What a budget buys."""
-        self.say(f"{values['steps']:,} steps fit into the budget ({values['step_seconds'] * 1000:.0f} ms each)")
+        self.say(
+            f"{values['steps']:,} steps fit into the budget ({values['step_seconds'] * 1000:.0f} ms each)"
+        )
 
     def on_step(self, values: dict[str, Any]) -> None:
         """A step of training."""

@@ -31,7 +31,9 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError("the disk is full", where=str(path), mend="free some room and go on with --resume") from error
+            raise InputError(
+                "the disk is full", where=str(path), mend="free some room and go on with --resume"
+            ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise InputError("may not be written to", where=str(path), mend="choose another --out") from error
         raise

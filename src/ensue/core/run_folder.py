@@ -1,12 +1,12 @@
 """The format of a run: a folder that says all about a trained model.
 
-    config.json          the system, the model's settings, the version of this format
-    model.safetensors    the weights
-    tokenizer.json       the tokenizer
-    run.toml             every setting, resolved, with its meaning
-    metrics.jsonl        what training measured; events/ is the same for TensorBoard
-    README.md            the model card: data, figures, command
-    checkpoints/         what is needed to go on to the bit
+config.json          the system, the model's settings, the version of this format
+model.safetensors    the weights
+tokenizer.json       the tokenizer
+run.toml             every setting, resolved, with its meaning
+metrics.jsonl        what training measured; events/ is the same for TensorBoard
+README.md            the model card: data, figures, command
+checkpoints/         what is needed to go on to the bit
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ class RunFolder:
 
     def write_config(self, system: str, config: Any, version: str, **more: Any) -> None:
         """Write config.json."""
-        write_json(self.config, {"ensue": version, "format": FORMAT, "system": system, "model": asdict(config), **more})
+        write_json(
+            self.config,
+            {"ensue": version, "format": FORMAT, "system": system, "model": asdict(config), **more},
+        )
 
     def read_config(self) -> dict[str, Any]:
         """config.json, once it is known to be ours and not from the future."""
@@ -95,15 +98,21 @@ class RunFolder:
             raise InputError("there is no such run", where=str(self.path), mend="`ensue fit` makes one")
         if not self.config.exists():
             unfinished = self.settings.exists()
-            mend = "go on with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
+            mend = (
+                "go on with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
+            )
             raise InputError("is not a finished run (no config.json)", where=str(self.path), mend=mend)
         config = read_json(self.config)
         if not isinstance(config, dict) or not {"format", "system", "model"} <= config.keys():
             raise InputError(
-                "was not made by ensue", where=str(self.config), mend="`ensue convert` reads folders of other tools"
+                "was not made by ensue",
+                where=str(self.config),
+                mend="`ensue convert` reads folders of other tools",
             )
         if config["format"] > FORMAT:
             raise InputError(
-                f"was made by a newer version of ensue ({config.get('ensue', '?')})", where=str(self.path), mend="upgrade ensue"
+                f"was made by a newer version of ensue ({config.get('ensue', '?')})",
+                where=str(self.path),
+                mend="upgrade ensue",
             )
         return config

@@ -40,7 +40,11 @@ def describe(cls: type) -> tuple[Field, ...]:
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
         assert isinstance(body, ast.ClassDef)
         for line, following in zip(body.body, body.body[1:]):
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(following, ast.Expr):
+            if (
+                isinstance(line, ast.AnnAssign)
+                and isinstance(line.target, ast.Name)
+                and isinstance(following, ast.Expr)
+            ):
                 assert isinstance(following.value, ast.Constant)
                 meanings[line.target.id] = " ".join(str(following.value.value).split())
     kinds = get_type_hints(cls)
@@ -90,7 +94,11 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     plain = tuple if get_origin(kind) is tuple else kind
     if plain is tuple and isinstance(value, list):
         return tuple(value)
-    if not isinstance(plain, type) or not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
+    if (
+        not isinstance(plain, type)
+        or not isinstance(value, plain)
+        or (plain is int and isinstance(value, bool))
+    ):
         raise InputError(f"setting {name} = {value!r} must be {_spoken(kind)}")
     return value
 
@@ -127,7 +135,9 @@ def parse_assignments(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise InputError(f"--set {line!r} is not name=value", mend="write for example --set train.lr=3e-4")
+            raise InputError(
+                f"--set {line!r} is not name=value", mend="write for example --set train.lr=3e-4"
+            )
         result[name.strip()] = value.strip()
     return result
 

@@ -26,7 +26,9 @@ def curves_chart(runs: dict[str, list[dict[str, Any]]]) -> Any:
             strokeDash=alt.StrokeDash("on:N", title="measured on"),
             tooltip=["run:N", "on:N", "step:Q", "nats:Q"],
         )
-        .properties(width=640, height=400, title="Learning curves: lower is better; a widening gap is overfitting")
+        .properties(
+            width=640, height=400, title="Learning curves: lower is better; a widening gap is overfitting"
+        )
     )
 
 
@@ -39,15 +41,30 @@ def thinned(records: list[dict[str, Any]], most: int = 2000) -> list[dict[str, A
 def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[str, int]) -> Any:
     """Distinct n-grams of a text against n, beside what could exist (Vⁿ) and the size of neural models, which stays."""
     rows = [{"n": n, "number": count, "what": "different n-grams seen"} for n, count in enumerate(counts, 1)]
-    rows += [{"n": n, "number": sum(counts[:n]), "what": "entries of an n-gram model"} for n in range(1, len(counts) + 1)]
-    rows += [{"n": n, "number": float(vocabulary) ** n, "what": "n-grams that could be (Vⁿ)"} for n in range(1, len(counts) + 1)]
-    rows += [{"n": n, "number": size, "what": f"parameters of {name}"} for name, size in neural.items() for n in range(1, len(counts) + 1)]
+    rows += [
+        {"n": n, "number": sum(counts[:n]), "what": "entries of an n-gram model"}
+        for n in range(1, len(counts) + 1)
+    ]
+    rows += [
+        {"n": n, "number": float(vocabulary) ** n, "what": "n-grams that could be (Vⁿ)"}
+        for n in range(1, len(counts) + 1)
+    ]
+    rows += [
+        {"n": n, "number": size, "what": f"parameters of {name}"}
+        for name, size in neural.items()
+        for n in range(1, len(counts) + 1)
+    ]
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
         .encode(
             x=alt.X("n:O", title="n"),
-            y=alt.Y("number:Q", title="how many (logarithmic)", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s")),
+            y=alt.Y(
+                "number:Q",
+                title="how many (logarithmic)",
+                scale=alt.Scale(type="log"),
+                axis=alt.Axis(format="~s"),
+            ),
             color=alt.Color("what:N", title=None, legend=alt.Legend(labelLimit=300)),
             tooltip=["what:N", "n:O", alt.Tooltip("number:Q", format=",.0f")],
         )

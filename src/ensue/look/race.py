@@ -13,7 +13,11 @@ def race_chart(race: dict[str, Any], curves: dict[str, list[dict[str, Any]]]) ->
     done = [s for s in race["systems"] if s["bits_per_byte"] is not None]
     tokens_per_byte = race["valid_tokens"] / race["valid_bytes"]
     lines = [
-        {"system": s["system"], "seconds": r["seconds"], "bits": r["valid_loss"] / math.log(2) * tokens_per_byte}
+        {
+            "system": s["system"],
+            "seconds": r["seconds"],
+            "bits": r["valid_loss"] / math.log(2) * tokens_per_byte,
+        }
         for s in done
         for name, records in curves.items()
         if name == s["system"] or name == f"{s['system']}-0"
@@ -21,7 +25,13 @@ def race_chart(race: dict[str, Any], curves: dict[str, list[dict[str, Any]]]) ->
         if "valid_loss" in r
     ]
     points = [
-        {"system": s["system"], "seconds": s["seconds"], "bits": s["bits_per_byte"], "megabytes": s["bytes"] / 1e6} for s in done
+        {
+            "system": s["system"],
+            "seconds": s["seconds"],
+            "bits": s["bits_per_byte"],
+            "megabytes": s["bytes"] / 1e6,
+        }
+        for s in done
     ]
     order = [s["system"] for s in done]
     colour = alt.Color("system:N", sort=order, title="system, best first")
@@ -29,8 +39,15 @@ def race_chart(race: dict[str, Any], curves: dict[str, list[dict[str, Any]]]) ->
     y = alt.Y("bits:Q", title="bits per byte of held-out text (lower is better)", scale=alt.Scale(zero=False))
     way = alt.Chart(alt.Data(values=lines)).mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
     size = alt.Size("megabytes:Q", title="size on disk, MB", scale=alt.Scale(range=[60, 900]))
-    tips = [alt.Tooltip(f"{name}:{kind}") for name, kind in (("system", "N"), ("bits", "Q"), ("seconds", "Q"), ("megabytes", "Q"))]
-    ends = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.85).encode(x=x, y=y, color=colour, size=size, tooltip=tips)
+    tips = [
+        alt.Tooltip(f"{name}:{kind}")
+        for name, kind in (("system", "N"), ("bits", "Q"), ("seconds", "Q"), ("megabytes", "Q"))
+    ]
+    ends = (
+        alt.Chart(alt.Data(values=points))
+        .mark_circle(opacity=0.85)
+        .encode(x=x, y=y, color=colour, size=size, tooltip=tips)
+    )
     names = (
         alt.Chart(alt.Data(values=points))
         .mark_text(align="left", dx=14, fontSize=12)

@@ -197,9 +197,13 @@ class GPTLanguageModel(LanguageModel):
         """Refuse where sliding is switched off or would hide what was asked for."""
         size = state.blocks[0].used + tokens.shape[1]
         if self.config.past == "raise":
-            raise InputError(f"{size} tokens do not fit into a context of {self.config.context}", mend="set past=slide")
+            raise InputError(
+                f"{size} tokens do not fit into a context of {self.config.context}", mend="set past=slide"
+            )
         if "attention" in want:
-            raise InputError(f"attention is shown within one window of {self.config.context} tokens; this text has {size}")
+            raise InputError(
+                f"attention is shown within one window of {self.config.context} tokens; this text has {size}"
+            )
 
     def _slide(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
         """Read past the window, all rows at the same place: fill it, read its newer half again, go on."""

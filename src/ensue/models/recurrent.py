@@ -96,11 +96,17 @@ class RecurrentLanguageModel(LanguageModel):
         super().__init__()
         self.config = config
         if config.kernel == "fused" and not self.cell(1).fused:
-            check(config, "kernel", False, f"auto or reference: {type(self.cell(1)).__name__} has no fused form")
+            check(
+                config, "kernel", False, f"auto or reference: {type(self.cell(1)).__name__} has no fused form"
+            )
         width = config.embedding or self.cell(1).output
         self.embed = nn.Embedding(config.vocabulary, width)
         self.stack = Stack(
-            lambda size: Recurrent(self.cell(size), config.kernel), width, config.layers, config.connect, config.dropout
+            lambda size: Recurrent(self.cell(size), config.kernel),
+            width,
+            config.layers,
+            config.connect,
+            config.dropout,
         )
         # a tied output layer needs states as wide as an embedding
         fits = not config.tied or self.stack.output == width
@@ -174,8 +180,8 @@ class LSTMLanguageModel(RecurrentLanguageModel):
             "layers": 2,
             "hidden": 256,
             "dropout": 0.35,
-            "train.epochs": 12,
-            "train.lr": 4e-3,
+            "train.epochs": 10,
+            "train.lr": 3e-3,
             "train.batch": 32,
             "train.length": 35,
         },

@@ -9,12 +9,21 @@ SYSTEMS = Table(
     "ensue.systems",
     {
         "ngram": Entry("ensue.models.ngram:NGram", "n-grams: counts, smoothed by modified Kneser–Ney"),
-        "window": Entry("ensue.models.window:WindowLanguageModel", "a neural network over a fixed window of words"),
+        "window": Entry(
+            "ensue.models.window:WindowLanguageModel", "a neural network over a fixed window of words"
+        ),
         "rnn": Entry("ensue.models.recurrent:RNNLanguageModel", "the plain recurrent network"),
-        "gru": Entry("ensue.models.recurrent:GRULanguageModel", "gated recurrent unit, reset after the product"),
-        "gru-cho": Entry("ensue.models.recurrent:ChoGRULanguageModel", "gated recurrent unit, reset before the product"),
+        "gru": Entry(
+            "ensue.models.recurrent:GRULanguageModel", "gated recurrent unit, reset after the product"
+        ),
+        "gru-cho": Entry(
+            "ensue.models.recurrent:ChoGRULanguageModel", "gated recurrent unit, reset before the product"
+        ),
         "lstm": Entry("ensue.models.recurrent:LSTMLanguageModel", "long short-term memory"),
-        "bilm": Entry("ensue.models.bidirectional:BidirectionalLanguageModel", "two LSTMs that meet at the word they guess"),
+        "bilm": Entry(
+            "ensue.models.bidirectional:BidirectionalLanguageModel",
+            "two LSTMs that meet at the word they guess",
+        ),
         "gpt": Entry("ensue.models.gpt:GPTLanguageModel", "decoder-only Transformer"),
     },
 )

@@ -56,7 +56,9 @@ class WindowLanguageModel(LanguageModel):
     """ŷ = softmax(U f(W [e_1; …; e_n] + b_1) + b_2)."""
 
     Config = WindowConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"train.lr": 2e-3, "train.batch": 32, "train.length": 64}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {"train.lr": 2e-3, "train.batch": 32, "train.length": 64}
+    }
 
     def __init__(self, config: WindowConfig) -> None:
         super().__init__()

@@ -115,12 +115,18 @@ class SelfAttention(nn.Module):
         return AttentionState(empty, empty, torch.zeros(rows, dtype=torch.long, device=weight.device))
 
     def forward(
-        self, x: Tensor, state: AttentionState | None = None, lengths: Tensor | None = None, weights: bool = False
+        self,
+        x: Tensor,
+        state: AttentionState | None = None,
+        lengths: Tensor | None = None,
+        weights: bool = False,
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """Attend from x (B, T, D) to what was before and to x itself; with ``weights`` also say where to."""
         state = state or self.start(len(x))
         T = x.shape[1]
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.project(x).chunk(3, dim=-1))
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.project(x).chunk(3, dim=-1)
+        )
         if self.rotary is not None:
             turn = self.rotary(state.places(T), x)
             q, k = rotate(q, *turn), rotate(k, *turn)

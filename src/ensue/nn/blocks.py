@@ -51,7 +51,11 @@ class PreNormBlock(Block):
     """
 
     def forward(
-        self, x: Tensor, state: AttentionState | None = None, lengths: Tensor | None = None, weights: bool = False
+        self,
+        x: Tensor,
+        state: AttentionState | None = None,
+        lengths: Tensor | None = None,
+        weights: bool = False,
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
         y, state, seen = self.attention(self.norm_attention(x), state, lengths, weights)
@@ -66,7 +70,11 @@ class PostNormBlock(Block):
     """
 
     def forward(
-        self, x: Tensor, state: AttentionState | None = None, lengths: Tensor | None = None, weights: bool = False
+        self,
+        x: Tensor,
+        state: AttentionState | None = None,
+        lengths: Tensor | None = None,
+        weights: bool = False,
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
         y, state, seen = self.attention(x, state, lengths, weights)

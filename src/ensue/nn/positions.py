@@ -66,7 +66,9 @@ class Rotary(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.register_buffer("speeds", 10000.0 ** (-torch.arange(0, width, 2).double() / width), persistent=False)
+        self.register_buffer(
+            "speeds", 10000.0 ** (-torch.arange(0, width, 2).double() / width), persistent=False
+        )
 
     def forward(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin for positions (B or 1, T), as (B or 1, 1, T, d)."""

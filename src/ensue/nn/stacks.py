@@ -46,7 +46,12 @@ class Stack(nn.Module):
     """
 
     def __init__(
-        self, build: Callable[[int], nn.Module], width: int, layers: int, connect: str = "plain", dropout: float = 0.0
+        self,
+        build: Callable[[int], nn.Module],
+        width: int,
+        layers: int,
+        connect: str = "plain",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.connection = CONNECTIONS[connect]

@@ -30,7 +30,9 @@ class State:
     """
 
     def __init_subclass__(cls) -> None:
-        _pytree.register_pytree_node(cls, _flatten, _unflatten, serialized_type_name=f"{cls.__module__}.{cls.__name__}")
+        _pytree.register_pytree_node(
+            cls, _flatten, _unflatten, serialized_type_name=f"{cls.__module__}.{cls.__name__}"
+        )
 
     def rows(self, index: Tensor) -> Self:
         """The state of rows ``index`` (N,), in that order; a row may be taken several times."""
@@ -84,7 +86,10 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 def _flatten(state: Any) -> tuple[list[Any], tuple[type, tuple[tuple[str, bool, Any], ...]]]:
     values = [(field.name, getattr(state, field.name)) for field in fields(state)]
     moving = [value for _, value in values if not isinstance(value, (int, float, str))]
-    plan = tuple((name, isinstance(v, (int, float, str)), v if isinstance(v, (int, float, str)) else None) for name, v in values)
+    plan = tuple(
+        (name, isinstance(v, (int, float, str)), v if isinstance(v, (int, float, str)) else None)
+        for name, v in values
+    )
     return moving, (type(state), plan)
 
 

@@ -54,18 +54,27 @@ def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], fie
     found = find_tokenizer(kind)
     if not isinstance(found, str):
         return found
-    vocabulary = settings.vocabulary or (2048 if size < 8_000_000 and found in ("bpe", "wordpiece", "unigram") else None)
-    return fit_tokenizer(found, sources, vocabulary=vocabulary, min_count=settings.min_count or None, field=field)
+    vocabulary = settings.vocabulary or (
+        2048 if size < 8_000_000 and found in ("bpe", "wordpiece", "unigram") else None
+    )
+    return fit_tokenizer(
+        found, sources, vocabulary=vocabulary, min_count=settings.min_count or None, field=field
+    )
 
 
 def prepare(
-    data: DataSettings, settings: TokenizerSettings, tokenizer: Tokenizer | None = None, report: Report = silent
+    data: DataSettings,
+    settings: TokenizerSettings,
+    tokenizer: Tokenizer | None = None,
+    report: Report = silent,
 ) -> Corpus:
     """Read and tokenise the text, holding out its end where no validation text is given."""
     field = data.field or None
     train: Sequence[Source] = list(data.files)
     valid: Sequence[Source] = list(data.valid)
-    if not valid and data.holdout and tuple(train) != ("hello",):  # the lecture's five letters are too few to split
+    if (
+        not valid and data.holdout and tuple(train) != ("hello",)
+    ):  # the lecture's five letters are too few to split
         train, valid = held_out(list(data.files), data.holdout, field=field)
     if tokenizer is None:
         report("phase", {"name": "fitting the tokenizer"})
@@ -74,13 +83,18 @@ def prepare(
     def read(sources: Sequence[Source], name: str) -> TokenText:
         report("phase", {"name": f"tokenising {name}"})
         text = tokenise(
-            sources, tokenizer, field=field, progress=lambda done, total: report("progress", {"done": done, "total": total})
+            sources,
+            tokenizer,
+            field=field,
+            progress=lambda done, total: report("progress", {"done": done, "total": total}),
         )
         return text if data.direction == "forward" else replace(text, tokens=text.tokens[::-1])
 
     corpus = Corpus(tokenizer, read(train, "the text"), read(valid, "the validation text") if valid else None)
     if tokenizer.size < 3 and len(set(corpus.train.tokens.tolist())) < 2:
-        raise InputError("the text has a vocabulary of one: there is nothing to predict", mend="give another text")
+        raise InputError(
+            "the text has a vocabulary of one: there is nothing to predict", mend="give another text"
+        )
     return corpus
 
 
@@ -108,7 +122,9 @@ def cut(settings: Settings, model: LanguageModel, tokens: np.ndarray) -> Streams
     return kind(tokens, train.batch, length, derive(settings.run.seed, "data"))
 
 
-def evaluation(model: LanguageModel, valid: TokenText | None, limit: int) -> Callable[[], dict[str, float]] | None:
+def evaluation(
+    model: LanguageModel, valid: TokenText | None, limit: int
+) -> Callable[[], dict[str, float]] | None:
     """What the loop calls to see how the model does on held-out text."""
     if valid is None or len(valid) < 2:
         return None
@@ -121,7 +137,9 @@ def evaluation(model: LanguageModel, valid: TokenText | None, limit: int) -> Cal
     return evaluate
 
 
-def score_text(model: LanguageModel, text: TokenText, streams: int = 0, report: Report = silent) -> LanguageScore:
+def score_text(
+    model: LanguageModel, text: TokenText, streams: int = 0, report: Report = silent
+) -> LanguageScore:
     """All figures of a model on a text."""
     if len(text) < 2:
         raise InputError("the text has no tokens to score")

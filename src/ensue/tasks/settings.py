@@ -100,7 +100,9 @@ def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -
     """The settings of a run from several layers of flat names; later layers win."""
     cls = SYSTEMS.load(system)
     presets = cls.presets or {"default": {}}
-    chosen = preset or next((str(layer["preset"]) for layer in reversed(layers) if layer.get("preset")), "default")
+    chosen = preset or next(
+        (str(layer["preset"]) for layer in reversed(layers) if layer.get("preset")), "default"
+    )
     if chosen not in presets and chosen != "default":
         raise unknown_name("preset", chosen, {"default", *presets})
     flat: dict[str, Any] = dict(presets.get(chosen, {}))
@@ -149,7 +151,9 @@ def check_bf16(device: str) -> None:
     if device != "cpu":
         return
     trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); m = torch.nn.LSTM(64, 64).bfloat16(); m(x[None]); x @ x"
-    if subprocess.run([sys.executable, "-W", "ignore", "-c", trial], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", trial], capture_output=True, check=False
+    ).returncode:
         raise InputError("this CPU does not compute bf16", mend="use --set train.precision=float32")
 
 
@@ -165,5 +169,7 @@ def check_device(name: str) -> str:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"there is no device {name!r} here", mend="--device auto takes the fastest there is") from error
+        raise InputError(
+            f"there is no device {name!r} here", mend="--device auto takes the fastest there is"
+        ) from error
     return name

@@ -57,4 +57,6 @@ class Metrics:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """All records of a run."""
     path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    )

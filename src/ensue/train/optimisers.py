@@ -1,7 +1,7 @@
 """Optimisers, schedules and clipping.
 
-    SGD        θ ← θ − α ∇J(θ)
-    clipping   if ‖g‖ ≥ threshold: g ← threshold · g / ‖g‖          (Pascanu et al., 2013, Algorithm 1)
+SGD        θ ← θ − α ∇J(θ)
+clipping   if ‖g‖ ≥ threshold: g ← threshold · g / ‖g‖          (Pascanu et al., 2013, Algorithm 1)
 """
 
 from __future__ import annotations

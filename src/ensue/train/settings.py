@@ -67,7 +67,15 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_positive(self, "batch", "accumulate", "log_every")
-        for name in ("steps", "length", "checkpoint_every", "eval_every", "sample_every", "patience", "threads"):
+        for name in (
+            "steps",
+            "length",
+            "checkpoint_every",
+            "eval_every",
+            "sample_every",
+            "patience",
+            "threads",
+        ):
             check(self, name, getattr(self, name) >= 0, "0 or more")
         for name in ("epochs", "budget", "warmup", "weight_decay", "clip"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")

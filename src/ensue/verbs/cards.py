@@ -34,9 +34,15 @@ def model_card(settings: Settings, facts: dict[str, Any], command: str) -> str:
         score = figures["valid"]
         lines += [
             f"| validation text | {score['tokens']:,} tokens, {score['bytes']:,} bytes, {score['unknown']:,} unknown |",
-            f"| bits per byte | {score['bits_per_byte']:.4f} |" if score["bits_per_byte"] is not None else "| pseudo-likelihood | |",
+            f"| bits per byte | {score['bits_per_byte']:.4f} |"
+            if score["bits_per_byte"] is not None
+            else "| pseudo-likelihood | |",
             f"| perplexity per token | {score['perplexity']['token']:.2f} |",
             f"| perplexity per word | {score['perplexity']['word']:.2f} |",
         ]
-    lines += ["", "Every setting is in run.toml, with its meaning; what training measured is in metrics.jsonl.", ""]
+    lines += [
+        "",
+        "Every setting is in run.toml, with its meaning; what training measured is in metrics.jsonl.",
+        "",
+    ]
     return "\n".join(lines)

@@ -20,7 +20,9 @@ from ensue.verbs.run import load
 TARGETS = ("arpa",)
 
 
-def convert(src: str | Path, *, to: str | None = None, out: str | Path | None = None, force: bool = False) -> Path:
+def convert(
+    src: str | Path, *, to: str | None = None, out: str | Path | None = None, force: bool = False
+) -> Path:
     """Write a run in another tool's format (``to="arpa"``), or make a run of another tool's file."""
     path = Path(src)
     if to is not None and to not in TARGETS:
@@ -32,8 +34,12 @@ def convert(src: str | Path, *, to: str | None = None, out: str | Path | None = 
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
     if not path.name.removesuffix(".gz").endswith(".arpa"):
-        raise InputError("is no format that is known here", where=str(path), mend="an ARPA file ends in .arpa or .arpa.gz")
-    return _from_arpa(path, RunFolder(Path(out) if out else Path("runs") / path.name.partition(".")[0]), force)
+        raise InputError(
+            "is no format that is known here", where=str(path), mend="an ARPA file ends in .arpa or .arpa.gz"
+        )
+    return _from_arpa(
+        path, RunFolder(Path(out) if out else Path("runs") / path.name.partition(".")[0]), force
+    )
 
 
 def _to_arpa(path: Path, target: Path, force: bool) -> Path:
@@ -60,7 +66,13 @@ def _from_arpa(path: Path, folder: RunFolder, force: bool) -> Path:
     with whole_file(folder.weights) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, temporary)
         temporary.chmod(0o644)
-    figures = {"stopped": "converted", "steps": 0, "seconds": 0.0, "parameters": 0, "bytes": folder.weights.stat().st_size}
+    figures = {
+        "stopped": "converted",
+        "steps": 0,
+        "seconds": 0.0,
+        "parameters": 0,
+        "bytes": folder.weights.stat().st_size,
+    }
     folder.write_config("ngram", model.config, ensue.__version__, figures=figures, direction="forward")
     write_text(folder.card, f"# ngram\n\nRead from {path.name}: {asdict(model.config)}\n")
     return folder.path

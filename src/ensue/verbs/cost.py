@@ -11,7 +11,9 @@ from ensue.models.table import SYSTEMS
 from ensue.tasks.settings import resolve
 
 
-def cost(system: str, *, vocabulary: int = 10000, preset: str = "", settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def cost(
+    system: str, *, vocabulary: int = 10000, preset: str = "", settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """What a system would cost with this vocabulary.
 
     >>> cost("window", vocabulary=100, settings={"context": 2, "embedding": 8, "hidden": 16})["parameters"]
@@ -21,7 +23,10 @@ def cost(system: str, *, vocabulary: int = 10000, preset: str = "", settings: Ma
 
     cls = SYSTEMS.load(system)
     if cls.__name__ == "NGram":
-        raise InputError("an n-gram model has no parameters: its size follows from the text", mend="see `ensue look ngrams`")
+        raise InputError(
+            "an n-gram model has no parameters: its size follows from the text",
+            mend="see `ensue look ngrams`",
+        )
     chosen = resolve(system, preset=preset, layers=[settings or {}])
     with torch.device("meta"):
         model = cls(cls.Config(**{**chosen.model, "vocabulary": vocabulary}))

@@ -79,13 +79,25 @@ def saving() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="ensue-doctor-") as folder:
         text = Path(folder) / "text.txt"
         text.write_text("the students opened their books and the proctor started the clock\n" * 200)
-        how = {"hidden": 16, "train.steps": 30, "train.batch": 4, "train.length": 16, "tokenizer.kind": "char"}
+        how = {
+            "hidden": 16,
+            "train.steps": 30,
+            "train.batch": 4,
+            "train.length": 16,
+            "tokenizer.kind": "char",
+        }
         run = fit("rnn", text, out=Path(folder) / "run", settings=how)
-        first, again = run.config["figures"]["valid"]["nll"], load(run.folder.path).score(text=text.read_text()).nll
+        first, again = (
+            run.config["figures"]["valid"]["nll"],
+            load(run.folder.path).score(text=text.read_text()).nll,
+        )
         same = load(run.folder.path).score(text=text.read_text()).nll == again
         learnt = first < torch.log(torch.tensor(float(run.tokenizer.size))).item()
         detail = f"{first:.3f} nats a token after 30 steps"
-        return [{"name": "train, save, load", "kept": same and learnt, "detail": detail}, resume_proof(run.folder.path)]
+        return [
+            {"name": "train, save, load", "kept": same and learnt, "detail": detail},
+            resume_proof(run.folder.path),
+        ]
 
 
 def torch_cells() -> list[dict[str, Any]]:
@@ -100,7 +112,9 @@ def torch_cells() -> list[dict[str, Any]]:
         theirs.load_state_dict(weights)
         x = torch.randn(3, 7, 6)
         gap = (Recurrent(cell, "reference")(x)[0] - theirs(x)[0]).abs().max().item()
-        result.append({"name": f"{name} = torch.nn", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"})
+        result.append(
+            {"name": f"{name} = torch.nn", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}
+        )
     return result
 
 
@@ -118,7 +132,9 @@ def references() -> list[dict[str, Any]]:
     tokens = torch.randint(31, (2, 12))
     with torch.no_grad():
         gap = (ours(tokens).logits - theirs(tokens).logits).abs().max().item()
-    return [{"name": "gpt = transformers' GPT-2", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}]
+    return [
+        {"name": "gpt = transformers' GPT-2", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}
+    ]
 
 
 TESTS: dict[str, Callable[[], list[dict[str, Any]]]] = {

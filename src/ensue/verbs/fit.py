@@ -104,7 +104,10 @@ def _resolved(
     file = {name: value for name, value in file.items() if name != "vocabulary" or "vocabulary" not in known}
     chosen = resolve(system, preset=str(typed.pop("preset", "") or ""), layers=[file, typed])
     if not chosen.data.files:
-        raise InputError("there is no text to learn from", mend="name a file, a folder, - or a built-in corpus such as pydoc")
+        raise InputError(
+            "there is no text to learn from",
+            mend="name a file, a folder, - or a built-in corpus such as pydoc",
+        )
     return chosen
 
 
@@ -119,7 +122,9 @@ def _resume(folder: RunFolder, budget: float, report: Report) -> Run:
     corpus = lm.prepare(chosen.data, chosen.tokenizer, load_tokenizer(folder.tokenizer), report)
     if chosen.data.hash != corpus.train.hash:
         mend = "put it back, or begin a new run"
-        raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
+        raise InputError(
+            "the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend
+        )
     return _run(folder, chosen, corpus, lm.build_model(chosen, corpus.tokenizer), report)
 
 
@@ -128,9 +133,13 @@ def _use_threads(settings: Settings) -> None:
         torch.set_num_threads(settings.train.threads)
 
 
-def _run(folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report) -> Run:
+def _run(
+    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
+) -> Run:
     """Train, and write what the run is."""
-    settings = replace(settings, data=replace(settings.data, hash=corpus.train.hash), model=asdict(model.config))
+    settings = replace(
+        settings, data=replace(settings.data, hash=corpus.train.hash), model=asdict(model.config)
+    )
     write_text(folder.settings, settings.toml())
     fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
@@ -160,7 +169,9 @@ def _fit_by_gradient(
         settings=settings.train,
         checkpoints=checkpoints,
         evaluate=lm.evaluation(model, corpus.valid, settings.data.eval_tokens),
-        sample=lm.writer(model, corpus.tokenizer, device, settings.run.seed) if settings.train.sample_every else None,
+        sample=lm.writer(model, corpus.tokenizer, device, settings.run.seed)
+        if settings.train.sample_every
+        else None,
         report=report,
         device=device,
     )
@@ -213,17 +224,30 @@ def _fit_by_counting(
     for note in fitted.notes:  # type: ignore[union-attr]
         report("note", {"text": note})
     stopped = wish.asked if reason == "interrupted" else reason or "finished"
-    return fitted, settings, Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0, len(corpus.train) - 1)
+    return (
+        fitted,
+        settings,
+        Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0, len(corpus.train) - 1),
+    )
 
 
 def _finish(
-    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, outcome: Outcome, report: Report
+    folder: RunFolder,
+    settings: Settings,
+    corpus: lm.Corpus,
+    model: LanguageModel,
+    outcome: Outcome,
+    report: Report,
 ) -> None:
     """Write the weights, the model card and config.json, which makes the run complete."""
     with whole_file(folder.weights) as temporary:
         save_file(_own_tensors(model), temporary, metadata={"format": "pt"})
         temporary.chmod(0o644)
-    figures: dict[str, Any] = {"stopped": outcome.stopped, "steps": outcome.step, "seconds": round(outcome.seconds, 1)}
+    figures: dict[str, Any] = {
+        "stopped": outcome.stopped,
+        "steps": outcome.step,
+        "seconds": round(outcome.seconds, 1),
+    }
     figures["tokens"] = outcome.tokens
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["bytes"] = folder.weights.stat().st_size

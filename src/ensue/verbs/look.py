@@ -32,7 +32,9 @@ def curves(runs: Sequence[str | Path], tokenizer: str) -> Any:
 
 def ngrams(data: Sequence[str | Path], tokenizer: str, orders: int = 7) -> Any:
     """How the number of different n-grams grows with n (the sparsity and storage problem)."""
-    corpus = lm.prepare(DataSettings(files=lm.data_files(data), holdout=0.0), TokenizerSettings(kind=tokenizer))
+    corpus = lm.prepare(
+        DataSettings(files=lm.data_files(data), holdout=0.0), TokenizerSettings(kind=tokenizer)
+    )
     size, end = corpus.tokenizer.size, corpus.tokenizer.end
     counter = NGram(NGramConfig(vocabulary=size, order=orders, mode="mle", end=end)).counter()
     count(counter, corpus.train.tokens)

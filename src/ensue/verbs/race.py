@@ -88,7 +88,11 @@ class Race:
         """The text of race.md."""
         columns, rows = self.table()
         f = self.facts
-        how = {"time": f"{f['budget']} of training each", "params": f"equal size, {f['budget']} each", "tokens": "equal data"}
+        how = {
+            "time": f"{f['budget']} of training each",
+            "params": f"equal size, {f['budget']} each",
+            "tokens": "equal data",
+        }
         lines = [
             f"{', '.join(f['data'])}: {f['train_bytes']:,} bytes to learn from, {f['valid_bytes']:,} held out; "
             f"{f['tokenizer']} tokens ({f['vocabulary']:,}); {how[f['match']]}; {f['threads']} threads.",
@@ -138,13 +142,19 @@ def race(
     result = Race(facts, [])
     for name in systems:
         own = {**_own(name, shared), **sizes.get(name, {})}
-        own |= {"train.epochs": own.get("train.epochs", 1.0)} if match == "tokens" else {"train.budget": seconds(budget)}
+        own |= (
+            {"train.epochs": own.get("train.epochs", 1.0)}
+            if match == "tokens"
+            else {"train.budget": seconds(budget)}
+        )
         own["train.budget_covers"] = "training"
         report("race", {"text": f"— {name}"})
         result.entrants.append(_entrant(name, own, folder, seeds, report))
         write_json(folder / "race.json", result.as_dict())
     write_text(folder / "race.md", result.markdown())
-    curves = {run.name: read_metrics(run) for run in sorted(folder.iterdir()) if (run / "metrics.jsonl").exists()}
+    curves = {
+        run.name: read_metrics(run) for run in sorted(folder.iterdir()) if (run / "metrics.jsonl").exists()
+    }
     if any(e.bits_per_byte is not None for e in result.entrants):
         chart = race_chart(result.as_dict(), curves)
         for ending in ("html", "png", "svg"):
@@ -159,12 +169,18 @@ def _check(systems: Sequence[str], folder: Path, budget: str, force: bool, resum
         raise InputError("a race of no systems", mend="--systems ngram,lstm,gpt")
     for name in systems:
         if not SYSTEMS.load(name)(SYSTEMS.load(name).Config(vocabulary=3)).traits.steps:
-            raise InputError(f"{name} sees both sides of a word, so its figure cannot be compared", mend="leave it out")
+            raise InputError(
+                f"{name} sees both sides of a word, so its figure cannot be compared", mend="leave it out"
+            )
     if folder.exists() and any(folder.iterdir()) and not resume:
         if not force:
-            raise InputError("is there already", where=str(folder), mend="--resume goes on with it, --force replaces it")
+            raise InputError(
+                "is there already", where=str(folder), mend="--resume goes on with it, --force replaces it"
+            )
         if not (folder / "race.json").exists() and not (folder / "tokenizer.json").exists():
-            raise InputError("is not a race, so --force will not delete it", where=str(folder), mend="choose another --out")
+            raise InputError(
+                "is not a race, so --force will not delete it", where=str(folder), mend="choose another --out"
+            )
         shutil.rmtree(folder)
 
 
@@ -196,9 +212,13 @@ def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, repo
         figures = run.config["figures"]
         facts = {name: figures[name] for name in ("seconds", "parameters", "bytes", "tokens")}
         score = figures["valid"]
-        entrant.seeds.append({"bits_per_byte": score["bits_per_byte"], "perplexity": score["perplexity"]["token"], **facts})
+        entrant.seeds.append(
+            {"bits_per_byte": score["bits_per_byte"], "perplexity": score["perplexity"]["token"], **facts}
+        )
         entrant.remark = _remark(run)
-        report("race", {"text": f"  {score['bits_per_byte']:.4f} bits per byte after {figures['seconds']:.0f} s"})
+        report(
+            "race", {"text": f"  {score['bits_per_byte']:.4f} bits per byte after {figures['seconds']:.0f} s"}
+        )
     bits = [one["bits_per_byte"] for one in entrant.seeds]
     entrant.bits_per_byte, entrant.spread = mean(bits), max(bits) - min(bits)
     entrant.perplexity = mean(one["perplexity"] for one in entrant.seeds)

@@ -79,22 +79,35 @@ class Run:
 
     def tokens(self, *files: str | Path, text: str | None = None, field: str | None = None) -> TokenText:
         """A text as this run's tokens."""
-        found = token_text(text, self.tokenizer) if text is not None else tokenise(list(files), self.tokenizer, field=field)
+        found = (
+            token_text(text, self.tokenizer)
+            if text is not None
+            else tokenise(list(files), self.tokenizer, field=field)
+        )
         if self.direction == "backward":
             return TokenText(found.tokens[::-1], *(getattr(found, n) for n in FACTS))
         return found
 
     def score(
-        self, *files: str | Path, text: str | None = None, field: str | None = None, streams: int = 0, report: Report = silent
+        self,
+        *files: str | Path,
+        text: str | None = None,
+        field: str | None = None,
+        streams: int = 0,
+        report: Report = silent,
     ) -> LanguageScore:
         """How well the model predicts files, or a text."""
         return score_text(self.model, self.tokens(*files, text=text, field=field), streams, report)
 
-    def per_token(self, *files: str | Path, text: str | None = None, field: str | None = None) -> list[tuple[str, float]]:
+    def per_token(
+        self, *files: str | Path, text: str | None = None, field: str | None = None
+    ) -> list[tuple[str, float]]:
         """Each token with its log-probability in nats, in the order of the text."""
         found = self.tokens(*files, text=text, field=field)
         values = log_probs(self.model, found.tokens)
-        pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
+        pairs = [
+            (self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)
+        ]
         return pairs if self.direction == "forward" else pairs[::-1]
 
     def generate(self, prompt: str = "", **how: Any) -> list[Text]:
@@ -122,7 +135,9 @@ class Run:
 
     def _needs_steps(self, what: str) -> None:
         if not self.model.traits.steps:
-            raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt")
+            raise InputError(
+                f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt"
+            )
 
 
 FACTS = ("bytes", "words", "documents", "surcharge", "unknown", "hash")
@@ -137,9 +152,13 @@ def _fill(model: LanguageModel, tensors: dict[str, torch.Tensor], path: Path) ->
         for name, tensor in own.items()
         if name in tensors or tensor.data_ptr() in shared
     }
-    wrong = [n for n in own if n not in whole or whole[n].shape != own[n].shape] + [n for n in tensors if n not in own]
+    wrong = [n for n in own if n not in whole or whole[n].shape != own[n].shape] + [
+        n for n in tensors if n not in own
+    ]
     if wrong:
-        raise InputError(f"does not fit config.json ({wrong[0]})", where=str(path), mend="the folder may be damaged")
+        raise InputError(
+            f"does not fit config.json ({wrong[0]})", where=str(path), mend="the folder may be damaged"
+        )
     model.load_state_dict(whole)
 
 

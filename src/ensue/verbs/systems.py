@@ -22,7 +22,11 @@ def systems(name: str = "") -> dict[str, Any]:
         "summary": SYSTEMS.entries[name].summary,
         "equation": equation(cls),
         "settings": [
-            {"name": prefix + f.name, "default": f.default if isinstance(f.default, (int, float, str, bool)) else None, "meaning": f.meaning}
+            {
+                "name": prefix + f.name,
+                "default": f.default if isinstance(f.default, (int, float, str, bool)) else None,
+                "meaning": f.meaning,
+            }
             for prefix, kind in settings
             for f in describe(kind)
             if f.name not in ("vocabulary", "hash") or prefix == "tokenizer."

@@ -27,19 +27,37 @@ class Some:
 
 
 def test_the_sentence_under_a_field_is_its_meaning():
-    assert [f.meaning for f in describe(Some)] == ["How wide it is, in units.", "How fast.", "Whether at all.", "Which ones.", ""]
+    assert [f.meaning for f in describe(Some)] == [
+        "How wide it is, in units.",
+        "How fast.",
+        "Whether at all.",
+        "Which ones.",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
-    [("width", "7", 7), ("width", "1e3", 1000), ("rate", "3e-4", 3e-4), ("rate", 1, 1.0), ("on", "yes", True), ("files", ["x"], ("x",)), ("files", "a,b", ("a", "b")), ("name", "1e-3", "1e-3")],
+    [
+        ("width", "7", 7),
+        ("width", "1e3", 1000),
+        ("rate", "3e-4", 3e-4),
+        ("rate", 1, 1.0),
+        ("on", "yes", True),
+        ("files", ["x"], ("x",)),
+        ("files", "a,b", ("a", "b")),
+        ("name", "1e-3", "1e-3"),
+    ],
 )
 def test_values_take_the_kind_of_their_setting(name, value, expected):
     made = getattr(build(Some, {name: value}), name)
     assert made == expected and type(made) is type(expected)
 
 
-@pytest.mark.parametrize(("name", "value"), [("width", "wide"), ("width", 2.5), ("width", True), ("on", "perhaps"), ("rate", "fast"), ("files", 3)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("width", "wide"), ("width", 2.5), ("width", True), ("on", "perhaps"), ("rate", "fast"), ("files", 3)],
+)
 def test_a_wrong_value_names_the_setting(name, value):
     with pytest.raises(InputError, match=f"setting x.{name} = "):
         build(Some, {name: value}, "x.")
@@ -68,7 +86,11 @@ def test_later_layers_win_over_the_preset():
 def test_run_toml_says_everything_with_its_meaning():
     text = resolve("lstm", layers=[{"train.steps": 3}]).toml()
     flat = tomllib.loads(text)
-    assert flat["system"] == "lstm" and flat["train"]["steps"] == 3 and set(flat["train"]) == {f.name for f in describe(TrainSettings)}
+    assert (
+        flat["system"] == "lstm"
+        and flat["train"]["steps"] == 3
+        and set(flat["train"]) == {f.name for f in describe(TrainSettings)}
+    )
     assert "# How many recurrent layers stand on each other.\nlayers = 1" in text
 
 

@@ -48,7 +48,9 @@ def test_streams_follow_the_length_of_the_text():
 
 
 def test_figures_follow_from_the_sum():
-    score = language_score(100 * math.log(8), tokens=100, words=50, size=300, unknown=2, surcharge=30.0, streams=1)
+    score = language_score(
+        100 * math.log(8), tokens=100, words=50, size=300, unknown=2, surcharge=30.0, streams=1
+    )
     assert score.perplexity["token"] == pytest.approx(8)
     assert score.bits_per_byte == pytest.approx((300 + 30) / 300)
     assert score.perplexity["byte"] == pytest.approx(2 ** (330 / 300))

@@ -29,9 +29,13 @@ def test_top_k_keeps_k_and_top_p_the_smallest_set_that_reaches_p():
     log_probs = torch.tensor([[0.5, 0.3, 0.15, 0.05]], dtype=torch.double).log()
     assert narrowed(log_probs, Sampling(top_k=2))[0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
     assert narrowed(log_probs, Sampling(top_p=0.75))[0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
-    assert narrowed(log_probs, Sampling(top_p=0.81))[0].tolist() == pytest.approx([0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0])
+    assert narrowed(log_probs, Sampling(top_p=0.81))[0].tolist() == pytest.approx(
+        [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]
+    )
     assert narrowed(log_probs, Sampling(temperature=0))[0].tolist() == [1, 0, 0, 0]
-    assert narrowed(log_probs, Sampling(temperature=2))[0, 0].item() == pytest.approx(0.5**0.5 / sum(x**0.5 for x in (0.5, 0.3, 0.15, 0.05)))
+    assert narrowed(log_probs, Sampling(temperature=2))[0, 0].item() == pytest.approx(
+        0.5**0.5 / sum(x**0.5 for x in (0.5, 0.3, 0.15, 0.05))
+    )
 
 
 def test_scores_are_the_models_own_and_add_up():
@@ -64,7 +68,10 @@ def test_the_end_mark_ends_a_row_and_others_go_on():
         assert one.ended or len(one.tokens) == 12
 
 
-@pytest.mark.parametrize("bad", [{"temperature": -1}, {"top_p": 0}, {"top_k": -2}, {"n": 0}, {"tokens": 0}, {"temperature": math.nan}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"temperature": -1}, {"top_p": 0}, {"top_k": -2}, {"n": 0}, {"tokens": 0}, {"temperature": math.nan}],
+)
 def test_bad_wishes_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad)).replace("_", "-")):
         Sampling(**bad)

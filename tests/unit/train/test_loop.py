@@ -23,7 +23,15 @@ TOKENS = np.random.default_rng(0).integers(1, 12, size=2000)
 def work(folder, objective=next_token, **settings):
     torch.manual_seed(3)
     model = LSTMLanguageModel(LSTMConfig(vocabulary=12, hidden=8, dropout=0.2))
-    given = {"steps": 20, "batch": 4, "checkpoint_every": 6, "eval_every": 5, "log_every": 4, "lr": 1e-2, **settings}
+    given = {
+        "steps": 20,
+        "batch": 4,
+        "checkpoint_every": 6,
+        "eval_every": 5,
+        "log_every": 4,
+        "lr": 1e-2,
+        **settings,
+    }
     folder.mkdir(exist_ok=True)
     return Training(
         model=model,
@@ -75,7 +83,10 @@ def test_a_value_that_is_not_finite_never_reaches_the_weights(tmp_path):
         return (loss * math.nan if calls[0] == 9 else loss), after
 
     notes = []
-    training = replace(work(tmp_path, explodes), report=lambda kind, values: notes.append(values.get("text")) if kind == "note" else None)
+    training = replace(
+        work(tmp_path, explodes),
+        report=lambda kind, values: notes.append(values.get("text")) if kind == "note" else None,
+    )
     outcome = train(training)
     assert outcome.stopped == "finished" and torch.isfinite(weights(training)).all()
     assert any("back to step 6 at 0.5 of the rate" in note for note in notes if note)
@@ -97,7 +108,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
     data[-5] ^= 1
     file.write_bytes(bytes(data))
     notes = []
-    resumed = replace(work(tmp_path / "broken"), report=lambda kind, values: notes.append(values) if kind == "note" else None)
+    resumed = replace(
+        work(tmp_path / "broken"),
+        report=lambda kind, values: notes.append(values) if kind == "note" else None,
+    )
     train(resumed)
     assert torch.equal(weights(whole), weights(resumed))
     assert any("damaged" in note["text"] for note in notes)
@@ -121,16 +135,27 @@ def test_plateau_halves_the_rate_when_validation_stalls(tmp_path):
     train(training)
     training.metrics.close()
     rates = [r["lr"] for r in read_metrics(tmp_path)]
-    assert rates[9] == pytest.approx(1e-2) and rates[10] == pytest.approx(5e-3) and rates[15] == pytest.approx(2.5e-3)
+    assert (
+        rates[9] == pytest.approx(1e-2)
+        and rates[10] == pytest.approx(5e-3)
+        and rates[15] == pytest.approx(2.5e-3)
+    )
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"step": n, "loss": 1.0}) + "\n" for n in range(1, 6)) + '{"step": 6, "lo')
+    path.write_text(
+        "".join(json.dumps({"step": n, "loss": 1.0}) + "\n" for n in range(1, 6)) + '{"step": 6, "lo'
+    )
     metrics = Metrics(tmp_path, step=3)
     metrics.write({"step": 4, "loss": 0.5})
     metrics.close()
-    assert [(r["step"], r["loss"]) for r in read_metrics(tmp_path)] == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 0.5)]
+    assert [(r["step"], r["loss"]) for r in read_metrics(tmp_path)] == [
+        (1, 1.0),
+        (2, 1.0),
+        (3, 1.0),
+        (4, 0.5),
+    ]
 
 
 def test_accumulating_two_batches_is_one_batch_of_twice_the_rows(tmp_path):
@@ -147,7 +172,9 @@ def test_accumulating_two_batches_is_one_batch_of_twice_the_rows(tmp_path):
 
     whole = work(tmp_path / "a", optimiser="sgd", steps=3)
     halves = work(tmp_path / "b", optimiser="sgd", steps=3, accumulate=2)
-    whole.model.dropout.p = halves.model.dropout.p = whole.model.stack.dropout.p = halves.model.stack.dropout.p = 0.0
+    whole.model.dropout.p = halves.model.dropout.p = whole.model.stack.dropout.p = (
+        halves.model.stack.dropout.p
+    ) = 0.0
     windows = Windows(TOKENS, 4, 10, seed=1)
     whole.batches, halves.batches = windows, Halves(windows)
     train(whole)
@@ -188,6 +215,8 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path):
         checkpoints.save(Checkpoint(step, {"model": {"w": torch.full((2,), float(step))}}, {"note": "x"}))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
     found = checkpoints.latest()
-    assert found.step == 3 and found.tensors["model"]["w"].tolist() == [3, 3] and found.progress == {"note": "x"}
+    assert (
+        found.step == 3 and found.tensors["model"]["w"].tolist() == [3, 3] and found.progress == {"note": "x"}
+    )
     (tmp_path / "step-00000003" / "manifest.json").unlink()
     assert checkpoints.latest().step == 2
