@@ -45,9 +45,7 @@ def main() -> None:
     ids = {"</s>": 0, "<never seen>": 1}
     train = np.array(stream(folder / "train.txt.gz", ids, grow=True), np.int32)
     valid = torch.tensor([stream(folder / "valid.txt.gz", ids, grow=False)])
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     missed = []
     for order, expected in EXPECTED.items():
         begun = time.perf_counter()

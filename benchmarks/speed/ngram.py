@@ -127,9 +127,7 @@ def race(path: Path, program: str | None, rounds: int) -> dict[str, Any]:
     if program:
         for name in ("ids", "text", "text_to_arpa"):
             ratios = sorted(theirs / ours for theirs, ours in zip(seconds["lmplz"], seconds[name]))
-            result[f"lmplz_over_{name}"] = [
-                round(value, 2) for value in (ratios[0], median(ratios), ratios[-1])
-            ]
+            result[f"lmplz_over_{name}"] = [round(value, 2) for value in (ratios[0], median(ratios), ratios[-1])]
     return result
 
 
@@ -139,9 +137,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     data = Path(os.environ["ENSUE_DATA"])
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     for name, lines in (("ptb", treebank), ("ptb+brown+stdlib", larger)):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "corpus.txt"

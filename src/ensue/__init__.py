@@ -4,8 +4,8 @@
 >>> sorted(name for name in ensue.__all__ if name.islower() and not name.startswith("_"))[:3]
 ['check', 'convert', 'cost']
 
-The words people type are functions here: ``ensue.fit``, ``ensue.load``, ``ensue.race`` … Nothing heavy is imported before
-one of them is used.
+The words people type are functions here: ``ensue.fit``, ``ensue.load``, ``ensue.race`` … Nothing heavy is imported
+before one of them is used.
 """
 
 from __future__ import annotations

@@ -20,9 +20,7 @@ VARIANTS = {
         for e in (0, -1)
     ],
     "window": [{"context": n, "embedding": 4, "hidden": 8} for n in (1, 2, 5)],
-    "rnn": [
-        {"hidden": 8, "activation": a, "layers": n} for a, n in (("tanh", 1), ("relu", 2), ("sigmoid", 1))
-    ],
+    "rnn": [{"hidden": 8, "activation": a, "layers": n} for a, n in (("tanh", 1), ("relu", 2), ("sigmoid", 1))],
     "gru": [{"hidden": 8, "layers": 2, "connect": c} for c in ("plain", "residual", "dense")],
     "gru-cho": [{"hidden": 8, "layers": 2}],
     "lstm": [
@@ -44,9 +42,7 @@ VARIANTS = {
     ],
 }
 CASES = [
-    pytest.param(name, values, id=f"{name}-{n}")
-    for name, many in VARIANTS.items()
-    for n, values in enumerate(many)
+    pytest.param(name, values, id=f"{name}-{n}") for name, many in VARIANTS.items() for n, values in enumerate(many)
 ]
 
 

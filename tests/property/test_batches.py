@@ -35,9 +35,7 @@ def check_shift(batch: Batch, size: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(size=sizes, rows=rows, length=lengths, seed=seeds, epoch=st.integers(0, 3))
-def test_streams_show_every_target_once_an_epoch(
-    size: int, rows: int, length: int, seed: int, epoch: int
-) -> None:
+def test_streams_show_every_target_once_an_epoch(size: int, rows: int, length: int, seed: int, epoch: int) -> None:
     streams = Streams(text_of(size), rows, length, seed)
     assert 1 <= streams.rows <= rows
     seen: Counter[int] = Counter()
@@ -57,9 +55,7 @@ def test_streams_show_every_target_once_an_epoch(
 
 @settings(max_examples=100, deadline=None)
 @given(size=sizes, rows=rows, length=lengths, seed=seeds)
-def test_windows_lie_inside_and_show_no_target_twice_an_epoch(
-    size: int, rows: int, length: int, seed: int
-) -> None:
+def test_windows_lie_inside_and_show_no_target_twice_an_epoch(size: int, rows: int, length: int, seed: int) -> None:
     if size - 1 < length:
         said = rf"{size} tokens, fewer than a window of {length} .*train\.length"
         with pytest.raises(InputError, match=said):
@@ -79,9 +75,7 @@ def test_windows_lie_inside_and_show_no_target_twice_an_epoch(
 
 @settings(max_examples=60, deadline=None)
 @given(size=st.integers(50, 300), rows=rows, length=lengths, seed=seeds, step=st.integers(0, 500))
-def test_any_step_is_the_same_whenever_it_is_asked_for(
-    size: int, rows: int, length: int, seed: int, step: int
-) -> None:
+def test_any_step_is_the_same_whenever_it_is_asked_for(size: int, rows: int, length: int, seed: int, step: int) -> None:
     for kind in (Streams, Windows):
         source = kind(text_of(size), rows, length, seed)
         first = source.batch(step)

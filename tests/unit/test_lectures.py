@@ -1,6 +1,7 @@
 """The worked examples of the lectures, as numbers."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -52,14 +53,10 @@ def test_r20_a_window_gives_the_likelihood_of_a_kth_order_model():
 
 
 def test_r21_a_wider_window_has_more_weights_and_places_have_their_own():
-    size = {
-        n: WindowLanguageModel(WindowConfig(vocabulary=9, context=n)).hidden.weight.numel() for n in (2, 4)
-    }
+    size = {n: WindowLanguageModel(WindowConfig(vocabulary=9, context=n)).hidden.weight.numel() for n in (2, 4)}
     assert size[4] == 2 * size[2]
     model = WindowLanguageModel(WindowConfig(vocabulary=9, context=2)).eval()
-    assert not torch.allclose(
-        model(torch.tensor([[1, 2]])).logits[0, -1], model(torch.tensor([[2, 1]])).logits[0, -1]
-    )
+    assert not torch.allclose(model(torch.tensor([[1, 2]])).logits[0, -1], model(torch.tensor([[2, 1]])).logits[0, -1])
 
 
 def test_r21_the_window_is_the_equation():
@@ -183,7 +180,7 @@ def test_r45_a_closed_reset_gate_ignores_the_past_and_an_open_update_gate_copies
         with torch.no_grad():
             cell.bias[4:8] = keep  # copy
         h = torch.randn(1, 4)
-        jacobian = torch.autograd.functional.jacobian(lambda h: _run(cell, torch.randn(1, 30, 3), h), h)
+        jacobian = torch.autograd.functional.jacobian(partial(_run, cell, torch.randn(1, 30, 3)), h)
         torch.testing.assert_close(jacobian[0, :, 0], torch.eye(4), atol=1e-5, rtol=0)
 
 
@@ -234,9 +231,7 @@ def test_r51_layer_i_feeds_layer_i_plus_1():
 def test_r84_attention_of_one_query_is_a_weighted_mean():
     q, k, v = torch.randn(1, 1, 1, 4), torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 5)
     weights = torch.softmax(torch.stack([q[0, 0, 0] @ k[0, 0, i] / 2 for i in range(3)]), 0)
-    torch.testing.assert_close(
-        attention(q, k, v)[0, 0, 0], sum(w * v[0, 0, i] for i, w in enumerate(weights))
-    )
+    torch.testing.assert_close(attention(q, k, v)[0, 0, 0], sum(w * v[0, 0, i] for i, w in enumerate(weights)))
 
 
 def test_r85_scaling_by_the_root_of_64_gives_088_and_012():

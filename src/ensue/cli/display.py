@@ -1,4 +1,4 @@
-"""What people see while long work goes on: a progress bar on a terminal, a few lines elsewhere; all on standard error."""
+"""What people see while long work goes on, on standard error: a bar on a terminal, a few lines elsewhere."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class Display:
 
     def on_plan(self, values: dict[str, Any]) -> None:
         """What a budget buys."""
-        self.say(
-            f"{values['steps']:,} steps fit into the budget ({values['step_seconds'] * 1000:.0f} ms each)"
-        )
+        self.say(f"{values['steps']:,} steps fit into the budget ({values['step_seconds'] * 1000:.0f} ms each)")
 
     def on_step(self, values: dict[str, Any]) -> None:
         """A step of training."""
-        facts = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,.0f} tokens/s · {spoken(values['left'])} left"
+        facts = (
+            f"loss {values['loss']:.3f} · {values['tokens_per_second']:,.0f} tokens/s · {spoken(values['left'])} left"
+        )
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=values["step"], total=values["steps"], facts=facts)
         elif time.monotonic() - self.spoke > 20:

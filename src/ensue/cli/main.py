@@ -1,4 +1,4 @@
-"""The words people type. Each command parses, calls its verb and prints; nothing heavy is imported before a verb runs."""
+"""The words people type: each command parses, calls its verb and prints. Nothing heavy is imported before that."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ Data = Annotated[
     list[str] | None,
     typer.Argument(metavar="DATA…", help="Files, folders, - or a built-in corpus (pydoc, stdlib, hello)."),
 ]
-Valid = Annotated[
-    list[str], typer.Option(help="Validation text; repeatable. Without it the text's end is held out.")
-]
+Valid = Annotated[list[str], typer.Option(help="Validation text; repeatable. Without it the text's end is held out.")]
 
 
 class Match(StrEnum):
@@ -62,10 +60,7 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
     """A table for people: the first column to the left, the others to the right."""
     widths = [max(len(str(line[i])) for line in [columns, *rows]) for i in range(len(columns))]
     for line in [columns, ["─" * width for width in widths], *rows]:
-        cells = [
-            str(cell).ljust(w) if i == 0 else str(cell).rjust(w)
-            for i, (cell, w) in enumerate(zip(line, widths))
-        ]
+        cells = [str(cell).ljust(w) if i == 0 else str(cell).rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
         say("  ".join(cells).rstrip())
 
 
@@ -74,9 +69,7 @@ def fit(
     what: Annotated[str, typer.Argument(help="A system, e.g. lstm; see `ensue systems`.")] = "",
     data: Data = None,
     valid: Valid = [],
-    tokenizer: Annotated[
-        str, typer.Option(help="byte, char, word, bpe, wordpiece, unigram, or a path.")
-    ] = "",
+    tokenizer: Annotated[str, typer.Option(help="byte, char, word, bpe, wordpiece, unigram, or a path.")] = "",
     preset: Annotated[str, typer.Option(help="Settings to begin with; see `ensue systems NAME`.")] = "",
     config: Annotated[Path | None, typer.Option(help="A run.toml to take settings from.")] = None,
     set_: Set = [],
@@ -85,9 +78,7 @@ def fit(
     field: Field = "",
     sample_every: Annotated[int, typer.Option(help="Show what the model writes every so many steps.")] = 0,
     device: Device = "",
-    compile_: Annotated[
-        bool, typer.Option("--compile", help="Compile the model with torch.compile.")
-    ] = False,
+    compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
     out: Annotated[Path | None, typer.Option(help="The run folder (runs/SYSTEM).")] = None,
     force: Force = False,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
@@ -131,9 +122,7 @@ def fit(
     if as_json:
         emit({"run": str(run.folder.path), "system": run.system, **figures})
         return
-    say(
-        f"{run.system} in {run.folder.path}: {figures['steps']:,} steps, {figures['parameters']:,} parameters"
-    )
+    say(f"{run.system} in {run.folder.path}: {figures['steps']:,} steps, {figures['parameters']:,} parameters")
     if figures["stopped"] == "budget":
         say("the budget ended before the planned steps; --resume does the rest")
     if "valid" in figures:
@@ -143,17 +132,9 @@ def fit(
 def show_score(score: dict[str, Any]) -> None:
     """The figures of a language model, for people."""
     per = score["perplexity"]
-    bits = (
-        "pseudo-likelihood"
-        if score["bits_per_byte"] is None
-        else f"{score['bits_per_byte']:.4f} bits per byte"
-    )
-    say(
-        f"{bits} · perplexity {per['token']:.2f} per token, {per['word']:.2f} per word, {per['byte']:.4f} per byte"
-    )
-    say(
-        f"{score['tokens']:,} tokens, {score['words']:,} words, {score['bytes']:,} bytes, {score['unknown']:,} unknown"
-    )
+    bits = "pseudo-likelihood" if score["bits_per_byte"] is None else f"{score['bits_per_byte']:.4f} bits per byte"
+    say(f"{bits} · perplexity {per['token']:.2f} per token, {per['word']:.2f} per word, {per['byte']:.4f} per byte")
+    say(f"{score['tokens']:,} tokens, {score['words']:,} words, {score['bytes']:,} bytes, {score['unknown']:,} unknown")
 
 
 @app.command()
@@ -163,9 +144,7 @@ def score(
     text: Annotated[str | None, typer.Option(help="A text instead of files.")] = None,
     field: Field = "",
     per_token: Annotated[bool, typer.Option(help="Say what each token costs, in bits.")] = False,
-    streams: Annotated[
-        int, typer.Option(help="Parallel streams; 1 reads the text in one go (0: by its length).")
-    ] = 0,
+    streams: Annotated[int, typer.Option(help="Parallel streams; 1 reads the text in one go (0: by its length).")] = 0,
     as_json: Json = False,
 ) -> None:
     """Say how well a model predicts a text."""
@@ -180,9 +159,7 @@ def score(
     with Display(quiet=as_json) as display:
         held = load(run)
         display("phase", {"name": "scoring"})
-        result = asdict(
-            held.score(*(data or []), text=text, field=field or None, streams=streams, report=display)
-        )
+        result = asdict(held.score(*(data or []), text=text, field=field or None, streams=streams, report=display))
         tokens = held.per_token(*(data or []), text=text, field=field or None) if per_token else []
     if as_json:
         if per_token:
@@ -197,17 +174,11 @@ def score(
 @app.command()
 def generate(
     run: RunPath,
-    prompt: Annotated[
-        str, typer.Option(help="What the text begins with (a backward model: ends with).")
-    ] = "",
+    prompt: Annotated[str, typer.Option(help="What the text begins with (a backward model: ends with).")] = "",
     tokens: Annotated[int, typer.Option(help="At most so many tokens.")] = 100,
-    temperature: Annotated[
-        float, typer.Option(help="Below 1 safer, above 1 bolder, 0 always the likeliest.")
-    ] = 1.0,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 bolder, 0 always the likeliest.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Draw from the k likeliest tokens (0: all).")] = 0,
-    top_p: Annotated[
-        float, typer.Option(help="Draw from the likeliest tokens that make up this mass.")
-    ] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that make up this mass.")] = 1.0,
     n: Annotated[int, typer.Option(help="How many tries; all are shown, with scores.")] = 1,
     seed: Seed = 0,
     as_json: Json = False,
@@ -241,9 +212,7 @@ def next_(
     held = load(run)
     found = held.next(text, top)
     if as_json:
-        emit(
-            {"system": held.system, "text": text, "next": [{"token": t, "probability": p} for t, p in found]}
-        )
+        emit({"system": held.system, "text": text, "next": [{"token": t, "probability": p} for t, p in found]})
         return
     for token, p in found:
         say(f"{p:7.4f}  {'█' * max(1, round(40 * p / found[0][1]))}  {token}")
@@ -252,9 +221,7 @@ def next_(
 @app.command()
 def race(
     data: Data = None,
-    systems: Annotated[
-        str, typer.Option(help="Names with commas between.")
-    ] = "ngram,window,rnn,gru,lstm,gpt",
+    systems: Annotated[str, typer.Option(help="Names with commas between.")] = "ngram,window,rnn,gru,lstm,gpt",
     budget: Annotated[str, typer.Option(help="Training time of each system: 45s, 10m.")] = "60s",
     match: Annotated[Match, typer.Option(help="Race at equal time, equal size or equal data.")] = Match.time,
     seeds: Annotated[int, typer.Option(min=1, help="Train each so often, with other seeds.")] = 1,
@@ -277,9 +244,7 @@ def race(
     if not data:
         raise InputError("race on what?", mend="name a text: ensue race my.txt")
     settings: dict[str, Any] = dict(parse_assignments(set_))
-    settings |= {
-        name: value for name, value in (("tokenizer.kind", tokenizer), ("data.field", field)) if value
-    }
+    settings |= {name: value for name, value in (("tokenizer.kind", tokenizer), ("data.field", field)) if value}
     with Display(quiet=as_json) as display:
         result = verb(
             data,
@@ -315,7 +280,6 @@ def systems(
         if as_json:
             emit({"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]})
             return
-        table(["system", "what it is"], [[n, ""] for n in []] or [])
         for n, entry in SYSTEMS.entries.items():
             say(f"{n:<10} {entry.summary}")
         return
@@ -339,9 +303,7 @@ def systems(
 @app.command()
 def check(
     what: Annotated[str, typer.Argument(help="A run, or package.module:Class of a model of yours.")],
-    resume: Annotated[
-        bool, typer.Option(help="Prove that a run can be killed and resumed to the bit.")
-    ] = False,
+    resume: Annotated[bool, typer.Option(help="Prove that a run can be killed and resumed to the bit.")] = False,
     as_json: Json = False,
 ) -> None:
     """Test whether a model keeps the laws."""
@@ -401,14 +363,10 @@ def cost(
     if as_json:
         emit(result)
         return
-    say(
-        f"{system}, {vocabulary:,} tokens: {result['parameters']:,} parameters, {result['bytes']:,} bytes in float32"
-    )
+    say(f"{system}, {vocabulary:,} tokens: {result['parameters']:,} parameters, {result['bytes']:,} bytes in float32")
     for part, count in result["parts"].items():
         say(f"  {part:<12} {count:>14,}")
-    say(
-        f"{result['flops_per_token']:,} FLOPs to predict a token, {result['train_flops_per_token']:,} to train on one"
-    )
+    say(f"{result['flops_per_token']:,} FLOPs to predict a token, {result['train_flops_per_token']:,} to train on one")
 
 
 @app.command()

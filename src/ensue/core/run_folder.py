@@ -98,9 +98,7 @@ class RunFolder:
             raise InputError("there is no such run", where=str(self.path), mend="`ensue fit` makes one")
         if not self.config.exists():
             unfinished = self.settings.exists()
-            mend = (
-                "go on with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
-            )
+            mend = "go on with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
             raise InputError("is not a finished run (no config.json)", where=str(self.path), mend=mend)
         config = read_json(self.config)
         if not isinstance(config, dict) or not {"format", "system", "model"} <= config.keys():

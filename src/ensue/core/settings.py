@@ -13,13 +13,13 @@ import textwrap
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from ensue.core.errors import InputError, unknown_name
 
 T = TypeVar("T")
+_DESCRIBED: dict[Any, tuple[Field, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,14 @@ class Field:
     meaning: str
 
 
-@cache
-def describe(cls: type) -> tuple[Field, ...]:
+def describe(cls: type[Any]) -> tuple[Field, ...]:
     """The settings of a class, with the sentence that stands under each."""
+    if cls not in _DESCRIBED:
+        _DESCRIBED[cls] = _read(cls)
+    return _DESCRIBED[cls]
+
+
+def _read(cls: type[Any]) -> tuple[Field, ...]:
     meanings: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
@@ -94,11 +99,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     plain = tuple if get_origin(kind) is tuple else kind
     if plain is tuple and isinstance(value, list):
         return tuple(value)
-    if (
-        not isinstance(plain, type)
-        or not isinstance(value, plain)
-        or (plain is int and isinstance(value, bool))
-    ):
+    if not isinstance(plain, type) or not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         raise InputError(f"setting {name} = {value!r} must be {_spoken(kind)}")
     return value
 
@@ -135,9 +136,7 @@ def parse_assignments(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise InputError(
-                f"--set {line!r} is not name=value", mend="write for example --set train.lr=3e-4"
-            )
+            raise InputError(f"--set {line!r} is not name=value", mend="write for example --set train.lr=3e-4")
         result[name.strip()] = value.strip()
     return result
 

@@ -108,9 +108,7 @@ def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Ite
             count += 1
             yield from _records(file, name, field or "text", notes) if lines else _cut(file, name)
     if not count:
-        raise InputError(
-            "there is no text in this folder", where=str(source), mend="give one with text files"
-        )
+        raise InputError("there is no text in this folder", where=str(source), mend="give one with text files")
 
 
 @contextmanager

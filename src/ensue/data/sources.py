@@ -78,9 +78,7 @@ def files_of(source: str | Path, notes: list[str]) -> Iterator[tuple[Path, str, 
     try:
         folder, file, there = path.is_dir(), path.is_file(), path.exists() and str(source) != ""
     except (OSError, ValueError) as error:  # too long for a name, or with a zero byte: a text, perhaps
-        raise InputError(
-            "this is not the name of a file", where=f"{str(source)[:40]!r}", mend=_MEND
-        ) from error
+        raise InputError("this is not the name of a file", where=f"{str(source)[:40]!r}", mend=_MEND) from error
     if not there:
         raise _missing(source)
     if folder:

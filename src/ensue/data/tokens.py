@@ -96,9 +96,7 @@ def token_text(text: str, tokenizer: Tokenizer) -> TokenText:
     tokens = np.concatenate(tally.kept)
     tokens.setflags(write=False)
     digest = hashlib.sha256(f"{FORMAT} {fingerprint(tokenizer)} {text}".encode()).hexdigest()
-    return TokenText(
-        tokens, tally.bytes, tally.words, tally.documents, tally.surcharge, tally.unknown, digest
-    )
+    return TokenText(tokens, tally.bytes, tally.words, tally.documents, tally.surcharge, tally.unknown, digest)
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:

@@ -169,9 +169,7 @@ class _Lines:
         raise self.error("the file ends too early")
 
     def error(self, what: str, number: int | None = None) -> InputError:
-        return InputError(
-            what, where=f"{self.path}, line {number or self.number}", mend="the file may be damaged"
-        )
+        return InputError(what, where=f"{self.path}, line {number or self.number}", mend="the file may be damaged")
 
     def expect(self, text: str) -> None:
         found = self.next()
@@ -187,17 +185,13 @@ class _Lines:
         if text.startswith("\\") and len(fields) == 1:
             raise self.error(f"there are fewer {order}-grams than the header says")
         if not order + 1 <= len(fields) <= order + 2:
-            raise self.error(
-                f"an entry of {order + 1} or {order + 2} fields should stand here, not {text[:40]!r}"
-            )
+            raise self.error(f"an entry of {order + 1} or {order + 2} fields should stand here, not {text[:40]!r}")
         try:
             log, weight = float(fields[0]), float(fields[order + 1]) if len(fields) > order + 1 else 0.0
         except ValueError:
             raise self.error(f"a number should stand here, not {text[:40]!r}") from None
         if not log <= 0 or math.isnan(weight) or weight == math.inf:
-            raise self.error(
-                f"{fields[0]} is not the logarithm of a probability, or the weight is not a number"
-            )
+            raise self.error(f"{fields[0]} is not the logarithm of a probability, or the weight is not a number")
         return max(log, NEVER) * TEN, fields[1 : order + 1], max(weight, NEVER) * TEN
 
 
@@ -247,9 +241,7 @@ def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], Sec
 
 def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> Section:
     lines.expect(f"\\{order}-grams:")
-    section = Section(
-        np.empty((count, order), np.int64), np.empty(count), np.empty(count), np.empty(count, np.int64)
-    )
+    section = Section(np.empty((count, order), np.int64), np.empty(count), np.empty(count), np.empty(count, np.int64))
     for row in range(count):
         section.probability[row], words, section.backoff[row] = lines.entry(order)
         section.lines[row] = lines.number
@@ -295,9 +287,7 @@ def _model(config: NGramConfig, sections: list[Section], path: Path) -> NGram:
     return NGram(config).adopt({name: torch.from_numpy(table) for name, table in tables.items()})
 
 
-def _back_off(
-    trie: Trie, logs: list[NDArray[Any]], weights: list[NDArray[Any]], contexts: NDArray[np.int64]
-) -> None:
+def _back_off(trie: Trie, logs: list[NDArray[Any]], weights: list[NDArray[Any]], contexts: NDArray[np.int64]) -> None:
     """Give n-grams that ``_closed`` put in, marked by NaN, what backing off gives: log b(c) P(w|c')."""
     absent = np.isnan(logs[-1])
     if absent.any():

@@ -26,9 +26,7 @@ def curves_chart(runs: dict[str, list[dict[str, Any]]]) -> Any:
             strokeDash=alt.StrokeDash("on:N", title="measured on"),
             tooltip=["run:N", "on:N", "step:Q", "nats:Q"],
         )
-        .properties(
-            width=640, height=400, title="Learning curves: lower is better; a widening gap is overfitting"
-        )
+        .properties(width=640, height=400, title="Learning curves: lower is better; a widening gap is overfitting")
     )
 
 
@@ -42,8 +40,7 @@ def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[st
     """Distinct n-grams of a text against n, beside what could exist (Vⁿ) and the size of neural models, which stays."""
     rows = [{"n": n, "number": count, "what": "different n-grams seen"} for n, count in enumerate(counts, 1)]
     rows += [
-        {"n": n, "number": sum(counts[:n]), "what": "entries of an n-gram model"}
-        for n in range(1, len(counts) + 1)
+        {"n": n, "number": sum(counts[:n]), "what": "entries of an n-gram model"} for n in range(1, len(counts) + 1)
     ]
     rows += [
         {"n": n, "number": float(vocabulary) ** n, "what": "n-grams that could be (Vⁿ)"}
@@ -73,7 +70,7 @@ def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[st
             height=400,
             title=alt.TitleParams(
                 f"What n costs: {tokens:,} tokens, {vocabulary:,} different",
-                subtitle="Tables grow with n until almost every n-gram is seen once; a neural model's size does not depend on n.",
+                subtitle="Tables grow until almost every n-gram is seen once; a neural model's size is the same for any n.",
                 anchor="start",
             ),
         )

@@ -9,7 +9,7 @@ import altair as alt
 
 
 def race_chart(race: dict[str, Any], curves: dict[str, list[dict[str, Any]]]) -> Any:
-    """Each system's way down while it trained (validation during training) and where it ended (the whole held-out text)."""
+    """Each system's way down while it trained, on part of the held-out text, and where it ended, on all of it."""
     done = [s for s in race["systems"] if s["bits_per_byte"] is not None]
     tokens_per_byte = race["valid_tokens"] / race["valid_bytes"]
     lines = [

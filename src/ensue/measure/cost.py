@@ -36,4 +36,4 @@ def flops_per_token(model: Any, time: int = 0) -> int:
     finally:
         for layer, kernel in zip(reference, kernels):
             layer.kernel = kernel
-    return counter.get_total_flops() // length
+    return int(counter.get_total_flops()) // length

@@ -110,18 +110,12 @@ def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report =
     warm = 0 if streams == 1 else min(count // (streams + 1), max(WARM_UP, model.traits.context or 0))
     share = -(-(count - warm) // streams)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    begins = (
-        np.arange(streams) * share
-    )  # stream i reads warm + share tokens from here and answers for the last share;
-    result = np.zeros(
-        warm + streams * share
-    )  # the first, which has nothing before it, answers for all it reads
+    begins = np.arange(streams) * share  # stream i reads warm + share tokens from here and answers for the last share;
+    result = np.zeros(warm + streams * share)  # the first, which has nothing before it, answers for all it reads
     state = model.start(streams)
     for low in range(0, warm + share, CHUNK):
         high = min(low + CHUNK, warm + share)
-        index = np.minimum(
-            begins[:, None] + np.arange(low, high), count - 1
-        )  # past the text its end is read again
+        index = np.minimum(begins[:, None] + np.arange(low, high), count - 1)  # past the text its end is read again
         x, y = (torch.from_numpy(tokens[at].astype(np.int64)).to(device) for at in (index, index + 1))
         values, state = model.log_prob(x, y, state)
         for row, (begin, found) in enumerate(zip(begins, values.double().cpu().numpy())):

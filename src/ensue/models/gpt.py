@@ -197,9 +197,7 @@ class GPTLanguageModel(LanguageModel):
         """Refuse where sliding is switched off or would hide what was asked for."""
         size = state.blocks[0].used + tokens.shape[1]
         if self.config.past == "raise":
-            raise InputError(
-                f"{size} tokens do not fit into a context of {self.config.context}", mend="set past=slide"
-            )
+            raise InputError(f"{size} tokens do not fit into a context of {self.config.context}", mend="set past=slide")
         if "attention" in want:
             raise InputError(
                 f"attention is shown within one window of {self.config.context} tokens; this text has {size}"

@@ -62,9 +62,7 @@ class LanguageModel(nn.Module):
         assert output.hidden is not None and output.state is not None
         result = -self._cross_entropy(output.hidden, targets)
         if lengths is not None:
-            result = result.masked_fill(
-                torch.arange(tokens.shape[1], device=tokens.device) >= lengths[:, None], 0.0
-            )
+            result = result.masked_fill(torch.arange(tokens.shape[1], device=tokens.device) >= lengths[:, None], 0.0)
         return result, output.state
 
     def _cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ Each returns the largest difference it saw. What a model's ``traits`` do not pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -52,7 +53,7 @@ def _gap(left: Tensor, right: Tensor) -> float:
     if left.numel() == 0:
         return 0.0
     difference = (left - right).abs().max().item()
-    return difference if difference == difference else float("inf")
+    return float("inf") if math.isnan(difference) else difference
 
 
 def chunk_law(model: LanguageModel, tokens: Tensor, cuts: list[int]) -> float:
@@ -69,9 +70,7 @@ def chunk_law(model: LanguageModel, tokens: Tensor, cuts: list[int]) -> float:
         onward = tokens[:, :1]
         worst = max(
             worst,
-            _gap(
-                log_probabilities(model, onward, after.fork())[0], log_probabilities(model, onward, state)[0]
-            ),
+            _gap(log_probabilities(model, onward, after.fork())[0], log_probabilities(model, onward, state)[0]),
         )
     return worst
 
@@ -100,13 +99,9 @@ def padding_law(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> float:
         single, memory = log_probabilities(model, alone)
         worst = max(worst, _gap(together[row : row + 1, :length], single))
         if stepwise:
-            worst = max(
-                worst, _gap(second[row : row + 1, :length], log_probabilities(model, alone, memory)[0])
-            )
+            worst = max(worst, _gap(second[row : row + 1, :length], log_probabilities(model, alone, memory)[0]))
     junk = tokens.clone()
-    junk[torch.arange(tokens.shape[1]) >= lengths[:, None]] = (
-        int(tokens.max()) + 1
-    ) % model.config.vocabulary
+    junk[torch.arange(tokens.shape[1]) >= lengths[:, None]] = (int(tokens.max()) + 1) % model.config.vocabulary
     other, _ = log_probabilities(model, junk, None, lengths)
     real = torch.arange(tokens.shape[1]) < lengths[:, None]
     return max(worst, _gap(together[real], other[real]))
@@ -148,9 +143,7 @@ def leak_law(model: LanguageModel, tokens: Tensor) -> float:
     for place in range(tokens.shape[1]):
         (gradient,) = torch.autograd.grad(output[:, place].square().sum(), inputs, retain_graph=True)
         hidden = (
-            gradient[:, lead + place + 1 :]
-            if model.traits.causal
-            else gradient[:, lead + place : lead + place + 1]
+            gradient[:, lead + place + 1 :] if model.traits.causal else gradient[:, lead + place : lead + place + 1]
         )
         worst = max(worst, hidden.abs().max().item() if hidden.numel() else 0.0)
     return worst
@@ -175,10 +168,7 @@ def _gradients(model: LanguageModel) -> bool:
 def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) -> Iterator[Finding]:
     """Test every law that the model's traits promise, on random tokens, in evaluation mode."""
     generator = torch.Generator().manual_seed(seed)
-    sample: Callable[..., Tensor] = lambda *shape: torch.randint(
-        model.config.vocabulary, shape, generator=generator
-    )
-    tokens = sample(rows, time)
+    tokens = torch.randint(model.config.vocabulary, (rows, time), generator=generator)
     kind = next((p.dtype for p in model.parameters()), torch.float32)
     tolerance = TOLERANCE.get(kind, 1e-5)
     was_training = model.training

@@ -86,9 +86,7 @@ class NGramConfig:
         if not 0 < self.alpha <= 1:
             raise InputError(f"alpha is {self.alpha}", mend="choose a number above 0 and at most 1")
         if not -1 <= self.end < self.vocabulary:
-            raise InputError(
-                f"end is {self.end}", mend=f"choose a token from 0 to {self.vocabulary - 1}, or -1"
-            )
+            raise InputError(f"end is {self.end}", mend=f"choose a token from 0 to {self.vocabulary - 1}, or -1")
 
 
 @dataclass(frozen=True)
@@ -224,9 +222,7 @@ class NGram(LanguageModel):
             setattr(self, name, tables[name])
         return self
 
-    def _read(
-        self, tokens: Tensor, state: State | None, lengths: Tensor | None
-    ) -> tuple[Contexts, NGramState]:
+    def _read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Contexts, NGramState]:
         """The context after each token, (B, T+1) with that of the state first, and the next state."""
         rows, steps = tokens.shape
         before = self.start(rows) if state is None else cast(NGramState, state)
@@ -265,7 +261,7 @@ class NGram(LanguageModel):
         """Look-up is done in main memory in the tables' own types: moving or casting leaves them."""
         return self
 
-    def _load_from_state_dict(  # noqa: PLR0917 - the signature is torch's
+    def _load_from_state_dict(
         self,
         state_dict: dict[str, Any],
         prefix: str,
@@ -278,9 +274,7 @@ class NGram(LanguageModel):
         """Take tables of any length; with ``assign=True`` without copying them."""
         tables = {name: state_dict[prefix + name] for name in TABLES if prefix + name in state_dict}
         missing_keys.extend(prefix + name for name in TABLES if name not in tables)
-        unexpected_keys.extend(
-            key for key in state_dict if key.startswith(prefix) and key[len(prefix) :] not in TABLES
-        )
+        unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key[len(prefix) :] not in TABLES)
         if len(tables) < len(TABLES):
             return
         wrong = misfits(self.config, tables)

@@ -143,9 +143,7 @@ class NGramCounter:
             notes.append("not even one pass was finished: only the words read so far are counted")
             self.close()
         elif self.done < self.passes:
-            notes.append(
-                f"only orders up to {self.done} of {self.passes} were counted: the model has that order"
-            )
+            notes.append(f"only orders up to {self.done} of {self.passes} were counted: the model has that order")
         estimate = estimated(self.trie, self.config)
         tables = {
             "words": self.trie.words,
@@ -190,9 +188,7 @@ def grown(trie: Trie, keys: Ints, counts: Ints) -> Trie:
     )
     missing = max(spread(longer, order_of(longer), lambda low, high: fill_suffixes(longer, low, high)))
     if missing >= 0:
-        raise InputError(
-            f"n-gram {missing - last} of {order_of(longer)} words lacks the one without its first"
-        )
+        raise InputError(f"n-gram {missing - last} of {order_of(longer)} words lacks the one without its first")
     return longer
 
 

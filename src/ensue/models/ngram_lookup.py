@@ -180,9 +180,7 @@ def fill_suffixes(trie: Trie, first: int, last: int) -> int:
 
 
 @compiled
-def interpolate(
-    trie: Trie, span: Span, adjusted: Ints, discount: Floats, result: tuple[Floats, Floats]
-) -> int:
+def interpolate(trie: Trie, span: Span, adjusted: Ints, discount: Floats, result: tuple[Floats, Floats]) -> int:
     """P = (a − D) / Σ a + γ P', for the children of a span of contexts; ``result`` has all P and γ.
 
     ``adjusted`` has a for all nodes. Answers the number of children.

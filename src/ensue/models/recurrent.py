@@ -96,9 +96,7 @@ class RecurrentLanguageModel(LanguageModel):
         super().__init__()
         self.config = config
         if config.kernel == "fused" and not self.cell(1).fused:
-            check(
-                config, "kernel", False, f"auto or reference: {type(self.cell(1)).__name__} has no fused form"
-            )
+            check(config, "kernel", False, f"auto or reference: {type(self.cell(1)).__name__} has no fused form")
         width = config.embedding or self.cell(1).output
         self.embed = nn.Embedding(config.vocabulary, width)
         self.stack = Stack(

@@ -9,13 +9,9 @@ SYSTEMS = Table(
     "ensue.systems",
     {
         "ngram": Entry("ensue.models.ngram:NGram", "n-grams: counts, smoothed by modified Kneser–Ney"),
-        "window": Entry(
-            "ensue.models.window:WindowLanguageModel", "a neural network over a fixed window of words"
-        ),
+        "window": Entry("ensue.models.window:WindowLanguageModel", "a neural network over a fixed window of words"),
         "rnn": Entry("ensue.models.recurrent:RNNLanguageModel", "the plain recurrent network"),
-        "gru": Entry(
-            "ensue.models.recurrent:GRULanguageModel", "gated recurrent unit, reset after the product"
-        ),
+        "gru": Entry("ensue.models.recurrent:GRULanguageModel", "gated recurrent unit, reset after the product"),
         "gru-cho": Entry(
             "ensue.models.recurrent:ChoGRULanguageModel", "gated recurrent unit, reset before the product"
         ),

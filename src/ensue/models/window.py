@@ -95,7 +95,8 @@ class WindowLanguageModel(LanguageModel):
 
     def _windows(self, e: Tensor) -> Tensor:
         """W [e_1; …; e_n] + b_1 at every place: a convolution whose kernel is as long as the window."""
-        kernel = self.hidden.weight.unflatten(1, (self.config.context, -1)).transpose(1, 2)  # (N, E, n)
+        n, E = self.config.context, self.config.embedding
+        kernel = self.hidden.weight.view(-1, n, E).transpose(1, 2)  # (N, E, n)
         return F.conv1d(e.transpose(1, 2), kernel, self.hidden.bias).transpose(1, 2)
 
     def _activate(self, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ Legend: B rows, T new tokens, S tokens in memory (new ones included), C capacity
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -87,7 +88,7 @@ def _put(buffer: Tensor, new: Tensor, used: int, places: Tensor | None) -> Tenso
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
     """softmax(Q Kᵀ / √d), (B, H, T, d), (B, H, S, d) → (B, H, T, S): the reference, and what one looks at."""
-    scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
     return scores.softmax(dim=-1)
@@ -124,9 +125,7 @@ class SelfAttention(nn.Module):
         """Attend from x (B, T, D) to what was before and to x itself; with ``weights`` also say where to."""
         state = state or self.start(len(x))
         T = x.shape[1]
-        q, k, v = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.project(x).chunk(3, dim=-1)
-        )
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.project(x).chunk(3, dim=-1))
         if self.rotary is not None:
             turn = self.rotary(state.places(T), x)
             q, k = rotate(q, *turn), rotate(k, *turn)

@@ -25,7 +25,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
-        return self.dropout(self.down(self.activation(self.up(x))))
+        y: Tensor = self.dropout(self.down(self.activation(self.up(x))))
+        return y
 
 
 class Block(nn.Module):

@@ -5,6 +5,8 @@ Self-attention is blind to order (permuting its inputs permutes its outputs), so
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -44,7 +46,7 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add the table's rows to √d · x (B, T, D)."""
         table: Tensor = self.table  # type: ignore[assignment]
-        return x * self.width**0.5 + table[positions].to(x.dtype)
+        return x * math.sqrt(self.width) + table[positions].to(x.dtype)
 
 
 class NoPositions(nn.Module):
@@ -66,9 +68,7 @@ class Rotary(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.register_buffer(
-            "speeds", 10000.0 ** (-torch.arange(0, width, 2).double() / width), persistent=False
-        )
+        self.register_buffer("speeds", 10000.0 ** (-torch.arange(0, width, 2).double() / width), persistent=False)
 
     def forward(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin for positions (B or 1, T), as (B or 1, 1, T, d)."""

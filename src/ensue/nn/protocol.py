@@ -10,7 +10,7 @@ from torch import Tensor
 from ensue.nn.state import State
 
 Want = Literal["logits", "last", "hidden", "attention"]
-"""What ``forward`` should compute: logits everywhere, logits at each row's last token only, hidden states, attention."""
+"""What ``forward`` should compute: logits everywhere, or at each row's last token only; hidden states; attention."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

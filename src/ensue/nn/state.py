@@ -14,7 +14,7 @@ Legend: B rows, T time, D width, H heads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any, Self, cast
 
 import torch
@@ -30,9 +30,7 @@ class State:
     """
 
     def __init_subclass__(cls) -> None:
-        _pytree.register_pytree_node(
-            cls, _flatten, _unflatten, serialized_type_name=f"{cls.__module__}.{cls.__name__}"
-        )
+        _pytree.register_pytree_node(cls, _flatten, _unflatten, serialized_type_name=f"{cls.__module__}.{cls.__name__}")
 
     def rows(self, index: Tensor) -> Self:
         """The state of rows ``index`` (N,), in that order; a row may be taken several times."""
@@ -52,8 +50,7 @@ class State:
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """Every tensor with a name made of the fields that lead to it, for checkpoints."""
-        assert is_dataclass(self)
-        for field in fields(self):
+        for field in fields(cast(Any, self)):
             yield from _named(f"{prefix}{field.name}", getattr(self, field.name))
 
     def filled(self, values: dict[str, Tensor], prefix: str = "") -> Self:
@@ -66,8 +63,8 @@ def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, State):
-        assert is_dataclass(value)
-        return replace(value, **{f.name: _map(function, getattr(value, f.name)) for f in fields(value)})
+        held = cast(Any, value)
+        return replace(held, **{f.name: _map(function, getattr(held, f.name)) for f in fields(held)})
     if isinstance(value, tuple):
         return tuple(_map(function, item) for item in value)
     return value
@@ -87,8 +84,7 @@ def _flatten(state: Any) -> tuple[list[Any], tuple[type, tuple[tuple[str, bool, 
     values = [(field.name, getattr(state, field.name)) for field in fields(state)]
     moving = [value for _, value in values if not isinstance(value, (int, float, str))]
     plan = tuple(
-        (name, isinstance(v, (int, float, str)), v if isinstance(v, (int, float, str)) else None)
-        for name, v in values
+        (name, isinstance(v, (int, float, str)), v if isinstance(v, (int, float, str)) else None) for name, v in values
     )
     return moving, (type(state), plan)
 

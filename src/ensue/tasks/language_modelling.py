@@ -57,9 +57,7 @@ def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], fie
     vocabulary = settings.vocabulary or (
         2048 if size < 8_000_000 and found in ("bpe", "wordpiece", "unigram") else None
     )
-    return fit_tokenizer(
-        found, sources, vocabulary=vocabulary, min_count=settings.min_count or None, field=field
-    )
+    return fit_tokenizer(found, sources, vocabulary=vocabulary, min_count=settings.min_count or None, field=field)
 
 
 def prepare(
@@ -72,9 +70,7 @@ def prepare(
     field = data.field or None
     train: Sequence[Source] = list(data.files)
     valid: Sequence[Source] = list(data.valid)
-    if (
-        not valid and data.holdout and tuple(train) != ("hello",)
-    ):  # the lecture's five letters are too few to split
+    if not valid and data.holdout and tuple(train) != ("hello",):  # the lecture's five letters are too few to split
         train, valid = held_out(list(data.files), data.holdout, field=field)
     if tokenizer is None:
         report("phase", {"name": "fitting the tokenizer"})
@@ -92,9 +88,7 @@ def prepare(
 
     corpus = Corpus(tokenizer, read(train, "the text"), read(valid, "the validation text") if valid else None)
     if tokenizer.size < 3 and len(set(corpus.train.tokens.tolist())) < 2:
-        raise InputError(
-            "the text has a vocabulary of one: there is nothing to predict", mend="give another text"
-        )
+        raise InputError("the text has a vocabulary of one: there is nothing to predict", mend="give another text")
     return corpus
 
 
@@ -115,16 +109,14 @@ def cut(settings: Settings, model: LanguageModel, tokens: np.ndarray) -> Streams
     carries = model.traits.steps and (context is None or context < length)
     if train.cut == "streams" and not carries:
         raise InputError(
-            f"train.cut = 'streams' carries a state on, but {settings.run.system} sees {context or 'only'} tokens at once",
+            f"train.cut = 'streams' carries a state on, but {settings.run.system} has none to carry",
             mend="use train.cut=windows",
         )
     kind = Streams if train.cut == "streams" or (train.cut == "auto" and carries) else Windows
     return kind(tokens, train.batch, length, derive(settings.run.seed, "data"))
 
 
-def evaluation(
-    model: LanguageModel, valid: TokenText | None, limit: int
-) -> Callable[[], dict[str, float]] | None:
+def evaluation(model: LanguageModel, valid: TokenText | None, limit: int) -> Callable[[], dict[str, float]] | None:
     """What the loop calls to see how the model does on held-out text."""
     if valid is None or len(valid) < 2:
         return None
@@ -137,9 +129,7 @@ def evaluation(
     return evaluate
 
 
-def score_text(
-    model: LanguageModel, text: TokenText, streams: int = 0, report: Report = silent
-) -> LanguageScore:
+def score_text(model: LanguageModel, text: TokenText, streams: int = 0, report: Report = silent) -> LanguageScore:
     """All figures of a model on a text."""
     if len(text) < 2:
         raise InputError("the text has no tokens to score")

@@ -100,9 +100,7 @@ def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -
     """The settings of a run from several layers of flat names; later layers win."""
     cls = SYSTEMS.load(system)
     presets = cls.presets or {"default": {}}
-    chosen = preset or next(
-        (str(layer["preset"]) for layer in reversed(layers) if layer.get("preset")), "default"
-    )
+    chosen = preset or next((str(layer["preset"]) for layer in reversed(layers) if layer.get("preset")), "default")
     if chosen not in presets and chosen != "default":
         raise unknown_name("preset", chosen, {"default", *presets})
     flat: dict[str, Any] = dict(presets.get(chosen, {}))
@@ -150,10 +148,8 @@ def check_bf16(device: str) -> None:
     """Refuse bf16 on a CPU that says it has it and dies of it: tried in another process, since it cannot be caught."""
     if device != "cpu":
         return
-    trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); m = torch.nn.LSTM(64, 64).bfloat16(); m(x[None]); x @ x"
-    if subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", trial], capture_output=True, check=False
-    ).returncode:
+    trial = "import torch; x = torch.ones(1, 64, 64).bfloat16(); torch.nn.LSTM(64, 64).bfloat16()(x); x @ x"
+    if subprocess.run([sys.executable, "-W", "ignore", "-c", trial], capture_output=True, check=False).returncode:
         raise InputError("this CPU does not compute bf16", mend="use --set train.precision=float32")
 
 

@@ -1,7 +1,7 @@
 """The training loop: one function, in the order things happen.
 
-Everything that training needs is passed in; everything that must survive a break is in ``Progress`` and the tensors of a
-checkpoint. A batch is a pure function of its number, so a run that is resumed goes on to the bit.
+Everything that training needs is passed in; everything that must survive a break is in ``Progress`` and the tensors
+of a checkpoint. A batch is a pure function of its number, so a run that is resumed goes on to the bit.
 """
 
 from __future__ import annotations
@@ -113,9 +113,7 @@ def train(work: Training) -> Outcome:
             progress.seconds += trained - begun
             tell(work, progress, loss)
             last = progress.step == settings.steps
-            late = (
-                0 < settings.budget < progress.seconds + progress.overhead * (settings.budget_covers == "all")
-            )
+            late = 0 < settings.budget < progress.seconds + progress.overhead * (settings.budget_covers == "all")
             measures = evaluate(work, progress, last or late)
             if measures or last or progress.step % settings.log_every == 0:
                 log(work, progress, rate, norm, measures)
@@ -172,9 +170,7 @@ def on_device(batch: Any, device: torch.device) -> Any:
     if device.type == "cpu":
         return batch
     tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
-    return replace(
-        batch, **{name: value.to(device) for name, value in tensors.items() if isinstance(value, Tensor)}
-    )
+    return replace(batch, **{name: value.to(device) for name, value in tensors.items() if isinstance(value, Tensor)})
 
 
 def precision(settings: TrainSettings, device: torch.device) -> AbstractContextManager[Any]:
@@ -212,9 +208,7 @@ def log(work: Training, progress: Progress, rate: float, norm: float, measures: 
     progress.loss, progress.count = 0.0, 0
 
 
-def roll_back(
-    work: Training, optimiser: torch.optim.Optimizer, progress: Progress
-) -> tuple[Progress, State | None]:
+def roll_back(work: Training, optimiser: torch.optim.Optimizer, progress: Progress) -> tuple[Progress, State | None]:
     """Go back to the last good checkpoint and halve the rate."""
     scale, count = progress.lr_scale / 2, progress.rollbacks + 1
     if count > MOST_ROLLBACKS:
@@ -238,9 +232,7 @@ def save(work: Training, optimiser: torch.optim.Optimizer, progress: Progress, s
         "random": random_state(),
         "state": dict(state.tensors()) if state is not None else {},
     }
-    work.checkpoints.save(
-        Checkpoint(progress.step, groups, {**asdict(progress), "best": _finite(progress.best)})
-    )
+    work.checkpoints.save(Checkpoint(progress.step, groups, {**asdict(progress), "best": _finite(progress.best)}))
 
 
 def restore(work: Training, optimiser: torch.optim.Optimizer) -> tuple[Progress, State | None]:
@@ -270,10 +262,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> Tensors:
     """The optimiser's state as tensors named by parameter number and key."""
     held = optimiser.state_dict()["state"]
     return {
-        f"{number}.{key}": value
-        for number, entry in held.items()
-        for key, value in entry.items()
-        if value is not None
+        f"{number}.{key}": value for number, entry in held.items() for key, value in entry.items() if value is not None
     }
 
 

@@ -21,7 +21,7 @@ class Metrics:
         if find_spec("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(folder / "events"), purge_step=step or None)  # type: ignore[no-untyped-call]
+            self.board = SummaryWriter(str(folder / "events"), purge_step=step or None)
 
     def _cut_back(self, step: int) -> None:
         """Forget what a broken run wrote after its last checkpoint; a half-written last line goes too."""
@@ -57,6 +57,4 @@ class Metrics:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """All records of a run."""
     path = folder / "metrics.jsonl"
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    )
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -52,7 +52,7 @@ def one_cycle(at: float, warm: float, floor: float) -> float:
 
 def inverse_sqrt(at: float, warm: float, floor: float) -> float:
     """√(warm / at): the Transformer paper's schedule, scaled so that its top is 1."""
-    return (max(warm, 1e-9) / max(at, 1e-9)) ** 0.5
+    return math.sqrt(max(warm, 1e-9) / max(at, 1e-9))
 
 
 SHAPES: dict[str, Callable[[float, float, float], float]] = {

@@ -12,11 +12,11 @@ from ensue.tasks.settings import Settings
 def model_card(settings: Settings, facts: dict[str, Any], command: str) -> str:
     """The model card as Markdown."""
     data, figures = facts["data"], facts["figures"]
+    summary = SYSTEMS.entries[settings.run.system].summary
     lines = [
         f"# {settings.run.system}",
         "",
-        f"{SYSTEMS.entries[settings.run.system].summary[:1].upper()}{SYSTEMS.entries[settings.run.system].summary[1:]}, "
-        "trained with ensue.",
+        f"{summary[:1].upper()}{summary[1:]}. Trained with ensue.",
         "",
         "```",
         command,

@@ -42,9 +42,7 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
         try:
             model = cls(cls.Config(vocabulary=17)) if hasattr(cls, "Config") else cls()
         except TypeError as error:
-            raise InputError(
-                f"{what} cannot be built: {error}", mend="give it a Config, or no arguments"
-            ) from error
+            raise InputError(f"{what} cannot be built: {error}", mend="give it a Config, or no arguments") from error
     result = []
     for found in findings(model):
         report("phase", {"name": found.law})
@@ -59,9 +57,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
     folder.read_config()
     flat = read_toml(folder.settings)
     if "-" in flat["data.files"]:
-        raise InputError(
-            "this run read standard input, which is gone", mend="train from a file to prove its resume"
-        )
+        raise InputError("this run read standard input, which is gone", mend="train from a file to prove its resume")
     by_steps = not hasattr(SYSTEMS.load(str(flat["system"])), "counter")
     with tempfile.TemporaryDirectory(prefix="ensue-proof-") as name:
         base = [
@@ -97,9 +93,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             _finish([*base, "--out", str(broken)])
         same = sha256(whole / "model.safetensors") == sha256(broken / "model.safetensors")
     moment = f"killed at step {killed} of {PROOF_STEPS}" if by_steps else "killed while counting"
-    detail = (
-        f"{moment}: the weights have {'the same' if same else 'ANOTHER'} SHA-256 as those of an unbroken run"
-    )
+    detail = f"{moment}: the weights have {'the same' if same else 'ANOTHER'} SHA-256 as those of an unbroken run"
     return {"name": "exact resume", "kept": same, "detail": detail}
 
 

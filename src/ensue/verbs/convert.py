@@ -20,9 +20,7 @@ from ensue.verbs.run import load
 TARGETS = ("arpa",)
 
 
-def convert(
-    src: str | Path, *, to: str | None = None, out: str | Path | None = None, force: bool = False
-) -> Path:
+def convert(src: str | Path, *, to: str | None = None, out: str | Path | None = None, force: bool = False) -> Path:
     """Write a run in another tool's format (``to="arpa"``), or make a run of another tool's file."""
     path = Path(src)
     if to is not None and to not in TARGETS:
@@ -37,9 +35,7 @@ def convert(
         raise InputError(
             "is no format that is known here", where=str(path), mend="an ARPA file ends in .arpa or .arpa.gz"
         )
-    return _from_arpa(
-        path, RunFolder(Path(out) if out else Path("runs") / path.name.partition(".")[0]), force
-    )
+    return _from_arpa(path, RunFolder(Path(out) if out else Path("runs") / path.name.partition(".")[0]), force)
 
 
 def _to_arpa(path: Path, target: Path, force: bool) -> Path:

@@ -112,9 +112,7 @@ def torch_cells() -> list[dict[str, Any]]:
         theirs.load_state_dict(weights)
         x = torch.randn(3, 7, 6)
         gap = (Recurrent(cell, "reference")(x)[0] - theirs(x)[0]).abs().max().item()
-        result.append(
-            {"name": f"{name} = torch.nn", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}
-        )
+        result.append({"name": f"{name} = torch.nn", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"})
     return result
 
 
@@ -132,9 +130,7 @@ def references() -> list[dict[str, Any]]:
     tokens = torch.randint(31, (2, 12))
     with torch.no_grad():
         gap = (ours(tokens).logits - theirs(tokens).logits).abs().max().item()
-    return [
-        {"name": "gpt = transformers' GPT-2", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}
-    ]
+    return [{"name": "gpt = transformers' GPT-2", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}]
 
 
 TESTS: dict[str, Callable[[], list[dict[str, Any]]]] = {

@@ -122,9 +122,7 @@ def _resume(folder: RunFolder, budget: float, report: Report) -> Run:
     corpus = lm.prepare(chosen.data, chosen.tokenizer, load_tokenizer(folder.tokenizer), report)
     if chosen.data.hash != corpus.train.hash:
         mend = "put it back, or begin a new run"
-        raise InputError(
-            "the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend
-        )
+        raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
     return _run(folder, chosen, corpus, lm.build_model(chosen, corpus.tokenizer), report)
 
 
@@ -133,13 +131,9 @@ def _use_threads(settings: Settings) -> None:
         torch.set_num_threads(settings.train.threads)
 
 
-def _run(
-    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
-) -> Run:
+def _run(folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report) -> Run:
     """Train, and write what the run is."""
-    settings = replace(
-        settings, data=replace(settings.data, hash=corpus.train.hash), model=asdict(model.config)
-    )
+    settings = replace(settings, data=replace(settings.data, hash=corpus.train.hash), model=asdict(model.config))
     write_text(folder.settings, settings.toml())
     fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
@@ -169,9 +163,7 @@ def _fit_by_gradient(
         settings=settings.train,
         checkpoints=checkpoints,
         evaluate=lm.evaluation(model, corpus.valid, settings.data.eval_tokens),
-        sample=lm.writer(model, corpus.tokenizer, device, settings.run.seed)
-        if settings.train.sample_every
-        else None,
+        sample=lm.writer(model, corpus.tokenizer, device, settings.run.seed) if settings.train.sample_every else None,
         report=report,
         device=device,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +30,15 @@ def curves(runs: Sequence[str | Path], tokenizer: str) -> Any:
     return curves_chart({str(run): read_metrics(load(run).folder.path) for run in runs})
 
 
-def ngrams(data: Sequence[str | Path], tokenizer: str, orders: int = 7) -> Any:
+def ngrams(data: Sequence[str | Path], tokenizer: str) -> Any:
     """How the number of different n-grams grows with n (the sparsity and storage problem)."""
-    corpus = lm.prepare(
-        DataSettings(files=lm.data_files(data), holdout=0.0), TokenizerSettings(kind=tokenizer)
-    )
+    corpus = lm.prepare(DataSettings(files=lm.data_files(data), holdout=0.0), TokenizerSettings(kind=tokenizer))
     size, end = corpus.tokenizer.size, corpus.tokenizer.end
-    counter = NGram(NGramConfig(vocabulary=size, order=orders, mode="mle", end=end)).counter()
+    counter = NGram(NGramConfig(vocabulary=size, order=7, mode="mle", end=end)).counter()
     count(counter, corpus.train.tokens)
     model = counter.finish()
     neural = {name: cost(name, vocabulary=size)["parameters"] for name in ("lstm", "gpt")}
     return ngram_chart(model.counts, len(corpus.train) - 1, size, neural)
 
 
-VIEWS = {"curves": curves, "ngrams": ngrams}
+VIEWS: dict[str, Callable[[Sequence[str | Path], str], Any]] = {"curves": curves, "ngrams": ngrams}

@@ -15,9 +15,7 @@ REFERENCE = "lstm"
 """The system whose preset says how large all are, where it takes part; else the first that has parameters."""
 
 
-def matched_sizes(
-    systems: Sequence[str], vocabulary: int, settings: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+def matched_sizes(systems: Sequence[str], vocabulary: int, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """For each system with a width, the ``hidden`` that brings it nearest to the common number of parameters."""
     wide = [name for name in systems if "hidden" in {f.name for f in describe(SYSTEMS.load(name).Config)}]
     if not wide:
@@ -29,9 +27,7 @@ def matched_sizes(
 def parameters(system: str, vocabulary: int, settings: Mapping[str, Any], hidden: int | None) -> int:
     """How many parameters a system has, at a width or at its preset's."""
     mine = {k: v for k, v in settings.items() if k.partition(".")[0] not in SYSTEMS}
-    mine |= {
-        k.partition(".")[2]: v for k, v in settings.items() if k.partition(".")[0] == system and "." in k
-    }
+    mine |= {k.partition(".")[2]: v for k, v in settings.items() if k.partition(".")[0] == system and "." in k}
     chosen = resolve(system, layers=[mine, {"hidden": hidden} if hidden else {}])
     cls = SYSTEMS.load(system)
     with torch.device("meta"):

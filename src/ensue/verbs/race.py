@@ -143,18 +143,14 @@ def race(
     for name in systems:
         own = {**_own(name, shared), **sizes.get(name, {})}
         own |= (
-            {"train.epochs": own.get("train.epochs", 1.0)}
-            if match == "tokens"
-            else {"train.budget": seconds(budget)}
+            {"train.epochs": own.get("train.epochs", 1.0)} if match == "tokens" else {"train.budget": seconds(budget)}
         )
         own["train.budget_covers"] = "training"
         report("race", {"text": f"— {name}"})
         result.entrants.append(_entrant(name, own, folder, seeds, report))
         write_json(folder / "race.json", result.as_dict())
     write_text(folder / "race.md", result.markdown())
-    curves = {
-        run.name: read_metrics(run) for run in sorted(folder.iterdir()) if (run / "metrics.jsonl").exists()
-    }
+    curves = {run.name: read_metrics(run) for run in sorted(folder.iterdir()) if (run / "metrics.jsonl").exists()}
     if any(e.bits_per_byte is not None for e in result.entrants):
         chart = race_chart(result.as_dict(), curves)
         for ending in ("html", "png", "svg"):
@@ -169,9 +165,7 @@ def _check(systems: Sequence[str], folder: Path, budget: str, force: bool, resum
         raise InputError("a race of no systems", mend="--systems ngram,lstm,gpt")
     for name in systems:
         if not SYSTEMS.load(name)(SYSTEMS.load(name).Config(vocabulary=3)).traits.steps:
-            raise InputError(
-                f"{name} sees both sides of a word, so its figure cannot be compared", mend="leave it out"
-            )
+            raise InputError(f"{name} sees both sides of a word, so its figure cannot be compared", mend="leave it out")
     if folder.exists() and any(folder.iterdir()) and not resume:
         if not force:
             raise InputError(
@@ -216,9 +210,7 @@ def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, repo
             {"bits_per_byte": score["bits_per_byte"], "perplexity": score["perplexity"]["token"], **facts}
         )
         entrant.remark = _remark(run)
-        report(
-            "race", {"text": f"  {score['bits_per_byte']:.4f} bits per byte after {figures['seconds']:.0f} s"}
-        )
+        report("race", {"text": f"  {score['bits_per_byte']:.4f} bits per byte after {figures['seconds']:.0f} s"})
     bits = [one["bits_per_byte"] for one in entrant.seeds]
     entrant.bits_per_byte, entrant.spread = mean(bits), max(bits) - min(bits)
     entrant.perplexity = mean(one["perplexity"] for one in entrant.seeds)

@@ -22,6 +22,7 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, token_text, tokenise
 from ensue.measure.language import LanguageScore, log_probs
 from ensue.models.language import LanguageModel
+from ensue.models.ngram import NGram
 from ensue.models.table import SYSTEMS
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import prompt_tokens, score_text
@@ -71,7 +72,7 @@ class Run:
             tensors = load_file(self.folder.weights)
         except (SafetensorError, OSError) as error:
             raise InputError(f"is damaged or missing ({error})", where=str(self.folder.weights)) from error
-        if hasattr(model, "adopt"):
+        if isinstance(model, NGram):
             model.adopt(tensors)
         else:
             _fill(model, tensors, self.folder.weights)
@@ -80,9 +81,7 @@ class Run:
     def tokens(self, *files: str | Path, text: str | None = None, field: str | None = None) -> TokenText:
         """A text as this run's tokens."""
         found = (
-            token_text(text, self.tokenizer)
-            if text is not None
-            else tokenise(list(files), self.tokenizer, field=field)
+            token_text(text, self.tokenizer) if text is not None else tokenise(list(files), self.tokenizer, field=field)
         )
         if self.direction == "backward":
             return TokenText(found.tokens[::-1], *(getattr(found, n) for n in FACTS))
@@ -105,9 +104,7 @@ class Run:
         """Each token with its log-probability in nats, in the order of the text."""
         found = self.tokens(*files, text=text, field=field)
         values = log_probs(self.model, found.tokens)
-        pairs = [
-            (self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)
-        ]
+        pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
         return pairs if self.direction == "forward" else pairs[::-1]
 
     def generate(self, prompt: str = "", **how: Any) -> list[Text]:
@@ -135,9 +132,7 @@ class Run:
 
     def _needs_steps(self, what: str) -> None:
         if not self.model.traits.steps:
-            raise InputError(
-                f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt"
-            )
+            raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt")
 
 
 FACTS = ("bytes", "words", "documents", "surcharge", "unknown", "hash")
@@ -152,13 +147,9 @@ def _fill(model: LanguageModel, tensors: dict[str, torch.Tensor], path: Path) ->
         for name, tensor in own.items()
         if name in tensors or tensor.data_ptr() in shared
     }
-    wrong = [n for n in own if n not in whole or whole[n].shape != own[n].shape] + [
-        n for n in tensors if n not in own
-    ]
+    wrong = [n for n in own if n not in whole or whole[n].shape != own[n].shape] + [n for n in tensors if n not in own]
     if wrong:
-        raise InputError(
-            f"does not fit config.json ({wrong[0]})", where=str(path), mend="the folder may be damaged"
-        )
+        raise InputError(f"does not fit config.json ({wrong[0]})", where=str(path), mend="the folder may be damaged")
     model.load_state_dict(whole)
 
 

@@ -53,7 +53,5 @@ def test_unknown_corpus_names_the_nearest() -> None:
 
 
 def test_docstrings_keep_the_order_of_the_source() -> None:
-    source = (
-        '"M"\nif 1:\n  class A:\n    "C"\n    def f(self): "F"\nasync def g(): "G \\ud800"\ndef h(): pass'
-    )
+    source = '"M"\nif 1:\n  class A:\n    "C"\n    def f(self): "F"\nasync def g(): "G \\ud800"\ndef h(): pass'
     assert docstrings("m", source) == "m\n\nM\n\nm.A\n\nC\n\nm.A.f\n\nF\n\nm.g\n\nG ?\n"

@@ -193,9 +193,7 @@ def test_line_ends_of_windows_become_regular(tmp_path: Path) -> None:
         ("a ", True, False, {"before": [""], "between": [" "]}),
     ],
 )
-def test_gaps_tell_all_that_tokens_do_not(
-    text: str, opens: bool, closes: bool, expected: dict[str, list[str]]
-) -> None:
+def test_gaps_tell_all_that_tokens_do_not(text: str, opens: bool, closes: bool, expected: dict[str, list[str]]) -> None:
     found = {kind: sorted(gaps.elements()) for kind, gaps in _count_gaps(text, opens, closes).items() if gaps}
     assert found == {kind: sorted(gaps) for kind, gaps in expected.items()}
 

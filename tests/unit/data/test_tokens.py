@@ -45,9 +45,7 @@ def test_tokens_are_read_from_the_cache_and_cannot_be_written(tmp_path: Path) ->
     calls: list[tuple[int, int]] = []
 
     def run() -> TokenText:
-        return tokenise(
-            files, ByteTokenizer(), cache=tmp_path / "c", progress=lambda *call: calls.append(call)
-        )
+        return tokenise(files, ByteTokenizer(), cache=tmp_path / "c", progress=lambda *call: calls.append(call))
 
     first = run()
     assert calls == [(len(TEXT), len(TEXT))]

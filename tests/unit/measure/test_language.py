@@ -34,7 +34,7 @@ def test_a_windowed_model_slides_over_a_long_text():
     model = GPTLanguageModel(GPTConfig(vocabulary=9, layers=1, heads=2, hidden=8, context=8)).eval()
     tokens = np.random.default_rng(0).integers(9, size=200)
     found = log_probs(model, tokens, streams=1)
-    # by hand: a token at place t is read with the window that begins at a multiple of 4, never with fewer than 4 before it
+    # by hand: the window of a token begins at a multiple of 4, with never fewer than 4 tokens before it
     for t in (3, 8, 9, 50, 150, 198):
         begin = 0 if t < 8 else (t - 4) // 4 * 4
         window = torch.from_numpy(tokens[begin : t + 1])[None]
@@ -48,9 +48,7 @@ def test_streams_follow_the_length_of_the_text():
 
 
 def test_figures_follow_from_the_sum():
-    score = language_score(
-        100 * math.log(8), tokens=100, words=50, size=300, unknown=2, surcharge=30.0, streams=1
-    )
+    score = language_score(100 * math.log(8), tokens=100, words=50, size=300, unknown=2, surcharge=30.0, streams=1)
     assert score.perplexity["token"] == pytest.approx(8)
     assert score.bits_per_byte == pytest.approx((300 + 30) / 300)
     assert score.perplexity["byte"] == pytest.approx(2 ** (330 / 300))

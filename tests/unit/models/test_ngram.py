@@ -43,9 +43,7 @@ def spoken(sentences: Sequence[str], **settings: Any) -> tuple[NGram, dict[str, 
 
 def after(model: NGram, context: Sequence[int]) -> Tensor:
     """P(· | context), the context not preceded by anything."""
-    empty = NGramState(
-        torch.zeros(1, model.config.order - 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
-    )
+    empty = NGramState(torch.zeros(1, model.config.order - 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
     logits = model(torch.tensor([list(context)], dtype=torch.int64), empty, want=("last",)).logits
     return logits[0, 0].double().exp()
 
@@ -132,18 +130,14 @@ def test_discounts_are_estimated_where_they_can_be() -> None:
     ),
     st.sampled_from(MODES),
 )
-def test_every_distribution_sums_to_one_and_is_finite(
-    case: tuple[int, int, int, st.DataObject], mode: Mode
-) -> None:
+def test_every_distribution_sums_to_one_and_is_finite(case: tuple[int, int, int, st.DataObject], mode: Mode) -> None:
     size, end, order, data = case
     stream = data.draw(streams(size, end))
     model = fitted(stream, vocabulary=size, order=order, end=end, mode=mode)
     tokens = torch.tensor([data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=12))])
     logits = model(tokens).logits
     assert torch.isfinite(logits).all()
-    torch.testing.assert_close(
-        logits.double().exp().sum(-1), torch.ones(tokens.shape).double(), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(logits.double().exp().sum(-1), torch.ones(tokens.shape).double(), atol=1e-5, rtol=0)
 
 
 @settings(max_examples=60, deadline=None)

@@ -141,10 +141,7 @@ def test_budget_gives_the_orders_finished_so_far_and_says_so() -> None:
 def test_budget_before_the_first_pass_is_done_uses_the_words_read() -> None:
     stops: list[Reason | None] = [None, "interrupted"]
     counter = made()
-    assert (
-        count(counter, np.array([0, 1, 1, 1, 2, 2]), chunk=4, should_stop=lambda: stops.pop(0))
-        == "interrupted"
-    )
+    assert count(counter, np.array([0, 1, 1, 1, 2, 2]), chunk=4, should_stop=lambda: stops.pop(0)) == "interrupted"
     model = counter.finish()
     assert model.config.order == 1
     assert model.notes[0].startswith("not even one pass was finished")

@@ -135,18 +135,12 @@ def test_plateau_halves_the_rate_when_validation_stalls(tmp_path):
     train(training)
     training.metrics.close()
     rates = [r["lr"] for r in read_metrics(tmp_path)]
-    assert (
-        rates[9] == pytest.approx(1e-2)
-        and rates[10] == pytest.approx(5e-3)
-        and rates[15] == pytest.approx(2.5e-3)
-    )
+    assert rates[9] == pytest.approx(1e-2) and rates[10] == pytest.approx(5e-3) and rates[15] == pytest.approx(2.5e-3)
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text(
-        "".join(json.dumps({"step": n, "loss": 1.0}) + "\n" for n in range(1, 6)) + '{"step": 6, "lo'
-    )
+    path.write_text("".join(json.dumps({"step": n, "loss": 1.0}) + "\n" for n in range(1, 6)) + '{"step": 6, "lo')
     metrics = Metrics(tmp_path, step=3)
     metrics.write({"step": 4, "loss": 0.5})
     metrics.close()
@@ -172,9 +166,7 @@ def test_accumulating_two_batches_is_one_batch_of_twice_the_rows(tmp_path):
 
     whole = work(tmp_path / "a", optimiser="sgd", steps=3)
     halves = work(tmp_path / "b", optimiser="sgd", steps=3, accumulate=2)
-    whole.model.dropout.p = halves.model.dropout.p = whole.model.stack.dropout.p = (
-        halves.model.stack.dropout.p
-    ) = 0.0
+    whole.model.dropout.p = halves.model.dropout.p = whole.model.stack.dropout.p = halves.model.stack.dropout.p = 0.0
     windows = Windows(TOKENS, 4, 10, seed=1)
     whole.batches, halves.batches = windows, Halves(windows)
     train(whole)
@@ -215,8 +207,6 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path):
         checkpoints.save(Checkpoint(step, {"model": {"w": torch.full((2,), float(step))}}, {"note": "x"}))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
     found = checkpoints.latest()
-    assert (
-        found.step == 3 and found.tensors["model"]["w"].tolist() == [3, 3] and found.progress == {"note": "x"}
-    )
+    assert found.step == 3 and found.tensors["model"]["w"].tolist() == [3, 3] and found.progress == {"note": "x"}
     (tmp_path / "step-00000003" / "manifest.json").unlink()
     assert checkpoints.latest().step == 2

@@ -67,9 +67,7 @@ def utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         mend = "give it in UTF-8"
-        raise InputError(
-            "the text holds half of a surrogate pair, which is no character", mend=mend
-        ) from error
+        raise InputError("the text holds half of a surrogate pair, which is no character", mend=mend) from error
 
 
 def visible(text: str) -> str:

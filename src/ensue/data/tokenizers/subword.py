@@ -47,9 +47,7 @@ class SubwordTokenizer:
         self._state: dict[str, Any] = json.loads(inner.to_str())
         special = [token for token in self._state["added_tokens"] if token["special"]]
         if len(special) != 1:
-            raise InputError(
-                f"a tokenizer needs one special token, the end mark; this one has {len(special)}"
-            )
+            raise InputError(f"a tokenizer needs one special token, the end mark; this one has {len(special)}")
         self.end: int = special[0]["id"]
         self._end_name: str = special[0]["content"]
         model = self._state["model"]["type"]
