@@ -70,7 +70,7 @@ def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[st
             height=400,
             title=alt.TitleParams(
                 f"What n costs: {tokens:,} tokens, {vocabulary:,} different",
-                subtitle="Tables grow until almost every n-gram is seen once; a neural model's size is the same for any n.",
+                subtitle="Tables grow with n until most n-grams are seen once; the size of a neural model does not.",
                 anchor="start",
             ),
         )

@@ -24,7 +24,7 @@ from ensue.data.splitting import held_out
 from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, token_text, tokenise
-from ensue.measure.language import LanguageScore, language_score, log_probs
+from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count
 from ensue.models.language import LanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.search.sampling import Sampling, sample
@@ -141,7 +141,7 @@ def score_text(model: LanguageModel, text: TokenText, streams: int = 0, report: 
         size=text.bytes,
         unknown=text.unknown,
         surcharge=text.surcharge,
-        streams=streams,
+        streams=streams or stream_count(len(text) - 1),
         pseudo=not model.traits.steps,
     )
 

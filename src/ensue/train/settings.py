@@ -27,7 +27,7 @@ class TrainSettings:
     length: int = 0
     """Tokens in a row; 0 means the model's context, or 64 where it has none."""
     cut: str = "auto"
-    """How text is cut: streams (parallel, state carried on), windows (random), or auto: streams where there is a state."""
+    """How text is cut: streams (state carried on), windows (random), or auto: streams where there is a state."""
     optimiser: str = "adamw"
     """adamw or sgd."""
     lr: float = 2e-3
