@@ -11,7 +11,8 @@ import torch
 from nltk.lm import MLE, Lidstone, StupidBackoff
 from nltk.util import everygrams
 
-from ensue.models.ngram import Mode, NGram, NGramConfig, NGramState
+from ensue.models.ngram import Mode, NGram, NGramConfig
+from ensue.nn.recent import RecentTokens
 from ensue.train.counting import count
 
 ORDER, VOCABULARY = 3, 6
@@ -38,7 +39,7 @@ def name(word: int) -> str:
 
 
 def probabilities(model: NGram, context: tuple[int, ...]) -> torch.Tensor:
-    empty = NGramState(torch.zeros(1, ORDER - 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+    empty = RecentTokens.empty(1, ORDER - 1)
     logits = model(torch.tensor([context]), empty, want=("last",)).logits
     return logits[0, 0].double().exp()
 

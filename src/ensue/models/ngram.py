@@ -44,6 +44,7 @@ from ensue.models.ngram_lookup import (
     read,
 )
 from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
 
 if TYPE_CHECKING:
@@ -87,18 +88,6 @@ class NGramConfig:
             raise InputError(f"alpha is {self.alpha}", mend="choose a number above 0 and at most 1")
         if not -1 <= self.end < self.vocabulary:
             raise InputError(f"end is {self.end}", mend=f"choose a token from 0 to {self.vocabulary - 1}, or -1")
-
-
-@dataclass(frozen=True)
-class NGramState(State):
-    """The last n-1 tokens of each row.
-
-    tokens   (B, n-1), flush right; places before a row's own are 0
-    lengths  (B,), how many of them are real: fewer than n-1 after the start or an end mark
-    """
-
-    tokens: Tensor
-    lengths: Tensor
 
 
 class NGram(LanguageModel):
@@ -153,13 +142,12 @@ class NGram(LanguageModel):
 
         return NGramCounter(self.config)
 
-    def start(self, rows: int) -> NGramState:
+    def start(self, rows: int) -> RecentTokens:
         """The beginning of a sentence: the end mark is the context, where there is one."""
-        known = int(self.config.end >= 0 and self.config.order > 1)
-        tokens = torch.zeros(rows, self.config.order - 1, dtype=torch.int64)
-        if known:
-            tokens[:, -1] = self.config.end
-        return NGramState(tokens, torch.full((rows,), known))
+        state = RecentTokens.empty(rows, self.config.order - 1)
+        if self.config.end >= 0 and self.config.order > 1:
+            state.tokens[:, -1] = self.config.end
+        return state
 
     def forward(
         self,
@@ -200,7 +188,7 @@ class NGram(LanguageModel):
             raise InputError(f"mode is {self.config.mode!r}", mend="only mode 'backoff' has these scores")
         most = self.config.order - 1
         given = torch.tensor([list(context)[max(len(context) - most, 0) :]], dtype=torch.int64)
-        empty = NGramState(torch.zeros(1, most, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+        empty = RecentTokens.empty(1, most)
         (nodes, sizes), _ = self._read(given, empty, None)
         node, size = int(nodes[0, -1]), int(sizes[0, -1])
         wanted = self._checked(torch.tensor([list(words)], dtype=torch.int64), None).ravel()
@@ -222,21 +210,19 @@ class NGram(LanguageModel):
             setattr(self, name, tables[name])
         return self
 
-    def _read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Contexts, NGramState]:
+    def _read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Contexts, RecentTokens]:
         """The context after each token, (B, T+1) with that of the state first, and the next state."""
         rows, steps = tokens.shape
-        before = self.start(rows) if state is None else cast(NGramState, state)
+        before = self.start(rows) if state is None else cast(RecentTokens, state)
         values = self._checked(tokens, lengths)
         real = torch.full((rows,), steps) if lengths is None else lengths.cpu().to(torch.int64)
-        past, known = before.tokens.cpu().contiguous(), before.lengths.cpu().contiguous()
-        contexts = read(
-            self._tables(), self.config.end, (past.numpy(), known.numpy()), values, real.contiguous().numpy()
-        )
-        size = torch.from_numpy(contexts[1][:, -1].copy())
-        places = torch.arange(self.config.order - 1)
-        kept = torch.cat([past, torch.from_numpy(values)], dim=1).gather(1, real[:, None] + places)
-        kept = kept.masked_fill(places < (self.config.order - 1 - size)[:, None], 0)
-        return contexts, NGramState(kept.to(tokens.device), size.to(tokens.device))
+        joined, after = RecentTokens(before.tokens.cpu()).extend(torch.from_numpy(values), real)
+        past = joined[:, : self.config.order - 1]
+        known = ((past >= 0).sum(1).numpy(), past.clamp(min=0).contiguous().numpy())[::-1]
+        contexts = read(self._tables(), self.config.end, known, values, real.contiguous().numpy())
+        size = torch.from_numpy(contexts[1][:, -1].copy())  # the context never reaches back over the end mark
+        beyond = torch.arange(self.config.order - 1) < (self.config.order - 1 - size)[:, None]
+        return contexts, RecentTokens(after.tokens.masked_fill(beyond, -1).to(tokens.device))
 
     def _checked(self, tokens: Tensor, lengths: Tensor | None) -> Ints:
         """The tokens as an array, padding made 0; a token outside the vocabulary is an error for people."""
