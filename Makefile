@@ -39,9 +39,9 @@ test: lint
 	$(BIN)/python -m pytest
 
 bench: test-install
-	$(BIN)/python benchmarks/speed/gpt.py --short
-	$(BIN)/python benchmarks/speed/ngram.py --short
-	$(BIN)/python benchmarks/speed/start.py
+	$(BIN)/python -m benchmarks.speed.gpt --short
+	$(BIN)/python -m benchmarks.speed.ngram --short
+	$(BIN)/python -m benchmarks.speed.start
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

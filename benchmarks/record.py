@@ -18,16 +18,18 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 def record(name: str, figures: dict[str, Any], seed: int | list[int] = 0) -> None:
     """Append figures to results/NAME.jsonl and print them."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=RESULTS
-    )
+    ask = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(ask, capture_output=True, text=True, check=False, cwd=RESULTS.parent)
+    capability = torch.backends.cpu.get_cpu_capability()
     module = getattr(sys.modules["__main__"].__spec__, "name", "")
     line = {
         "benchmark": name,
-        "command": " ".join(["python -m", module, *sys.argv[1:]]),
+        "command": " ".join(
+            ["python -m", module, *(Path(word).name if "/" in word else word for word in sys.argv[1:])]
+        ),
         **figures,
         "commit": commit.stdout.strip(),
-        "machine": f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads",
+        "machine": f"{os.cpu_count()} cores, {capability}, {torch.get_num_threads()} threads",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "seed": seed,

@@ -1,6 +1,6 @@
 """Kneser–Ney perplexity per word on the Penn Treebank's validation part, </s> counted and <s> not.
 
-    ENSUE_DATA=… python benchmarks/quality/ngram_ptb.py
+    ENSUE_DATA=… python -m benchmarks.quality.ngram_ptb
 
 Reads $ENSUE_DATA/text/ptb/{train,valid}.txt.gz; ``<unk>`` is an ordinary word of the text, and one more word
 that never occurs stands for KenLM's own ``<unk>``. KenLM gives 148.007 at order 5 and 157.8 at order 3.
@@ -10,22 +10,18 @@ Appends to benchmarks/results/ngram_ptb.jsonl.
 from __future__ import annotations
 
 import gzip
-import json
 import math
-import os
-import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.record import data_folder, record
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.train.counting import count
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "ngram_ptb.jsonl"
 EXPECTED = {3: 157.8, 5: 148.0}
 
 
@@ -41,11 +37,10 @@ def stream(path: Path, ids: dict[str, int], *, grow: bool) -> list[int]:
 
 
 def main() -> None:
-    folder = Path(os.environ["ENSUE_DATA"]) / "text" / "ptb"
+    folder = data_folder() / "text" / "ptb"
     ids = {"</s>": 0, "<never seen>": 1}
     train = np.array(stream(folder / "train.txt.gz", ids, grow=True), np.int32)
     valid = torch.tensor([stream(folder / "valid.txt.gz", ids, grow=False)])
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     missed = []
     for order, expected in EXPECTED.items():
         begun = time.perf_counter()
@@ -55,9 +50,7 @@ def main() -> None:
         fitted = time.perf_counter()
         logs, _ = model.log_prob(valid[:, :-1], valid[:, 1:])
         perplexity = math.exp(-logs.double().mean().item())
-        record = {
-            "benchmark": "ngram_ptb",
-            "command": "python benchmarks/quality/ngram_ptb.py",
+        figures = {
             "order": order,
             "perplexity_per_word": round(perplexity, 3),
             "expected": expected,
@@ -66,15 +59,8 @@ def main() -> None:
             "bytes": sum(table.nbytes for table in model.buffers()),
             "fit_seconds": round(fitted - begun, 3),
             "score_seconds": round(time.perf_counter() - fitted, 3),
-            "commit": commit.stdout.strip(),
-            "machine": "2 cores, AVX2",
-            "seed": 0,
-            "date": datetime.now(UTC).date().isoformat(),
         }
-        print(json.dumps(record))
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        record("ngram_ptb", figures)
         if abs(perplexity - expected) > 0.05:
             missed.append(order)
     sys.exit(f"perplexity is off at order {missed}" if missed else 0)

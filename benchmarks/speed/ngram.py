@@ -1,8 +1,8 @@
 """How fast a 5-gram Kneser–Ney model is trained, against KenLM's lmplz, alternating in one run.
 
-    python benchmarks/speed/ngram.py --lmplz PATH [--rounds 3]
+    python -m benchmarks.speed.ngram --lmplz PATH [--rounds 3]
 
-Two corpora: the Penn Treebank ($ENSUE_DATA/text/ptb) and a larger one, the Treebank, Brown
+Where ENSUE_DATA is set, two corpora, else the standard library's source alone: the Penn Treebank ($ENSUE_DATA/text/ptb) and a larger one, the Treebank, Brown
 ($ENSUE_DATA/text/brown.txt.gz) and the source of Python's standard library, split at white space. Ours is
 timed from an array of token ids, from the text, and from the text to an ARPA file, which is what lmplz does;
 lmplz runs with the memory setting that is fastest for it. Appends to benchmarks/results/ngram_speed.jsonl.
@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import os
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -28,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import record
 from ensue.exchange.arpa import write_arpa
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.train.counting import count
 
 ORDER = 5
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "ngram_speed.jsonl"
 RESERVED = {"<s>": "<S>", "</s>": "</S>", "<unk>": "<UNK>"}
 
 
@@ -46,6 +43,10 @@ def larger(data: Path) -> Iterator[str]:
     yield from treebank(data)
     with gzip.open(data / "text" / "brown.txt.gz", "rt", encoding="utf-8") as file:
         yield from file
+    yield from library()
+
+
+def library() -> Iterator[str]:
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
         if "site-packages" not in path.parts:
             yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -135,32 +136,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lmplz", default=None, help="KenLM's program, to compare with")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--short", action="store_true", help="one round")
     options = parser.parse_args()
-    data = Path(os.environ["ENSUE_DATA"])
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    for name, lines in (("ptb", treebank), ("ptb+brown+stdlib", larger)):
+    corpora = {"stdlib": library()}
+    if "ENSUE_DATA" in os.environ:
+        data = Path(os.environ["ENSUE_DATA"])
+        corpora = {"ptb": treebank(data), "ptb+brown+stdlib": larger(data)}
+    for name, lines in corpora.items():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "corpus.txt"
-            words = write_corpus(lines(data), path)
-            result = race(path, options.lmplz, options.rounds)
-        record = {
-            "benchmark": "ngram_speed",
-            "command": f"python benchmarks/speed/ngram.py --lmplz LMPLZ --rounds {options.rounds}",
+            words = write_corpus(lines, path)
+            result = race(path, options.lmplz, 1 if options.short else options.rounds)
+        figures = {
             "corpus": name,
             "words": words,
             "order": ORDER,
             **result,
             "words_per_second_from_ids": round(words / median(result["seconds"]["ids"])),
-            "commit": commit.stdout.strip(),
-            "machine": "2 cores, AVX2",
-            "seed": 0,
-            "python": sys.version.split()[0],
-            "date": datetime.now(UTC).date().isoformat(),
         }
-        print(json.dumps(record, indent=2))
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        record("ngram_speed", figures)
 
 
 if __name__ == "__main__":

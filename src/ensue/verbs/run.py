@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
-from ensue.core.settings import build
+from ensue.core.settings import build, read_toml
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, token_text, tokenise
@@ -57,6 +57,11 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder.path)!r}, system={self.system!r})"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Everything run.toml says, by flat names; empty for a run that was converted."""
+        return read_toml(self.folder.settings) if self.folder.settings.exists() else {}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
