@@ -22,6 +22,7 @@ def record(name: str, figures: dict[str, Any], seed: int | list[int] = 0) -> Non
     commit = subprocess.run(ask, capture_output=True, text=True, check=False, cwd=RESULTS.parent)
     capability = torch.backends.cpu.get_cpu_capability()
     module = getattr(sys.modules["__main__"].__spec__, "name", "")
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     line = {
         "benchmark": name,
         "command": " ".join(
