@@ -25,9 +25,7 @@ def record(name: str, figures: dict[str, Any], seed: int | list[int] = 0) -> Non
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     line = {
         "benchmark": name,
-        "command": " ".join(
-            ["python -m", module, *(Path(word).name if "/" in word else word for word in sys.argv[1:])]
-        ),
+        "command": " ".join(["python -m", module, *words]),
         **figures,
         "commit": commit.stdout.strip(),
         "machine": f"{os.cpu_count()} cores, {capability}, {torch.get_num_threads()} threads",
