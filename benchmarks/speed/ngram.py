@@ -2,10 +2,10 @@
 
     python -m benchmarks.speed.ngram --lmplz PATH [--rounds 3]
 
-Where ENSUE_DATA is set there are two corpora: the Penn Treebank ($ENSUE_DATA/text/ptb) and a larger one, the Treebank,
-Brown ($ENSUE_DATA/text/brown.txt.gz) and the source of Python's standard library, split at white space; else that
-source alone. Ours is timed from an array of token ids, from the text, and from the text to an ARPA file, which is what lmplz
-does; lmplz runs with the memory setting that is fastest for it.
+Where ENSUE_DATA is set there are two corpora: the Penn Treebank ($ENSUE_DATA/text/ptb) and a larger one, the
+Treebank, Brown ($ENSUE_DATA/text/brown.txt.gz) and the source of Python's standard library, split at white space;
+else that source alone. Ours is timed from an array of token ids, from the text, and from the text to an ARPA file,
+which is what lmplz does; lmplz runs with the memory setting that is fastest for it.
 """
 
 from __future__ import annotations

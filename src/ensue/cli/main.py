@@ -86,11 +86,13 @@ def fit(
 ) -> None:
     """Train a system on a text."""
     from ensue.cli.display import Display
-    from ensue.core.settings import parse_assignments
+    from ensue.core.settings import parse_assignments, read_toml
     from ensue.verbs.fit import fit as verb
 
     if resume and out is None and what and not data and Path(what).is_dir():
         out = Path(what)  # `ensue fit RUN --resume`
+    if not what and config is not None and not resume:
+        what = str(read_toml(config).get("system", ""))
     if not what and not (resume and out):
         raise InputError("fit what?", mend="name a system and a text: ensue fit lstm my.txt")
     typed: dict[str, Any] = dict(parse_assignments(set_))
