@@ -443,5 +443,5 @@ def main() -> None:
         fail(f"ensue: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
     except Exception as error:
         if type(error).__name__ == "Interrupted":
-            fail(f"\n{error}\ngo on with: ensue fit {error.folder} --resume", 130)  # type: ignore[attr-defined]
+            fail(f"\nensue: {error}", 130)
         raise

@@ -18,5 +18,9 @@ note        something people should know: ``text``
 """
 
 
+class Abandoned(Exception):
+    """Work that was given up because somebody asked to stop; it can be done again."""
+
+
 def silent(kind: str, values: dict[str, Any]) -> None:
     """Tell nobody."""

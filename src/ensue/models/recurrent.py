@@ -92,6 +92,8 @@ class LSTMConfig(RecurrentConfig):
 class RecurrentLanguageModel(LanguageModel):
     """ŷ_t = softmax(U h_t + b_2), h_t of a stack of recurrent layers."""
 
+    cell_type: ClassVar[type[Cell]]
+
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.config = config
@@ -118,7 +120,7 @@ class RecurrentLanguageModel(LanguageModel):
 
     def cell(self, width: int) -> Cell:
         """A new cell for inputs of this width."""
-        raise TypeError(f"{type(self).__name__} names no cell")
+        return self.cell_type(width, self.config.hidden)
 
     def start(self, rows: int) -> StackState:
         """Zeros in every layer."""
@@ -142,6 +144,7 @@ class RNNLanguageModel(RecurrentLanguageModel):
 
     Config = RNNConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 512, "train.lr": 1e-3}}
+    cell_type = TanhCell
     cells: ClassVar[dict[str, type[Cell]]] = {"tanh": TanhCell, "relu": ReluCell, "sigmoid": SigmoidCell}
 
     def cell(self, width: int) -> Cell:
@@ -153,9 +156,7 @@ class GRULanguageModel(RecurrentLanguageModel):
 
     Config = RecurrentConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 320, "train.lr": 3e-3}}
-
-    def cell(self, width: int) -> Cell:
-        return GRUCell(width, self.config.hidden)
+    cell_type = GRUCell
 
 
 class ChoGRULanguageModel(RecurrentLanguageModel):
@@ -163,15 +164,14 @@ class ChoGRULanguageModel(RecurrentLanguageModel):
 
     Config = RecurrentConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 320, "train.lr": 3e-3}}
-
-    def cell(self, width: int) -> Cell:
-        return ChoGRUCell(width, self.config.hidden)
+    cell_type = ChoGRUCell
 
 
 class LSTMLanguageModel(RecurrentLanguageModel):
     """Long short-term memory, with an optional projection."""
 
     Config = LSTMConfig
+    cell_type = LSTMCell
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"hidden": 320, "train.lr": 3e-3},
         "ptb": {
@@ -188,4 +188,4 @@ class LSTMLanguageModel(RecurrentLanguageModel):
     def cell(self, width: int) -> Cell:
         if self.config.projection:
             return ProjectedLSTMCell(width, self.config.hidden, self.config.projection)
-        return LSTMCell(width, self.config.hidden)
+        return super().cell(width)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, silent
+from ensue.core.events import Abandoned, Report, silent
 from ensue.core.seeds import derive, own_randomness, seed_everything
 from ensue.data.batches import Streams, Windows
 from ensue.data.reading import measure_text
@@ -23,7 +23,7 @@ from ensue.data.sources import Source
 from ensue.data.splitting import held_out
 from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokens import TokenText, token_text, tokenise
+from ensue.data.tokens import TokenText, tokenise
 from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count
 from ensue.models.language import LanguageModel
 from ensue.models.table import SYSTEMS
@@ -116,15 +116,20 @@ def cut(settings: Settings, model: LanguageModel, tokens: np.ndarray) -> Streams
     return kind(tokens, train.batch, length, derive(settings.run.seed, "data"))
 
 
-def evaluation(model: LanguageModel, valid: TokenText | None, limit: int) -> Callable[[], dict[str, float]] | None:
+def evaluation(
+    model: LanguageModel, valid: TokenText | None, limit: int
+) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
     """What the loop calls to see how the model does on held-out text."""
     if valid is None or len(valid) < 2:
         return None
     tokens = valid.tokens[: limit + 1]
 
-    def evaluate() -> dict[str, float]:
-        with own_randomness(0):
-            return {"valid_loss": float(-log_probs(model, tokens).mean())}
+    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+        def heed(kind: str, values: dict[str, Any]) -> None:
+            if stop():
+                raise Abandoned
+
+        return {"valid_loss": float(-log_probs(model, tokens, report=heed).mean())}
 
     return evaluate
 
@@ -147,8 +152,8 @@ def score_text(model: LanguageModel, text: TokenText, streams: int = 0, report: 
 
 
 def prompt_tokens(tokenizer: Tokenizer, text: str, direction: str = "forward") -> torch.Tensor:
-    """The tokens a model reads before it goes on: the end mark, then the prompt (its own end mark taken off)."""
-    ids = token_text(text, tokenizer).tokens[1:-1] if text else np.zeros(0, dtype=np.int64)
+    """The tokens a model reads before it goes on: the end mark, then the prompt."""
+    ids = tokenizer.encode(text)
     ids = ids if direction == "forward" else ids[::-1]
     return torch.from_numpy(np.concatenate([[tokenizer.end], ids.astype(np.int64)]))
 

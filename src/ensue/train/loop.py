@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, silent
+from ensue.core.events import Abandoned, Report, silent
 from ensue.core.seeds import random_state, restore_random_state
 from ensue.nn.state import State
 from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
@@ -59,6 +59,8 @@ class Progress:
     """The sum of losses since the last line of metrics, and how many."""
     count: int = 0
     tokens: int = 0
+    owed: bool = False
+    """An evaluation was due at this step and was given up."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,9 @@ class Training:
     settings: TrainSettings
     checkpoints: Checkpoints
     metrics: Metrics | None = None
-    evaluate: Callable[[], dict[str, float]] | None = None
-    """Measures on held-out data; the one named ``valid_loss`` chooses the best weights."""
+    evaluate: Callable[[Callable[[], bool]], dict[str, float]] | None = None
+    """Measures on held-out data; the one named ``valid_loss`` chooses the best weights. It is given a question to ask
+    now and then, and raises ``Abandoned`` where the answer is that somebody wants to stop."""
     sample: Callable[[], str] | None = None
     report: Report = silent
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -99,6 +102,8 @@ def train(work: Training) -> Outcome:
         save(work, optimiser, progress, state)  # something to roll back to
     stopped = "finished"
     with Interrupts() as wish:
+        if progress.owed:
+            evaluate(work, progress, True, wish)
         while progress.step < settings.steps:
             begun = time.perf_counter()
             rate = progress.lr_scale * learning_rate(progress.step, settings.steps, settings)
@@ -114,7 +119,7 @@ def train(work: Training) -> Outcome:
             tell(work, progress, loss)
             last = progress.step == settings.steps
             late = 0 < settings.budget < progress.seconds + progress.overhead * (settings.budget_covers == "all")
-            measures = evaluate(work, progress, last or late)
+            measures = evaluate(work, progress, last or late, wish)
             if measures or last or progress.step % settings.log_every == 0:
                 log(work, progress, rate, norm, measures)
             if work.sample and settings.sample_every and progress.step % settings.sample_every == 0:
@@ -180,13 +185,18 @@ def precision(settings: TrainSettings, device: torch.device) -> AbstractContextM
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
 
 
-def evaluate(work: Training, progress: Progress, last: bool) -> dict[str, float]:
-    """Measure on held-out data when it is time, and keep the best weights."""
+def evaluate(work: Training, progress: Progress, last: bool, wish: Interrupts) -> dict[str, float]:
+    """Measure on held-out data when it is time, and keep the best weights; given up, it is owed to whoever resumes."""
     due = last or (work.settings.eval_every and progress.step % work.settings.eval_every == 0)
     if work.evaluate is None or not due:
         return {}
     work.model.eval()
-    measures = work.evaluate()
+    try:
+        measures = work.evaluate(lambda: bool(wish.asked))
+    except Abandoned:
+        progress.owed = True
+        return {}
+    progress.owed = False
     work.report("evaluation", {"step": progress.step, **measures})
     value = measures["valid_loss"]
     if value < progress.best:

@@ -10,6 +10,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from ensue.core.seeds import own_randomness
 from ensue.train.loop import Training, update
@@ -32,7 +33,7 @@ def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
         covers_all = settings.budget_covers == "all"
         begun = time.perf_counter()
         pace = step_seconds(work, settings.budget * TRIAL)
-        cost = timed(work.evaluate) if work.evaluate else 0.0
+        cost = timed(partial(work.evaluate, lambda: False)) if work.evaluate else 0.0
         left = settings.budget * SPARE - (time.perf_counter() - begun) * covers_all
         evaluations = max(1, min(10, int(0.15 * left / cost))) if cost else 10
         allowed = max(1, int((left - evaluations * cost * covers_all) / pace))

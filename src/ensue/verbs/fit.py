@@ -39,9 +39,9 @@ from ensue.verbs.run import Run, load
 class Interrupted(Exception):
     """Somebody asked to stop; everything is saved and ``resume`` goes on."""
 
-    def __init__(self, folder: Path, step: int) -> None:
-        self.folder, self.step = folder, step
-        super().__init__(f"stopped at step {step}; everything is saved in {folder}")
+    def __init__(self, folder: Path, again: str) -> None:
+        self.folder = folder
+        super().__init__(f"stopped; everything is saved in {folder}\ngo on with: {again}")
 
 
 def fit(
@@ -139,7 +139,7 @@ def _run(folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: Langua
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)
     if outcome.stopped.startswith("SIG"):
-        raise Interrupted(folder.path, outcome.step)
+        raise Interrupted(folder.path, f"ensue fit {shlex.quote(str(folder.path))} --resume")
     return load(folder.path)
 
 

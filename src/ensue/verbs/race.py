@@ -197,8 +197,8 @@ def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, repo
         path = folder / (name if seeds == 1 else f"{name}-{seed}")
         try:
             run = _trained(name, {**settings, "seed": int(settings.get("seed", 0)) + seed}, path, report)
-        except Interrupted:
-            raise
+        except Interrupted as stop:
+            raise Interrupted(folder, "the same command with --resume") from stop
         except Exception as error:  # one system's failure must not end the race; it stands in the table
             entrant.error = str(error) or type(error).__name__
             report("race", {"text": f"  failed: {entrant.error}"})

@@ -1,5 +1,6 @@
 import json
 import math
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
+from ensue.core.events import Abandoned
 from ensue.data.batches import Streams, Windows
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.train.checkpoints import Checkpoint, Checkpoints
@@ -120,7 +122,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
 def test_the_best_weights_are_kept_and_patience_ends_training(tmp_path):
     values = iter([3.0, 2.0, 2.5, 2.6, 2.7, 2.8])
     training = work(tmp_path, patience=2)
-    training.evaluate = lambda: {"valid_loss": next(values)}
+    training.evaluate = lambda stop: {"valid_loss": next(values)}
     outcome = train(training)
     assert outcome.stopped == "patience" and outcome.step == 20
     best = training.checkpoints.best()
@@ -131,7 +133,7 @@ def test_plateau_halves_the_rate_when_validation_stalls(tmp_path):
     training = work(tmp_path, schedule="plateau", warmup=0.0, log_every=1, eval_every=5)
     training.metrics = Metrics(tmp_path)
     values = iter([3.0, 4.0, 5.0, 6.0])
-    training.evaluate = lambda: {"valid_loss": next(values)}
+    training.evaluate = lambda stop: {"valid_loss": next(values)}
     train(training)
     training.metrics.close()
     rates = [r["lr"] for r in read_metrics(tmp_path)]
@@ -210,3 +212,28 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path):
     assert found.step == 3 and found.tensors["model"]["w"].tolist() == [3, 3] and found.progress == {"note": "x"}
     (tmp_path / "step-00000003" / "manifest.json").unlink()
     assert checkpoints.latest().step == 2
+
+
+def test_an_evaluation_that_was_given_up_is_made_up_for(tmp_path):
+    """A wish to stop during an evaluation ends it; resumed, the run keeps the same best weights as an unbroken one."""
+
+    def measured(training, stops):
+        def evaluate(stop):
+            if stops and stops.pop(0):
+                signal.raise_signal(signal.SIGTERM)
+            if stop():
+                raise Abandoned
+            return {"valid_loss": float(weights(training).square().sum())}
+
+        training.evaluate = evaluate
+        return training
+
+    whole = measured(work(tmp_path / "whole"), [])
+    train(whole)
+    broken = measured(work(tmp_path / "broken"), [False, True])
+    outcome = train(broken)
+    assert outcome.stopped == "SIGTERM" and outcome.step == 10
+    resumed = measured(work(tmp_path / "broken"), [])
+    train(resumed)
+    assert torch.equal(weights(whole), weights(resumed))
+    assert whole.checkpoints.best().step == resumed.checkpoints.best().step

@@ -1,0 +1,79 @@
+from dataclasses import dataclass
+
+import torch
+from torch.utils import _pytree
+
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.nn.attention import SelfAttention
+from ensue.nn.recent import RecentTokens
+from ensue.nn.state import State
+
+
+@dataclass(frozen=True)
+class Pair(State):
+    left: torch.Tensor
+    right: tuple[State, ...]
+    size: int = 3
+
+
+def pair():
+    return Pair(torch.arange(6.0).view(3, 2), (RecentTokens(torch.tensor([[1], [2], [3]])),), 7)
+
+
+def test_rows_are_picked_repeated_and_reordered_everywhere():
+    picked = pair().rows(torch.tensor([2, 0, 2, 1]))
+    assert picked.left.tolist() == [[4, 5], [0, 1], [4, 5], [2, 3]]
+    assert picked.right[0].tokens.tolist() == [[3], [1], [3], [2]] and picked.size == 7
+
+
+def test_a_fork_is_a_copy():
+    state = pair()
+    kept = state.fork()
+    state.left.zero_()
+    assert kept.left.sum() == 15
+
+
+def test_tensors_have_names_and_come_back():
+    state = pair()
+    named = dict(state.tensors())
+    assert list(named) == ["left", "right.0.tokens"]
+    doubled = state.filled({name: 2 * tensor for name, tensor in named.items()})
+    assert torch.equal(doubled.left, 2 * state.left) and doubled.right[0].tokens.tolist() == [[2], [4], [6]]
+
+
+def test_states_are_pytrees():
+    leaves, spec = _pytree.tree_flatten(pair())
+    assert len(leaves) == 2
+    again = _pytree.tree_unflatten([2 * leaf for leaf in leaves], spec)
+    assert isinstance(again, Pair) and again.size == 7 and again.right[0].tokens.tolist() == [[2], [4], [6]]
+
+
+def test_the_buffer_of_keys_grows_by_doubling_and_is_written_in_place():
+    layer = SelfAttention(8, 2).eval()
+    state, capacities, places = layer.start(1), [], set()
+    with torch.no_grad():
+        for _ in range(20):
+            _, state, _ = layer(torch.randn(1, 1, 8), state)
+            capacities.append(state.keys.shape[2])
+            places.add(state.keys.data_ptr())
+    assert capacities[-1] >= 20 and len(set(capacities)) <= 6 and len(places) <= 6
+
+
+def test_under_autograd_nothing_is_written_in_place():
+    model = GPTLanguageModel(GPTConfig(vocabulary=5, layers=1, heads=2, hidden=8))
+    tokens = torch.randint(5, (1, 6))
+    first = model(tokens[:, :3])
+    before = [tensor.clone() for _, tensor in first.state.tensors()]
+    second = model(tokens[:, 3:], first.state)
+    for kept, (_, tensor) in zip(before, first.state.tensors()):
+        assert torch.equal(kept, tensor)
+    (first.logits.sum() + second.logits.sum()).backward()
+    assert model.embed.weight.grad is not None
+
+
+def test_recent_tokens_follow_each_rows_own_length():
+    state = RecentTokens.empty(2, 3)
+    _, state = state.extend(torch.tensor([[1, 2], [3, 9]]), torch.tensor([2, 1]))
+    assert state.tokens.tolist() == [[-1, 1, 2], [-1, -1, 3]]
+    _, state = state.extend(torch.tensor([[4, 5, 6, 7], [4, 5, 6, 7]]))
+    assert state.tokens.tolist() == [[5, 6, 7], [5, 6, 7]]
