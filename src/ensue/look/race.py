@@ -36,7 +36,9 @@ def race_chart(race: dict[str, Any], curves: dict[str, list[dict[str, Any]]]) ->
     order = [s["system"] for s in done]
     colour = alt.Color("system:N", sort=order, title="system, best first")
     x = alt.X("seconds:Q", title="seconds of training", scale=alt.Scale(zero=True, nice=False, padding=30))
-    y = alt.Y("bits:Q", title="bits per byte of held-out text (lower is better)", scale=alt.Scale(zero=False, padding=30))
+    y = alt.Y(
+        "bits:Q", title="bits per byte of held-out text (lower is better)", scale=alt.Scale(zero=False, padding=30)
+    )
     way = alt.Chart(alt.Data(values=lines)).mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
     size = alt.Size("megabytes:Q", title="size on disk, MB", scale=alt.Scale(range=[60, 900]))
     tips = [

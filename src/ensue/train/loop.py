@@ -131,7 +131,7 @@ def train(work: Training) -> Outcome:
                 stopped = "patience"
             elif late and not last:
                 stopped = "budget"
-            elif wish.asked and not last:
+            elif wish.asked and (progress.owed or not last):
                 stopped = wish.asked
             if stopped != "finished":
                 break

@@ -1,0 +1,433 @@
+"""Draws the pictures of the documentation: one SVG a system, by hand, with nothing but Python.
+
+python docs/pictures/draw.py            writes docs/pictures/*.svg
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+INK, GREY, FAINT = "#1f2328", "#6b7280", "#d1d5db"
+FILLS = {  # fill and outline
+    "blue": ("#dbeafe", "#2563eb"),
+    "orange": ("#ffedd5", "#c2410c"),
+    "green": ("#dcfce7", "#15803d"),
+    "purple": ("#ede9fe", "#6d28d9"),
+    "grey": ("#f3f4f6", "#9ca3af"),
+    "white": ("#ffffff", "#6b7280"),
+}
+FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
+
+
+class Picture:
+    """Shapes on a white sheet with round corners, so that it reads on a dark page too."""
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self.width, self.height, self.title = width, height, title
+        self.parts: list[str] = []
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        size: int = 15,
+        colour: str = INK,
+        anchor: str = "middle",
+        bold: bool = False,
+    ) -> None:
+        """Text centred on (x, y); ``h_t`` and ``h_{t-1}`` get subscripts."""
+        weight = ' font-weight="bold"' if bold else ""
+        self.parts.append(
+            f'<text x="{x:g}" y="{y + 0.35 * size:g}" font-size="{size}" fill="{colour}" '
+            f'text-anchor="{anchor}"{weight}>'
+            f"{subscripts(words, size)}</text>"
+        )
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        words: str = "",
+        fill: str = "white",
+        size: int = 15,
+        colour: str = INK,
+        dashed: bool = False,
+        round_: float = 6,
+    ) -> None:
+        """A box centred on (x, y)."""
+        inside, outline = FILLS[fill]
+        dash = ' stroke-dasharray="4 3"' if dashed else ""
+        self.parts.append(
+            f'<rect x="{x - width / 2:g}" y="{y - height / 2:g}" width="{width:g}" height="{height:g}" rx="{round_:g}" '
+            f'fill="{inside}" stroke="{outline}" stroke-width="1.5"{dash}/>'
+        )
+        if words:
+            self.text(x, y, words, size, colour)
+
+    def dot(self, x: float, y: float, words: str, fill: str = "white", radius: float = 14, size: int = 17) -> None:
+        """A circle with a sign in it: × or +."""
+        inside, outline = FILLS[fill]
+        self.parts.append(
+            f'<circle cx="{x:g}" cy="{y:g}" r="{radius:g}" fill="{inside}" stroke="{outline}" stroke-width="1.5"/>'
+        )
+        self.text(x, y, words, size)
+
+    def line(
+        self,
+        *points: tuple[float, float],
+        colour: str = INK,
+        head: bool = True,
+        dashed: bool = False,
+        width: float = 1.6,
+    ) -> None:
+        """A line through points, with an arrow head at its end."""
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        way = " ".join(f"{x:g},{y:g}" for x, y in points)
+        self.parts.append(
+            f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="{width:g}" '
+            f'stroke-linejoin="round"{dash}/>'
+        )
+        if head:
+            (x0, y0), (x, y) = points[-2:]
+            length = max(((x - x0) ** 2 + (y - y0) ** 2) ** 0.5, 1e-9)
+            u, v = (x - x0) / length, (y - y0) / length
+            left, right = (x - 9 * u - 4.5 * v, y - 9 * v + 4.5 * u), (x - 9 * u + 4.5 * v, y - 9 * v - 4.5 * u)
+            corners = " ".join(f"{a:g},{b:g}" for a, b in ((x, y), left, right))
+            self.parts.append(f'<polygon points="{corners}" fill="{colour}"/>')
+
+    def svg(self) -> str:
+        """The whole file."""
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
+                f'width="{self.width}" height="{self.height}" role="img" font-family="{FONT}">',
+                f"<title>{escape(self.title)}</title>",
+                f'<rect width="{self.width}" height="{self.height}" rx="14" fill="#ffffff"/>',
+                *self.parts,
+                "</svg>\n",
+            ]
+        )
+
+
+def subscripts(words: str, size: int) -> str:
+    """``_x`` and ``_{xy}`` as lowered, smaller text."""
+    result, low = "", round(0.25 * size, 1)
+    after = False
+    for piece in re.split(r"(_\{[^}]*\}|_[A-Za-z0-9])", words):
+        if not piece:
+            continue
+        if piece.startswith("_") and len(piece) > 1:
+            result += f'<tspan dy="{low:g}" font-size="{0.72 * size:.4g}">{escape(piece[1:].strip("{}"))}</tspan>'
+            after = True
+        else:
+            result += f'<tspan dy="-{low:g}">{escape(piece)}</tspan>' if after else escape(piece)
+            after = False
+    return result
+
+
+def ngram() -> Picture:
+    """A trie of n-grams with the lecture's counts, and the shorter context that answers for what was never seen."""
+    p = Picture(880, 380, "An n-gram model: a trie of counted n-grams, and back-off to a shorter context")
+    p.text(24, 28, "P(books | students opened their) = 400 / 1000 = 0.4", 16, anchor="start", bold=True)
+    p.text(24, 54, "only the last n − 1 = 3 words count; what stood before them is forgotten", 13, GREY, "start")
+    for x, word in zip((60, 124, 188), ("…", "the", "clock")):
+        p.text(x, 100, word, 14, FAINT)
+    row = [(268, "students"), (388, "opened"), (496, "their")]
+    for x, word in row:
+        p.box(x, 100, 92, 34, word, "blue")
+    p.line((314, 100), (342, 100))
+    p.line((434, 100), (450, 100))
+    p.text(496, 131, "seen 1000 times", 12, GREY)
+    for y, word, count in ((70, "books", 400), (110, "exams", 100), (150, "… others", 500)):
+        p.line((542, 100), (608, y))
+        p.box(664, y, 108, 32, word, "green")
+        p.text(732, y, f"C = {count}", 14, anchor="start")
+    p.line((268, 118), (268, 196), (340, 196), dashed=True, colour=FILLS["orange"][1])
+    p.text(276, 166, "never seen? drop the first word", 12, FILLS["orange"][1], "start")
+    for x, word in ((388, "opened"), (496, "their")):
+        p.box(x, 196, 92, 34, word, "orange")
+    p.line((434, 196), (450, 196))
+    p.line((542, 196), (608, 196))
+    p.box(664, 196, 108, 32, "laptops", "green")
+    p.text(732, 196, "× weight b(c)", 13, GREY, "start")
+    p.text(24, 250, "The same trie as sorted arrays:", 14, anchor="start", bold=True)
+    for y, name, cells in (
+        (284, "words", ["…", "books", "exams", "…", "…"]),
+        (318, "log p", ["…", "−0.92", "−2.30", "…", "…"]),
+        (352, "suffix", ["…", "↓", "↓", "…", "…"]),
+    ):
+        p.text(104, y, name, 13, GREY, "end")
+        for i, cell in enumerate(cells):
+            p.box(160 + 84 * i, y, 82, 28, cell, "grey" if name != "words" else "green", 12, round_=2)
+    p.text(566, 284, "children of one context stand together,", 13, GREY, "start")
+    p.text(566, 306, "sorted: a binary search finds a word;", 13, GREY, "start")
+    p.text(566, 328, "offsets say where they begin, suffix is", 13, GREY, "start")
+    p.text(566, 350, "the n-gram without its first word", 13, GREY, "start")
+    return p
+
+
+def window() -> Picture:
+    """Four embeddings side by side, each with weights of its own."""
+    p = Picture(820, 400, "A fixed-window neural language model")
+    words = ["the", "students", "opened", "their"]
+    for x, word in ((56, "proctor"), (128, "started"), (192, "…")):
+        p.text(x, 362, word, 14, FAINT)
+    fills = ["blue", "orange", "green", "purple"]
+    for i, (word, fill) in enumerate(zip(words, fills), 1):
+        x = 160 + 110 * i
+        p.text(x, 362, word, 15)
+        p.line((x, 350), (x, 322))
+        p.box(x, 302, 106, 36, f"e_{i}", fill, round_=2)
+        p.line((x, 284), (x, 228), colour=FILLS[fill][1])
+        p.text(x + 20, 256, f"W_{i}", 14, FILLS[fill][1])
+    p.box(435, 206, 436, 40, "h = f(W e + b_1)", "grey")
+    p.line((435, 186), (435, 142))
+    p.text(452, 164, "U", 15)
+    p.box(435, 120, 436, 40, "ŷ = softmax(U h + b_2)", "white")
+    for x, height, word in ((300, 42, "books"), (380, 24, "laptops"), (460, 8, "a"), (540, 5, "zoo")):
+        p.box(x, 100 - height / 2, 34, height, "", "green", round_=1)
+        p.text(x, 46 if word == "books" else 92 - height, word, 12, GREY)
+    p.text(24, 28, "n = 4 tokens, and no more", 16, anchor="start", bold=True)
+    p.text(24, 302, "e = [e_1; e_2; e_3; e_4]", 15, anchor="start")
+    p.text(24, 206, "hidden layer", 14, GREY, "start")
+    p.text(24, 120, "next token", 14, GREY, "start")
+    p.text(670, 232, "each place has its", 13, GREY, "start")
+    p.text(670, 252, "own part of W", 13, GREY, "start")
+    return p
+
+
+def rnn() -> Picture:
+    """A recurrent network, folded and unrolled over "hell"."""
+    p = Picture(880, 380, "A recurrent network, folded and unrolled")
+    p.text(24, 28, "One network, used at every step", 16, anchor="start", bold=True)
+    p.text(96, 348, "x_t", 16)
+    p.line((96, 332), (96, 296))
+    p.box(96, 276, 60, 36, "e_t", "orange")
+    p.line((96, 258), (96, 208))
+    p.text(118, 234, "W_e", 14)
+    p.box(96, 186, 60, 40, "h_t", "blue")
+    p.line((126, 178), (158, 178), (158, 136), (96, 136), (96, 165))
+    p.text(176, 158, "W_h", 14)
+    p.line((66, 186), (42, 186), (42, 92), (66, 92))
+    p.text(26, 140, "U", 14)
+    p.box(96, 92, 60, 36, "ŷ_t", "green")
+    p.text(228, 186, "=", 28)
+    p.text(286, 186, "h_0 = 0", 15, GREY)
+    p.line((322, 186), (374, 186))
+    p.text(347, 170, "W_h", 13)
+    for i, (word, target) in enumerate(zip("hell", "ello"), 1):
+        x = 288 + 120 * i
+        p.text(x, 348, f"“{word}”", 16)
+        p.line((x, 332), (x, 296))
+        p.box(x, 276, 64, 36, f"e_{i}", "orange")
+        p.line((x, 258), (x, 208))
+        p.text(x + 21, 234, "W_e", 13)
+        p.box(x, 186, 64, 40, f"h_{i}", "blue")
+        p.line((x, 166), (x, 112))
+        p.text(x + 14, 140, "U", 13)
+        p.box(x, 92, 64, 36, f"ŷ_{i}", "green")
+        p.text(x, 58, f"target “{target}”", 13, GREY)
+        if i < 4:
+            p.line((x + 32, 186), (x + 86, 186))
+            p.text(x + 58, 170, "W_h", 13)
+    p.line((800, 186), (848, 186), dashed=True)
+    return p
+
+
+def _gru_half(p: Picture, top: int, title: str, after: bool) -> None:
+    """One form of the unit; ``after`` resets after the product."""
+    up, down = top + 66, top + 156
+    keep, new = ("z_t", "1 − z_t") if after else ("1 − u_t", "u_t")
+    p.text(24, top + 22, title, 16, anchor="start", bold=True)
+    p.text(58, up, "h_{t-1}", 16)
+    p.line((90, up), (606, up))
+    p.line((120, up), (120, down), (148, down))
+    first, second = (("U ·", "grey"), ("×", "white")) if after else (("×", "white"), ("W_h ·", "grey"))
+    if after:
+        p.box(174, down, 52, 36, *first)
+        p.line((200, down), (256, down))
+        p.dot(270, down, second[0])
+        gate = 270
+    else:
+        p.dot(162, down, first[0])
+        p.line((176, down), (244, down))
+        p.box(270, down, 52, 36, *second)
+        gate = 162
+    p.box(gate, down + 62, 52, 34, "r_t", "orange")
+    p.line((gate, down + 45), (gate, down + 14))
+    p.line((284 if after else 296, down), (366, down))
+    p.dot(380, down, "+")
+    p.box(380, down + 62, 108, 34, "W x_t + b" if after else "U_h x_t + b_h", "grey", 13)
+    p.line((380, down + 45), (380, down + 14))
+    p.line((394, down), (448, down))
+    p.box(480, down, 64, 36, "tanh", "blue")
+    p.line((512, down), (606, down))
+    p.text(556, down - 16, "candidate", 12, GREY)
+    p.dot(620, up, "×")
+    p.dot(620, down, "×")
+    p.box(620, top + 111, 60, 34, "z_t" if after else "u_t", "orange")
+    p.line((620, top + 94), (620, up + 14))
+    p.line((620, top + 128), (620, down - 14))
+    p.text(640, up + 20, keep, 13, GREY, "start")
+    p.text(640, down - 20, new, 13, GREY, "start")
+    p.line((634, up), (726, up))
+    p.dot(740, up, "+")
+    p.line((634, down), (740, down), (740, up + 14))
+    p.line((754, up), (800, up))
+    p.text(822, up, "h_t", 16)
+
+
+def gru() -> Picture:
+    """Both gated recurrent units, one above the other."""
+    p = Picture(880, 560, "Two gated recurrent units: reset after and before the product")
+    _gru_half(p, 10, "gru: the product first, then the reset gate; z keeps", True)
+    p.line((24, 276), (856, 276), colour=FAINT, head=False)
+    _gru_half(p, 290, "gru-cho: the reset gate first, then the product; u replaces", False)
+    return p
+
+
+def lstm() -> Picture:
+    """Long short-term memory: a line for the cell, three gates."""
+    p = Picture(880, 400, "Long short-term memory")
+    p.text(24, 28, "The cell runs straight through: only f_t stands in its way", 16, anchor="start", bold=True)
+    p.text(56, 84, "c_{t-1}", 16)
+    p.line((88, 84), (206, 84), width=2.6)
+    p.dot(220, 84, "×")
+    p.line((234, 84), (406, 84), width=2.6)
+    p.dot(420, 84, "+")
+    p.line((434, 84), (800, 84), width=2.6)
+    p.text(826, 84, "c_t", 16)
+    p.box(220, 250, 78, 40, "f_t = σ", "orange")
+    p.line((220, 230), (220, 98))
+    p.text(228, 206, "forget", 12, GREY, "start")
+    p.box(350, 250, 78, 40, "i_t = σ", "orange")
+    p.box(490, 250, 110, 40, "c̃_t = tanh", "blue")
+    p.line((350, 230), (350, 166), (406, 166))
+    p.line((490, 230), (490, 166), (434, 166))
+    p.text(344, 206, "input", 12, GREY, "end")
+    p.text(498, 206, "new content", 12, GREY, "start")
+    p.dot(420, 166, "×")
+    p.line((420, 152), (420, 98))
+    p.box(640, 250, 78, 40, "o_t = σ", "orange")
+    p.line((640, 230), (640, 166), (706, 166))
+    p.text(634, 206, "output", 12, GREY, "end")
+    p.line((720, 84), (720, 106))
+    p.box(720, 122, 60, 30, "tanh", "blue", 14)
+    p.line((720, 137), (720, 152))
+    p.dot(720, 166, "×")
+    p.line((734, 166), (800, 166))
+    p.text(826, 166, "h_t", 16)
+    p.line((100, 324), (640, 324), head=False)
+    for x in (220, 350, 490, 640):
+        p.line((x, 324), (x, 271))
+    p.text(58, 324, "h_{t-1}, x_t", 15)
+    p.text(
+        24,
+        370,
+        "all four read W x_t + U h_{t-1} + b, each with weights of its own;   ∂c_t / ∂c_{t-1} = diag(f_t)",
+        14,
+        GREY,
+        "start",
+    )
+    return p
+
+
+def bilm() -> Picture:
+    """Two directions that meet at the word between them."""
+    p = Picture(880, 420, "A two-directional language model that does not see the word it predicts")
+    p.text(24, 28, "P(was | the movie ▢ terribly exciting)", 16, anchor="start", bold=True)
+    words = ["the", "movie", "was", "terribly", "exciting"]
+    at = [120 + 155 * i for i in range(5)]
+    for i, (x, word) in enumerate(zip(at, words), 1):
+        hidden = word == "was"
+        p.box(x, 378, 104, 36, word, "grey" if hidden else "orange", colour=GREY if hidden else INK, dashed=hidden)
+        if i < 3:
+            p.box(x, 296, 72, 38, f"→h_{i}", "blue")
+            p.line((x, 360), (x, 316))
+        if i > 3:
+            p.box(x, 226, 72, 38, f"←h_{i}", "purple")
+            p.line((x, 360), (x, 246), colour=FILLS["purple"][1])
+    p.line((at[0] + 36, 296), (at[1] - 37, 296))
+    p.line((at[4] - 36, 226), (at[3] + 37, 226), colour=FILLS["purple"][1])
+    join = at[2]
+    p.box(join, 136, 190, 40, "[→h_2; ←h_4]", "white")
+    p.line((at[1], 277), (at[1], 136), (join - 96, 136), colour=FILLS["blue"][1])
+    p.line((at[3], 207), (at[3], 136), (join + 96, 136), colour=FILLS["purple"][1])
+    p.line((join, 116), (join, 88))
+    p.box(join, 68, 190, 36, "softmax → “was”", "green")
+    p.text(24, 136, "joined one place off,", 13, GREY, "start")
+    p.text(24, 156, "so nothing leaks", 13, GREY, "start")
+    return p
+
+
+def gpt() -> Picture:
+    """A stack of blocks on the left, the causal mask on the right."""
+    p = Picture(880, 580, "GPT: blocks of masked self-attention, and the causal mask")
+    p.text(24, 28, "Decoder-only Transformer", 16, anchor="start", bold=True)
+    x = 240
+    p.text(x, 550, "tokens x_1 … x_T", 14)
+    p.line((x, 536), (x, 516))
+    p.box(x, 496, 230, 38, "h_0 = x W_e + W_p", "orange")
+    p.line((x, 477), (x, 433))
+    p.parts.append(
+        f'<rect x="70" y="158" width="340" height="308" rx="10" fill="none" stroke="{FILLS["blue"][1]}" '
+        'stroke-width="1.5" stroke-dasharray="6 4"/>'
+    )
+    p.text(82, 176, "Block, L times", 13, FILLS["blue"][1], "start")
+    p.box(x, 414, 150, 30, "layer norm", "grey", 14)
+    p.line((x, 399), (x, 384))
+    p.box(x, 364, 230, 38, "masked self-attention", "blue")
+    p.line((x, 345), (x, 328))
+    p.dot(x, 314, "+")
+    p.line((x, 456), (386, 456), (386, 314), (254, 314))
+    p.line((x, 300), (x, 280))
+    p.box(x, 264, 150, 30, "layer norm", "grey", 14)
+    p.line((x, 249), (x, 236))
+    p.box(x, 217, 230, 36, "FFN: D → 4D → D", "purple")
+    p.line((x, 199), (x, 190))
+    p.dot(x, 176, "+")
+    p.line((x, 290), (386, 290), (386, 176), (254, 176))
+    p.line((x, 162), (x, 138))
+    p.box(x, 122, 150, 30, "layer norm", "grey", 14)
+    p.line((x, 107), (x, 92))
+    p.box(x, 72, 230, 38, "softmax(h_L W_eᵀ)", "green")
+    p.text(120, 310, "residual", 12, GREY)
+    p.line((154, 311), (222, 313), colour=FAINT)
+    words = ["the", "students", "opened", "their", "books"]
+    left, top, cell = 570, 150, 46
+    p.text(left - 80, 84, "The causal mask", 16, anchor="start", bold=True)
+    p.text(left - 80, 108, "a row attends to itself and to what came before", 13, GREY, "start")
+    for i, word in enumerate(words):
+        p.text(left - 10, top + cell * i + cell / 2, word, 14, anchor="end")
+        for j in range(len(words)):
+            seen = j <= i
+            p.box(left + cell * j + cell / 2, top + cell * i + cell / 2, cell - 4, cell - 4,
+                  "" if seen else "−∞", "blue" if seen else "grey", 13, GREY, round_=3)  # fmt: skip
+    p.text(left - 80, 420, "Past the context the window slides", 16, anchor="start", bold=True)
+    p.text(left - 80, 444, "full? its newer half is read again, then it goes on", 13, GREY, "start")
+    for n, (start, kept) in enumerate(((0, 0), (4, 4), (8, 4))):
+        y = 472 + 30 * n
+        for k in range(8):
+            fill = "purple" if k < kept else "blue"
+            p.box(left - 70 + 22 * (start + k), y, 20, 20, "", fill, round_=2)
+    p.text(left - 80, 562, "purple: read again, only to be remembered", 12, FILLS["purple"][1], "start")
+    return p
+
+
+PICTURES: list[Callable[[], Picture]] = [ngram, window, rnn, gru, lstm, bilm, gpt]
+
+
+def main() -> None:
+    """Write all pictures beside this file."""
+    for draw in PICTURES:
+        (Path(__file__).parent / f"{draw.__name__}.svg").write_text(draw().svg(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

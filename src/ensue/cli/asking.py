@@ -1,0 +1,89 @@
+"""`ensue score`, `ensue generate` and `ensue next`: what a trained model answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ensue.cli.options import Data, Field, Json, RunPath, Seed
+from ensue.cli.output import emit, say, show_score
+from ensue.core.errors import InputError
+
+
+def score(
+    run: RunPath,
+    data: Data = None,
+    text: Annotated[str | None, typer.Option(help="A text instead of files.")] = None,
+    field: Field = "",
+    per_token: Annotated[bool, typer.Option(help="Say what each token costs, in bits.")] = False,
+    streams: Annotated[int, typer.Option(help="Parallel streams; 1 reads the text in one go (0: by its length).")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Say how well a model predicts a text."""
+    from dataclasses import asdict
+    from math import log
+
+    from ensue.cli.display import Display
+    from ensue.verbs.run import load
+
+    if (text is None) == (not data):
+        raise InputError("score what?", mend="name files or give --text, not both")
+    with Display(quiet=as_json) as display:
+        held = load(run)
+        display("phase", {"name": "scoring"})
+        result = asdict(held.score(*(data or []), text=text, field=field or None, streams=streams, report=display))
+        tokens = held.per_token(*(data or []), text=text, field=field or None) if per_token else []
+    if as_json:
+        if per_token:
+            result["per_token"] = [{"token": token, "bits": -value / log(2)} for token, value in tokens]
+        emit({name: value for name, value in result.items() if name != "pseudo" or value})
+        return
+    for token, value in tokens:
+        say(f"{-value / log(2):8.3f}  {token}")
+    show_score(result)
+
+
+def generate(
+    run: RunPath,
+    prompt: Annotated[str, typer.Option(help="What the text begins with (a backward model: ends with).")] = "",
+    tokens: Annotated[int, typer.Option(help="At most so many tokens.")] = 100,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 bolder, 0 always the likeliest.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from the k likeliest tokens (0: all).")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that make up this mass.")] = 1.0,
+    n: Annotated[int, typer.Option(help="How many tries; all are shown, with scores.")] = 1,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Let a model write."""
+    from ensue.verbs.run import load
+
+    held = load(run)
+    how = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "n": n, "seed": seed}
+    texts = held.generate(prompt, **how)
+    if as_json:
+        emit({"system": held.system, "prompt": prompt, **how, "samples": [text.as_dict() for text in texts]})
+        return
+    for number, text in enumerate(texts, 1):
+        if n > 1:
+            mean, whole = text.sample.mean_log_prob, text.sample.log_prob
+            say(f"— {number} of {n}: log P = {whole:.2f}, {mean:.3f} a token")
+        say(text.text if held.direction == "backward" else prompt + text.text)
+
+
+def next_(
+    run: RunPath,
+    text: Annotated[str, typer.Argument(help="What comes before.")],
+    top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Show what a model expects next."""
+    from ensue.verbs.run import load
+
+    held = load(run)
+    found = held.next(text, top)
+    if as_json:
+        emit({"system": held.system, "text": text, "next": [{"token": t, "probability": p} for t, p in found]})
+        return
+    for token, p in found:
+        say(f"{p:7.4f}  {'█' * max(1, round(40 * p / found[0][1]))}  {token}")

@@ -1,0 +1,23 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `ensue fit` made.")]
+Seed = Annotated[int, typer.Option(help="Where random numbers come from.")]
+Field = Annotated[str, typer.Option(help="Which field of a JSONL file holds the text.")]
+Set = Annotated[
+    list[str], typer.Option("--set", metavar="NAME=VALUE", help="A setting, e.g. train.lr=3e-4; repeatable.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
+Force = Annotated[bool, typer.Option(help="Replace what is there.")]
+Data = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="DATA…", help="Files, folders, - or a built-in corpus (pydoc, stdlib, hello)."),
+]
+Valid = Annotated[list[str], typer.Option(help="Validation text; repeatable. Without it the text's end is held out.")]

@@ -1,0 +1,33 @@
+"""What commands print: one JSON object for programs, lines and tables for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def emit(value: Any) -> None:
+    """One JSON object on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def say(text: str = "") -> None:
+    """A line for people on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def table(columns: list[str], rows: list[list[str]]) -> None:
+    """A table for people: the first column to the left, the others to the right."""
+    widths = [max(len(str(line[i])) for line in [columns, *rows]) for i in range(len(columns))]
+    for line in [columns, ["─" * width for width in widths], *rows]:
+        cells = [str(cell).ljust(w) if i == 0 else str(cell).rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
+        say("  ".join(cells).rstrip())
+
+
+def show_score(score: dict[str, Any]) -> None:
+    """The figures of a language model, for people."""
+    per = score["perplexity"]
+    bits = "pseudo-likelihood" if score["bits_per_byte"] is None else f"{score['bits_per_byte']:.4f} bits per byte"
+    say(f"{bits} · perplexity {per['token']:.2f} per token, {per['word']:.2f} per word, {per['byte']:.4f} per byte")
+    say(f"{score['tokens']:,} tokens, {score['words']:,} words, {score['bytes']:,} bytes, {score['unknown']:,} unknown")

@@ -1,0 +1,136 @@
+"""`ensue fit` and `ensue race`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ensue.cli.options import Data, Device, Field, Force, Json, Set, Valid
+from ensue.cli.output import emit, say, show_score, table
+from ensue.core.errors import InputError
+
+
+class Match(StrEnum):
+    """What systems in a race have in common."""
+
+    time = "time"
+    params = "params"
+    tokens = "tokens"
+
+
+def fit(
+    what: Annotated[str, typer.Argument(help="A system, e.g. lstm; see `ensue systems`.")] = "",
+    data: Data = None,
+    valid: Valid = [],
+    tokenizer: Annotated[str, typer.Option(help="byte, char, word, bpe, wordpiece, unigram, or a path.")] = "",
+    preset: Annotated[str, typer.Option(help="Settings to begin with; see `ensue systems NAME`.")] = "",
+    config: Annotated[Path | None, typer.Option(help="A run.toml to take settings from.")] = None,
+    set_: Set = [],
+    budget: Annotated[str, typer.Option(help="How long to train: 45s, 10m, 2h.")] = "",
+    seed: Annotated[int | None, typer.Option(help="Where random numbers come from (0).")] = None,
+    field: Field = "",
+    sample_every: Annotated[int, typer.Option(help="Show what the model writes every so many steps.")] = 0,
+    device: Device = "",
+    compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The run folder (runs/SYSTEM).")] = None,
+    force: Force = False,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a system on a text."""
+    from ensue.cli.display import Display
+    from ensue.core.settings import parse_assignments, read_toml
+    from ensue.verbs.fit import fit as verb
+
+    if resume and out is None and what and not data and Path(what).is_dir():
+        out = Path(what)  # `ensue fit RUN --resume`
+    if not what and config is not None and not resume:
+        what = str(read_toml(config).get("system", ""))
+    if not what and not (resume and out):
+        raise InputError("fit what?", mend="name a system and a text: ensue fit lstm my.txt")
+    typed: dict[str, Any] = dict(parse_assignments(set_))
+    named = {
+        "tokenizer.kind": tokenizer,
+        "preset": preset,
+        "seed": seed,
+        "data.field": field,
+        "train.sample_every": sample_every,
+        "device": device,
+        "compile": compile_,
+    }
+    typed |= {name: value for name, value in named.items() if value or (value == 0 and name == "seed")}
+    typed = {name: value for name, value in typed.items() if value is not False}
+    with Display(quiet=as_json) as display:
+        run = verb(
+            what,
+            data or [],
+            valid=valid,
+            out=out,
+            settings=typed,
+            config=config,
+            budget=budget or None,
+            resume=resume,
+            force=force,
+            report=display,
+        )
+    figures = run.config["figures"]
+    if as_json:
+        emit({"run": str(run.folder.path), "system": run.system, **figures})
+        return
+    say(f"{run.system} in {run.folder.path}: {figures['steps']:,} steps, {figures['parameters']:,} parameters")
+    if figures["stopped"] == "budget":
+        say("the budget ended before the planned steps; --resume does the rest")
+    if "valid" in figures:
+        show_score(figures["valid"])
+
+
+def race(
+    data: Data = None,
+    systems: Annotated[str, typer.Option(help="Names with commas between.")] = "ngram,window,rnn,gru,lstm,gpt",
+    budget: Annotated[str, typer.Option(help="Training time of each system: 45s, 10m.")] = "60s",
+    match: Annotated[Match, typer.Option(help="Race at equal time, equal size or equal data.")] = Match.time,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each so often, with other seeds.")] = 1,
+    valid: Valid = [],
+    tokenizer: Annotated[str, typer.Option(help="The tokenizer all share.")] = "",
+    set_: Set = [],
+    field: Field = "",
+    out: Annotated[Path, typer.Option(help="The folder for runs, race.json, race.md and the chart.")] = Path(
+        "runs/race"
+    ),
+    force: Force = False,
+    resume: Annotated[bool, typer.Option(help="Keep the systems that are done and go on.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find out which system suits a text: same data, same budget, one table."""
+    from ensue.cli.display import Display
+    from ensue.core.settings import parse_assignments
+    from ensue.verbs.race import race as verb
+
+    if not data:
+        raise InputError("race on what?", mend="name a text: ensue race my.txt")
+    settings: dict[str, Any] = dict(parse_assignments(set_))
+    settings |= {name: value for name, value in (("tokenizer.kind", tokenizer), ("data.field", field)) if value}
+    with Display(quiet=as_json) as display:
+        result = verb(
+            data,
+            systems=[name.strip() for name in systems.split(",") if name.strip()],
+            budget=budget,
+            match=match.value,
+            seeds=seeds,
+            valid=valid,
+            settings=settings,
+            out=out,
+            force=force,
+            resume=resume,
+            report=display,
+        )
+    if as_json:
+        emit(result.as_dict())
+        return
+    table(*result.table())
+    for line in result.remarks():
+        say(line)
+    say(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")
