@@ -125,6 +125,18 @@ def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -
     return _with_default_budget(settings)
 
 
+def own_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that concern a system: ``lstm.hidden=256`` is hidden=256 for lstm alone."""
+    result = {}
+    for name, value in settings.items():
+        head, dot, rest = name.partition(".")
+        if not (dot and head in SYSTEMS):
+            result[name] = value
+        elif head == system:
+            result[rest] = value
+    return result
+
+
 def _model_values(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The model's settings, checked, before the vocabulary is known."""
     trial = build(config, {"vocabulary": 2, **values})

@@ -9,7 +9,7 @@ import torch
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import resolve
+from ensue.tasks.settings import own_settings, resolve
 
 REFERENCE = "lstm"
 """The system whose preset says how large all are, where it takes part; else the first that has parameters."""
@@ -26,9 +26,7 @@ def matched_sizes(systems: Sequence[str], vocabulary: int, settings: Mapping[str
 
 def parameters(system: str, vocabulary: int, settings: Mapping[str, Any], hidden: int | None) -> int:
     """How many parameters a system has, at a width or at its preset's."""
-    mine = {k: v for k, v in settings.items() if k.partition(".")[0] not in SYSTEMS}
-    mine |= {k.partition(".")[2]: v for k, v in settings.items() if k.partition(".")[0] == system and "." in k}
-    chosen = resolve(system, layers=[mine, {"hidden": hidden} if hidden else {}])
+    chosen = resolve(system, layers=[own_settings(system, settings), {"hidden": hidden} if hidden else {}])
     cls = SYSTEMS.load(system)
     with torch.device("meta"):
         model = cls(cls.Config(**{**chosen.model, "vocabulary": vocabulary}))

@@ -24,7 +24,7 @@ from ensue.look.saving import save_chart
 from ensue.models.table import SYSTEMS
 from ensue.nn.recurrent import Recurrent
 from ensue.tasks import language_modelling as lm
-from ensue.tasks.settings import resolve
+from ensue.tasks.settings import own_settings, resolve
 from ensue.train.metrics import read_metrics
 from ensue.verbs.fit import Interrupted, fit
 from ensue.verbs.matching import matched_sizes
@@ -129,7 +129,7 @@ def race(
     shared = {"data.files": files, **(settings or {})}
     if valid:
         shared["data.valid"] = lm.data_files([valid] if isinstance(valid, str | Path) else valid)
-    first = resolve(systems[0], layers=[_own(systems[0], shared)])
+    first = resolve(systems[0], layers=[own_settings(systems[0], shared)])
     corpus = lm.prepare(first.data, first.tokenizer, None, report)
     if corpus.valid is None:
         raise InputError("a race needs text to score on", mend="give --valid, or a longer text")
@@ -141,7 +141,7 @@ def race(
     facts |= {**lm.describe_corpus(corpus), "threads": torch.get_num_threads(), "torch": torch.__version__}
     result = Race(facts, [])
     for name in systems:
-        own = {**_own(name, shared), **sizes.get(name, {})}
+        own = {**own_settings(name, shared), **sizes.get(name, {})}
         own |= (
             {"train.epochs": own.get("train.epochs", 1.0)} if match == "tokens" else {"train.budget": seconds(budget)}
         )
@@ -176,18 +176,6 @@ def _check(systems: Sequence[str], folder: Path, budget: str, force: bool, resum
                 "is not a race, so --force will not delete it", where=str(folder), mend="choose another --out"
             )
         shutil.rmtree(folder)
-
-
-def _own(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that concern a system: ``lstm.hidden=256`` is hidden=256 for lstm alone."""
-    result = {}
-    for name, value in settings.items():
-        head, dot, rest = name.partition(".")
-        if not (dot and head in SYSTEMS):
-            result[name] = value
-        elif head == system:
-            result[rest] = value
-    return result
 
 
 def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, report: Report) -> Entrant:
