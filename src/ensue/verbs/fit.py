@@ -35,6 +35,9 @@ from ensue.train.plan import plan
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
 
+SAVE_SECONDS = 10.0
+"""Counting writes a checkpoint between two passes where the last one is older than this."""
+
 
 class Interrupted(Exception):
     """Somebody asked to stop; everything is saved and ``resume`` goes on."""
@@ -194,7 +197,7 @@ def _fit_by_counting(
         counter.restore(found.tensors["counter"])
     write_text(folder.settings, settings.toml())
     report("phase", {"name": f"counting for {settings.run.system}"})
-    begun = time.perf_counter()
+    begun = saved = time.perf_counter()
 
     def should_stop() -> Reason | None:
         if wish.asked:
@@ -202,13 +205,19 @@ def _fit_by_counting(
         budget = settings.train.budget
         return "budget" if budget and time.perf_counter() - begun > budget else None
 
+    def save(counter: Any) -> None:
+        nonlocal saved
+        if time.perf_counter() - saved > SAVE_SECONDS:  # what is sooner counted again than saved need not be saved
+            checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
+            saved = time.perf_counter()
+
     with Interrupts() as wish:
         reason = count(
             counter,
             corpus.train.tokens,
             progress=lambda done, total: report("progress", {"done": done, "total": total}),
             should_stop=should_stop,
-            save=lambda c: checkpoints.save(Checkpoint(c.done, {"counter": c.tensors()}, {})),
+            save=save,
         )
     if reason == "interrupted":
         checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
