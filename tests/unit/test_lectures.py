@@ -20,7 +20,7 @@ from ensue.models.recurrent import (
     RNNLanguageModel,
 )
 from ensue.models.window import WindowConfig, WindowLanguageModel
-from ensue.nn.attention import attention, attention_weights
+from ensue.nn.attention import SelfAttention, attention, attention_weights
 from ensue.nn.blocks import FeedForward, PostNormBlock
 from ensue.nn.positions import sinusoids
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
@@ -270,6 +270,31 @@ class _Everywhere(nn.Module):
 
     def forward(self, x, state=None, lengths=None, weights=False):
         return self.inner(x, x, x, need_weights=False)[0], None, None
+
+
+def _hops(run, time):
+    """The shortest way of the gradient from the last output back to the first input, in operations."""
+    leaves = [torch.randn(1, 8, requires_grad=True) for _ in range(time)]
+    level, hops, seen = {run(leaves).sum().grad_fn}, 0, set()
+    while not any(getattr(node, "variable", None) is leaves[0] for node in level):
+        seen |= level
+        level = {after for node in level for after, _ in node.next_functions if after is not None} - seen
+        hops += 1
+    return hops
+
+
+def test_r88_attention_reaches_any_word_in_a_constant_number_of_steps_and_recurrence_does_not():
+    attend, cell = SelfAttention(8, 2), TanhCell(8, 8)
+
+    def recur(leaves):
+        memory = cell.start(1)
+        for x in leaves:
+            memory = cell.step(nn.functional.linear(x, cell.weight_x, cell.bias), memory)
+        return memory[0]
+
+    far = [_hops(lambda leaves: attend(torch.stack(leaves, dim=1))[0][:, -1], time) for time in (4, 32)]
+    assert far[0] == far[1]
+    assert _hops(recur, 32) - _hops(recur, 16) == 2 * (_hops(recur, 16) - _hops(recur, 8)) > 0
 
 
 def test_r90_positions_shift_by_a_rotation():
