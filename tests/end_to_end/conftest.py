@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+import torch
+from typed import TINY, ensue, sentences
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """Relative paths, and the default runs/ folder, stay inside the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(sentences(150), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, text):
+    """A folder with a tiny run of each kind; tests that change one copy it first."""
+    folder: Path = tmp_path_factory.mktemp("runs")
+    torch.set_num_threads(1)
+    for name, words in {
+        "lstm": ("lstm", *TINY),
+        "gpt": ("gpt", *TINY, "--set", "heads=2", "--set", "context=16", "--set", "layers=1"),
+        "bilm": ("bilm", *TINY),
+        "ngram": ("ngram", "--tokenizer", "word", "--set", "order=3"),
+    }.items():
+        answer = ensue("fit", words[0], text, *words[1:], "--out", folder / name, "--json")
+        assert answer.code == 0, answer.err
+    return folder

@@ -1,0 +1,229 @@
+"""Each command as a person types it."""
+
+import hashlib
+import json
+import shlex
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from typed import TINY, ensue, finished, sentences, started
+
+import ensue as package
+
+RUN_FILES = {"config.json", "model.safetensors", "tokenizer.json", "run.toml", "metrics.jsonl", "README.md"}
+
+
+def weights(run):
+    """The SHA-256 of a run's weights."""
+    return hashlib.sha256(Path(run, "model.safetensors").read_bytes()).hexdigest()
+
+
+def until(process, path):
+    """Wait until a process has written something to a file, or made a folder."""
+    while not (Path(path).exists() and Path(path).stat().st_size):
+        assert process.poll() is None, finished(process).err
+        time.sleep(0.01)
+
+
+def test_fit_makes_a_run_that_says_all(text):
+    answer = ensue("fit", "lstm", text, *TINY)
+    assert answer.code == 0 and "runs/lstm: 4 steps" in answer.out and "bits per byte" in answer.out
+    assert {path.name for path in Path("runs/lstm").iterdir()} >= RUN_FILES
+    records = [json.loads(line) for line in Path("runs/lstm/metrics.jsonl").read_text().splitlines()]
+    assert records[-1]["step"] == 4 and records[-1]["loss"] > 0
+    assert "hidden = 16" in Path("runs/lstm/run.toml").read_text()
+    assert "ensue fit lstm" in Path("runs/lstm/README.md").read_text()
+
+
+def test_the_same_seed_gives_the_same_weights(text):
+    for run, seed in (("a", 5), ("b", 5), ("c", 6)):
+        assert ensue("fit", "gru", text, *TINY, "--seed", seed, "--out", run).code == 0
+    assert weights("a") == weights("b") != weights("c")
+
+
+def test_a_run_can_be_made_again_from_its_settings(text, runs):
+    assert ensue("fit", "lstm", "--config", runs / "lstm" / "run.toml", "--out", "again").code == 0
+    assert weights("again") == weights(runs / "lstm")
+
+
+def test_fit_json(text):
+    result = ensue("fit", "rnn", text, *TINY, "--out", "run", "--json").json
+    assert result["run"] == "run" and result["system"] == "rnn" and result["steps"] == 4
+    assert result["valid"]["bits_per_byte"] > 0
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt", "ngram", "bilm"])
+def test_score_json(name, runs, text):
+    score = ensue("score", runs / name, text, "--json").json
+    keys = {"bits_per_byte", "perplexity", "nll", "nll_total", "tokens", "words", "bytes", "unknown", "streams"}
+    assert score.keys() >= keys and score["perplexity"].keys() == {"token", "word", "byte"}
+    assert score["bytes"] == len(text.read_bytes())
+    assert (score["bits_per_byte"] is None) == (name == "bilm")
+
+
+def test_score_adds_up(runs):
+    score = ensue("score", runs / "lstm", "--text", "the rain fell", "--per-token", "--json").json
+    total = sum(token["bits"] for token in score["per_token"])
+    assert total == pytest.approx(score["bits_per_byte"] * score["bytes"], rel=1e-6)
+    shown = ensue("score", runs / "lstm", "--text", "the rain fell", "--per-token").out.splitlines()
+    assert len(shown) == score["tokens"] + 2
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt", "ngram"])
+def test_generate_is_repeatable(name, runs):
+    words = ("generate", runs / name, "--prompt", "the ", "--tokens", "12", "--n", "2", "--seed", "3")
+    first, second = ensue(*words, "--json").json, ensue(*words, "--json").json
+    assert first == second and len(first["samples"]) == 2
+    other = ensue(*words[:-1], "4", "--json").json
+    assert [one["text"] for one in other["samples"]] != [one["text"] for one in first["samples"]]
+    assert ensue(*words).out.startswith("— 1 of 2")
+
+
+def test_generate_past_the_context(runs):
+    sample = ensue("generate", runs / "gpt", "--prompt", "the " * 30, "--tokens", "40", "--json").json["samples"][0]
+    assert sample["tokens"] == 40 or sample["ended"]
+
+
+def test_a_temperature_of_nothing_takes_the_likeliest(runs):
+    best = ensue("next", runs / "lstm", "the", "--top", "1", "--json").json["next"][0]["token"]
+    words = ("generate", runs / "lstm", "--prompt", "the", "--tokens", "1", "--temperature", "0", "--json")
+    text = ensue(*words).json["samples"][0]["text"]
+    assert text == best.replace("␣", " ").replace("<|end|>", "")
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt", "ngram"])
+def test_next_sums_to_one(name, runs):
+    found = ensue("next", runs / name, "the", "--top", "100000", "--json").json["next"]
+    chances = [one["probability"] for one in found]
+    assert sum(chances) == pytest.approx(1, abs=1e-6) and chances == sorted(chances, reverse=True)
+    assert len(ensue("next", runs / name, "the", "--top", "3").out.splitlines()) == 3
+
+
+def test_race(text):
+    words = ("--systems", "ngram,rnn", "--set", "rnn.hidden=16", "--set", "train.steps=5", "--budget", "5s")
+    answer = ensue("race", text, *words, "--out", "race")
+    assert answer.code == 0 and "bits per byte" in answer.out
+    result = json.loads(Path("race/race.json").read_text())
+    assert {one["system"] for one in result["systems"]} == {"ngram", "rnn"}
+    for one in result["systems"]:
+        assert one["bits_per_byte"] > 0 and one["seconds"] >= 0 and one["parameters"] >= 0 and one["bytes"] > 0
+    assert result["systems"][0]["bits_per_byte"] <= result["systems"][1]["bits_per_byte"]
+    assert "| ngram |" in Path("race/race.md").read_text()
+    assert Path("race/race.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in Path("race/race.svg").read_text()
+    assert "<html" in Path("race/race.html").read_text().lower()
+    before = weights("race/rnn")
+    again = ensue("race", text, *words, "--out", "race", "--resume", "--json").json
+    assert weights("race/rnn") == before and again["systems"] == result["systems"]
+
+
+def test_systems():
+    listed = ensue("systems").out
+    names = [one["system"] for one in ensue("systems", "--json").json["systems"]]
+    assert {"ngram", "lstm", "gpt"} <= set(names) and all(name in listed for name in names)
+    for name in names:
+        found = ensue("systems", name, "--json").json
+        assert found["equation"] and all(setting["meaning"] for setting in found["settings"])
+        assert ensue("systems", name).out.startswith(name)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt", "ngram", "bilm"])
+def test_check(name, runs):
+    assert ensue("check", runs / name, "--json").json["kept"] is True
+    assert "FAIL" not in ensue("check", runs / name).out
+
+
+def test_check_a_class():
+    assert ensue("check", "ensue.models.window:WindowLanguageModel", "--json").json["kept"] is True
+
+
+def test_cost():
+    result = ensue("cost", "lstm", "--vocabulary", "100", "--set", "hidden=32", "--json").json
+    assert result["parameters"] == sum(result["parts"].values()) and result["flops_per_token"] > 0
+    assert (
+        f"{result['parameters']:,} parameters" in ensue("cost", "lstm", "--vocabulary", "100", "--set", "hidden=32").out
+    )
+
+
+def test_there_and_back_through_arpa(runs, text):
+    assert ensue("convert", runs / "ngram", "--to", "arpa", "--out", "model.arpa").out == "written: model.arpa\n"
+    assert ensue("convert", "model.arpa", "--out", "back", "--json").json == {"out": "back"}
+    before = ensue("score", runs / "ngram", text, "--json").json
+    after = ensue("score", "back", text, "--json").json
+    assert after["nll"] == pytest.approx(before["nll"], rel=1e-5) and after["tokens"] == before["tokens"]
+    assert ensue("convert", runs / "ngram", "--to", "arpa", "--out", "model.arpa.gz").code == 0
+    assert ensue("convert", "model.arpa.gz", "--out", "packed").code == 0
+    assert weights("packed") == weights("back")
+
+
+@pytest.mark.parametrize("ending", ["html", "png", "svg", "json"])
+def test_look(ending, runs, text):
+    assert ensue("look", "curves", runs / "lstm", runs / "gpt", "--out", f"curves.{ending}").code == 0
+    assert ensue("look", "ngrams", text, "--out", f"ngrams.{ending}").code == 0
+    assert Path(f"curves.{ending}").stat().st_size > 500 and Path(f"ngrams.{ending}").stat().st_size > 500
+
+
+def test_the_smallest_corpus():
+    assert ensue("fit", "rnn", "hello", *TINY, "--out", "run", "--json").json["steps"] == 4
+    assert ensue("score", "run", "--text", "hello", "--json").json["tokens"] == 6
+
+
+def test_from_another_folder(text, monkeypatch):
+    Path("mine.txt").write_text(sentences(40))
+    Path("deep/er").mkdir(parents=True)
+    monkeypatch.chdir("deep")
+    assert ensue("fit", "rnn", "../mine.txt", *TINY, "--out", "er/run").code == 0
+    before = weights("er/run")
+    monkeypatch.chdir("er")
+    assert ensue("fit", "run", "--resume").code == 0
+    assert weights("run") == before
+
+
+def test_python_says_the_same_words(text, runs):
+    run = package.fit("lstm", text, out="run", hidden=16, settings={"train.steps": 4, "train.batch": 4})
+    assert run.score(text=sentences(3)).bits_per_byte > 0
+    assert len(run.generate("the", tokens=3, n=2)) == 2
+    assert len(run.next("the", 5)) == 5
+    held = package.load(runs / "lstm")
+    assert held.system == "lstm"
+
+
+def test_as_a_module():
+    answer = finished(started("--version"))
+    assert answer.code == 0 and answer.out == f"ensue {package.__version__}\n"
+    shown = finished(started("--help"))
+    assert shown.code == 0 and all(word in shown.out for word in ("fit", "score", "generate", "race", "doctor"))
+
+
+LONG = ("--set", "hidden=16", "--set", "train.batch=4", "--set", "layers=2", "--set", "dropout=0.3")
+
+
+def test_killed_and_resumed_to_the_bit(text):
+    words = ("fit", "lstm", text, *LONG, "--set", "train.steps=30", "--set", "train.checkpoint_every=4")
+    whole = finished(started(*words, "--out", "whole"))
+    assert whole.code == 0, whole.err
+    process = started(*words, "--out", "broken")
+    until(process, "broken/checkpoints/step-00000008")
+    process.kill()
+    finished(process)
+    resumed = finished(started("fit", "broken", "--resume"))
+    assert resumed.code == 0, resumed.err
+    assert weights("broken") == weights("whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_by_a_signal(number, text):
+    """It saves, says how to go on, and what it says works as it is printed."""
+    words = ("fit", "lstm", text, *LONG, "--set", "train.steps=1000000", "--set", "train.eval_every=1000000")
+    process = started(*words, "--out", "my run")
+    until(process, "my run/metrics.jsonl")  # it is training
+    process.send_signal(number)
+    answer = finished(process)
+    assert answer.code == 130 and answer.out == "" and "Traceback" not in answer.err
+    [line] = [line for line in answer.err.splitlines() if line.startswith("go on with: ensue ")]
+    again = started(*shlex.split(line.removeprefix("go on with: ensue ")), "--budget", "1s")
+    resumed = finished(again)
+    assert resumed.code == 0, resumed.err
+    assert "my run" in resumed.out
