@@ -67,7 +67,9 @@ class Display:
 
     def on_plan(self, values: dict[str, Any]) -> None:
         """What a budget buys."""
-        self.say(f"{values['steps']:,} steps fit into the budget ({values['step_seconds'] * 1000:.0f} ms each)")
+        self.say(
+            f"{values['steps']:,} step{'s' * (values['steps'] != 1)} fit into the budget ({values['step_seconds'] * 1000:.0f} ms each)"
+        )
 
     def on_step(self, values: dict[str, Any]) -> None:
         """A step of training."""

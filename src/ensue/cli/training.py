@@ -80,7 +80,9 @@ def fit(
     if as_json:
         emit({"run": str(run.folder.path), "system": run.system, **figures})
         return
-    say(f"{run.system} in {run.folder.path}: {figures['steps']:,} steps, {figures['parameters']:,} parameters")
+    say(
+        f"{run.system} in {run.folder.path}: {figures['steps']:,} {figures['unit']}, {figures['parameters']:,} parameters"
+    )
     if figures["stopped"] == "budget":
         say("the budget ended before the planned steps; --resume does the rest")
     if "valid" in figures:

@@ -60,7 +60,7 @@ def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[st
                 "number:Q",
                 title="how many (logarithmic)",
                 scale=alt.Scale(type="log"),
-                axis=alt.Axis(format="~s"),
+                axis=alt.Axis(format="~e"),
             ),
             color=alt.Color("what:N", title=None, legend=alt.Legend(labelLimit=300)),
             tooltip=["what:N", "n:O", alt.Tooltip("number:Q", format=",.0f")],

@@ -158,13 +158,15 @@ def prompt_tokens(tokenizer: Tokenizer, text: str, direction: str = "forward") -
     return torch.from_numpy(np.concatenate([[tokenizer.end], ids.astype(np.int64)]))
 
 
-def writer(model: LanguageModel, tokenizer: Tokenizer, device: torch.device, seed: int) -> Callable[[], str]:
+def writer(
+    model: LanguageModel, tokenizer: Tokenizer, device: torch.device, seed: int, direction: str
+) -> Callable[[], str]:
     """What the loop calls to show what the model writes as it learns."""
 
     def write() -> str:
         with own_randomness(seed):
             drawn = sample(model, prompt_tokens(tokenizer, "").to(device), Sampling(tokens=60, seed=seed))
-        return tokenizer.decode(drawn[0].tokens)
+        return tokenizer.decode(drawn[0].tokens if direction == "forward" else drawn[0].tokens[::-1])
 
     return write
 

@@ -15,6 +15,8 @@ from ensue.train.settings import TrainSettings
 
 DEFAULT_BUDGET = 300.0
 """Seconds, where nothing says how long to train."""
+MOST_EVAL_TOKENS = 200_000
+"""How many tokens an evaluation during training reads at the most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,15 +33,16 @@ class DataSettings:
     """The share of the text that is held out where there is no validation text; 0 holds out nothing."""
     direction: str = "forward"
     """forward, or backward: the text is read from its end, so each word is predicted from those after it."""
-    eval_tokens: int = 200000
-    """How many tokens of the validation text are looked at during training; all of them at its end."""
+    eval_tokens: int = 0
+    """How many tokens of the validation text are looked at during training, all of them at its end; 0 means 200,000, or
+    fewer where the budget is short."""
     hash: str = ""
     """Of the tokens trained on; a resumed run must find the same."""
 
     def __post_init__(self) -> None:
         check(self, "holdout", 0 <= self.holdout < 1, "at least 0 and below 1")
         check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
-        check(self, "eval_tokens", self.eval_tokens >= 1, "at least 1")
+        check(self, "eval_tokens", self.eval_tokens >= 0, "0 or more")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +125,7 @@ def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -
         model=_model_values(cls.Config, {k: v for k, v in groups[""].items() if k in own}),
         **{name: build(kind, groups[name], f"{name}.") for name, kind in TABLES.items()},
     )
-    return _with_default_budget(settings)
+    return _with_defaults(settings)
 
 
 def own_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,11 +146,15 @@ def _model_values(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any
     return {f.name: getattr(trial, f.name) for f in describe(config)}
 
 
-def _with_default_budget(settings: Settings) -> Settings:
-    train = settings.train
-    if train.steps or train.epochs or train.budget:
-        return settings
-    return replace(settings, train=replace(train, budget=DEFAULT_BUDGET))
+def _with_defaults(settings: Settings) -> Settings:
+    """A budget where nothing says how long, and evaluations that are short where the budget is."""
+    train, data = settings.train, settings.data
+    if not (train.steps or train.epochs or train.budget):
+        train = replace(train, budget=DEFAULT_BUDGET)
+    if not data.eval_tokens:
+        share = min(1.0, train.budget / DEFAULT_BUDGET) if train.budget else 1.0
+        data = replace(data, eval_tokens=max(2_000, int(MOST_EVAL_TOKENS * share)))
+    return replace(settings, train=train, data=data)
 
 
 def all_names(config: type[Any]) -> list[str]:

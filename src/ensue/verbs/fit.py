@@ -117,6 +117,9 @@ def _resolved(
 def _resume(folder: RunFolder, budget: float, report: Report) -> Run:
     """Go on with the run in a folder, as its run.toml says."""
     folder.check_resumable()
+    if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
+        report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
+        return load(folder.path)
     flat = read_toml(folder.settings)
     chosen = resolve(str(flat.get("system", "")), layers=[flat])
     if chosen.train.steps:  # a budget has done its work once it has become a number of steps
@@ -159,6 +162,7 @@ def _fit_by_gradient(
     batches = lm.cut(settings, model, corpus.train.tokens)
     checkpoints = Checkpoints(folder.checkpoints)
     latest = checkpoints.latest()
+    write = lm.writer(model, corpus.tokenizer, device, settings.run.seed, settings.data.direction)
     work = Training(
         model=model,
         objective=OBJECTIVES[getattr(model, "objective", "next")],
@@ -166,7 +170,7 @@ def _fit_by_gradient(
         settings=settings.train,
         checkpoints=checkpoints,
         evaluate=lm.evaluation(model, corpus.valid, settings.data.eval_tokens),
-        sample=lm.writer(model, corpus.tokenizer, device, settings.run.seed) if settings.train.sample_every else None,
+        sample=write if settings.train.sample_every and model.traits.steps else None,
         report=report,
         device=device,
     )
@@ -249,6 +253,7 @@ def _finish(
         "steps": outcome.step,
         "seconds": round(outcome.seconds, 1),
     }
+    figures["unit"] = "passes" if hasattr(model, "counter") else "steps"
     figures["tokens"] = outcome.tokens
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["bytes"] = folder.weights.stat().st_size

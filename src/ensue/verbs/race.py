@@ -135,7 +135,7 @@ def race(
         raise InputError("a race needs text to score on", mend="give --valid, or a longer text")
     folder.mkdir(parents=True, exist_ok=True)
     save_tokenizer(corpus.tokenizer, folder / "tokenizer.json")
-    shared |= {"tokenizer.kind": str(folder / "tokenizer.json"), "data.eval_tokens": 30_000}
+    shared |= {"tokenizer.kind": str(folder / "tokenizer.json")}
     sizes = matched_sizes(systems, corpus.tokenizer.size, shared) if match == "params" else {}
     facts = {"data": [Path(f).name for f in files], "budget": budget, "match": match, "seeds": seeds}
     facts |= {**lm.describe_corpus(corpus), "threads": torch.get_num_threads(), "torch": torch.__version__}
@@ -220,6 +220,10 @@ def _trained(name: str, settings: dict[str, Any], path: Path, report: Report) ->
 
 def _remark(run: Run) -> str:
     """What the table should add about a run."""
+    figures = run.config["figures"]
+    if figures["stopped"] == "budget":
+        planned = run.settings.get("train.steps", "?")
+        return f"cut short at step {figures['steps']:,} of {planned:,} planned: the machine slowed down"
     if any(layer.kernel == "reference" for layer in run.model.modules() if isinstance(layer, Recurrent)):
         return "runs the reference loop: no fused kernel computes this form"
     if run.system == "ngram":
