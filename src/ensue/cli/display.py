@@ -67,9 +67,8 @@ class Display:
 
     def on_plan(self, values: dict[str, Any]) -> None:
         """What a budget buys."""
-        self.say(
-            f"{values['steps']:,} step{'s' * (values['steps'] != 1)} fit into the budget ({values['step_seconds'] * 1000:.0f} ms each)"
-        )
+        steps = "1 step fits" if values["steps"] == 1 else f"{values['steps']:,} steps fit"
+        self.say(f"{steps} into the budget ({values['step_seconds'] * 1000:.0f} ms each)")
 
     def on_step(self, values: dict[str, Any]) -> None:
         """A step of training."""
