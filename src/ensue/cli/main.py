@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from ensue.cli import asking, inspecting, training
 from ensue.cli.output import say
 from ensue.core.errors import InputError
+
+Usage: Any = typer.BadParameter.__mro__[1]
+"""What typer raises when a command is not typed as it should be."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,20 +63,36 @@ def main() -> None:
     """Run the command; an error is one line, unless --debug asks for all of it."""
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no █ gets a ?
     try:
-        app()
-    except InputError as error:
-        if debug:
-            raise
-        fail(f"ensue: {error}", 2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
-    except OSError as error:
-        if debug:
-            raise
-        fail(f"ensue: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
+        code = app(prog_name="ensue", standalone_mode=False)
     except Exception as error:
-        if type(error).__name__ == "Interrupted":
-            fail(f"\nensue: {error}", 130)
-        raise
+        if debug:
+            raise
+        explain(error)
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def explain(error: Exception) -> NoReturn:
+    """Say in one line what went wrong, where that can be said; other errors are ours, and show where they come from."""
+    if isinstance(error, InputError):
+        fail(f"ensue: {error}", 2)
+    if isinstance(error, Usage):
+        if not error.message.strip():  # no command at all: the help has been asked for
+            fail(error.ctx.get_help() if error.ctx else "", 2)
+        place = error.ctx.command_path if error.ctx else "ensue"
+        fail(f"ensue: {error.format_message().rstrip('.')}; see `{place} --help`", 2)
+    if isinstance(error, typer.Abort):
+        fail("ensue: stopped; nothing was left half done", 130)
+    if type(error).__name__ == "Interrupted":
+        fail(f"\nensue: {error}", 130)
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1)
+    if isinstance(error, MemoryError):
+        fail("ensue: there is not enough memory for this", 2)
+    if isinstance(error, OSError):
+        fail(f"ensue: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
+    raise error

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import Any
 
 
 def emit(value: Any) -> None:
-    """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    """One JSON object on standard output; a number that is not finite is null."""
+    sys.stdout.write(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def say(text: str = "") -> None:

@@ -80,9 +80,8 @@ def fit(
     if as_json:
         emit({"run": str(run.folder.path), "system": run.system, **figures})
         return
-    say(
-        f"{run.system} in {run.folder.path}: {figures['steps']:,} {figures['unit']}, {figures['parameters']:,} parameters"
-    )
+    size = f"{figures['steps']:,} {figures['unit']}, {figures['parameters']:,} parameters"
+    say(f"{run.system} in {run.folder.path}: {size}")
     if figures["stopped"] == "budget":
         say("the budget ended before the planned steps; --resume does the rest")
     if "valid" in figures:
@@ -135,4 +134,6 @@ def race(
     table(*result.table())
     for line in result.remarks():
         say(line)
+    if all(entrant.bits_per_byte is None for entrant in result.entrants):
+        raise InputError("every system failed", where=str(out))
     say(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")

@@ -12,7 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from ensue.core.errors import InputError
+
+ROOM = "free some room and try again (a run goes on with --resume)"
 
 
 def sync(path: Path) -> None:
@@ -29,11 +33,13 @@ def disk_errors(path: Path) -> Iterator[None]:
     """Turn a full disk or a folder one may not write to into one line for people."""
     try:
         yield
+    except SafetensorError as error:  # it wraps what the system said
+        if "os error 28" in str(error) or "No space left" in str(error):
+            raise InputError("the disk is full", where=str(path), mend=ROOM) from error
+        raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(
-                "the disk is full", where=str(path), mend="free some room and go on with --resume"
-            ) from error
+            raise InputError("the disk is full", where=str(path), mend=ROOM) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise InputError("may not be written to", where=str(path), mend="choose another --out") from error
         raise

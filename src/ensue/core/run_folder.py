@@ -11,8 +11,13 @@ checkpoints/         what is needed to go on to the bit
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +25,10 @@ from ensue.core.errors import InputError
 from ensue.core.files import disk_errors, read_json, write_json
 
 FORMAT = 1
+LOCKS: Any = import_module("fcntl") if find_spec("fcntl") else None
+"""Unix's file locks; elsewhere two processes that train in one folder are not kept apart."""
+CLOSING = "# all settings end here"
+"""The last line of run.toml: a file without it was cut short."""
 
 
 @dataclass(frozen=True)
@@ -67,23 +76,57 @@ class RunFolder:
         if not force:
             mend = "--resume goes on with it, --force replaces it, --out names another"
             raise InputError("is there already", where=str(self.path), mend=mend)
-        if not (self.settings.exists() or self.config.exists()):
+        if not self.ours():
             mend = "choose another --out"
             raise InputError("is not a run, so --force will not delete it", where=str(self.path), mend=mend)
+
+    def ours(self) -> bool:
+        """Whether what is here is a run: only such a folder may be deleted."""
+        try:
+            if self.config.exists():
+                config = json.loads(self.config.read_text(encoding="utf-8"))
+                return isinstance(config, dict) and {"format", "system"} <= config.keys()
+            return self.settings.exists() and CLOSING in self.settings.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return self.settings.exists() and self.checkpoints.is_dir()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out while this one trains here."""
+        if LOCKS is None:
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                LOCKS.flock(file, LOCKS.LOCK_EX | LOCKS.LOCK_NB)
+            except OSError as error:
+                mend = "wait for it, or choose another --out"
+                raise InputError("another process is training here", where=str(self.path), mend=mend) from error
+            for part in (*self.path.glob(".*.part"), *self.checkpoints.glob(".*.part")):
+                shutil.rmtree(part) if part.is_dir() else part.unlink()  # what a killed process left half written
+            yield
 
     def make(self, force: bool) -> None:
         """An empty folder for a new run."""
         self.check_free(force)
+        if self.path.exists() and self.ours():
+            with self.held():
+                pass
         with disk_errors(self.path):
             if self.path.exists():
                 shutil.rmtree(self.path)
             self.path.mkdir(parents=True)
 
     def check_resumable(self) -> None:
-        """There must be a run to go on with."""
+        """There must be a run to go on with, of this version or an older one, with all its settings."""
+        if self.config.exists():
+            self.read_config()
         if not self.settings.exists():
             mend = "leave out --resume to begin one"
             raise InputError("holds no run to resume", where=str(self.path), mend=mend)
+        if CLOSING not in self.settings.read_text(encoding="utf-8", errors="replace"):
+            mend = "settings are missing, so the run cannot go on as it began"
+            raise InputError("is cut short", where=str(self.settings), mend=mend)
 
     def write_config(self, system: str, config: Any, version: str, **more: Any) -> None:
         """Write config.json."""
@@ -100,8 +143,9 @@ class RunFolder:
             unfinished = self.settings.exists()
             mend = "go on with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
             raise InputError("is not a finished run (no config.json)", where=str(self.path), mend=mend)
-        config = read_json(self.config)
-        if not isinstance(config, dict) or not {"format", "system", "model"} <= config.keys():
+        config: dict[str, Any] = read_json(self.config)
+        kinds = {"format": int, "system": str, "model": dict}
+        if not isinstance(config, dict) or not all(isinstance(config.get(n), kind) for n, kind in kinds.items()):
             raise InputError(
                 "was not made by ensue",
                 where=str(self.config),

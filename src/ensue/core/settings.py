@@ -94,7 +94,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, str) and kind is not str:
         try:
             return convert_text(value, kind)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InputError(f"setting {name} = {value!r} must be {_spoken(kind)}") from error
     plain = tuple if get_origin(kind) is tuple else kind
     if plain is tuple and isinstance(value, list):

@@ -105,6 +105,8 @@ def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report =
     model.eval()
     count = len(tokens) - 1
     streams = streams or stream_count(count)
+    if streams < 0:
+        raise InputError(f"--streams {streams} must be 0 or more")
     if streams > max(1, count):
         raise InputError(f"--streams {streams} is more than the text's {count} tokens")
     warm = 0 if streams == 1 else min(count // (streams + 1), max(WARM_UP, model.traits.context or 0))

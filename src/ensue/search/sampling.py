@@ -37,6 +37,7 @@ class Sampling:
             ("top_k", self.top_k >= 0, "0 (all) or more"),
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
             ("n", self.n >= 1, "at least 1"),
+            ("seed", 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
         ):
             if not right:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} must be {allowed}")

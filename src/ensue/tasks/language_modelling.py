@@ -6,7 +6,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ SMALL_TEXT = 150_000
 """Bytes below which a text is tokenised by characters where nothing else is said."""
 TRAIN_LENGTH = 64
 """Tokens in a training row, for models whose context has no end."""
+MOST_NOTES = 5
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Corpus:
     tokenizer: Tokenizer
     train: TokenText
     valid: TokenText | None
+
+    @property
+    def hash(self) -> str:
+        """Of both texts as tokens."""
+        return self.train.hash[:32] + (self.valid.hash[:32] if self.valid else "")
 
 
 def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], field: str | None) -> Tokenizer:
@@ -76,6 +82,8 @@ def prepare(
         report("phase", {"name": "fitting the tokenizer"})
         tokenizer = choose_tokenizer(settings, train, field)
 
+    notes: list[str] = []
+
     def read(sources: Sequence[Source], name: str) -> TokenText:
         report("phase", {"name": f"tokenising {name}"})
         text = tokenise(
@@ -83,13 +91,26 @@ def prepare(
             tokenizer,
             field=field,
             progress=lambda done, total: report("progress", {"done": done, "total": total}),
+            notes=notes,
         )
         return text if data.direction == "forward" else replace(text, tokens=text.tokens[::-1])
 
     corpus = Corpus(tokenizer, read(train, "the text"), read(valid, "the validation text") if valid else None)
-    if tokenizer.size < 3 and len(set(corpus.train.tokens.tolist())) < 2:
-        raise InputError("the text has a vocabulary of one: there is nothing to predict", mend="give another text")
+    for note in notes[:MOST_NOTES]:
+        report("note", {"text": note})
+    if len(notes) > MOST_NOTES:
+        report("note", {"text": f"and {len(notes) - MOST_NOTES} more files were skipped"})
+    if not any(len(np.unique(part)) > 2 for part in _parts(corpus.train.tokens)):  # one token and the end mark
+        what = "the text has a vocabulary of one: there is nothing to predict"
+        raise InputError(what, where=", ".join(map(str, data.files)), mend="give another text or tokenizer")
     return corpus
+
+
+def _parts(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    """The tokens a part at a time, the first part small."""
+    yield tokens[:1000]
+    for at in range(0, len(tokens), 1 << 20):
+        yield tokens[at : at + (1 << 20)]
 
 
 def build_model(settings: Settings, tokenizer: Tokenizer) -> LanguageModel:
@@ -98,7 +119,11 @@ def build_model(settings: Settings, tokenizer: Tokenizer) -> LanguageModel:
     facts = {"vocabulary": tokenizer.size, "end": tokenizer.end}
     values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
     seed_everything(derive(settings.run.seed, "model"))
-    model: LanguageModel = cls(cls.Config(**values))
+    try:
+        model: LanguageModel = cls(cls.Config(**values))
+    except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"a model of this size cannot be built ({reason})", mend="choose smaller settings") from error
     return model
 
 
@@ -175,7 +200,19 @@ def data_files(sources: Sequence[str | Path]) -> tuple[str, ...]:
     """Sources as run.toml names them: paths made absolute, so that a run can be resumed from anywhere."""
     from ensue.data.sources import is_builtin
 
-    return tuple(str(s) if s == "-" or is_builtin(s) else str(Path(s).absolute()) for s in sources)
+    if any(str(source) == "" for source in sources):
+        raise InputError("the name of the text is empty", mend="name a file, a folder, - or a built-in corpus")
+    return tuple(
+        str(s) if s == "-" or is_builtin(s) or not _there(Path(s)) else str(Path(s).absolute()) for s in sources
+    )
+
+
+def _there(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have is left to the reader to refuse."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
+from ensue.core.run_folder import CLOSING
 from ensue.core.settings import build, check, describe, toml_lines
 from ensue.models.table import SYSTEMS
 from ensue.train.settings import TrainSettings
@@ -93,7 +94,7 @@ class Settings:
         lines = [*toml_lines(self.run), "", "# The model", *toml_lines(config)]
         for table in ("train", "data", "tokenizer"):
             lines += ["", f"[{table}]", *toml_lines(getattr(self, table))]
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, "", CLOSING]) + "\n"
 
 
 TABLES: dict[str, type[Any]] = {"train": TrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings}
@@ -182,8 +183,8 @@ def check_device(name: str) -> str:
         return "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ValueError) as error:
         raise InputError(
             f"there is no device {name!r} here", mend="--device auto takes the fastest there is"
         ) from error

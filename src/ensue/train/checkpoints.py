@@ -68,6 +68,8 @@ class Checkpoints:
     def read(self, path: Path) -> Checkpoint:
         """A checkpoint, its files verified by the manifest."""
         manifest = read_json(path / "manifest.json")
+        if not isinstance(manifest, dict) or "progress.json" not in manifest:
+            raise InputError("is damaged (manifest.json lists nothing)", where=str(path))
         for name, digest in manifest.items():
             file = path / name
             if not file.exists() or sha256(file) != digest:
@@ -80,4 +82,4 @@ class Checkpoints:
         return Checkpoint(int(progress.pop("step")), groups, progress)
 
     def _steps(self) -> list[Path]:
-        return sorted(self.folder.glob("step-*"))
+        return sorted(path for path in self.folder.glob("step-*") if path.is_dir())

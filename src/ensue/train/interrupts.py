@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Inside this block SIGTERM is a KeyboardInterrupt, as Ctrl-C is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Interrupts:

@@ -28,10 +28,9 @@ class Metrics:
         if not self.path.exists():
             return
         kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+            record = _record(line)
+            if record is None:
                 break
             if record["step"] <= step:
                 kept.append(line + "\n")
@@ -57,4 +56,14 @@ class Metrics:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """All records of a run."""
     path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    return [record for line in lines if (record := _record(line)) is not None]
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """A line of metrics; None where it is damaged or half written."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None

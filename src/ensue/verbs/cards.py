@@ -13,6 +13,7 @@ def model_card(settings: Settings, facts: dict[str, Any], command: str) -> str:
     """The model card as Markdown."""
     data, figures = facts["data"], facts["figures"]
     summary = SYSTEMS.entries[settings.run.system].summary
+    took = f"{figures['steps']:,} {figures['unit']}, {spoken(figures['seconds'])}"
     lines = [
         f"# {settings.run.system}",
         "",
@@ -28,7 +29,7 @@ def model_card(settings: Settings, facts: dict[str, Any], command: str) -> str:
         f"| tokenizer | {data['tokenizer']}, {data['vocabulary']:,} tokens |",
         f"| trained on | {data['train_tokens']:,} tokens, {data['train_bytes']:,} bytes |",
         f"| parameters | {figures['parameters']:,} ({figures['bytes']:,} bytes on disk) |",
-        f"| training | {figures['steps']:,} {figures['unit']}, {spoken(figures['seconds'])}, seed {settings.run.seed} |",
+        f"| training | {took}, seed {settings.run.seed} |",
     ]
     if "valid" in figures:
         score = figures["valid"]

@@ -43,6 +43,9 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
             model = cls(cls.Config(vocabulary=17)) if hasattr(cls, "Config") else cls()
         except TypeError as error:
             raise InputError(f"{what} cannot be built: {error}", mend="give it a Config, or no arguments") from error
+        missing = [name for name in ("start", "forward", "log_prob", "traits", "config") if not hasattr(model, name)]
+        if missing:
+            raise InputError(f"{what} has no {missing[0]}, so it is no language model", mend="see docs/python.md")
     result = []
     for found in findings(model):
         report("phase", {"name": found.law})
@@ -123,7 +126,4 @@ def _kill_at(command: list[str], folder: Path, step: int) -> int:
 
 def _last_step(folder: Path) -> int:
     """The last step in a metrics file that may be half written."""
-    try:
-        return max((record["step"] for record in read_metrics(folder)), default=0)
-    except ValueError:
-        return 0
+    return max((record["step"] for record in read_metrics(folder)), default=0)

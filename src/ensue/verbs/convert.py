@@ -42,6 +42,8 @@ def _to_arpa(path: Path, target: Path, force: bool) -> Path:
     run = load(path)
     if not isinstance(run.model, NGram):
         raise InputError(f"a {run.system} is no n-gram model, so it has no ARPA form", where=str(path))
+    if target.is_dir():
+        raise InputError("is a folder", where=str(target), mend="name a file, e.g. model.arpa")
     if target.exists() and not force:
         raise InputError("is there already", where=str(target), mend="--force replaces it")
     names = [run.tokenizer.name(token) for token in range(run.tokenizer.size)]

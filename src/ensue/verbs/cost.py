@@ -28,8 +28,13 @@ def cost(
             mend="see `ensue look ngrams`",
         )
     chosen = resolve(system, preset=preset, layers=[settings or {}])
-    with torch.device("meta"):
-        model = cls(cls.Config(**{**chosen.model, "vocabulary": vocabulary}))
+    if vocabulary < 2:
+        raise InputError(f"a vocabulary of {vocabulary} is too small", mend="at least 2 tokens are needed")
+    try:
+        with torch.device("meta"):
+            model = cls(cls.Config(**{**chosen.model, "vocabulary": vocabulary}))
+    except (RuntimeError, OverflowError, TypeError) as error:
+        raise InputError(f"a model of this size cannot be built ({str(error).splitlines()[0]})") from error
     parameters = sum(p.numel() for p in model.parameters())
     forward = flops_per_token(model)
     return {

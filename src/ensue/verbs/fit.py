@@ -27,7 +27,7 @@ from ensue.tasks import language_modelling as lm
 from ensue.tasks.settings import Settings, check_bf16, check_device, resolve
 from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.counting import Reason, count
-from ensue.train.interrupts import Interrupts
+from ensue.train.interrupts import Interrupts, stoppable
 from ensue.train.loop import Outcome, Training, train
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import OBJECTIVES
@@ -72,64 +72,94 @@ def fit(
     6
     """
     folder = RunFolder(Path(out) if out is not None else Path("runs") / system)
+    typed = _typed(_list(data), _list(valid), settings, flat)
     if resume:
-        return _resume(folder, seconds(str(budget)) if budget else 0.0, report)
-    chosen = _resolved(system, _list(data), _list(valid), settings, config, budget, flat)
+        return _resume(folder, system, typed, seconds(str(budget)) if budget else 0.0, report)
+    if budget is not None:
+        typed["train.budget"] = seconds(str(budget))
+    chosen = _resolved(system, typed, config)
     folder.check_free(force)
     _use_threads(chosen)
     corpus = lm.prepare(chosen.data, chosen.tokenizer, None, report)
     model = lm.build_model(chosen, corpus.tokenizer)
-    folder.make(force)  # nothing is touched before the text is known to be good
-    save_tokenizer(corpus.tokenizer, folder.tokenizer)
-    return _run(folder, chosen, corpus, model, report)
+    _check_before(chosen, corpus, model)
+    folder.make(force)  # nothing is touched before all is known to be good
+    with folder.held(), stoppable():
+        save_tokenizer(corpus.tokenizer, folder.tokenizer)
+        return _run(folder, chosen, corpus, model, report)
 
 
-def _resolved(
-    system: str,
-    data: list[str | Path],
-    valid: list[str | Path],
-    settings: Mapping[str, Any] | None,
-    config: str | Path | None,
-    budget: str | float | None,
-    flat: Mapping[str, Any],
-) -> Settings:
-    """All layers of settings as one."""
-    file = read_toml(Path(config)) if config is not None else {}
+def _typed(
+    data: list[str | Path], valid: list[str | Path], settings: Mapping[str, Any] | None, flat: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What was typed, by the flat names of run.toml."""
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
     typed |= settings or {}
-    if budget is not None:
-        typed["train.budget"] = seconds(str(budget))
     if data:
         typed["data.files"] = lm.data_files(data)
     if valid:
         typed["data.valid"] = lm.data_files(valid)
+    return typed
+
+
+def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> Settings:
+    """All layers of settings as one."""
+    file = read_toml(Path(config)) if config is not None else {}
     known = {f.name for f in describe(SYSTEMS.load(system).Config)}
     file = {name: value for name, value in file.items() if name != "vocabulary" or "vocabulary" not in known}
     chosen = resolve(system, preset=str(typed.pop("preset", "") or ""), layers=[file, typed])
     if not chosen.data.files:
-        raise InputError(
-            "there is no text to learn from",
-            mend="name a file, a folder, - or a built-in corpus such as pydoc",
-        )
+        mend = "name a file, a folder, - or a built-in corpus such as pydoc"
+        raise InputError("there is no text to learn from", mend=mend)
     return chosen
 
 
-def _resume(folder: RunFolder, budget: float, report: Report) -> Run:
+def _check_before(settings: Settings, corpus: lm.Corpus, model: LanguageModel) -> None:
+    """Whatever can go wrong before the first step should do so before anything is written."""
+    device = check_device(settings.run.device)
+    if settings.train.precision == "bf16":
+        check_bf16(device)
+    if not hasattr(model, "counter"):
+        lm.cut(settings, model, corpus.train.tokens)
+
+
+def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
     """Go on with the run in a folder, as its run.toml says."""
     folder.check_resumable()
+    flat = read_toml(folder.settings)
+    chosen = resolve(str(flat.get("system", "")), layers=[flat])
+    _check_same(folder, chosen, system, flat, typed)
     if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
         report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
         return load(folder.path)
-    flat = read_toml(folder.settings)
-    chosen = resolve(str(flat.get("system", "")), layers=[flat])
     if chosen.train.steps:  # a budget has done its work once it has become a number of steps
         chosen = replace(chosen, train=replace(chosen.train, budget=budget))
     _use_threads(chosen)
     corpus = lm.prepare(chosen.data, chosen.tokenizer, load_tokenizer(folder.tokenizer), report)
-    if chosen.data.hash != corpus.train.hash:
+    if chosen.data.hash != corpus.hash:
         mend = "put it back, or begin a new run"
         raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
-    return _run(folder, chosen, corpus, lm.build_model(chosen, corpus.tokenizer), report)
+    model = lm.build_model(chosen, corpus.tokenizer)
+    _check_before(chosen, corpus, model)
+    with folder.held(), stoppable():
+        return _run(folder, chosen, corpus, model, report)
+
+
+def _check_same(folder: RunFolder, chosen: Settings, system: str, flat: dict[str, Any], typed: dict[str, Any]) -> None:
+    """A run goes on as it began: what was typed beside --resume must be what it has."""
+    where, mend = str(folder.path), "leave it out, or begin a new run"
+    if system not in ("", chosen.run.system) and not Path(system).exists():
+        raise InputError(f"is a {chosen.run.system}, not a {system}", where=where, mend=mend)
+    extra = {name: value for name, value in typed.items() if name not in ("device", "compile")}
+    asked = resolve(chosen.run.system, layers=[flat, extra])
+    for table in ("run", "train", "data", "tokenizer"):
+        for field in describe(type(getattr(chosen, table))):
+            old, new = (getattr(getattr(s, table), field.name) for s in (chosen, asked))
+            if old != new and field.name != "budget":
+                raise InputError(f"has {field.name} = {old!r}, not {new!r}", where=where, mend=mend)
+    for name, old in chosen.model.items():
+        if asked.model[name] != old:
+            raise InputError(f"has {name} = {old!r}, not {asked.model[name]!r}", where=where, mend=mend)
 
 
 def _use_threads(settings: Settings) -> None:
@@ -138,15 +168,27 @@ def _use_threads(settings: Settings) -> None:
 
 
 def _run(folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report) -> Run:
-    """Train, and write what the run is."""
-    settings = replace(settings, data=replace(settings.data, hash=corpus.train.hash), model=asdict(model.config))
+    """Train, and write what the run is; a stop at any moment says how to go on."""
+    again = f"ensue fit {shlex.quote(str(folder.path))} --resume"
+    try:
+        stopped = _train_and_write(folder, settings, corpus, model, report)
+    except KeyboardInterrupt:
+        raise Interrupted(folder.path, again) from None
+    if stopped.startswith("SIG"):
+        raise Interrupted(folder.path, again)
+    return load(folder.path)
+
+
+def _train_and_write(
+    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
+) -> str:
+    """Train, write the run, and answer why training stopped."""
+    settings = replace(settings, data=replace(settings.data, hash=corpus.hash), model=asdict(model.config))
     write_text(folder.settings, settings.toml())
     fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)
-    if outcome.stopped.startswith("SIG"):
-        raise Interrupted(folder.path, f"ensue fit {shlex.quote(str(folder.path))} --resume")
-    return load(folder.path)
+    return outcome.stopped
 
 
 def _fit_by_gradient(
@@ -154,14 +196,13 @@ def _fit_by_gradient(
 ) -> tuple[LanguageModel, Settings, Outcome]:
     """Train with the loop; the weights of the run are the best or the last."""
     device = torch.device(check_device(settings.run.device))
-    if settings.train.precision == "bf16":
-        check_bf16(device.type)
     model.to(device)
     if settings.run.compile:
         model.forward = torch.compile(model.forward)  # type: ignore[method-assign]
     batches = lm.cut(settings, model, corpus.train.tokens)
     checkpoints = Checkpoints(folder.checkpoints)
     latest = checkpoints.latest()
+    checkpoints.notes.clear()  # the loop finds the same and says so
     write = lm.writer(model, corpus.tokenizer, device, settings.run.seed, settings.data.direction)
     work = Training(
         model=model,

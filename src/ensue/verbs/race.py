@@ -6,7 +6,9 @@ others go on.
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +16,7 @@ from statistics import mean
 from typing import Any
 
 from ensue.core.durations import seconds
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
@@ -124,7 +126,8 @@ def race(
     import torch
 
     folder = Path(out)
-    _check(systems, folder, budget, force, resume)
+    systems = list(dict.fromkeys(systems))
+    _check(systems, folder, str(budget), match, seeds, force, resume)
     files = lm.data_files([data] if isinstance(data, str | Path) else data)
     shared = {"data.files": files, **(settings or {})}
     if valid:
@@ -133,17 +136,24 @@ def race(
     corpus = lm.prepare(first.data, first.tokenizer, None, report)
     if corpus.valid is None:
         raise InputError("a race needs text to score on", mend="give --valid, or a longer text")
+    for name in systems[1:]:
+        resolve(name, layers=[own_settings(name, shared)])  # a wrong setting is found before anything is trained
+    if folder.exists() and not resume:
+        shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     save_tokenizer(corpus.tokenizer, folder / "tokenizer.json")
     shared |= {"tokenizer.kind": str(folder / "tokenizer.json")}
     sizes = matched_sizes(systems, corpus.tokenizer.size, shared) if match == "params" else {}
-    facts = {"data": [Path(f).name for f in files], "budget": budget, "match": match, "seeds": seeds}
+    facts = {"data": [Path(f).name for f in files], "budget": str(budget), "match": match, "seeds": seeds}
     facts |= {**lm.describe_corpus(corpus), "threads": torch.get_num_threads(), "torch": torch.__version__}
     result = Race(facts, [])
+    write_json(folder / "race.json", result.as_dict())
     for name in systems:
         own = {**own_settings(name, shared), **sizes.get(name, {})}
         own |= (
-            {"train.epochs": own.get("train.epochs", 1.0)} if match == "tokens" else {"train.budget": seconds(budget)}
+            {"train.epochs": own.get("train.epochs", 1.0)}
+            if match == "tokens"
+            else {"train.budget": seconds(str(budget))}
         )
         own["train.budget_covers"] = "training"
         report("race", {"text": f"— {name}"})
@@ -158,9 +168,19 @@ def race(
     return result
 
 
-def _check(systems: Sequence[str], folder: Path, budget: str, force: bool, resume: bool) -> None:
+def _check(
+    systems: Sequence[str], folder: Path, budget: str, match: str, seeds: int, force: bool, resume: bool
+) -> None:
     """Refuse what cannot be raced, before anything is touched."""
     seconds(budget)
+    if match not in ("time", "params", "tokens"):
+        raise unknown_name("match", match, ("time", "params", "tokens"))
+    if seeds < 1:
+        raise InputError(f"--seeds {seeds} must be at least 1")
+    if folder.is_file():
+        raise InputError("is a file, not a folder", where=str(folder), mend="choose another --out")
+    if resume and not (folder / "race.json").exists():
+        raise InputError("holds no race to resume", where=str(folder), mend="leave out --resume to begin one")
     if not systems:
         raise InputError("a race of no systems", mend="--systems ngram,lstm,gpt")
     for name in systems:
@@ -171,11 +191,10 @@ def _check(systems: Sequence[str], folder: Path, budget: str, force: bool, resum
             raise InputError(
                 "is there already", where=str(folder), mend="--resume goes on with it, --force replaces it"
             )
-        if not (folder / "race.json").exists() and not (folder / "tokenizer.json").exists():
+        if not (folder / "race.json").exists():
             raise InputError(
                 "is not a race, so --force will not delete it", where=str(folder), mend="choose another --out"
             )
-        shutil.rmtree(folder)
 
 
 def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, report: Report) -> Entrant:
@@ -186,7 +205,8 @@ def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, repo
         try:
             run = _trained(name, {**settings, "seed": int(settings.get("seed", 0)) + seed}, path, report)
         except Interrupted as stop:
-            raise Interrupted(folder, "the same command with --resume") from stop
+            words = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
+            raise Interrupted(folder, shlex.join(["ensue", *words, "--resume"])) from stop
         except Exception as error:  # one system's failure must not end the race; it stands in the table
             entrant.error = str(error) or type(error).__name__
             report("race", {"text": f"  failed: {entrant.error}"})

@@ -18,7 +18,7 @@ from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build, read_toml
 from ensue.data.tokenizers.finding import load_tokenizer
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, utf8
 from ensue.data.tokens import TokenText, token_text, tokenise
 from ensue.measure.language import LanguageScore, log_probs
 from ensue.models.language import LanguageModel
@@ -73,6 +73,9 @@ class Run:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
         cls = SYSTEMS.load(self.system)
         model: LanguageModel = cls(build(cls.Config, self.config["model"]))
+        if model.config.vocabulary != self.tokenizer.size:
+            what = f"has {self.tokenizer.size} tokens, the model {model.config.vocabulary}"
+            raise InputError(what, where=str(self.folder.tokenizer), mend="the folder may be damaged")
         try:
             tensors = load_file(self.folder.weights)
         except (SafetensorError, OSError) as error:
@@ -85,9 +88,13 @@ class Run:
 
     def tokens(self, *files: str | Path, text: str | None = None, field: str | None = None) -> TokenText:
         """A text as this run's tokens."""
-        found = (
-            token_text(text, self.tokenizer) if text is not None else tokenise(list(files), self.tokenizer, field=field)
-        )
+        if text is not None:
+            utf8(text)
+            found = token_text(text, self.tokenizer)
+        else:
+            found = tokenise(list(files), self.tokenizer, field=field)
+        if not found.bytes:
+            raise InputError("the text is empty", mend="give some text")
         if self.direction == "backward":
             return TokenText(found.tokens[::-1], *(getattr(found, n) for n in FACTS))
         return found
