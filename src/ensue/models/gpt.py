@@ -96,10 +96,9 @@ class GPTLanguageModel(LanguageModel):
         "shakespeare": {
             "layers": 4,
             "heads": 4,
-            "hidden": 160,
+            "hidden": 128,
             "context": 128,
-            "dropout": 0.05,
-            "train.steps": 3000,
+            "train.steps": 2600,
             "train.batch": 24,
             "train.lr": 3e-3,
             "train.schedule": "cosine",
