@@ -177,10 +177,10 @@ class LSTMLanguageModel(RecurrentLanguageModel):
         "ptb": {
             "layers": 2,
             "hidden": 256,
-            "dropout": 0.35,
-            "train.epochs": 10,
+            "dropout": 0.2,
+            "train.epochs": 7.0,
             "train.lr": 3e-3,
-            "train.batch": 32,
+            "train.batch": 20,
             "train.length": 35,
         },
     }
