@@ -42,7 +42,11 @@ def describe(cls: type[Any]) -> tuple[Field, ...]:
 def _read(cls: type[Any]) -> tuple[Field, ...]:
     meanings: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        try:
+            source = inspect.getsource(owner)
+        except OSError:  # typed at a prompt: there is no source to read sentences from
+            continue
+        body = ast.parse(textwrap.dedent(source)).body[0]
         assert isinstance(body, ast.ClassDef)
         for line, following in zip(body.body, body.body[1:]):
             if (
