@@ -33,13 +33,13 @@ def score(
         held = load(run)
         display("phase", {"name": "scoring"})
         result = asdict(held.score(*(data or []), text=text, field=field or None, streams=streams, report=display))
-        tokens = held.per_token(*(data or []), text=text, field=field or None) if per_token else []
+        read = held.per_token(*(data or []), text=text, field=field or None, streams=streams) if per_token else []
     if as_json:
         if per_token:
-            result["per_token"] = [{"token": token, "bits": -value / log(2)} for token, value in tokens]
+            result["per_token"] = [{"token": token, "bits": -value / log(2)} for token, value in read]
         emit({name: value for name, value in result.items() if name != "pseudo" or value})
         return
-    for token, value in tokens:
+    for token, value in read:
         say(f"{-value / log(2):8.3f}  {token}")
     show_score(result)
 

@@ -11,7 +11,7 @@ import typer
 
 from ensue.cli import asking, inspecting, training
 from ensue.cli.output import say
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, Interrupted
 
 Usage: Any = typer.BadParameter.__mro__[1]
 """What typer raises when a command is not typed as it should be."""
@@ -86,7 +86,7 @@ def explain(error: Exception) -> NoReturn:
         fail(f"ensue: {error.format_message().rstrip('.')}; see `{place} --help`", 2)
     if isinstance(error, typer.Abort):
         fail("ensue: stopped; nothing was left half done", 130)
-    if type(error).__name__ == "Interrupted":
+    if isinstance(error, Interrupted):
         fail(f"\nensue: {error}", 130)
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,6 +76,7 @@ def fit(
             budget=budget or None,
             resume=resume,
             force=force,
+            command=shlex.join(["ensue", *sys.argv[1:]]),
             report=display,
         )
     figures = run.config["figures"]
@@ -126,6 +129,7 @@ def race(
             out=out,
             force=force,
             resume=resume,
+            again=shlex.join(["ensue", *(word for word in sys.argv[1:] if word != "--force"), "--resume"]),
             report=display,
         )
     if as_json:

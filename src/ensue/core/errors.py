@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -18,6 +19,14 @@ class InputError(ValueError):
     def __init__(self, what: str, *, where: str = "", mend: str = "") -> None:
         line = f"{where}: {what}" if where else what
         super().__init__(f"{line}; {mend}" if mend else line)
+
+
+class Interrupted(Exception):
+    """Somebody asked to stop; everything is saved, and ``again`` is the command that goes on."""
+
+    def __init__(self, folder: Path, again: str) -> None:
+        self.folder = folder
+        super().__init__(f"stopped; everything is saved in {folder}\ngo on with: {again}")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

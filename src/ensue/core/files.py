@@ -72,8 +72,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
             for file in temporary.iterdir():
                 sync(file)
             sync(temporary)
-            shutil.rmtree(path, ignore_errors=True)
+            old = path.with_name(f".{path.name}.old.part")
+            if path.exists():
+                shutil.rmtree(old, ignore_errors=True)
+                path.replace(old)
             temporary.replace(path)
+            shutil.rmtree(old, ignore_errors=True)
             sync(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,8 +51,6 @@ class Table:
 def load_target(target: str) -> Any:
     """What "package.module:Name" names."""
     module, _, name = target.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a module in the current folder, as `python -m` would find it
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:

@@ -12,11 +12,12 @@ def race_chart(race: dict[str, Any], curves: dict[str, list[dict[str, Any]]]) ->
     """Each system's way down while it trained, on part of the held-out text, and where it ended, on all of it."""
     done = [s for s in race["systems"] if s["bits_per_byte"] is not None]
     tokens_per_byte = race["valid_tokens"] / race["valid_bytes"]
+    lost = race["valid_surcharge_bits"] / race["valid_bytes"]
     lines = [
         {
             "system": s["system"],
             "seconds": r["seconds"],
-            "bits": r["valid_loss"] / math.log(2) * tokens_per_byte,
+            "bits": r["valid_loss"] / math.log(2) * tokens_per_byte + lost,
         }
         for s in done
         for name, records in curves.items()
@@ -55,8 +56,9 @@ def race_chart(race: dict[str, Any], curves: dict[str, list[dict[str, Any]]]) ->
         .mark_text(align="center", dy=-18, fontSize=12, fontWeight="bold")
         .encode(x=x, y=y, text="system:N", color=colour)
     )
+    how = "equal data" if race["match"] == "tokens" else f"{race['budget']} of training each"
     title = alt.TitleParams(
-        f"Race on {', '.join(race['data'])}: {race['budget']} of training each",
+        f"Race on {', '.join(race['data'])}: {how}",
         subtitle="Lines: validation while training. Dots: the whole held-out text; a larger dot is a larger model.",
         anchor="start",
     )

@@ -27,6 +27,7 @@ CHUNK = 256
 STREAM_TOKENS = 4096
 MOST_STREAMS = 32
 WARM_UP = 256
+WINDOW, WINDOWS_AT_ONCE = 128, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def stream_count(tokens: int) -> int:
 def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent) -> np.ndarray:
     """log P(x_t | x_<t) in nats for t = 1 … N of tokens x_0 … x_N, in float64; x_0 is only read."""
     if not model.traits.steps:
-        return pseudo_log_probs(model, tokens)
+        return pseudo_log_probs(model, tokens, report)
     model.eval()
     count = len(tokens) - 1
     streams = streams or stream_count(count)
@@ -120,7 +121,7 @@ def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report =
         index = np.minimum(begins[:, None] + np.arange(low, high), count - 1)  # past the text its end is read again
         x, y = (torch.from_numpy(tokens[at].astype(np.int64)).to(device) for at in (index, index + 1))
         values, state = model.log_prob(x, y, state)
-        for row, (begin, found) in enumerate(zip(begins, values.double().cpu().numpy())):
+        for row, (begin, found) in enumerate(zip(begins, values.cpu().double().numpy())):
             first = low if row == 0 else max(low, warm)
             result[begin + first : begin + high] = found[first - low :]
         report("progress", {"done": min(count, high * streams), "total": count})
@@ -128,12 +129,17 @@ def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report =
 
 
 @torch.no_grad()
-def pseudo_log_probs(model: Any, tokens: np.ndarray, window: int = 128) -> np.ndarray:
-    """log P(x_t | all others in its window) in nats, for t = 1 … N."""
+def pseudo_log_probs(model: Any, tokens: np.ndarray, report: Report = silent) -> np.ndarray:
+    """log P(x_t | all others in its window) in nats, for t = 1 … N; windows are read several at a time."""
     model.eval()
     device = next(p.device for p in model.parameters())
+    size, count = WINDOW * WINDOWS_AT_ONCE, len(tokens) - 1
     parts = []
-    for at in range(1, len(tokens), window):
-        x = torch.from_numpy(tokens[at : at + window].astype(np.int64)).to(device)[None]
-        parts.append(model.log_prob(x, x)[0][0].double().cpu().numpy())
+    for at in range(1, len(tokens), size):
+        piece = torch.from_numpy(tokens[at : at + size].astype(np.int64)).to(device)
+        rows = torch.nn.functional.pad(piece, (0, -len(piece) % WINDOW)).view(-1, WINDOW)
+        lengths = (len(piece) - torch.arange(len(rows), device=device) * WINDOW).clamp(max=WINDOW)
+        found = model.log_prob(rows, rows, None, lengths)[0]
+        parts.append(found.flatten()[: len(piece)].cpu().double().numpy())
+        report("progress", {"done": min(count, at - 1 + size), "total": count})
     return np.concatenate(parts)

@@ -32,6 +32,7 @@ class BidirectionalLanguageModel(LanguageModel):
     Config = RecurrentConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 256, "train.lr": 3e-3}}
     objective: ClassVar[str] = "cloze"
+    cuts = "windows"
     cell_type = LSTMCell
 
     def __init__(self, config: RecurrentConfig) -> None:

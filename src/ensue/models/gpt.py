@@ -77,6 +77,7 @@ class GPTLanguageModel(LanguageModel):
     """softmax(h_L W_eᵀ), h_l = Block(h_{l-1}), h_0 = x W_e + W_p."""
 
     Config = GPTConfig
+    cuts = "windows"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 2e-3, "train.batch": 16, "train.schedule": "cosine", "train.warmup": 0.05},
         "nanogpt": {
@@ -173,8 +174,7 @@ class GPTLanguageModel(LanguageModel):
     ) -> tuple[Tensor, GPTState, tuple[Tensor, ...] | None]:
         """Read tokens that fit into the window."""
         memory = state.blocks[0]
-        places = memory.places(tokens.shape[1]).clamp(max=self.config.context - 1)  # padding may stand beyond
-        x = self.dropout(self.positions(self.embed(tokens), places))
+        x = self.dropout(self.positions(self.embed(tokens), memory.places(tokens.shape[1])))
         after, seen = [], []
         for block, past in zip(self.blocks, state.blocks):
             x, new, attention = block(x, past, lengths, weights)

@@ -32,6 +32,8 @@ class LanguageModel(nn.Module):
 
     Config: ClassVar[type[Any]]
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    cuts: ClassVar[str] = "streams"
+    """How training text is best cut for it: streams, whose state is carried on, or windows."""
     config: Any
     head: nn.Module
 
@@ -58,7 +60,7 @@ class LanguageModel(nn.Module):
         self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state. Padded places hold 0."""
-        output = self.forward(tokens, state, lengths, want=("hidden",))
+        output = self(tokens, state, lengths, want=("hidden",))
         assert output.hidden is not None and output.state is not None
         result = -self._cross_entropy(output.hidden, targets)
         if lengths is not None:

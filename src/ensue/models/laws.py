@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from ensue.models.language import LanguageModel
 from ensue.nn.state import State
 
+LONGEST = 512
+"""Contexts up to this one are read past their end."""
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -180,6 +182,10 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
                 yield Finding("chunk law", chunk_law(model, tokens, cuts), tolerance)
                 index = torch.randint(rows, (rows + 1,), generator=generator)
                 yield Finding("rows law", rows_law(model, tokens, index), tolerance)
+            context = model.traits.context or 0
+            if model.traits.steps and 0 < context <= LONGEST:
+                past = torch.randint(model.config.vocabulary, (1, context + 3), generator=generator)
+                yield Finding("chunk law, past the context", chunk_law(model, past, [past.shape[1] // 2]), tolerance)
             if model.traits.padded:
                 lengths = torch.randint(0, time + 1, (rows,), generator=generator)
                 lengths[0] = time

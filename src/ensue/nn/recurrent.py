@@ -210,8 +210,8 @@ def fused(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tupl
     start = tuple(part.index_select(1, order) for part in first) if len(first) > 1 else first[0].index_select(1, order)
     data, *last = kernel(packed.data, packed.batch_sizes, start, cell.weights(), True, 1, 0.0, cell.training, False)
     y, _ = pad_packed_sequence(packed._replace(data=data), batch_first=True, total_length=x.shape[1])
-    ended = (lengths > 0)[:, None]  # a row of no tokens was run on one: undo that
-    return y, tuple(torch.where(ended, new[0].index_select(0, back), old) for new, old in zip(last, memory))
+    real = (lengths > 0)[:, None]  # a row of no tokens was run on one: undo that
+    return y, tuple(torch.where(real, new[0].index_select(0, back), old) for new, old in zip(last, memory))
 
 
 KERNELS: dict[str, Callable[[Cell, Tensor, Memory, Tensor | None], tuple[Tensor, Memory]]] = {

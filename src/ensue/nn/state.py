@@ -49,14 +49,13 @@ class State:
         return cast(Self, _map(function, self))
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """Every tensor with a name made of the fields that lead to it, for checkpoints."""
+        """All that the state holds as tensors, named by the fields that lead to it, for checkpoints."""
         for field in fields(cast(Any, self)):
             yield from _named(f"{prefix}{field.name}", getattr(self, field.name))
 
-    def filled(self, values: dict[str, Tensor], prefix: str = "") -> Self:
-        """This state with its tensors taken from ``values``, named as ``tensors`` names them."""
-        names = iter([name for name, _ in self.tensors(prefix)])
-        return self.map(lambda _: values[next(names)])
+    def filled(self, values: dict[str, Tensor]) -> Self:
+        """A state of this shape with all it holds taken from ``values``, named as ``tensors`` names it."""
+        return cast(Self, _filled("", self, values))
 
 
 def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
@@ -78,6 +77,19 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(value, tuple):
         for number, item in enumerate(value):
             yield from _named(f"{name}.{number}", item)
+    elif isinstance(value, int):  # truth values too
+        yield name, torch.tensor(int(value))
+
+
+def _filled(name: str, value: Any, values: dict[str, Tensor]) -> Any:
+    if isinstance(value, State):
+        held, lead = cast(Any, value), f"{name}." if name else ""
+        return replace(held, **{f.name: _filled(lead + f.name, getattr(held, f.name), values) for f in fields(held)})
+    if isinstance(value, tuple):
+        return tuple(_filled(f"{name}.{number}", item, values) for number, item in enumerate(value))
+    if isinstance(value, int):
+        return type(value)(values[name].item())
+    return values[name]
 
 
 def _flatten(state: Any) -> tuple[list[Any], tuple[type, tuple[tuple[str, bool, Any], ...]]]:

@@ -68,7 +68,8 @@ def narrowed(log_probs: Tensor, how: Sampling) -> Tensor:
         return torch.nn.functional.one_hot(log_probs.argmax(-1), log_probs.shape[-1]).to(log_probs.dtype)
     p = (log_probs / how.temperature).softmax(-1)
     if 0 < how.top_k < p.shape[-1]:
-        p = p.masked_fill(p < p.topk(how.top_k).values[..., -1:], 0.0)
+        kept = p.topk(how.top_k)
+        p = torch.zeros_like(p).scatter(-1, kept.indices, kept.values)
         p = p / p.sum(-1, keepdim=True)
     if how.top_p < 1:
         ordered, index = p.sort(-1, descending=True)
@@ -90,7 +91,7 @@ def sample(model: Any, prompt: Tensor, how: Sampling, end: int | None = None) ->
     scores: list[list[float]] = [[] for _ in range(how.n)]
     ended = [False] * how.n
     for _ in range(how.tokens):
-        log_probs = logits.double().log_softmax(-1).cpu()
+        log_probs = logits.cpu().double().log_softmax(-1)
         chosen = torch.multinomial(narrowed(log_probs, how), 1, generator=generator)  # (n, 1)
         values = log_probs.gather(-1, chosen)[:, 0].tolist()
         for row, token in enumerate(chosen[:, 0].tolist()):
@@ -110,4 +111,4 @@ def next_distribution(model: Any, prompt: Tensor) -> Tensor:
     """P(next token | prompt) (V,)."""
     model.eval()
     logits: Tensor = model(prompt[None], model.start(1), want=("last",)).logits
-    return logits[0, -1].double().softmax(-1).cpu()
+    return logits[0, -1].cpu().double().softmax(-1)

@@ -28,7 +28,7 @@ from ensue.measure.language import LanguageScore, language_score, log_probs, str
 from ensue.models.language import LanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.search.sampling import Sampling, sample
-from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
+from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings, check_device
 
 SMALL_TEXT = 150_000
 """Bytes below which a text is tokenised by characters where nothing else is said."""
@@ -127,18 +127,33 @@ def build_model(settings: Settings, tokenizer: Tokenizer) -> LanguageModel:
     return model
 
 
+def resolved(settings: Settings, model: LanguageModel, tokenizer: Tokenizer) -> Settings:
+    """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
+    train, context = settings.train, model.traits.context
+    length = train.length or (context if model.cuts == "windows" and context else TRAIN_LENGTH)
+    kind = model.cuts if train.cut == "auto" else train.cut
+    threads = train.threads or torch.get_num_threads()
+    tokens = settings.tokenizer
+    if tokens.kind == "auto":
+        tokens = replace(tokens, kind=tokenizer.kind)
+    return replace(
+        settings,
+        run=replace(settings.run, device=check_device(settings.run.device)),
+        train=replace(train, length=length, cut=kind, threads=threads),
+        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or tokenizer.size),
+    )
+
+
 def cut(settings: Settings, model: LanguageModel, tokens: np.ndarray) -> Streams | Windows:
     """The training text as batches: streams where there is a state to carry on, else random windows."""
     train, context = settings.train, model.traits.context
-    length = train.length or (context if context and context > TRAIN_LENGTH // 2 else TRAIN_LENGTH)
-    carries = model.traits.steps and (context is None or context < length)
-    if train.cut == "streams" and not carries:
-        raise InputError(
-            f"train.cut = 'streams' carries a state on, but {settings.run.system} has none to carry",
-            mend="use train.cut=windows",
-        )
-    kind = Streams if train.cut == "streams" or (train.cut == "auto" and carries) else Windows
-    return kind(tokens, train.batch, length, derive(settings.run.seed, "data"))
+    if train.cut == "streams" and model.cuts == "windows":
+        what = f"train.cut = 'streams' carries a state on, but {settings.run.system} has none to carry"
+        raise InputError(what, mend="use train.cut=windows")
+    if model.cuts == "windows" and context and train.length > context:
+        raise InputError(f"train.length = {train.length} is more than context = {context}", mend="make it smaller")
+    kind = Streams if train.cut == "streams" else Windows
+    return kind(tokens, train.batch, train.length, derive(settings.run.seed, "data"))
 
 
 def evaluation(

@@ -73,9 +73,11 @@ class RunSettings:
     seed: int = 0
     """Where all random numbers come from."""
     device: str = "auto"
-    """cpu, cuda, mps, or auto: the fastest there is."""
+    """cpu, cuda, another name torch knows, or auto: a GPU where there is one."""
     compile: bool = False
     """Compile the model with torch.compile before training."""
+    command: str = ""
+    """What was typed to begin this run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +152,8 @@ def _model_values(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any
 def _with_defaults(settings: Settings) -> Settings:
     """A budget where nothing says how long, and evaluations that are short where the budget is."""
     train, data = settings.train, settings.data
-    if not (train.steps or train.epochs or train.budget):
+    counts = hasattr(SYSTEMS.load(settings.run.system), "counter")
+    if not (train.steps or train.epochs or train.budget or counts):
         train = replace(train, budget=DEFAULT_BUDGET)
     if not data.eval_tokens:
         share = min(1.0, train.budget / DEFAULT_BUDGET) if train.budget else 1.0
@@ -178,9 +181,7 @@ def check_device(name: str) -> str:
     import torch
 
     if name == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()

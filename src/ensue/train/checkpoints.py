@@ -20,6 +20,8 @@ from ensue.core.errors import InputError
 from ensue.core.files import read_json, sha256, whole_folder, write_json
 
 Tensors = dict[str, Tensor]
+BEST, STOP = "best", "stop"
+"""Names of checkpoints beside those of the schedule."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,31 @@ class Checkpoints:
             shutil.rmtree(old)
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; None where there is none."""
-        for path in reversed(self._steps()):
+        """The furthest checkpoint that is whole: a scheduled one, or the one written when somebody asked to stop."""
+        stop = [self.folder / STOP] if (self.folder / STOP).is_dir() else []
+        found = [c for c in (self._whole(stop), self.scheduled()) if c is not None]
+        return max(found, key=lambda checkpoint: checkpoint.step, default=None)
+
+    def scheduled(self) -> Checkpoint | None:
+        """The newest whole checkpoint among those that every run of these settings writes: what to roll back to."""
+        return self._whole(list(reversed(self._steps())))
+
+    def forget_stop(self) -> None:
+        """Remove the checkpoint of a stop: training has gone back behind it."""
+        shutil.rmtree(self.folder / STOP, ignore_errors=True)
+
+    def best(self) -> Checkpoint | None:
+        """The checkpoint with the best validation so far; None, and a note, where it is damaged."""
+        path = self.folder / BEST
+        return self._whole([path]) if path.exists() else None
+
+    def _whole(self, paths: list[Path]) -> Checkpoint | None:
+        for path in paths:
             try:
                 return self.read(path)
             except InputError as error:
-                self.notes.append(f"{error}; going on from the checkpoint before")
+                self.notes.append(f"{error}; it is passed over")
         return None
-
-    def best(self) -> Checkpoint | None:
-        """The checkpoint with the best validation so far."""
-        path = self.folder / "best"
-        return self.read(path) if path.exists() else None
 
     def read(self, path: Path) -> Checkpoint:
         """A checkpoint, its files verified by the manifest."""

@@ -20,7 +20,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Abandoned, Report, silent
 from ensue.core.seeds import random_state, restore_random_state
 from ensue.nn.state import State
-from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
+from ensue.train.checkpoints import BEST, STOP, Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
@@ -49,8 +49,11 @@ class Progress:
     stale: int = 0
     """Evaluations since the best one."""
     lr_scale: float = 1.0
-    """What is left of the rate after roll-backs and plateaus."""
+    """What plateaus have left of the rate."""
+    penalty: float = 1.0
+    """What roll-backs have left of it."""
     rollbacks: int = 0
+    """Since the last scheduled checkpoint."""
     seconds: float = 0.0
     """Spent in updates."""
     overhead: float = 0.0
@@ -59,6 +62,8 @@ class Progress:
     """The sum of losses since the last line of metrics, and how many."""
     count: int = 0
     tokens: int = 0
+    rate: float = 0.0
+    norm: float = 0.0
     owed: bool = False
     """An evaluation was due at this step and was given up."""
 
@@ -91,51 +96,74 @@ class Training:
     sample: Callable[[], str] | None = None
     report: Report = silent
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    compile: bool = False
+    """The model was compiled, so its speed must be tried on a compiled copy."""
 
 
 def train(work: Training) -> Outcome:
     """Train until the steps are done, time is up, validation stalls, or somebody asks to stop."""
-    settings, model = work.settings, work.model
-    optimiser = build_optimiser(model, settings)
-    progress, state = restore(work, optimiser)
+    settings = work.settings
+    optimiser = build_optimiser(work.model, settings)
+    progress, state = restore(work, optimiser, work.checkpoints.latest())
     if progress.step == 0:
         save(work, optimiser, progress, state)  # something to roll back to
-    stopped = "finished"
+    before = spent(work, progress)  # a budget counts from here
     with Interrupts() as wish:
-        if progress.owed:
-            evaluate(work, progress, True, wish)
-        while progress.step < settings.steps:
+        stopped = mind(work, optimiser, progress, state, wish, before) if progress.owed else ""
+        while not stopped and progress.step < settings.steps:
             begun = time.perf_counter()
-            rate = progress.lr_scale * learning_rate(progress.step, settings.steps, settings)
+            rate = progress.penalty * progress.lr_scale * learning_rate(progress.step, settings.steps, settings)
             loss, norm, state, tokens = update(work, optimiser, progress.step, state, rate)
+            progress.seconds += time.perf_counter() - begun
+            progress.tokens += tokens
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 progress, state = roll_back(work, optimiser, progress)
                 continue
-            progress.step += 1
-            progress.tokens += tokens
+            progress.step, progress.rate, progress.norm = progress.step + 1, rate, norm
             progress.loss, progress.count = progress.loss + loss, progress.count + 1
-            trained = time.perf_counter()
-            progress.seconds += trained - begun
             tell(work, progress, loss)
-            last = progress.step == settings.steps
-            late = 0 < settings.budget < progress.seconds + progress.overhead * (settings.budget_covers == "all")
-            measures = evaluate(work, progress, last or late, wish)
-            if measures or last or progress.step % settings.log_every == 0:
-                log(work, progress, rate, norm, measures)
-            if work.sample and settings.sample_every and progress.step % settings.sample_every == 0:
-                work.report("sample", {"step": progress.step, "text": work.sample()})
-            if progress.step % settings.checkpoint_every == 0 or last or late or wish.asked:
-                save(work, optimiser, progress, state)
-            progress.overhead += time.perf_counter() - trained
-            if measures and 0 < settings.patience <= progress.stale:
-                stopped = "patience"
-            elif late and not last:
-                stopped = "budget"
-            elif wish.asked and (progress.owed or not last):
-                stopped = wish.asked
-            if stopped != "finished":
-                break
-    return Outcome(stopped, progress.step, progress.seconds, progress.best, progress.tokens)
+            stopped = mind(work, optimiser, progress, state, wish, before)
+    return Outcome(stopped or "finished", progress.step, progress.seconds, progress.best, progress.tokens)
+
+
+def spent(work: Training, progress: Progress) -> float:
+    """Seconds that count against a budget."""
+    return progress.seconds + progress.overhead * (work.settings.budget_covers == "all")
+
+
+def mind(
+    work: Training,
+    optimiser: torch.optim.Optimizer,
+    progress: Progress,
+    state: State | None,
+    wish: Interrupts,
+    before: float,
+) -> str:
+    """What follows an update: evaluation, a line of metrics, a sample, a checkpoint; answers why to stop, if at all."""
+    settings, begun = work.settings, time.perf_counter()
+    measures = evaluate(work, progress, wish)
+    if progress.owed:  # given up: whoever resumes begins here
+        save(work, optimiser, progress, state, STOP)
+        return wish.asked
+    last = progress.step == settings.steps
+    if measures or last or progress.step % settings.log_every == 0:
+        log(work, progress, measures)
+    if work.sample and settings.sample_every and progress.step % settings.sample_every == 0:
+        work.report("sample", {"step": progress.step, "text": work.sample()})
+    if progress.step % settings.checkpoint_every == 0 or last:
+        progress.rollbacks = 0
+        save(work, optimiser, progress, state)
+    progress.overhead += time.perf_counter() - begun
+    stopped = ""
+    if measures and 0 < settings.patience <= progress.stale:
+        stopped = "patience"
+    elif not last and 0 < settings.budget < spent(work, progress) - before:
+        stopped = "budget"
+    elif not last and wish.asked:
+        stopped = wish.asked
+    if stopped:
+        save(work, optimiser, progress, state, STOP)
+    return stopped
 
 
 def tell(work: Training, progress: Progress, loss: float) -> None:
@@ -185,9 +213,9 @@ def precision(settings: TrainSettings, device: torch.device) -> AbstractContextM
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
 
 
-def evaluate(work: Training, progress: Progress, last: bool, wish: Interrupts) -> dict[str, float]:
+def evaluate(work: Training, progress: Progress, wish: Interrupts) -> dict[str, float]:
     """Measure on held-out data when it is time, and keep the best weights; given up, it is owed to whoever resumes."""
-    due = last or (work.settings.eval_every and progress.step % work.settings.eval_every == 0)
+    due = progress.step == work.settings.steps or progress.step % work.settings.eval_every == 0
     if work.evaluate is None or not due:
         return {}
     work.model.eval()
@@ -202,7 +230,7 @@ def evaluate(work: Training, progress: Progress, last: bool, wish: Interrupts) -
     if value < progress.best:
         progress.best, progress.stale = value, 0
         weights = {"model": dict(work.model.state_dict())}
-        work.checkpoints.save(Checkpoint(progress.step, weights, {"valid_loss": value}), "best")
+        work.checkpoints.save(Checkpoint(progress.step, weights, {"valid_loss": value}), BEST)
     else:
         progress.stale += 1
         if work.settings.schedule == "plateau":
@@ -210,44 +238,52 @@ def evaluate(work: Training, progress: Progress, last: bool, wish: Interrupts) -
     return measures
 
 
-def log(work: Training, progress: Progress, rate: float, norm: float, measures: dict[str, float]) -> None:
+def log(work: Training, progress: Progress, measures: dict[str, float]) -> None:
     """A line of metrics: the mean loss since the line before."""
     if work.metrics is not None:
-        record = {"step": progress.step, "loss": progress.loss / progress.count, "lr": rate, "norm": norm}
-        work.metrics.write({**record, "seconds": round(progress.seconds, 3), **measures})
+        record = {"step": progress.step, "loss": progress.loss / progress.count, "lr": progress.rate}
+        work.metrics.write({**record, "norm": progress.norm, "seconds": round(progress.seconds, 3), **measures})
     progress.loss, progress.count = 0.0, 0
 
 
-def roll_back(work: Training, optimiser: torch.optim.Optimizer, progress: Progress) -> tuple[Progress, State | None]:
-    """Go back to the last good checkpoint and halve the rate."""
-    scale, count = progress.lr_scale / 2, progress.rollbacks + 1
-    if count > MOST_ROLLBACKS:
+def roll_back(work: Training, optimiser: torch.optim.Optimizer, broken: Progress) -> tuple[Progress, State | None]:
+    """Go back to the last scheduled checkpoint and halve the rate; time and tokens spent stay spent."""
+    if broken.rollbacks == MOST_ROLLBACKS:
         raise InputError(
-            f"the loss is not finite at step {progress.step + 1}, even at a {2**MOST_ROLLBACKS}th of the learning rate",
+            f"the loss is not finite at step {broken.step + 1}, even at a {2**MOST_ROLLBACKS}th of the learning rate",
             mend="lower train.lr, or look for odd values in the data",
         )
-    broken = progress.step + 1
-    progress, state = restore(work, optimiser)
-    progress.lr_scale, progress.rollbacks = scale, count
-    text = f"step {broken} gave a value that is not finite: back to step {progress.step} at {scale:g} of the rate"
-    work.report("note", {"text": text})
+    work.checkpoints.forget_stop()
+    progress, state = restore(work, optimiser, work.checkpoints.scheduled())
+    progress.penalty, progress.rollbacks = broken.penalty / 2, broken.rollbacks + 1
+    progress.seconds, progress.overhead, progress.tokens = broken.seconds, broken.overhead, broken.tokens
+    if broken.best != progress.best:  # the best weights lie on the way that was given up
+        progress.best = math.inf
+    if work.metrics is not None:
+        work.metrics.cut_back(progress.step)
+    way = f"back to step {progress.step} at {progress.penalty:g} of the rate"
+    work.report("note", {"text": f"step {broken.step + 1} gave a value that is not finite: {way}"})
     return progress, state
 
 
-def save(work: Training, optimiser: torch.optim.Optimizer, progress: Progress, state: State | None) -> None:
-    """Write a checkpoint of everything."""
+def save(
+    work: Training, optimiser: torch.optim.Optimizer, progress: Progress, state: State | None, name: str = ""
+) -> None:
+    """Write a checkpoint of everything: one of the schedule, or one with a name."""
     groups: dict[str, Tensors] = {
         "model": dict(work.model.state_dict()),
         "optimiser": optimiser_tensors(optimiser),
         "random": random_state(),
         "state": dict(state.tensors()) if state is not None else {},
     }
-    work.checkpoints.save(Checkpoint(progress.step, groups, {**asdict(progress), "best": _finite(progress.best)}))
+    values = {**asdict(progress), "best": _finite(progress.best)}
+    work.checkpoints.save(Checkpoint(progress.step, groups, values), name)
 
 
-def restore(work: Training, optimiser: torch.optim.Optimizer) -> tuple[Progress, State | None]:
-    """Take up the newest checkpoint that is whole, or begin."""
-    found = work.checkpoints.latest()
+def restore(
+    work: Training, optimiser: torch.optim.Optimizer, found: Checkpoint | None
+) -> tuple[Progress, State | None]:
+    """Take up a checkpoint, or begin where there is none."""
     while work.checkpoints.notes:
         work.report("note", {"text": work.checkpoints.notes.pop()})
     if found is None:

@@ -21,7 +21,7 @@ class Metrics:
         if find_spec("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(folder / "events"), purge_step=step or None)
+            self.board = SummaryWriter(str(folder / "events"), purge_step=step + 1)
 
     def _cut_back(self, step: int) -> None:
         """Forget what a broken run wrote after its last checkpoint; a half-written last line goes too."""
@@ -35,6 +35,12 @@ class Metrics:
             if record["step"] <= step:
                 kept.append(line + "\n")
         write_text(self.path, "".join(kept))
+
+    def cut_back(self, step: int) -> None:
+        """Forget what was written after a step: training has gone back to it."""
+        self.file.close()
+        self._cut_back(step)
+        self.file = self.path.open("a", encoding="utf-8")
 
     def write(self, record: dict[str, Any]) -> None:
         """Add a record."""

@@ -23,13 +23,18 @@ class Objective(Protocol):
 def next_token(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """−log P of each next token."""
     log_prob, after = model.log_prob(batch.tokens, batch.targets, state, batch.lengths)  # type: ignore[operator]
-    return -log_prob.mean(), after
+    return -log_prob.sum() / _tokens(batch), after
 
 
 def cloze(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """−log P of each token given all others: the answer at a place is about that place."""
     log_prob, _ = model.log_prob(batch.targets, batch.targets, None, batch.lengths)  # type: ignore[operator]
-    return -log_prob.mean(), None
+    return -log_prob.sum() / _tokens(batch), None
+
+
+def _tokens(batch: Any) -> Any:
+    """How many real tokens a batch predicts."""
+    return batch.targets.numel() if batch.lengths is None else batch.lengths.sum()
 
 
 OBJECTIVES: dict[str, Objective] = {"next": next_token, "cloze": cloze}

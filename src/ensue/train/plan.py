@@ -54,6 +54,8 @@ def step_seconds(work: Training, limit: float) -> float:
     begun = time.perf_counter()
     with own_randomness(0):
         trial = replace(work, model=copy.deepcopy(work.model))
+        if work.compile:
+            trial.model.compile()
         optimiser, state = build_optimiser(trial.model, work.settings), None
         while len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < limit):
             at = time.perf_counter()

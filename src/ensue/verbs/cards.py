@@ -9,7 +9,7 @@ from ensue.models.table import SYSTEMS
 from ensue.tasks.settings import Settings
 
 
-def model_card(settings: Settings, facts: dict[str, Any], command: str) -> str:
+def model_card(settings: Settings, facts: dict[str, Any]) -> str:
     """The model card as Markdown."""
     data, figures = facts["data"], facts["figures"]
     summary = SYSTEMS.entries[settings.run.system].summary
@@ -20,7 +20,7 @@ def model_card(settings: Settings, facts: dict[str, Any], command: str) -> str:
         f"{summary[:1].upper()}{summary[1:]}. Trained with ensue.",
         "",
         "```",
-        command,
+        settings.run.command,
         "```",
         "",
         "| | |",

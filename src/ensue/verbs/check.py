@@ -38,6 +38,8 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
     if path.exists() or ":" not in str(what):
         model: Any = load(path).model
     else:
+        if "" not in sys.path:
+            sys.path.append("")  # a module in the current folder
         cls = load_target(str(what))
         try:
             model = cls(cls.Config(vocabulary=17)) if hasattr(cls, "Config") else cls()
@@ -76,6 +78,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
         for setting in (
             f"tokenizer.kind={folder.tokenizer}",
             f"train.steps={PROOF_STEPS}",
+            "train.keep=last",
             "train.budget=0",
             "train.checkpoint_every=5",
             "train.eval_every=8",
@@ -94,7 +97,10 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             _finish([sys.executable, "-m", "ensue", "fit", str(broken), "--resume", "--json"])
         else:
             _finish([*base, "--out", str(broken)])
-        same = sha256(whole / "model.safetensors") == sha256(broken / "model.safetensors")
+        names = ["model.safetensors"]
+        if by_steps:  # what the optimiser remembers must be the same too
+            names.append(f"checkpoints/step-{PROOF_STEPS:08d}/optimiser.safetensors")
+        same = all(sha256(whole / name) == sha256(broken / name) for name in names)
     moment = f"killed at step {killed} of {PROOF_STEPS}" if by_steps else "killed while counting"
     detail = f"{moment}: the weights have {'the same' if same else 'ANOTHER'} SHA-256 as those of an unbroken run"
     return {"name": "exact resume", "kept": same, "detail": detail}

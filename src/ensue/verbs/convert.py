@@ -42,16 +42,14 @@ def _to_arpa(path: Path, target: Path, force: bool) -> Path:
     run = load(path)
     if not isinstance(run.model, NGram):
         raise InputError(f"a {run.system} is no n-gram model, so it has no ARPA form", where=str(path))
+    if run.direction == "backward":
+        raise InputError("reads from the end, which an ARPA file cannot say", where=str(path))
     if target.is_dir():
         raise InputError("is a folder", where=str(target), mend="name a file, e.g. model.arpa")
     if target.exists() and not force:
         raise InputError("is there already", where=str(target), mend="--force replaces it")
     names = [run.tokenizer.name(token) for token in range(run.tokenizer.size)]
-    with whole_file(target) as temporary:
-        part = temporary.with_name(temporary.name + ".gz") if target.suffix == ".gz" else temporary
-        write_arpa(run.model, names, part)
-        if part != temporary:
-            part.replace(temporary)
+    write_arpa(run.model, names, target)
     return target
 
 

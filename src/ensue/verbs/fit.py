@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -15,12 +14,13 @@ from safetensors.torch import save_file
 
 import ensue
 from ensue.core.durations import seconds
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, silent
 from ensue.core.files import whole_file, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.language import LanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.tasks import language_modelling as lm
@@ -39,14 +39,6 @@ SAVE_SECONDS = 10.0
 """Counting writes a checkpoint between two passes where the last one is older than this."""
 
 
-class Interrupted(Exception):
-    """Somebody asked to stop; everything is saved and ``resume`` goes on."""
-
-    def __init__(self, folder: Path, again: str) -> None:
-        self.folder = folder
-        super().__init__(f"stopped; everything is saved in {folder}\ngo on with: {again}")
-
-
 def fit(
     system: str,
     data: str | Path | Sequence[str | Path] = (),
@@ -58,13 +50,15 @@ def fit(
     budget: str | float | None = None,
     resume: bool = False,
     force: bool = False,
+    command: str = "",
     report: Report = silent,
     **flat: Any,
 ) -> Run:
     """Train ``system`` on ``data`` and return the run.
 
     ``settings`` are flat names as in run.toml (``{"train.lr": 3e-4}``); keywords name settings without a dot
-    (``layers=2, tokenizer="word", seed=1``). Without ``out`` the run goes to ``runs/SYSTEM``.
+    (``layers=2, tokenizer="word", seed=1``). Without ``out`` the run goes to ``runs/SYSTEM``. ``command`` is what the
+    model card says was typed.
 
     >>> import tempfile
     >>> run = fit("ngram", "hello", out=tempfile.mkdtemp() + "/run", order=2)
@@ -74,6 +68,8 @@ def fit(
     folder = RunFolder(Path(out) if out is not None else Path("runs") / system)
     typed = _typed(_list(data), _list(valid), settings, flat)
     if resume:
+        if config is not None:
+            raise InputError("--resume goes on with the run's own run.toml", mend="leave out --config")
         return _resume(folder, system, typed, seconds(str(budget)) if budget else 0.0, report)
     if budget is not None:
         typed["train.budget"] = seconds(str(budget))
@@ -82,10 +78,11 @@ def fit(
     _use_threads(chosen)
     corpus = lm.prepare(chosen.data, chosen.tokenizer, None, report)
     model = lm.build_model(chosen, corpus.tokenizer)
+    chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {system} --config run.toml"))
+    chosen = lm.resolved(chosen, model, corpus.tokenizer)
     _check_before(chosen, corpus, model)
     folder.make(force)  # nothing is touched before all is known to be good
     with folder.held(), stoppable():
-        save_tokenizer(corpus.tokenizer, folder.tokenizer)
         return _run(folder, chosen, corpus, model, report)
 
 
@@ -116,9 +113,8 @@ def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> 
 
 def _check_before(settings: Settings, corpus: lm.Corpus, model: LanguageModel) -> None:
     """Whatever can go wrong before the first step should do so before anything is written."""
-    device = check_device(settings.run.device)
     if settings.train.precision == "bf16":
-        check_bf16(device)
+        check_bf16(settings.run.device)
     if not hasattr(model, "counter"):
         lm.cut(settings, model, corpus.train.tokens)
 
@@ -132,10 +128,14 @@ def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float
     if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
         report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
         return load(folder.path)
-    if chosen.train.steps:  # a budget has done its work once it has become a number of steps
+    if "device" in typed:
+        chosen = replace(chosen, run=replace(chosen.run, device=str(typed["device"])))
+    check_device(chosen.run.device)
+    planned = chosen.train.steps or hasattr(SYSTEMS.load(chosen.run.system), "counter")
+    if planned:  # a budget has done its work once it has become a number of steps
         chosen = replace(chosen, train=replace(chosen.train, budget=budget))
     _use_threads(chosen)
-    corpus = lm.prepare(chosen.data, chosen.tokenizer, load_tokenizer(folder.tokenizer), report)
+    corpus = lm.prepare(chosen.data, chosen.tokenizer, _tokenizer(folder), report)
     if chosen.data.hash != corpus.hash:
         mend = "put it back, or begin a new run"
         raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
@@ -162,6 +162,11 @@ def _check_same(folder: RunFolder, chosen: Settings, system: str, flat: dict[str
             raise InputError(f"has {name} = {old!r}, not {asked.model[name]!r}", where=where, mend=mend)
 
 
+def _tokenizer(folder: RunFolder) -> Tokenizer | None:
+    """The run's tokenizer; None where it was killed before that was written, to be fitted again."""
+    return load_tokenizer(folder.tokenizer) if folder.tokenizer.exists() else None
+
+
 def _use_threads(settings: Settings) -> None:
     if settings.train.threads:
         torch.set_num_threads(settings.train.threads)
@@ -185,6 +190,7 @@ def _train_and_write(
     """Train, write the run, and answer why training stopped."""
     settings = replace(settings, data=replace(settings.data, hash=corpus.hash), model=asdict(model.config))
     write_text(folder.settings, settings.toml())
+    save_tokenizer(corpus.tokenizer, folder.tokenizer)
     fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)
@@ -195,10 +201,10 @@ def _fit_by_gradient(
     folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
 ) -> tuple[LanguageModel, Settings, Outcome]:
     """Train with the loop; the weights of the run are the best or the last."""
-    device = torch.device(check_device(settings.run.device))
+    device = torch.device(settings.run.device)
     model.to(device)
     if settings.run.compile:
-        model.forward = torch.compile(model.forward)  # type: ignore[method-assign]
+        model.compile()
     batches = lm.cut(settings, model, corpus.train.tokens)
     checkpoints = Checkpoints(folder.checkpoints)
     latest = checkpoints.latest()
@@ -214,11 +220,12 @@ def _fit_by_gradient(
         sample=write if settings.train.sample_every and model.traits.steps else None,
         report=report,
         device=device,
+        compile=settings.run.compile,
     )
     report("phase", {"name": f"training {settings.run.system}"})
     if latest is None:
         work.settings = plan(work, batches.steps_per_epoch)
-    settings = replace(settings, train=work.settings)
+    settings = replace(settings, train=replace(work.settings, budget=0.0))  # it has become a number of steps
     write_text(folder.settings, settings.toml())
     work.metrics = Metrics(folder.path, latest.step if latest else 0)
     try:
@@ -226,9 +233,16 @@ def _fit_by_gradient(
     finally:
         work.metrics.close()
     best = checkpoints.best() if settings.train.keep == "best" else None
-    if best is not None:
+    if best is not None and not _last_is_better(work, best, outcome):
         model.load_state_dict(best.tensors["model"])
     return model.cpu(), settings, outcome
+
+
+def _last_is_better(work: Training, best: Checkpoint, outcome: Outcome) -> bool:
+    """Where the budget ended a run between two evaluations, its last weights may be better than the best so far."""
+    if outcome.stopped != "budget" or work.evaluate is None:
+        return False
+    return work.evaluate(lambda: False)["valid_loss"] < float(best.progress["valid_loss"])
 
 
 def _fit_by_counting(
@@ -264,7 +278,7 @@ def _fit_by_counting(
             should_stop=should_stop,
             save=save,
         )
-    if reason == "interrupted":
+    if reason is not None:
         checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
     fitted: LanguageModel = counter.finish()
     for note in fitted.notes:  # type: ignore[union-attr]
@@ -304,8 +318,7 @@ def _finish(
         figures["valid"] = asdict(score)
         report("result", {"bits_per_byte": score.bits_per_byte, "perplexity": score.perplexity["token"]})
     facts = {"data": lm.describe_corpus(corpus), "figures": figures, "direction": settings.data.direction}
-    command = " ".join(["ensue", *map(shlex.quote, sys.argv[1:])])
-    write_text(folder.card, model_card(settings, facts, command))
+    write_text(folder.card, model_card(settings, facts))
     folder.write_config(settings.run.system, model.config, ensue.__version__, **facts)
 
 

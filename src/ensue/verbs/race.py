@@ -6,9 +6,7 @@ others go on.
 
 from __future__ import annotations
 
-import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ from statistics import mean
 from typing import Any
 
 from ensue.core.durations import seconds
-from ensue.core.errors import InputError, unknown_name
+from ensue.core.errors import InputError, Interrupted, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
@@ -28,7 +26,7 @@ from ensue.nn.recurrent import Recurrent
 from ensue.tasks import language_modelling as lm
 from ensue.tasks.settings import own_settings, resolve
 from ensue.train.metrics import read_metrics
-from ensue.verbs.fit import Interrupted, fit
+from ensue.verbs.fit import fit
 from ensue.verbs.matching import matched_sizes
 from ensue.verbs.run import Run, load
 
@@ -120,6 +118,7 @@ def race(
     out: str | Path = "runs/race",
     force: bool = False,
     resume: bool = False,
+    again: str = "",
     report: Report = silent,
 ) -> Race:
     """Train each system on the same text with the same budget and score it on the same held-out text."""
@@ -127,6 +126,7 @@ def race(
 
     folder = Path(out)
     systems = list(dict.fromkeys(systems))
+    again = again or f"race(…, out={str(folder)!r}, resume=True)"
     _check(systems, folder, str(budget), match, seeds, force, resume)
     files = lm.data_files([data] if isinstance(data, str | Path) else data)
     shared = {"data.files": files, **(settings or {})}
@@ -146,6 +146,10 @@ def race(
     sizes = matched_sizes(systems, corpus.tokenizer.size, shared) if match == "params" else {}
     facts = {"data": [Path(f).name for f in files], "budget": str(budget), "match": match, "seeds": seeds}
     facts |= {**lm.describe_corpus(corpus), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    facts |= {"hash": corpus.hash, "settings": {name: str(value) for name, value in (settings or {}).items()}}
+    facts["valid_surcharge_bits"] = corpus.valid.surcharge
+    if resume:
+        _check_same(folder, facts)
     result = Race(facts, [])
     write_json(folder / "race.json", result.as_dict())
     for name in systems:
@@ -157,7 +161,7 @@ def race(
         )
         own["train.budget_covers"] = "training"
         report("race", {"text": f"— {name}"})
-        result.entrants.append(_entrant(name, own, folder, seeds, report))
+        result.entrants.append(_entrant(name, own, folder, seeds, again, report))
         write_json(folder / "race.json", result.as_dict())
     write_text(folder / "race.md", result.markdown())
     curves = {run.name: read_metrics(run) for run in sorted(folder.iterdir()) if (run / "metrics.jsonl").exists()}
@@ -197,7 +201,16 @@ def _check(
             )
 
 
-def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, report: Report) -> Entrant:
+def _check_same(folder: Path, facts: dict[str, Any]) -> None:
+    """A race goes on as it began: results of different races must not stand in one table."""
+    before = read_json(folder / "race.json")
+    for name in ("hash", "budget", "match", "seeds", "settings"):
+        if before.get(name) != facts[name]:
+            what = f"was a race with another {'text' if name == 'hash' else name}"
+            raise InputError(what, where=str(folder), mend="--force begins a new one")
+
+
+def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, again: str, report: Report) -> Entrant:
     """Train one system once a seed; a failure is an answer too."""
     entrant = Entrant(name)
     for seed in range(seeds):
@@ -205,8 +218,7 @@ def _entrant(name: str, settings: dict[str, Any], folder: Path, seeds: int, repo
         try:
             run = _trained(name, {**settings, "seed": int(settings.get("seed", 0)) + seed}, path, report)
         except Interrupted as stop:
-            words = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
-            raise Interrupted(folder, shlex.join(["ensue", *words, "--resume"])) from stop
+            raise Interrupted(folder, again) from stop
         except Exception as error:  # one system's failure must not end the race; it stands in the table
             entrant.error = str(error) or type(error).__name__
             report("race", {"text": f"  failed: {entrant.error}"})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build, read_toml
+from ensue.data.sources import Source
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer, utf8
 from ensue.data.tokens import TokenText, token_text, tokenise
@@ -86,7 +86,7 @@ class Run:
             _fill(model, tensors, self.folder.weights)
         return model.eval()
 
-    def tokens(self, *files: str | Path, text: str | None = None, field: str | None = None) -> TokenText:
+    def tokens(self, *files: Source, text: str | None = None, field: str | None = None) -> TokenText:
         """A text as this run's tokens."""
         if text is not None:
             utf8(text)
@@ -96,12 +96,12 @@ class Run:
         if not found.bytes:
             raise InputError("the text is empty", mend="give some text")
         if self.direction == "backward":
-            return TokenText(found.tokens[::-1], *(getattr(found, n) for n in FACTS))
+            return replace(found, tokens=found.tokens[::-1])
         return found
 
     def score(
         self,
-        *files: str | Path,
+        *files: Source,
         text: str | None = None,
         field: str | None = None,
         streams: int = 0,
@@ -111,11 +111,11 @@ class Run:
         return score_text(self.model, self.tokens(*files, text=text, field=field), streams, report)
 
     def per_token(
-        self, *files: str | Path, text: str | None = None, field: str | None = None
+        self, *files: Source, text: str | None = None, field: str | None = None, streams: int = 0
     ) -> list[tuple[str, float]]:
         """Each token with its log-probability in nats, in the order of the text."""
         found = self.tokens(*files, text=text, field=field)
-        values = log_probs(self.model, found.tokens)
+        values = log_probs(self.model, found.tokens, streams)
         pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
         return pairs if self.direction == "forward" else pairs[::-1]
 
@@ -147,9 +147,6 @@ class Run:
             raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt")
 
 
-FACTS = ("bytes", "words", "documents", "surcharge", "unknown", "hash")
-
-
 def _fill(model: LanguageModel, tensors: dict[str, torch.Tensor], path: Path) -> None:
     """Give a model its weights; those shared with others are stored once."""
     own = model.state_dict()
@@ -168,8 +165,3 @@ def _fill(model: LanguageModel, tensors: dict[str, torch.Tensor], path: Path) ->
 def load(path: str | Path) -> Run:
     """The run in a folder."""
     return Run(path)
-
-
-def load_all(paths: Sequence[str | Path]) -> list[Run]:
-    """Several runs."""
-    return [load(path) for path in paths]

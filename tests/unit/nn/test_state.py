@@ -36,8 +36,9 @@ def test_a_fork_is_a_copy():
 def test_tensors_have_names_and_come_back():
     state = pair()
     named = dict(state.tensors())
-    assert list(named) == ["left", "right.0.tokens"]
+    assert list(named) == ["left", "right.0.tokens", "size"]
     doubled = state.filled({name: 2 * tensor for name, tensor in named.items()})
+    assert doubled.size == 14
     assert torch.equal(doubled.left, 2 * state.left) and doubled.right[0].tokens.tolist() == [[2], [4], [6]]
 
 
@@ -65,7 +66,7 @@ def test_under_autograd_nothing_is_written_in_place():
     first = model(tokens[:, :3])
     before = [tensor.clone() for _, tensor in first.state.tensors()]
     second = model(tokens[:, 3:], first.state)
-    for kept, (_, tensor) in zip(before, first.state.tensors()):
+    for kept, (_, tensor) in zip(before, first.state.tensors(), strict=True):
         assert torch.equal(kept, tensor)
     (first.logits.sum() + second.logits.sum()).backward()
     assert model.embed.weight.grad is not None

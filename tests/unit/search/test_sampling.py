@@ -20,7 +20,8 @@ def test_what_is_drawn_from_is_a_distribution_over_likely_tokens(logits, tempera
     log_probs = torch.tensor([logits], dtype=torch.double).log_softmax(-1)
     result = narrowed(log_probs, Sampling(temperature=temperature, top_k=k, top_p=p))[0]
     assert result.sum().item() == pytest.approx(1)
-    assert result[log_probs[0].argmax()] > 0
+    assert result[log_probs[0] == log_probs[0].max()].sum() > 0
+    assert k == 0 or (result > 0).sum() <= k
     dropped = log_probs[0][result == 0]
     assert len(dropped) == 0 or dropped.max() <= log_probs[0][result > 0].min() + 1e-9
 

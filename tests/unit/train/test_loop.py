@@ -11,6 +11,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Abandoned
 from ensue.data.batches import Streams, Windows
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
+from ensue.models.table import SYSTEMS
 from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.loop import Training, train
 from ensue.train.metrics import Metrics, read_metrics
@@ -237,3 +238,72 @@ def test_an_evaluation_that_was_given_up_is_made_up_for(tmp_path):
     train(resumed)
     assert torch.equal(weights(whole), weights(resumed))
     assert whole.checkpoints.best().step == resumed.checkpoints.best().step
+
+
+def test_a_stop_before_a_value_that_is_not_finite_changes_nothing(tmp_path):
+    """A roll-back goes to the last checkpoint of the schedule, whether or not somebody stopped in between."""
+
+    def explodes_once():
+        broken = [False]
+
+        def objective(model, batch, state):
+            loss, after = next_token(model, batch, state)
+            if not broken[0] and batch.tokens[0, 0] == mark:
+                broken[0] = True
+                return loss * math.nan, after
+            return loss, after
+
+        return objective
+
+    stream = Streams(TOKENS, 4, 10, seed=1)
+    mark = stream.batch(9).tokens[0, 0]
+    first = next(n for n in range(20) if stream.batch(n).tokens[0, 0] == mark)
+    whole = work(tmp_path / "whole", explodes_once())
+    train(whole)
+
+    def stops(model, batch, state):
+        if batch.tokens.equal(stream.batch(max(0, first - 1)).tokens):
+            signal.raise_signal(signal.SIGTERM)
+        return next_token(model, batch, state)
+
+    assert train(work(tmp_path / "broken", stops)).stopped == "SIGTERM"
+    resumed = work(tmp_path / "broken", explodes_once())
+    train(resumed)
+    assert torch.equal(weights(whole), weights(resumed))
+
+
+def test_a_budget_counts_from_the_moment_of_resuming(tmp_path):
+    first = train(work(tmp_path, steps=2000, budget=0.3, eval_every=10**6, checkpoint_every=500))
+    assert first.stopped == "budget"
+    second = train(work(tmp_path, steps=2000, budget=0.3, eval_every=10**6, checkpoint_every=500))
+    assert second.step > first.step + 1
+
+
+def test_a_damaged_best_checkpoint_is_passed_over(tmp_path):
+    training = work(tmp_path)
+    training.evaluate = lambda stop: {"valid_loss": 1.0}
+    train(training)
+    (tmp_path / "checkpoints" / "best" / "model.safetensors").write_bytes(b"")
+    assert training.checkpoints.best() is None and "damaged" in training.checkpoints.notes[0]
+
+
+@pytest.mark.parametrize("name", ["window", "gru-cho", "gpt"])
+def test_every_kind_of_state_resumes_to_the_same_bits(tmp_path, name):
+    """A gpt carries no state in training, but a checkpoint must be able to hold one."""
+    cls = SYSTEMS.load(name)
+    size = {"layers": 1, "hidden": 8, "heads": 2, "embedding": 4, "context": 12}
+    known = {k: v for k, v in size.items() if k in cls.Config.__dataclass_fields__}
+
+    def made(folder, objective=next_token):
+        training = work(folder, objective)
+        torch.manual_seed(5)
+        training.model = cls(cls.Config(vocabulary=12, **known))
+        return training
+
+    whole = made(tmp_path / "whole")
+    train(whole)
+    with pytest.raises(Broken):
+        train(made(tmp_path / "broken", breaking(9)))
+    resumed = made(tmp_path / "broken")
+    train(resumed)
+    assert torch.equal(weights(whole), weights(resumed))
