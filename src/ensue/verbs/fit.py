@@ -179,6 +179,9 @@ def _run(folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: Langua
         stopped = _train_and_write(folder, settings, corpus, model, report)
     except KeyboardInterrupt:
         raise Interrupted(folder.path, again) from None
+    except torch._dynamo.exc.TorchDynamoException as error:
+        mend = "leave out --compile, or see what is missing with --debug"
+        raise InputError("this machine's compiler cannot compile the model", mend=mend) from error
     if stopped.startswith("SIG"):
         raise Interrupted(folder.path, again)
     return load(folder.path)
