@@ -41,19 +41,19 @@ def main() -> None:
     kills = parser.parse_args().kills
     chance = random.Random(0)
     with tempfile.TemporaryDirectory() as name:
-        begun = time.perf_counter()
         subprocess.run(command(Path(name) / "whole"), check=True, capture_output=True)
-        whole = time.perf_counter() - begun
         expected = sha256(Path(name) / "whole" / "model.safetensors")
         moments, same = [], 0
         for trial in range(kills):
             out = Path(name) / f"broken-{trial}"
             process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(chance.uniform(0.35, 0.95) * whole)
+            log, moment = out / "metrics.jsonl", chance.randint(1, 145)
+            while process.poll() is None and (not log.exists() or log.read_text().count("\n") < moment):
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0, 0.02))  # anywhere within a step, a checkpoint or an evaluation
             process.kill()
             process.wait()
-            log = out / "metrics.jsonl"
-            moments.append(log.read_text().count("\n") if log.exists() else 0)
+            moments.append(log.read_text().count("\n"))
             more = ["--resume"] if (out / "run.toml").exists() else []
             subprocess.run(command(out, *more), check=True, capture_output=True)
             same += sha256(out / "model.safetensors") == expected
