@@ -177,8 +177,8 @@ class LSTMLanguageModel(RecurrentLanguageModel):
         "ptb": {
             "layers": 2,
             "hidden": 256,
-            "dropout": 0.2,
-            "train.epochs": 7.0,
+            "dropout": 0.3,
+            "train.epochs": 14.0,
             "train.lr": 3e-3,
             "train.batch": 20,
             "train.length": 35,

@@ -44,6 +44,14 @@ class State:
         """The same values, cut from the graph that made them (truncated backpropagation through time)."""
         return self.map(torch.Tensor.detach)
 
+    def renewed(self, rows: Tensor, start: Self) -> Self:
+        """This state, with the rows where the mask ``rows`` (B,) is true taken from ``start``."""
+        fresh, old = dict(start.tensors()), dict(self.tensors())
+        mixed = {
+            n: torch.where(rows.view(-1, *[1] * (t.dim() - 1)), fresh[n], t) if t.dim() else t for n, t in old.items()
+        }
+        return self.filled(mixed)
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The state with ``function`` applied to every tensor in it."""
         return cast(Self, _map(function, self))

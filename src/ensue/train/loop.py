@@ -186,7 +186,7 @@ def update(
     for part in range(settings.accumulate):
         batch = on_device(work.batches.batch(step * settings.accumulate + part), work.device)
         with precision(settings, work.device):
-            loss, after = work.objective(work.model, batch, None if batch.fresh else state)
+            loss, after = work.objective(work.model, batch, None if batch.fresh else renewed(work, state))
         (loss / settings.accumulate).backward()  # type: ignore[no-untyped-call]
         state = after.detach() if after is not None else None
         total, tokens = total + loss.item() / settings.accumulate, tokens + batch.targets.numel()
@@ -196,6 +196,18 @@ def update(
             group["lr"] = rate
         optimiser.step()
     return total, norm, state, tokens
+
+
+def renewed(work: Training, state: State | None) -> State | None:
+    """The state carried on, but for a few rows that begin anew.
+
+    A state that is only ever carried on moves with the weights; from the empty state a model then may never have been
+    trained, and that is where it is when it is used.
+    """
+    if state is None or not work.settings.renew:
+        return state
+    rows = torch.rand(work.batches.rows) < work.settings.renew
+    return state.renewed(rows.to(work.device), work.model.start(work.batches.rows))  # type: ignore[operator]
 
 
 def on_device(batch: Any, device: torch.device) -> Any:

@@ -28,6 +28,8 @@ class TrainSettings:
     """Tokens in a row; 0 means the model's context, or 64 where it has none."""
     cut: str = "auto"
     """How text is cut: streams (state carried on), windows (random), or auto: streams where there is a state."""
+    renew: float = 0.03
+    """The share of streams that begin anew at each step, so that a model also learns to begin (0: none)."""
     optimiser: str = "adamw"
     """adamw or sgd."""
     lr: float = 2e-3
@@ -80,6 +82,7 @@ class TrainSettings:
         for name in ("epochs", "budget", "warmup", "weight_decay", "clip"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
+        check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")

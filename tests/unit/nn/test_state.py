@@ -78,3 +78,9 @@ def test_recent_tokens_follow_each_rows_own_length():
     assert state.tokens.tolist() == [[-1, 1, 2], [-1, -1, 3]]
     _, state = state.extend(torch.tensor([[4, 5, 6, 7], [4, 5, 6, 7]]))
     assert state.tokens.tolist() == [[5, 6, 7], [5, 6, 7]]
+
+
+def test_rows_can_begin_anew():
+    start = Pair(torch.zeros(3, 2), (RecentTokens(torch.zeros(3, 1, dtype=torch.long)),), 7)
+    mixed = pair().renewed(torch.tensor([True, False, True]), start)
+    assert mixed.left.tolist() == [[0, 0], [2, 3], [0, 0]] and mixed.right[0].tokens.tolist() == [[0], [2], [0]]

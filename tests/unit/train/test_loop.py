@@ -295,7 +295,7 @@ def test_every_kind_of_state_resumes_to_the_same_bits(tmp_path, name):
     known = {k: v for k, v in size.items() if k in cls.Config.__dataclass_fields__}
 
     def made(folder, objective=next_token):
-        training = work(folder, objective)
+        training = work(folder, objective, renew=0.0 if name == "gpt" else 0.2)  # keys of rows are of one length
         torch.manual_seed(5)
         training.model = cls(cls.Config(vocabulary=12, **known))
         return training
