@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.models.language import LanguageModel, answer
-from ensue.models.recurrent import RecurrentConfig
+from ensue.models.recurrent import SMALL, RecurrentConfig
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import LSTMCell, Recurrent
 from ensue.nn.stacks import BidirectionalState, Stack, reverse
@@ -30,7 +30,7 @@ class BidirectionalLanguageModel(LanguageModel):
     """P(x_t | all other words): the answer at place t is about x_t itself, not about x_{t+1}."""
 
     Config = RecurrentConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 256, "train.lr": 3e-3}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "train.lr": 3e-3}}
     objective: ClassVar[str] = "cloze"
     cuts = "windows"
     cell_type = LSTMCell

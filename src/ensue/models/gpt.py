@@ -79,7 +79,13 @@ class GPTLanguageModel(LanguageModel):
     Config = GPTConfig
     cuts = "windows"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {"train.lr": 2e-3, "train.batch": 16, "train.schedule": "cosine", "train.warmup": 0.05},
+        "default": {
+            "context": 64,
+            "train.lr": 3e-3,
+            "train.batch": 8,
+            "train.schedule": "cosine",
+            "train.warmup": 0.05,
+        },
         "nanogpt": {
             "layers": 4,
             "heads": 4,

@@ -35,6 +35,9 @@ from ensue.nn.recurrent import (
 from ensue.nn.stacks import CONNECTIONS, Stack, StackState
 from ensue.nn.state import State
 
+SMALL = {"train.batch": 12, "train.length": 32}
+"""Many small updates learn more in a minute on two cores than few large ones."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecurrentConfig:
@@ -143,7 +146,7 @@ class RNNLanguageModel(RecurrentLanguageModel):
     """h_t = f(W_h h_{t-1} + W_e e_t + b_1)."""
 
     Config = RNNConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 512, "train.lr": 1e-3}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "hidden": 384, "train.lr": 1.5e-3}}
     cell_type = TanhCell
     cells: ClassVar[dict[str, type[Cell]]] = {"tanh": TanhCell, "relu": ReluCell, "sigmoid": SigmoidCell}
 
@@ -155,7 +158,7 @@ class GRULanguageModel(RecurrentLanguageModel):
     """The gated recurrent unit that resets after the product (torch's form)."""
 
     Config = RecurrentConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 320, "train.lr": 3e-3}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "train.lr": 4e-3}}
     cell_type = GRUCell
 
 
@@ -163,7 +166,7 @@ class ChoGRULanguageModel(RecurrentLanguageModel):
     """The gated recurrent unit that resets before the product (Cho et al., 2014)."""
 
     Config = RecurrentConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"hidden": 320, "train.lr": 3e-3}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "train.lr": 4e-3}}
     cell_type = ChoGRUCell
 
 
@@ -173,7 +176,7 @@ class LSTMLanguageModel(RecurrentLanguageModel):
     Config = LSTMConfig
     cell_type = LSTMCell
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {"hidden": 320, "train.lr": 3e-3},
+        "default": {**SMALL, "train.lr": 4e-3},
         "ptb": {
             "layers": 2,
             "hidden": 256,

@@ -57,7 +57,7 @@ class WindowLanguageModel(LanguageModel):
 
     Config = WindowConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {"train.lr": 2e-3, "train.batch": 32, "train.length": 64}
+        "default": {"train.lr": 2e-3, "train.batch": 12, "train.length": 32}
     }
 
     def __init__(self, config: WindowConfig) -> None:
