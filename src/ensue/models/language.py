@@ -32,6 +32,8 @@ class LanguageModel(nn.Module):
 
     Config: ClassVar[type[Any]]
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    expect: ClassVar[dict[str, str]] = {}
+    """For presets: how long they take and what they reach, as benchmarks/results say."""
     cuts: ClassVar[str] = "streams"
     """How training text is best cut for it: streams, whose state is carried on, or windows."""
     config: Any
