@@ -79,7 +79,7 @@ class GPTLanguageModel(LanguageModel):
     Config = GPTConfig
     cuts = "windows"
     expect: ClassVar[dict[str, str]] = {
-        "nanogpt": "tiny Shakespeare, 1.88 nats a character (1.881 to 1.884 over three seeds), 2.5 to 4.5 min on one core",
+        "nanogpt": "tiny Shakespeare, 1.88 nats a character (three seeds: ±0.002), 2.5 to 4.5 minutes on one core",
         "shakespeare": "tiny Shakespeare, 1.49 nats a character (one seed), 9 minutes on two cores (211 ms a step)",
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
