@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ensue.models.language import LanguageModel, answer
+from ensue.models.language import LanguageModel
+from ensue.models.model import answer
 from ensue.models.recurrent import SMALL, RecurrentConfig
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import LSTMCell, Recurrent

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.settings import check, check_positive
-from ensue.models.language import LanguageModel, answer
+from ensue.models.language import LanguageModel
+from ensue.models.model import answer
 from ensue.nn.attention import AttentionState, SelfAttention
 from ensue.nn.blocks import BLOCKS, FeedForward
 from ensue.nn.positions import POSITIONS

@@ -1,110 +1,24 @@
-"""What every language model here is: a function of a state and tokens.
+"""What every language model here is: a model that starts from nothing.
 
     P(x_1 … x_T) = ∏_t P(x_t | x_1 … x_{t-1})
-
-``forward`` reads x_t and answers the distribution of x_{t+1}, for any number of tokens at once: a whole text, a
-chunk, or one token. ``log_prob`` answers only the probabilities of given next tokens and never builds (B, T, V)
-where that can be avoided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from ensue.nn.protocol import Output, Traits, Want
+from ensue.models.model import Model
 from ensue.nn.state import State
 
-LOGITS_AT_ONCE = 1 << 24
-"""How many logits ``log_prob`` may hold at once (64 MB in float32); above that it works in slices of time."""
 
+class LanguageModel(Model):
+    """The base of all language models."""
 
-class LanguageModel(nn.Module):
-    """The base of all language models.
-
-    A subclass has a frozen ``config`` (with ``vocabulary``), declares ``traits``, and implements ``start`` and
-    ``forward``. One that computes hidden states and an output layer ``head`` gets ``log_prob`` from here.
-    """
-
-    Config: ClassVar[type[Any]]
-    presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    expect: ClassVar[dict[str, str]] = {}
-    """For presets: how long they take and what they reach, as benchmarks/results say."""
+    task = "language"
+    objective: ClassVar[str] = "next"
     cuts: ClassVar[str] = "streams"
     """How training text is best cut for it: streams, whose state is carried on, or windows."""
-    config: Any
-    head: nn.Module
-
-    @property
-    def traits(self) -> Traits:
-        """What this model promises."""
-        return Traits()
 
     def start(self, rows: int) -> State:
         """The state before the first token, for so many rows."""
         raise TypeError(f"{type(self).__name__} does not say how it starts")
-
-    def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
-    ) -> Output:
-        """Read ``tokens`` (B, T) after ``state``; rows longer than their ``lengths`` (B,) are padded on the right."""
-        raise TypeError(f"{type(self).__name__} does not say how it reads")
-
-    def log_prob(
-        self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state. Padded places hold 0."""
-        output = self(tokens, state, lengths, want=("hidden",))
-        assert output.hidden is not None and output.state is not None
-        result = -self._cross_entropy(output.hidden, targets)
-        if lengths is not None:
-            result = result.masked_fill(torch.arange(tokens.shape[1], device=tokens.device) >= lengths[:, None], 0.0)
-        return result, output.state
-
-    def _cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """−log softmax(head(hidden)) at the targets (B, T), in slices where the logits would be many."""
-        flat, wanted = hidden.flatten(0, 1), targets.flatten()
-        step = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
-        losses = [
-            F.cross_entropy(_full(self.head(flat[at : at + step])), wanted[at : at + step], reduction="none")
-            for at in range(0, len(flat), step)
-        ]
-        return torch.cat(losses).view_as(targets) if losses else hidden.new_zeros(targets.shape)
-
-
-def _full(logits: Tensor) -> Tensor:
-    """Logits in at least single precision: a softmax in bfloat16 loses the tail."""
-    return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
-
-
-def last_places(hidden: Tensor, lengths: Tensor | None) -> Tensor:
-    """The hidden state at each row's last real token, (B, T, D) → (B, 1, D)."""
-    if lengths is None:
-        return hidden[:, -1:]
-    index = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, hidden.shape[-1])
-    return hidden.gather(1, index)
-
-
-def answer(
-    head: nn.Module,
-    hidden: Tensor,
-    state: State,
-    lengths: Tensor | None,
-    want: Sequence[Want],
-    attention: tuple[Tensor, ...] | None = None,
-) -> Output:
-    """Put together what was wanted of a neural model's hidden states."""
-    logits = None
-    if "logits" in want:
-        logits = head(hidden)
-    elif "last" in want:
-        logits = head(last_places(hidden, lengths))
-    return Output(logits, hidden if "hidden" in want else None, attention, state)

@@ -125,7 +125,9 @@ def leak_law(model: LanguageModel, tokens: Tensor) -> float:
 
     A causal model's output at t may depend on places ≤ t; a two-directional one's on all places but t.
     """
-    table = next(module for module in model.modules() if isinstance(module, nn.Embedding))
+    table = _table(model)
+    assert table is not None
+    state = model.start(len(tokens)) if model.traits.steps else None  # whatever a start reads is not looked at
     caught: list[Tensor] = []
 
     def catch(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
@@ -136,7 +138,7 @@ def leak_law(model: LanguageModel, tokens: Tensor) -> float:
     handle = table.register_forward_hook(catch)
     try:
         with torch.enable_grad():
-            output, _ = log_probabilities(model, tokens)
+            output, _ = log_probabilities(model, tokens, state)
     finally:
         handle.remove()
     (inputs,) = caught  # (B, S, D); a window may have put places of its own before the tokens
@@ -163,8 +165,12 @@ def memory_law(model: LanguageModel, tokens: Tensor) -> float:
     return max(_gap(picked, direct), _gap(plain[:, : window.shape[1]], looked), _gap(plain[:, -1:], last))
 
 
-def _gradients(model: LanguageModel) -> bool:
-    return any(True for _ in model.parameters()) and any(isinstance(m, nn.Embedding) for m in model.modules())
+def _table(model: LanguageModel) -> nn.Embedding | None:
+    """The embedding of the tokens it reads: ``embed``, or the first there is."""
+    own = getattr(model, "embed", None)
+    if isinstance(own, nn.Embedding):
+        return own
+    return next((module for module in model.modules() if isinstance(module, nn.Embedding)), None)
 
 
 def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) -> Iterator[Finding]:
@@ -193,7 +199,7 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
             if model.traits.causal:
                 yield Finding("cause law", cause_law(model, tokens), tolerance)
             yield Finding("memory law", memory_law(model, tokens), tolerance)
-        if _gradients(model):
+        if _table(model) is not None:
             yield Finding("leak law", leak_law(model, tokens[:, : model.traits.context]), 0.0)
         if model.traits.steps:
             with torch.enable_grad():  # under autograd states append instead of writing in place

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ensue.core.settings import check, check_positive
-from ensue.models.language import LanguageModel, answer
+from ensue.models.language import LanguageModel
+from ensue.models.model import answer
 from ensue.nn.protocol import Output, Want
 from ensue.nn.recurrent import (
     Cell,

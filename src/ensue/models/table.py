@@ -21,5 +21,7 @@ SYSTEMS = Table(
             "two LSTMs that meet at the word they guess",
         ),
         "gpt": Entry("ensue.models.gpt:GPTLanguageModel", "decoder-only Transformer"),
+        "seq2seq": Entry("ensue.models.seq2seq:Seq2Seq", "recurrent encoder–decoder with attention, for translation"),
+        "transformer": Entry("ensue.models.transformer:Transformer", "encoder–decoder of attention, for translation"),
     },
 )

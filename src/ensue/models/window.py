@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.settings import check, check_positive
-from ensue.models.language import LanguageModel, answer
+from ensue.models.language import LanguageModel
+from ensue.models.model import answer
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State

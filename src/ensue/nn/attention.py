@@ -1,12 +1,15 @@
-"""Scaled dot-product attention over a growing memory of keys and values.
+"""Scaled dot-product attention: over a growing memory of keys and values, in both directions, and to a source.
 
     Attention(Q, K, V) = softmax(Q Kᵀ / √d) V          row-wise softmax; (T × d)(d × S)(S × d)
-    MultiHead(x)       = Concat(head_1 … head_H) W_O,  head_i = Attention(x W_Q,i, x W_K,i, x W_V,i)
+    MultiHead(x, m)    = Concat(head_1 … head_H) W_O,  head_i = Attention(x W_Q,i, m W_K,i, m W_V,i)
+
+m is x and what came before it (SelfAttention), all of x (FullAttention), or an encoded source (CrossAttention).
 
 The state is the keys and values so far. Outside autograd they live in a buffer that grows by doubling and is written
 in place; under autograd they are appended. Rows may have different lengths.
 
-Legend: B rows, T new tokens, S tokens in memory (new ones included), C capacity, H heads, d width of a head, D = H·d.
+Legend: B rows, T new tokens, S tokens in memory (new ones included), C capacity, H heads, d width of a head, D = H·d,
+N sentences, of which rows may share one.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.positions import Rotary, rotate
+from ensue.nn.source import Source
 from ensue.nn.state import State
 
 
@@ -99,6 +103,11 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = N
     return attention_weights(query, key, mask) @ value
 
 
+def _heads(x: Tensor, heads: int) -> Tensor:
+    """(B, T, D) → (B, H, T, d)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
 class SelfAttention(nn.Module):
     """Causal multi-head self-attention with a memory."""
 
@@ -106,7 +115,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.dropout = heads, dropout
         self.project = nn.Linear(width, 3 * width)  # W_Q, W_K, W_V side by side
-        self.out = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)  # W_O
         self.rotary = Rotary(width // heads) if rotary else None
 
     def start(self, rows: int) -> AttentionState:
@@ -125,7 +134,7 @@ class SelfAttention(nn.Module):
         """Attend from x (B, T, D) to what was before and to x itself; with ``weights`` also say where to."""
         state = state or self.start(len(x))
         T = x.shape[1]
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.project(x).chunk(3, dim=-1))
+        q, k, v = (_heads(part, self.heads) for part in self.project(x).chunk(3, dim=-1))
         if self.rotary is not None:
             turn = self.rotary(state.places(T), x)
             q, k = rotate(q, *turn), rotate(k, *turn)
@@ -142,3 +151,56 @@ class SelfAttention(nn.Module):
 def _visible(before: AttentionState, time: int, size: int) -> Tensor:
     """Which of S places each of T new tokens may see, (1 or B, 1, T, S): its own and all before it."""
     return (torch.arange(size, device=before.keys.device) <= before.places(time)[..., None])[:, None]
+
+
+class FullAttention(nn.Module):
+    """Multi-head self-attention in both directions, for encoders: each token sees all of its text. It has no state."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.project = nn.Linear(width, 3 * width)  # W_Q, W_K, W_V side by side
+        self.out = nn.Linear(width, width)  # W_O
+
+    def start(self, rows: int) -> None:
+        """Nothing is carried on."""
+
+    def forward(
+        self, x: Tensor, state: None = None, lengths: Tensor | None = None, weights: bool = False
+    ) -> tuple[Tensor, None, Tensor | None]:
+        """Attend from each place of x (B, T, D) to every real one; with ``weights`` also say where to."""
+        q, k, v = (_heads(part, self.heads) for part in self.project(x).chunk(3, dim=-1))
+        mask = None
+        if lengths is not None:  # a row of no tokens sees its padding: there is nothing else, and nobody asks
+            mask = (torch.arange(x.shape[1], device=x.device) < lengths.clamp(min=1)[:, None])[:, None, None]
+        y = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
+        seen = attention_weights(q, k, mask) if weights else None
+        return self.out(y.transpose(1, 2).flatten(2)), None, seen
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention from a decoder to an encoded source, whose keys and values are made once a sentence."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(width, width)  # W_Q
+        self.remember = nn.Linear(width, 2 * width)  # W_K, W_V side by side
+        self.out = nn.Linear(width, width)  # W_O
+
+    def memory(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a source (N, S, D), each (N, H, S, d)."""
+        key, value = (_heads(part, self.heads) for part in self.remember(source).chunk(2, dim=-1))
+        return key, value
+
+    def forward(
+        self, x: Tensor, memory: tuple[Tensor, Tensor], source: Source, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from x (B, T, D) to its rows' sentences; with ``weights`` also say where to, (B, H, T, S)."""
+        q = _heads(source.fold(self.query(x)), self.heads)  # (N, H, k·T, d)
+        mask = source.mask(memory[0].shape[2])
+        if mask is not None:
+            mask = mask[:, None, None]
+        y = F.scaled_dot_product_attention(q, *memory, mask, self.dropout if self.training else 0.0)
+        seen = source.unfold(attention_weights(q, memory[0], mask), dim=2) if weights else None
+        return self.out(y.transpose(1, 2).flatten(2).reshape(x.shape)), seen

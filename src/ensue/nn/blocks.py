@@ -1,13 +1,15 @@
 """Transformer blocks: attention and a two-layer network, each with a residual path and a layer norm.
 
-LayerNorm normalises the features of one token (Ba et al., 2016), never along the sequence.
+LayerNorm normalises the features of one token (Ba et al., 2016), never along the sequence. A block with FullAttention
+is an encoder's, one with SelfAttention a language model's; a decoder's has attention to the source between the two.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ensue.nn.attention import AttentionState, SelfAttention
+from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
+from ensue.nn.source import Source
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 
@@ -32,7 +34,7 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """The parts that both orders of norm share."""
 
-    def __init__(self, attention: SelfAttention, feed: FeedForward, width: int, dropout: float = 0.0) -> None:
+    def __init__(self, attention: SelfAttention | FullAttention, feed: FeedForward, width: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm_attention = nn.LayerNorm(width)
         self.attention = attention
@@ -40,7 +42,7 @@ class Block(nn.Module):
         self.feed = feed
         self.dropout = nn.Dropout(dropout)
 
-    def start(self, rows: int) -> AttentionState:
+    def start(self, rows: int) -> AttentionState | None:
         """The attention's empty memory."""
         return self.attention.start(rows)
 
@@ -57,7 +59,7 @@ class PreNormBlock(Block):
         state: AttentionState | None = None,
         lengths: Tensor | None = None,
         weights: bool = False,
-    ) -> tuple[Tensor, AttentionState, Tensor | None]:
+    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
         y, state, seen = self.attention(self.norm_attention(x), state, lengths, weights)
         x = x + self.dropout(y)
@@ -76,7 +78,7 @@ class PostNormBlock(Block):
         state: AttentionState | None = None,
         lengths: Tensor | None = None,
         weights: bool = False,
-    ) -> tuple[Tensor, AttentionState, Tensor | None]:
+    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
         y, state, seen = self.attention(x, state, lengths, weights)
         x = self.norm_attention(x + self.dropout(y))
@@ -84,3 +86,71 @@ class PostNormBlock(Block):
 
 
 BLOCKS: dict[str, type[Block]] = {"pre": PreNormBlock, "post": PostNormBlock}
+
+
+class DecoderBlock(nn.Module):
+    """The parts that both orders of norm share: masked self-attention, attention to the source, a two-layer network."""
+
+    def __init__(
+        self,
+        attention: SelfAttention,
+        cross: CrossAttention,
+        feed: FeedForward,
+        width: int,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.norm_attention = nn.LayerNorm(width)
+        self.attention = attention
+        self.norm_cross = nn.LayerNorm(width)
+        self.cross = cross
+        self.norm_feed = nn.LayerNorm(width)
+        self.feed = feed
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, rows: int) -> AttentionState:
+        """The self-attention's empty memory."""
+        return self.attention.start(rows)
+
+
+class PreNormDecoderBlock(DecoderBlock):
+    """x = x + Attention(LN(x));  x = x + Cross(LN(x), source);  x = x + FFN(LN(x))."""
+
+    def forward(
+        self,
+        x: Tensor,
+        state: AttentionState | None,
+        lengths: Tensor | None,
+        memory: tuple[Tensor, Tensor],
+        source: Source,
+        weights: bool = False,
+    ) -> tuple[Tensor, AttentionState, Tensor | None]:
+        """(B, T, D) → (B, T, D), and where in the source each token looked."""
+        y, state, _ = self.attention(self.norm_attention(x), state, lengths)
+        x = x + self.dropout(y)
+        y, seen = self.cross(self.norm_cross(x), memory, source, weights)
+        x = x + self.dropout(y)
+        return x + self.feed(self.norm_feed(x)), state, seen
+
+
+class PostNormDecoderBlock(DecoderBlock):
+    """x = LN(x + Attention(x));  x = LN(x + Cross(x, source));  x = LN(x + FFN(x))."""
+
+    def forward(
+        self,
+        x: Tensor,
+        state: AttentionState | None,
+        lengths: Tensor | None,
+        memory: tuple[Tensor, Tensor],
+        source: Source,
+        weights: bool = False,
+    ) -> tuple[Tensor, AttentionState, Tensor | None]:
+        """(B, T, D) → (B, T, D), and where in the source each token looked."""
+        y, state, _ = self.attention(x, state, lengths)
+        x = self.norm_attention(x + self.dropout(y))
+        y, seen = self.cross(x, memory, source, weights)
+        x = self.norm_cross(x + self.dropout(y))
+        return self.norm_feed(x + self.feed(x)), state, seen
+
+
+DECODER_BLOCKS: dict[str, type[DecoderBlock]] = {"pre": PreNormDecoderBlock, "post": PostNormDecoderBlock}

@@ -36,7 +36,10 @@ class LearnedPositions(nn.Module):
 
 
 class SinusoidalPositions(nn.Module):
-    """``sinusoids`` added to √d times the embedding, as in the paper."""
+    """``sinusoids`` added to √d times the embedding, as in the paper.
+
+    The table holds ``context`` positions at first and grows when it is asked for more: a sinusoid has no end.
+    """
 
     def __init__(self, context: int, width: int) -> None:
         super().__init__()
@@ -46,6 +49,9 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add the table's rows to √d · x (B, T, D)."""
         table: Tensor = self.table  # type: ignore[assignment]
+        if positions.numel() and (last := int(positions.max())) >= len(table):
+            table = sinusoids(torch.arange(2 * last, device=x.device), self.width)
+            self.table = table
         return x * math.sqrt(self.width) + table[positions].to(x.dtype)
 
 

@@ -18,25 +18,54 @@ class StackState(State):
     layers: tuple[State, ...]
 
 
-@dataclass(frozen=True)
-class Connection:
-    """How a layer's output joins its input."""
+class Plain(nn.Module):
+    """y alone."""
 
-    join: Callable[[Tensor, Tensor], Tensor]
-    width: Callable[[int, int], int]
+    def __init__(self, width: int, output: int) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the next layer reads, of a layer's input x and its output y."""
+        return y
 
 
-def _residual(x: Tensor, y: Tensor) -> Tensor:
-    return x + y if x.shape[-1] == y.shape[-1] else y
+class Residual(Plain):
+    """x + y: the identity keeps the gradient (He et al., 2016); where widths differ, as at the first layer, y alone."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y if x.shape[-1] == y.shape[-1] else y
 
 
-CONNECTIONS = {
-    "plain": Connection(lambda x, y: y, lambda width, output: output),
-    # y + x: the identity keeps the gradient (He et al., 2016); where widths differ, as at the first layer, plain
-    "residual": Connection(_residual, lambda width, output: output),
-    # [x; y]: every layer sees all below it (Huang et al., 2017)
-    "dense": Connection(lambda x, y: torch.cat([x, y], dim=-1), lambda width, output: width + output),
+class Dense(Plain):
+    """[x; y]: every layer sees all below it (Huang et al., 2017)."""
+
+    def __init__(self, width: int, output: int) -> None:
+        super().__init__(width, width + output)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x, y], dim=-1)
+
+
+class FastForward(Plain):
+    """W_f [x; y]: a way up through all layers on which nothing bends the gradient (Zhou et al., 2016)."""
+
+    def __init__(self, width: int, output: int) -> None:
+        super().__init__(width, output)
+        self.straight = nn.Linear(width + output, output, bias=False)  # W_f
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        z: Tensor = self.straight(torch.cat([x, y], dim=-1))
+        return z
+
+
+CONNECTIONS: dict[str, type[Plain]] = {
+    "plain": Plain,
+    "residual": Residual,
+    "dense": Dense,
+    "fast-forward": FastForward,
 }
+"""How a layer's output joins its input."""
 
 
 class Stack(nn.Module):
@@ -54,12 +83,13 @@ class Stack(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.connection = CONNECTIONS[connect]
-        self.layers = nn.ModuleList()
+        self.layers, self.connections = nn.ModuleList(), nn.ModuleList()
         for _ in range(layers):
             layer = build(width)
+            joined = CONNECTIONS[connect](width, int(layer.output))  # type: ignore[arg-type]
             self.layers.append(layer)
-            width = self.connection.width(width, int(layer.output))  # type: ignore[arg-type]
+            self.connections.append(joined)
+            width = joined.output
         self.output = width
         self.dropout = nn.Dropout(dropout)
 
@@ -73,9 +103,9 @@ class Stack(nn.Module):
         """Run all layers over x (B, T, D)."""
         states: Sequence[State | None] = state.layers if state else [None] * len(self.layers)
         new = []
-        for number, (layer, below) in enumerate(zip(self.layers, states)):
+        for number, (layer, join, below) in enumerate(zip(self.layers, self.connections, states)):
             y, after = layer(x if number == 0 else self.dropout(x), below, lengths)
-            x = self.connection.join(x, y)
+            x = join(x, y)
             new.append(after)
         return x, StackState(tuple(new))
 
@@ -97,6 +127,25 @@ class BidirectionalState(State):
     backward: State
 
 
+class Backward(nn.Module):
+    """A layer that reads each row from its end; what comes out stands in the order of the text. It has no steps."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.output = int(layer.output)  # type: ignore[arg-type]
+
+    def start(self, rows: int) -> State:
+        """The layer's own start."""
+        state: State = self.layer.start(rows)  # type: ignore[operator]
+        return state
+
+    def forward(self, x: Tensor, state: State | None = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        """Run over x (B, T, D) from the end of each row."""
+        y, after = self.layer(reverse(x, lengths), None, lengths)
+        return reverse(y, lengths), after
+
+
 class Bidirectional(nn.Module):
     """h_t = [→h_t; ←h_t]: two layers of their own weights, one of them reading from the end (Schuster, 1997).
 
@@ -105,8 +154,8 @@ class Bidirectional(nn.Module):
 
     def __init__(self, onward: nn.Module, backward: nn.Module) -> None:
         super().__init__()
-        self.onward, self.backward = onward, backward
-        self.output = int(onward.output) + int(backward.output)  # type: ignore[arg-type]
+        self.onward, self.backward = onward, Backward(backward)
+        self.output = int(onward.output) + self.backward.output  # type: ignore[arg-type]
 
     def start(self, rows: int) -> BidirectionalState:
         """Both directions' starts."""
@@ -117,5 +166,5 @@ class Bidirectional(nn.Module):
     ) -> tuple[Tensor, BidirectionalState]:
         """Run both directions over x (B, T, D) from their starts."""
         right, ahead = self.onward(x, None, lengths)
-        left, behind = self.backward(reverse(x, lengths), None, lengths)
-        return torch.cat([right, reverse(left, lengths)], dim=-1), BidirectionalState(ahead, behind)
+        left, behind = self.backward(x, None, lengths)
+        return torch.cat([right, left], dim=-1), BidirectionalState(ahead, behind)

@@ -34,15 +34,15 @@ class State:
 
     def rows(self, index: Tensor) -> Self:
         """The state of rows ``index`` (N,), in that order; a row may be taken several times."""
-        return self.map(lambda tensor: tensor.index_select(0, index))
+        return self._each(lambda tensor: tensor.index_select(0, index), lambda state: state.rows(index))
 
     def fork(self) -> Self:
         """A copy that a later step on this state cannot touch."""
-        return self.map(torch.clone)
+        return self._each(torch.clone, lambda state: state.fork())
 
     def detach(self) -> Self:
         """The same values, cut from the graph that made them (truncated backpropagation through time)."""
-        return self.map(torch.Tensor.detach)
+        return self._each(torch.Tensor.detach, lambda state: state.detach())
 
     def renewed(self, rows: Tensor, start: Self) -> Self:
         """This state, with the rows where the mask ``rows`` (B,) is true taken from ``start``."""
@@ -54,7 +54,13 @@ class State:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The state with ``function`` applied to every tensor in it."""
-        return cast(Self, _map(function, self))
+        return self._each(function, lambda state: state.map(function))
+
+    def _each(self, on_tensor: Callable[[Tensor], Tensor], on_state: Callable[[Any], Any]) -> Self:
+        """The state with its own tensors and the states inside it changed; those know how they are changed."""
+        held = cast(Any, self)
+        parts = {f.name: _changed(getattr(held, f.name), on_tensor, on_state) for f in fields(held)}
+        return cast(Self, replace(held, **parts))
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """All that the state holds as tensors, named by the fields that lead to it, for checkpoints."""
@@ -66,14 +72,13 @@ class State:
         return cast(Self, _filled("", self, values))
 
 
-def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callable[[Any], Any]) -> Any:
     if isinstance(value, Tensor):
-        return function(value)
+        return on_tensor(value)
     if isinstance(value, State):
-        held = cast(Any, value)
-        return replace(held, **{f.name: _map(function, getattr(held, f.name)) for f in fields(held)})
+        return on_state(value)
     if isinstance(value, tuple):
-        return tuple(_map(function, item) for item in value)
+        return tuple(_changed(item, on_tensor, on_state) for item in value)
     return value
 
 

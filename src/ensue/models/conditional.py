@@ -1,0 +1,71 @@
+"""What every encoder–decoder here is: a language model that has read something first.
+
+    P(y | x) = ∏_t P(y_t | y_1 … y_{t-1}, x)
+
+The source is read once, in ``start``; from then on a decoder is a model like any other, so that everything written
+for language models (search, scoring, the laws) serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ensue.models.language import LanguageModel
+from ensue.models.model import Model
+from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.state import State
+
+
+class ConditionalModel(Model):
+    """The base of all encoder–decoders. Its config has ``source_vocabulary``, ``vocabulary`` and ``context``."""
+
+    task = "translation"
+    objective: ClassVar[str] = "translate"
+
+    def start(self, source: Tensor, lengths: Tensor | None = None) -> State:
+        """The state before the first target token, with the encoded source (N, S) inside."""
+        raise TypeError(f"{type(self).__name__} does not say how it reads a source")
+
+
+class Given(LanguageModel):
+    """An encoder–decoder that has been given its source: a language model of what follows from it."""
+
+    def __init__(self, model: ConditionalModel, source: Tensor) -> None:
+        super().__init__()
+        self.model, self.config = model, model.config
+        self.register_buffer("source", source, persistent=False)
+
+    @property
+    def traits(self) -> Traits:
+        """The decoder's."""
+        return self.model.traits
+
+    @property
+    def embed(self) -> nn.Module:
+        """The target's embedding."""
+        return self.model.embed  # type: ignore[return-value]
+
+    def start(self, rows: int) -> State:
+        """So many rows, all of the one source (S,)."""
+        first = self.model.start(self.get_buffer("source")[None])
+        return first.rows(torch.zeros(rows, dtype=torch.long, device=self.get_buffer("source").device))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        want: Sequence[Want] = ("logits",),
+    ) -> Output:
+        """Read tokens (B, T)."""
+        return self.model(tokens, state or self.start(len(tokens)), lengths, want)  # type: ignore[no-any-return]
+
+    def log_prob(
+        self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """log P(targets_t | source, tokens_1…t)."""
+        return self.model.log_prob(tokens, targets, state or self.start(len(tokens)), lengths)

@@ -1,0 +1,243 @@
+"""Sequence to sequence with recurrent networks: one reads, another writes (Sutskever et al., 2014; Cho et al., 2014).
+
+    h_1 … h_S = encoder(x)                  recurrent layers, in one direction or both
+    s_0 = the encoder's last memory         the sentence as one vector: the bottleneck
+    s_t = decoder(s_{t-1}, y_t)
+    ŷ_t = softmax(U s̃_t + b)                s̃_t = s_t without attention, else
+
+    α_t = softmax_i score(s_t, h_i),  a_t = Σ_i α_{t,i} h_i          (Bahdanau et al., 2015; Luong et al., 2015)
+    s̃_t = tanh(W_c [a_t; s_t])
+
+``attention`` names one of six score functions (see ensue.nn.scores). With ``feeding = "input"`` the decoder reads
+[y_t; s̃_{t-1}], so that it knows where it has looked (Luong et al., 2015). ``connect`` and ``encoder`` make the deep
+forms: residual layers over a two-directional first one is GNMT's, fast-forward connections in layers that read to and
+fro are Deep-Att's.
+
+Legend: N sentences, S source time, B rows, T target time, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ensue.core.settings import check, check_positive
+from ensue.models.conditional import ConditionalModel
+from ensue.models.model import answer
+from ensue.nn.protocol import Output, Want
+from ensue.nn.recurrent import Cell, ChoGRUCell, GRUCell, LSTMCell, Recurrent, RecurrentState, TanhCell
+from ensue.nn.scores import SCORES, attend
+from ensue.nn.source import Source
+from ensue.nn.stacks import CONNECTIONS, Backward, Bidirectional, BidirectionalState, Stack, StackState
+from ensue.nn.state import State
+
+CELLS: dict[str, type[Cell]] = {"lstm": LSTMCell, "gru": GRUCell, "gru-cho": ChoGRUCell, "rnn": TanhCell}
+ENCODERS = ("both", "forward", "bottom", "alternating")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seq2SeqConfig:
+    """Settings of the recurrent encoder–decoder."""
+
+    vocabulary: int = 0
+    """How many different target tokens there are; the tokenizer says."""
+    source_vocabulary: int = 0
+    """How many different source tokens there are; the tokenizer says."""
+    layers: int = 1
+    """How many recurrent layers stand on each other, in the encoder and in the decoder."""
+    hidden: int = 256
+    """The width D of each layer; two directions have half of it each."""
+    embedding: int = 0
+    """The width of a token's vector; 0 means hidden."""
+    cell: str = "lstm"
+    """Which recurrence: lstm, gru, gru-cho or rnn."""
+    encoder: str = "both"
+    """How the source is read: both directions in each layer, forward, bottom (both in the first layer only, as GNMT) or
+    alternating (layers to and fro, as Deep-Att)."""
+    attention: str = "additive"
+    """The score function: content, additive, location, general, dot, scaled-dot, or none: one vector must do."""
+    feeding: str = "none"
+    """What the decoder reads beside the last token: none, or input: what it saw of the source at the last step."""
+    connect: str = "plain"
+    """How layers join: plain, residual, dense or fast-forward."""
+    context: int = 256
+    """The longest sentence in tokens, source or target; longer ones are left out of training and cut in use."""
+    dropout: float = 0.2
+    """The share of units that training switches off at random, between layers and never inside the recurrence."""
+    tied: str = "target"
+    """Which embeddings are one matrix: target (and output), or none."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "layers", "hidden", "context")
+        check(self, "embedding", self.embedding >= 0, "0 or more")
+        check(self, "hidden", self.hidden % 2 == 0, "an even number")
+        check(self, "cell", self.cell in CELLS, f"one of {', '.join(CELLS)}")
+        check(self, "encoder", self.encoder in ENCODERS, f"one of {', '.join(ENCODERS)}")
+        check(self, "attention", self.attention in (*SCORES, "none"), f"one of {', '.join(SCORES)}, none")
+        check(self, "feeding", self.feeding in ("none", "input"), "none or input")
+        check(self, "feeding", self.feeding == "none" or self.attention != "none", "none where there is no attention")
+        check(self, "connect", self.connect in CONNECTIONS, f"one of {', '.join(CONNECTIONS)}")
+        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+        check(self, "tied", self.tied in ("target", "none"), "target or none")
+
+
+@dataclass(frozen=True)
+class Seq2SeqState(State):
+    """The decoder's memory, what it saw last (where it is fed), and the source (where there is attention)."""
+
+    stack: StackState
+    seen: Tensor | None
+    source: Source | None
+
+
+class Encoder(nn.Module):
+    """Recurrent layers over a source; every layer is D wide, and so is each layer's last memory."""
+
+    def __init__(self, config: Seq2SeqConfig, width: int) -> None:
+        super().__init__()
+        cell, D = CELLS[config.cell], config.hidden
+        made = 0
+
+        def build(size: int) -> nn.Module:
+            nonlocal made
+            made += 1
+            if config.encoder == "both" or (config.encoder == "bottom" and made == 1):
+                return Bidirectional(Recurrent(cell(size, D // 2)), Recurrent(cell(size, D // 2)))
+            layer = Recurrent(cell(size, D))
+            return Backward(layer) if config.encoder == "alternating" and made % 2 == 0 else layer
+
+        self.stack = Stack(build, width, config.layers, config.connect, config.dropout)
+        self.down = nn.Identity() if self.stack.output == D else nn.Linear(self.stack.output, D, bias=False)
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, StackState]:
+        """h (N, S, D) of x (N, S, E), and every layer's memory where it ended, the directions side by side."""
+        h, state = self.stack(x, None, lengths)
+        return self.down(h), StackState(tuple(_ended(layer) for layer in state.layers))
+
+
+def _ended(state: State) -> RecurrentState:
+    """A layer's last memory; of two directions, one beside the other."""
+    if isinstance(state, BidirectionalState):
+        ahead, behind = state.forward, state.backward
+        assert isinstance(ahead, RecurrentState) and isinstance(behind, RecurrentState)
+        return RecurrentState(tuple(torch.cat(pair, dim=-1) for pair in zip(ahead.memory, behind.memory)))
+    assert isinstance(state, RecurrentState)
+    return state
+
+
+class Attend(nn.Module):
+    """s̃_t = tanh(W_c [a_t; s_t]), a_t = Σ_i softmax_i(score(s_t, h_i)) h_i."""
+
+    def __init__(self, config: Seq2SeqConfig, width: int) -> None:
+        super().__init__()
+        self.score = SCORES[config.attention](width, config.hidden, config.context)
+        self.join = nn.Linear(config.hidden + width, config.hidden)  # W_c
+
+    def forward(self, s: Tensor, source: Source) -> tuple[Tensor, Tensor]:
+        """s̃ (B, T, D) of s (B, T, D), and where it looked, α (B, T, S)."""
+        h, keys = source.parts
+        a, weights = attend(self.score(source.fold(s), keys), h, source.mask(h.shape[1]))
+        return torch.tanh(self.join(torch.cat([source.unfold(a), s], dim=-1))), source.unfold(weights)
+
+
+class Seq2Seq(ConditionalModel):
+    """softmax(U s̃_t + b): a recurrent network that reads, one that writes, and attention between them."""
+
+    Config = Seq2SeqConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {},
+        "gnmt": {  # Wu et al. (2016): eight layers, residual, the lowest of the encoder in both directions
+            "layers": 8,
+            "hidden": 1024,
+            "encoder": "bottom",
+            "connect": "residual",
+            "feeding": "input",
+            "train.label_smoothing": 0.0,
+        },
+        "deep-att": {  # Zhou et al. (2016): layers to and fro with fast-forward connections
+            "layers": 8,
+            "hidden": 512,
+            "encoder": "alternating",
+            "connect": "fast-forward",
+            "train.label_smoothing": 0.0,
+        },
+    }
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.config = config
+        D = config.hidden
+        E = config.embedding or D
+        self.embed_source = nn.Embedding(config.source_vocabulary, E)
+        self.embed = nn.Embedding(config.vocabulary, E)
+        self.encoder = Encoder(config, E)
+        fed = D if config.feeding == "input" else 0
+        cell = CELLS[config.cell]
+        self.decoder = Stack(
+            lambda size: Recurrent(cell(size, D)), E + fed, config.layers, config.connect, config.dropout
+        )
+        self.attend = Attend(config, D) if config.attention != "none" else None
+        self.narrow = nn.Identity() if self.decoder.output == D else nn.Linear(self.decoder.output, D, bias=False)
+        self.down = nn.Identity() if E == D or config.tied == "none" else nn.Linear(D, E, bias=False)
+        self.head = nn.Linear(E if config.tied == "target" else D, config.vocabulary)  # U, b
+        if config.tied == "target":
+            self.head.weight = self.embed.weight
+        self.dropout = nn.Dropout(config.dropout)
+        for table in (self.embed_source, self.embed):
+            nn.init.uniform_(table.weight, -0.1, 0.1)
+        nn.init.zeros_(self.head.bias)
+
+    def start(self, source: Tensor, lengths: Tensor | None = None) -> Seq2SeqState:
+        """Read the source (N, S): its last memory is the decoder's first."""
+        h, memory = self.encoder(self.dropout(self.embed_source(source)), lengths)
+        if self.attend is None:
+            return Seq2SeqState(memory, None, None)
+        seen = h.new_zeros(len(h), self.config.hidden) if self.config.feeding == "input" else None
+        return Seq2SeqState(memory, seen, Source.of((h, self.attend.score.remember(h)), lengths, h.shape[1]))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        want: Sequence[Want] = ("logits",),
+    ) -> Output:
+        """Read target tokens (B, T); attention is α as one head, (B, 1, T, S)."""
+        assert isinstance(state, Seq2SeqState)
+        e = self.dropout(self.embed(tokens))
+        if state.seen is not None:
+            hidden, after, weights = self._fed(e, state, lengths)
+        else:
+            hidden, after, weights = self._straight(e, state, lengths)
+        shown = (weights[:, None],) if weights is not None and "attention" in want else None
+        return answer(self.head, self.dropout(self.down(hidden)), after, lengths, want, shown)
+
+    def _straight(
+        self, e: Tensor, state: Seq2SeqState, lengths: Tensor | None
+    ) -> tuple[Tensor, Seq2SeqState, Tensor | None]:
+        """All of the decoder's steps, then attention from all of them at once."""
+        s, stack = self.decoder(e, state.stack, lengths)
+        s = self.narrow(s)
+        if self.attend is None or state.source is None:
+            return s, Seq2SeqState(stack, None, None), None
+        source = state.source.even()
+        hidden, weights = self.attend(s, source)
+        return hidden, Seq2SeqState(stack, None, source), weights
+
+    def _fed(self, e: Tensor, state: Seq2SeqState, lengths: Tensor | None) -> tuple[Tensor, Seq2SeqState, Tensor]:
+        """Step by step, since what was seen at one step is read at the next."""
+        assert self.attend is not None and state.source is not None and state.seen is not None
+        source, stack, seen = state.source.even(), state.stack, state.seen
+        hidden, weights = [], []
+        for t, e_t in enumerate(e.unbind(1)):
+            here = None if lengths is None else (t < lengths).long()
+            s, stack = self.decoder(torch.cat([e_t, seen], dim=-1)[:, None], stack, here)
+            new, alpha = self.attend(self.narrow(s), source)
+            seen = new[:, 0] if here is None else torch.where(here.bool()[:, None], new[:, 0], seen)
+            hidden.append(new)
+            weights.append(alpha)
+        return torch.cat(hidden, dim=1), Seq2SeqState(stack, seen, source), torch.cat(weights, dim=1)

@@ -1,0 +1,199 @@
+"""The Transformer: an encoder–decoder of attention alone (Vaswani et al., 2017).
+
+    h_0 = √D · E_x x + PE                   source tokens and positions
+    h_l = EncoderBlock(h_{l-1})             self-attention over the whole source, a two-layer network
+    g_0 = √D · E_y y + PE
+    g_l = DecoderBlock(g_{l-1}, h_L)        masked self-attention, attention to the source, a two-layer network
+    P(y_{t+1}) = softmax(g_L W)             W = E_y; with one vocabulary for both languages also E_x
+
+``norm = "post"`` is the paper's order and wants a warm-up of the learning rate; ``"pre"`` normalises what goes into a
+block, with one more norm at the end of each side. The state is every decoder block's keys and values, and the keys and
+values of the source, made once a sentence.
+
+Legend: N sentences, S source time, B rows, T target time, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ensue.core.settings import check, check_positive
+from ensue.models.conditional import ConditionalModel
+from ensue.models.model import answer
+from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
+from ensue.nn.blocks import ACTIVATIONS, BLOCKS, DECODER_BLOCKS, FeedForward
+from ensue.nn.positions import SinusoidalPositions
+from ensue.nn.protocol import Output, Want
+from ensue.nn.source import Source
+from ensue.nn.state import State
+
+TIES = ("auto", "all", "target", "none")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformerConfig:
+    """Settings of the Transformer."""
+
+    vocabulary: int = 0
+    """How many different target tokens there are; the tokenizer says."""
+    source_vocabulary: int = 0
+    """How many different source tokens there are; the tokenizer says."""
+    layers: int = 3
+    """How many blocks stand on each other, in the encoder and in the decoder."""
+    heads: int = 4
+    """How many heads each attention has; they share the width."""
+    hidden: int = 256
+    """The width D of the model."""
+    inner: int = 0
+    """The width inside the two-layer networks; 0 means 4 D."""
+    context: int = 256
+    """The longest sentence in tokens, source or target; longer ones are left out of training and cut in use."""
+    dropout: float = 0.1
+    """The share of units that training switches off at random."""
+    norm: str = "pre"
+    """Where the layer norm stands: pre, or post as in the paper (needs a warm-up)."""
+    activation: str = "relu"
+    """f of the two-layer networks: relu or gelu."""
+    tied: str = "auto"
+    """Which embeddings are one matrix: all (source, target, output), target (and output), none, or auto: all where the
+    languages share a vocabulary, else target."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "layers", "heads", "hidden", "context")
+        check(self, "inner", self.inner >= 0, "0 or more")
+        check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
+        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+        check(self, "norm", self.norm in BLOCKS, "pre or post")
+        check(self, "activation", self.activation in ACTIVATIONS, " or ".join(ACTIVATIONS))
+        check(self, "tied", self.tied in TIES, f"one of {', '.join(TIES)}")
+
+
+@dataclass(frozen=True)
+class TransformerState(State):
+    """Every decoder block's keys and values so far, and those of the source."""
+
+    blocks: tuple[AttentionState, ...]
+    source: Source
+
+
+class Transformer(ConditionalModel):
+    """softmax(g_L E_yᵀ), g_l = DecoderBlock(g_{l-1}, h_L), h_l = EncoderBlock(h_{l-1})."""
+
+    Config = TransformerConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {},
+        "base": {
+            "layers": 6,
+            "hidden": 512,
+            "heads": 8,
+            "norm": "post",
+            "train.schedule": "inverse-sqrt",
+            "train.warmup": 4000,
+            "train.lr": 7e-4,
+            "train.beta2": 0.98,
+            "train.batch_tokens": 25_000,
+            "train.steps": 100_000,
+            "tokenizer.vocabulary": 37_000,
+        },
+        "big": {
+            "layers": 6,
+            "hidden": 1024,
+            "heads": 16,
+            "dropout": 0.3,
+            "norm": "post",
+            "train.schedule": "inverse-sqrt",
+            "train.warmup": 4000,
+            "train.lr": 5e-4,
+            "train.beta2": 0.98,
+            "train.batch_tokens": 25_000,
+            "train.steps": 300_000,
+            "tokenizer.vocabulary": 37_000,
+        },
+    }
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        D, p, inner = config.hidden, config.dropout, config.inner or 4 * config.hidden
+        self.embed = nn.Embedding(config.vocabulary, D)  # E_y
+        same = config.tied == "all"
+        self.embed_source = self.embed if same else nn.Embedding(config.source_vocabulary, D)  # E_x
+        self.positions = SinusoidalPositions(config.context, D)
+        self.encoder = nn.ModuleList(
+            BLOCKS[config.norm](
+                FullAttention(D, config.heads, p), FeedForward(D, inner, config.activation, p), D, p
+            )
+            for _ in range(config.layers)
+        )
+        self.decoder = nn.ModuleList(
+            DECODER_BLOCKS[config.norm](
+                SelfAttention(D, config.heads, p),
+                CrossAttention(D, config.heads, p),
+                FeedForward(D, inner, config.activation, p),
+                D,
+                p,
+            )
+            for _ in range(config.layers)
+        )
+        last = config.norm == "pre"
+        self.norm_source = nn.LayerNorm(D) if last else nn.Identity()
+        self.norm = nn.LayerNorm(D) if last else nn.Identity()
+        self.head = nn.Linear(D, config.vocabulary, bias=False)
+        if config.tied != "none":
+            self.head.weight = self.embed.weight
+        self.dropout = nn.Dropout(p)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Embeddings of length about 1 before the √D; Glorot's uniform for all other matrices."""
+        for name, weight in self.named_parameters():
+            if name.startswith(("embed", "head")):
+                nn.init.normal_(weight, std=self.config.hidden**-0.5)
+            elif weight.dim() == 2:
+                nn.init.xavier_uniform_(weight)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def encode(
+        self, source: Tensor, lengths: Tensor | None = None, weights: bool = False
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """h_L of a source (N, S), and on request where each layer looked."""
+        places = torch.arange(source.shape[1], device=source.device)[None]
+        h = self.dropout(self.positions(self.embed_source(source), places))
+        seen = []
+        for block in self.encoder:
+            h, _, attention = block(h, None, lengths, weights)
+            seen.append(attention)
+        return self.norm_source(h), tuple(seen) if weights else ()
+
+    def start(self, source: Tensor, lengths: Tensor | None = None) -> TransformerState:
+        """Encode the source (N, S), and make every decoder block's keys and values of it."""
+        h, _ = self.encode(source, lengths)
+        parts = tuple(part for block in self.decoder for part in block.cross.memory(h))  # type: ignore[operator,union-attr]
+        blocks = tuple(block.start(len(source)) for block in self.decoder)  # type: ignore[operator]
+        return TransformerState(blocks, Source.of(parts, lengths, source.shape[1]))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        want: Sequence[Want] = ("logits",),
+    ) -> Output:
+        """Read target tokens (B, T); attention is where each decoder layer looked in the source."""
+        assert isinstance(state, TransformerState)
+        source, weights = state.source.even(), "attention" in want
+        g = self.dropout(self.positions(self.embed(tokens), state.blocks[0].places(tokens.shape[1])))
+        after, seen = [], []
+        memories = zip(source.parts[::2], source.parts[1::2])
+        for block, past, memory in zip(self.decoder, state.blocks, memories):
+            g, new, attention = block(g, past, lengths, memory, source, weights)
+            after.append(new)
+            seen.append(attention)
+        hidden, new_state = self.norm(g), TransformerState(tuple(after), source)
+        return answer(self.head, hidden, new_state, lengths, want, tuple(seen) if weights else None)

@@ -1,0 +1,146 @@
+"""How well a decoder's state and a source's place fit: six score functions, and the attention they make.
+
+    e_{t,i} = score(s_t, h_i)
+    α_t     = softmax(e_t)               where to look: sums to one over the source
+    a_t     = Σ_i α_{t,i} h_i            what is seen: a soft look-up, keys and values being the same h
+
+Each class has ``remember``, what can be made of the source once, and ``forward``, the scores of all queries.
+
+Legend: N sentences, T queries of each, S source places, D width of s, E width of h.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.core.errors import InputError
+
+
+class Score(nn.Module):
+    """The base of all score functions: D wide queries, E wide source."""
+
+    def __init__(self, query: int, source: int, places: int) -> None:
+        super().__init__()
+
+    def remember(self, h: Tensor) -> Tensor:
+        """What is computed once a source, (N, S, E) → (N, S, K)."""
+        return h
+
+    def forward(self, s: Tensor, keys: Tensor) -> Tensor:
+        """score(s_t, h_i) for all t and i: (N, T, D), (N, S, K) → (N, T, S)."""
+        raise TypeError(f"{type(self).__name__} does not say how it scores")
+
+
+class Content(Score):
+    """β cos(s_t, h_i): content-based addressing (Graves et al., 2014, eq. 5 and 6).
+
+    β > 0 is the strength: with β = 1, as lectures write it, a cosine can never make a softmax sharp. It is learnt.
+    """
+
+    def __init__(self, query: int, source: int, places: int) -> None:
+        super().__init__(query, source, places)
+        _same("content", query, source)
+        self.strength = nn.Parameter(torch.tensor(1.0))  # log β
+
+    def remember(self, h: Tensor) -> Tensor:
+        return F.normalize(h, dim=-1)
+
+    def forward(self, s: Tensor, keys: Tensor) -> Tensor:
+        return self.strength.exp() * F.normalize(s, dim=-1) @ keys.transpose(1, 2)
+
+
+class Additive(Score):
+    """v_aᵀ tanh(W_a [s_t; h_i]) (Bahdanau et al., 2015); W_a = [W_s, W_h], so each half is computed once."""
+
+    def __init__(self, query: int, source: int, places: int) -> None:
+        super().__init__(query, source, places)
+        self.of_query = nn.Linear(query, query, bias=False)  # W_s
+        self.of_source = nn.Linear(source, query)  # W_h
+        self.v = nn.Linear(query, 1, bias=False)  # v_a
+
+    def remember(self, h: Tensor) -> Tensor:
+        keys: Tensor = self.of_source(h)
+        return keys
+
+    def forward(self, s: Tensor, keys: Tensor) -> Tensor:
+        mixed = torch.tanh(self.of_query(s)[:, :, None] + keys[:, None])  # (N, T, S, D)
+        scores: Tensor = self.v(mixed)[..., 0]
+        return scores
+
+
+class Location(Score):
+    """(W_a s_t)_i: where to look follows from the target alone, not from h (Luong et al., 2015).
+
+    W_a has a row a place, so a source must not be longer than ``places``.
+    """
+
+    def __init__(self, query: int, source: int, places: int) -> None:
+        super().__init__(query, source, places)
+        self.place = nn.Linear(query, places, bias=False)  # W_a
+
+    def forward(self, s: Tensor, keys: Tensor) -> Tensor:
+        S, places = keys.shape[1], self.place.out_features
+        if S > places:
+            raise InputError(f"location attention knows {places} places; this source has {S}", mend="raise context")
+        scores: Tensor = self.place(s)[..., :S]
+        return scores
+
+
+class General(Score):
+    """s_tᵀ W_a h_i (Luong et al., 2015)."""
+
+    def __init__(self, query: int, source: int, places: int) -> None:
+        super().__init__(query, source, places)
+        self.weight = nn.Linear(source, query, bias=False)  # W_a
+
+    def remember(self, h: Tensor) -> Tensor:
+        keys: Tensor = self.weight(h)
+        return keys
+
+    def forward(self, s: Tensor, keys: Tensor) -> Tensor:
+        return s @ keys.transpose(1, 2)
+
+
+class Dot(Score):
+    """s_tᵀ h_i (Luong et al., 2015)."""
+
+    def __init__(self, query: int, source: int, places: int) -> None:
+        super().__init__(query, source, places)
+        _same("dot", query, source)
+
+    def forward(self, s: Tensor, keys: Tensor) -> Tensor:
+        return s @ keys.transpose(1, 2)
+
+
+class ScaledDot(Dot):
+    """s_tᵀ h_i / √D (Vaswani et al., 2017): the variance of a score does not grow with the width."""
+
+    def forward(self, s: Tensor, keys: Tensor) -> Tensor:
+        return super().forward(s, keys) / math.sqrt(s.shape[-1])
+
+
+def _same(name: str, query: int, source: int) -> None:
+    if query != source:
+        raise InputError(f"{name} attention compares vectors of one width, not {query} and {source}")
+
+
+SCORES: dict[str, type[Score]] = {
+    "content": Content,
+    "additive": Additive,
+    "location": Location,
+    "general": General,
+    "dot": Dot,
+    "scaled-dot": ScaledDot,
+}
+
+
+def attend(scores: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """α = softmax(e) over the real places (N, T, S), and a = Σ α_i h_i (N, T, E)."""
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None], float("-inf"))
+    weights = scores.softmax(dim=-1)
+    return weights @ values, weights
