@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ensue.cli.options import Data, Field, Json, RunPath, Seed
-from ensue.cli.output import emit, say, show_score
+from ensue.cli.options import Columns, Data, Field, Json, RunPath, Seed
+from ensue.cli.output import emit, say, show_pair_score, show_score
 from ensue.core.errors import InputError
 
 
@@ -16,11 +16,12 @@ def score(
     data: Data = None,
     text: Annotated[str | None, typer.Option(help="A text instead of files.")] = None,
     field: Field = "",
+    columns: Columns = "",
     per_token: Annotated[bool, typer.Option(help="Say what each token costs, in bits.")] = False,
     streams: Annotated[int, typer.Option(help="Parallel streams; 1 reads the text in one go (0: by its length).")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Say how well a model predicts a text."""
+    """Say how well a model predicts a text, or translates."""
     from dataclasses import asdict
     from math import log
 
@@ -31,9 +32,15 @@ def score(
         raise InputError("score what?", mend="name files or give --text, not both")
     with Display(quiet=as_json) as display:
         held = load(run)
+        pairs = held.task == "translation"
+        how = {"columns": columns} if pairs else {"field": field or None, "streams": streams}
         display("phase", {"name": "scoring"})
-        result = asdict(held.score(*(data or []), text=text, field=field or None, streams=streams, report=display))
-        read = held.per_token(*(data or []), text=text, field=field or None, streams=streams) if per_token else []
+        found = held.score(*(data or []), text=text, report=display, **how)
+        result = found.as_dict() if pairs else asdict(found)
+        read = held.per_token(*(data or []), text=text, **how) if per_token else []
+    if pairs:
+        emit(result) if as_json else show_pair_score(result)
+        return
     if as_json:
         if per_token:
             result["per_token"] = [{"token": token, "bits": -value / log(2)} for token, value in read]

@@ -123,12 +123,18 @@ def convert(
 
 
 def look(
-    view: Annotated[str, typer.Argument(help="curves (of runs) or ngrams (of a text).")],
+    view: Annotated[str, typer.Argument(help="curves, alignment or bottleneck (of runs), ngrams (of a text).")],
     what: Annotated[list[str], typer.Argument(help="Runs, or for ngrams a text.")],
     out: Annotated[Path, typer.Option(help="x.html, x.png, x.svg or x.json.")] = Path("look.html"),
-    tokenizer: Annotated[str, typer.Option(help="For ngrams: the tokenizer.")] = "word",
+    text: Annotated[str, typer.Option(help="alignment: the sentence to translate.")] = "",
+    target: Annotated[str, typer.Option(help="alignment: a translation to align, instead of the model's own.")] = "",
+    layer: Annotated[int, typer.Option(help="alignment: a layer, counted from 1; all its heads are shown.")] = 0,
+    head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,
+    data: Annotated[list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files.")] = [],
+    tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.")] = "word",
 ) -> None:
     """Draw a view to a file."""
     from ensue.verbs.look import look as verb
 
-    say(f"written: {verb(view, what, out=out, tokenizer=tokenizer)}")
+    how = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
+    say(f"written: {verb(view, what, out=out, **how)}")

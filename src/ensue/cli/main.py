@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ensue.cli import asking, inspecting, training
+from ensue.cli import asking, inspecting, training, translating
 from ensue.cli.output import say
 from ensue.core.errors import InputError, Interrupted
 
@@ -28,6 +28,7 @@ app.command()(training.fit)
 app.command()(asking.score)
 app.command()(asking.generate)
 app.command("next")(asking.next_)
+app.command()(translating.translate)
 app.command()(training.race)
 for command in (inspecting.systems, inspecting.check, inspecting.doctor, inspecting.cost, inspecting.convert):
     app.command()(command)

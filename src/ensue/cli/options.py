@@ -11,6 +11,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `ensue fit` made.")]
 Seed = Annotated[int, typer.Option(help="Where random numbers come from.")]
 Field = Annotated[str, typer.Option(help="Which field of a JSONL file holds the text.")]
+Columns = Annotated[str, typer.Option(help="Which columns or fields hold the pairs: source=2,target=1.")]
 Set = Annotated[
     list[str], typer.Option("--set", metavar="NAME=VALUE", help="A setting, e.g. train.lr=3e-4; repeatable.")
 ]
@@ -18,6 +19,6 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 Force = Annotated[bool, typer.Option(help="Replace what is there.")]
 Data = Annotated[
     list[str] | None,
-    typer.Argument(metavar="DATA…", help="Files, folders, - or a built-in corpus (pydoc, stdlib, hello)."),
+    typer.Argument(metavar="DATA…", help="Files, folders, - or a built-in corpus (pydoc, stdlib, hello, dates)."),
 ]
 Valid = Annotated[list[str], typer.Option(help="Validation text; repeatable. Without it the text's end is held out.")]

@@ -40,3 +40,15 @@ def show_score(score: dict[str, Any]) -> None:
     bits = "pseudo-likelihood" if score["bits_per_byte"] is None else f"{score['bits_per_byte']:.4f} bits per byte"
     say(f"{bits} · perplexity {per['token']:.2f} per token, {per['word']:.2f} per word, {per['byte']:.4f} per byte")
     say(f"{score['tokens']:,} tokens, {score['words']:,} words, {score['bytes']:,} bytes, {score['unknown']:,} unknown")
+
+
+def show_pair_score(score: dict[str, Any]) -> None:
+    """The figures of a translation model, for people."""
+    say(f"BLEU {score['bleu']:.2f} ({score['bleu_signature']})")
+    lower, exact = score["bleu_lower_tokenised"], score["exact"]
+    say(f"BLEU {lower:.2f} in lower case · chrF {score['chrf']:.2f} · {exact:.1%} exact")
+    per, bits = score["perplexity"], score["bits_per_byte"]
+    say(f"perplexity {per['token']:.2f} per token, {per['word']:.2f} per word · {bits:.4f} bits per byte")
+    say(f"{score['sentences']:,} sentences, {score['tokens']:,} tokens, {score['unknown']:,} unknown")
+    for row in score.get("by_length", []):
+        say(f"  {row['label']:>10} words  {row['sentences']:>6,} sentences  BLEU {row['bleu']:6.2f}")

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ensue.cli.options import Data, Device, Field, Force, Json, Set, Valid
-from ensue.cli.output import emit, say, show_score, table
+from ensue.cli.options import Columns, Data, Device, Field, Force, Json, Set, Valid
+from ensue.cli.output import emit, say, show_pair_score, show_score, table
 from ensue.core.errors import InputError
 
 
@@ -34,6 +34,7 @@ def fit(
     budget: Annotated[str, typer.Option(help="How long to train: 45s, 10m, 2h.")] = "",
     seed: Annotated[int | None, typer.Option(help="Where random numbers come from (0).")] = None,
     field: Field = "",
+    columns: Columns = "",
     sample_every: Annotated[int, typer.Option(help="Show what the model writes every so many steps.")] = 0,
     device: Device = "",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
@@ -42,7 +43,7 @@ def fit(
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a system on a text."""
+    """Train a system on a text, or on sentence pairs."""
     from ensue.cli.display import Display
     from ensue.core.settings import parse_assignments, read_toml
     from ensue.verbs.fit import fit as verb
@@ -59,6 +60,7 @@ def fit(
         "preset": preset,
         "seed": seed,
         "data.field": field,
+        "data.columns": columns,
         "train.sample_every": sample_every,
         "device": device,
         "compile": compile_,
@@ -88,7 +90,7 @@ def fit(
     if figures["stopped"] == "budget":
         say("the budget ended before the planned steps; --resume does the rest")
     if "valid" in figures:
-        show_score(figures["valid"])
+        (show_pair_score if run.task == "translation" else show_score)(figures["valid"])
 
 
 def race(

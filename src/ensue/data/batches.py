@@ -27,6 +27,11 @@ class Batch:
     lengths: Tensor | None = None
     """(B,), where rows are padded on the right."""
 
+    @property
+    def size(self) -> int:
+        """How many targets there are, padding not counted."""
+        return self.targets.numel() if self.lengths is None else int(self.lengths.sum())
+
 
 class Streams:
     """B parallel streams through the text, cut into batches of T; the state is carried from one to the next.

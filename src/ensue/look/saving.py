@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from ensue.core.errors import InputError
 from ensue.core.files import whole_file
 
 ENDINGS = (".html", ".png", ".svg", ".json")
+HIDDEN = "\ue000"
+"""A character for private use, which no chart has."""
 
 
 def save_chart(chart: Any, path: str | Path) -> Path:
@@ -26,7 +29,18 @@ def save_chart(chart: Any, path: str | Path) -> Path:
         elif path.suffix == ".svg":
             temporary.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
         elif path.suffix == ".html":
-            temporary.write_text(vl_convert.vegalite_to_html(spec, bundle=True), encoding="utf-8")
+            # a text in the chart that holds </script> must not end the script it stands in
+            page = vl_convert.vegalite_to_html(_changed(spec, lambda text: text.replace("<", HIDDEN)), bundle=True)
+            temporary.write_text(page.replace(HIDDEN, "\\u003c"), encoding="utf-8")
         else:
             temporary.write_text(json.dumps(spec, indent=2), encoding="utf-8")
     return path
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """A specification with every text in it changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _changed(item, change) for name, item in value.items()}
+    return [_changed(item, change) for item in value] if isinstance(value, list) else value

@@ -7,13 +7,15 @@
 Newlines and end marks count. What a tokenizer loses (unknown words, white space) is charged to it in bits, so that
 figures of different tokenizers can be compared. A uniform model over V tokens has a perplexity of exactly V.
 
-A long text is read as several parallel streams, each warmed up on the tokens before its own, so that every token is
-predicted from at least that many before it; one stream is the text read in one go.
+A long text is read as several parallel streams. Each begins with the text's first token, the end mark, as a model does
+wherever it is used, and is warmed up on the tokens before its own, so that every token is predicted from at least that
+many before it; one stream is the text read in one go.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,14 +100,35 @@ def stream_count(tokens: int) -> int:
     return max(1, min(MOST_STREAMS, tokens // STREAM_TOKENS))
 
 
-@torch.no_grad()
 def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent) -> np.ndarray:
     """log P(x_t | x_<t) in nats for t = 1 … N of tokens x_0 … x_N, in float64; x_0 is only read."""
-    if not model.traits.steps:
-        return pseudo_log_probs(model, tokens, report)
+    result = np.zeros(len(tokens) - 1)
+    for place, values in log_prob_pieces(model, tokens, streams, report):
+        result[place : place + len(values)] = values
+    return result
+
+
+def total_log_prob(model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent) -> float:
+    """Σ_t log P(x_t | x_<t) in nats, added up as the text is read, so that it may be of any length."""
+    return math.fsum(float(values.sum()) for _, values in log_prob_pieces(model, tokens, streams, report))
+
+
+def log_prob_pieces(
+    model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The log-probabilities piece by piece, each with its place in the text: every token once, in no special order."""
+    if model.traits.steps:
+        return stream_pieces(model, tokens, streams or stream_count(len(tokens) - 1), report)
+    return window_pieces(model, tokens, report)
+
+
+@torch.no_grad()
+def stream_pieces(
+    model: Any, tokens: np.ndarray, streams: int, report: Report = silent
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Pieces of log P(x_t | x_<t), from as many rows as there are streams."""
     model.eval()
     count = len(tokens) - 1
-    streams = streams or stream_count(count)
     if streams < 0:
         raise InputError(f"--streams {streams} must be 0 or more")
     if streams > max(1, count):
@@ -114,32 +137,31 @@ def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report =
     share = -(-(count - warm) // streams)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     begins = np.arange(streams) * share  # stream i reads warm + share tokens from here and answers for the last share;
-    result = np.zeros(warm + streams * share)  # the first, which has nothing before it, answers for all it reads
-    state = model.start(streams)
+    state = model.start(streams)  # the first, which has nothing before it, answers for all it reads
     for low in range(0, warm + share, CHUNK):
         high = min(low + CHUNK, warm + share)
         index = np.minimum(begins[:, None] + np.arange(low, high), count - 1)  # past the text its end is read again
         x, y = (torch.from_numpy(tokens[at].astype(np.int64)).to(device) for at in (index, index + 1))
+        if low == 0 and warm:
+            x[1:, 0] = x[0, 0]  # each stream begins as the text does: a network may be lost for good if it does not
         values, state = model.log_prob(x, y, state)
-        for row, (begin, found) in enumerate(zip(begins, values.cpu().double().numpy())):
-            first = low if row == 0 else max(low, warm)
-            result[begin + first : begin + high] = found[first - low :]
+        for row, (begin, found) in enumerate(zip(begins.tolist(), values.cpu().double().numpy())):
+            first, last = low if row == 0 else max(low, warm), min(high, count - begin)
+            if first < last:
+                yield begin + first, found[first - low : last - low]
         report("progress", {"done": min(count, high * streams), "total": count})
-    return result[:count]
 
 
 @torch.no_grad()
-def pseudo_log_probs(model: Any, tokens: np.ndarray, report: Report = silent) -> np.ndarray:
-    """log P(x_t | all others in its window) in nats, for t = 1 … N; windows are read several at a time."""
+def window_pieces(model: Any, tokens: np.ndarray, report: Report = silent) -> Iterator[tuple[int, np.ndarray]]:
+    """Pieces of log P(x_t | all others in its window); windows are read several at a time."""
     model.eval()
     device = next(p.device for p in model.parameters())
     size, count = WINDOW * WINDOWS_AT_ONCE, len(tokens) - 1
-    parts = []
     for at in range(1, len(tokens), size):
         piece = torch.from_numpy(tokens[at : at + size].astype(np.int64)).to(device)
         rows = torch.nn.functional.pad(piece, (0, -len(piece) % WINDOW)).view(-1, WINDOW)
         lengths = (len(piece) - torch.arange(len(rows), device=device) * WINDOW).clamp(max=WINDOW)
         found = model.log_prob(rows, rows, None, lengths)[0]
-        parts.append(found.flatten()[: len(piece)].cpu().double().numpy())
+        yield at - 1, found.flatten()[: len(piece)].cpu().double().numpy()
         report("progress", {"done": min(count, at - 1 + size), "total": count})
-    return np.concatenate(parts)

@@ -1,6 +1,6 @@
 """What every language model here is: a model that starts from nothing.
 
-    P(x_1 … x_T) = ∏_t P(x_t | x_1 … x_{t-1})
+P(x_1 … x_T) = ∏_t P(x_t | x_1 … x_{t-1})
 """
 
 from __future__ import annotations

@@ -209,10 +209,8 @@ class Seq2Seq(ConditionalModel):
         """Read target tokens (B, T); attention is α as one head, (B, 1, T, S)."""
         assert isinstance(state, Seq2SeqState)
         e = self.dropout(self.embed(tokens))
-        if state.seen is not None:
-            hidden, after, weights = self._fed(e, state, lengths)
-        else:
-            hidden, after, weights = self._straight(e, state, lengths)
+        run = self._straight if state.seen is None else self._fed
+        hidden, after, weights = run(e, state, lengths)
         shown = (weights[:, None],) if weights is not None and "attention" in want else None
         return answer(self.head, self.dropout(self.down(hidden)), after, lengths, want, shown)
 
@@ -228,7 +226,9 @@ class Seq2Seq(ConditionalModel):
         hidden, weights = self.attend(s, source)
         return hidden, Seq2SeqState(stack, None, source), weights
 
-    def _fed(self, e: Tensor, state: Seq2SeqState, lengths: Tensor | None) -> tuple[Tensor, Seq2SeqState, Tensor]:
+    def _fed(
+        self, e: Tensor, state: Seq2SeqState, lengths: Tensor | None
+    ) -> tuple[Tensor, Seq2SeqState, Tensor | None]:
         """Step by step, since what was seen at one step is read at the next."""
         assert self.attend is not None and state.source is not None and state.seen is not None
         source, stack, seen = state.source.even(), state.stack, state.seen

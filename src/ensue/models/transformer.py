@@ -86,7 +86,22 @@ class Transformer(ConditionalModel):
 
     Config = TransformerConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {},
+        "default": {
+            "train.label_smoothing": 0.1,
+            "train.lr": 2e-3,
+            "train.batch_tokens": 2000,
+            "train.beta2": 0.98,
+        },
+        "dates": {
+            "layers": 2,
+            "hidden": 128,
+            "train.lr": 2e-3,
+            "train.batch_tokens": 2000,
+            "train.beta2": 0.98,
+            "train.label_smoothing": 0.0,
+            "train.budget": 240.0,
+            "tokenizer.kind": "char",
+        },
         "base": {
             "layers": 6,
             "hidden": 512,
@@ -125,9 +140,7 @@ class Transformer(ConditionalModel):
         self.embed_source = self.embed if same else nn.Embedding(config.source_vocabulary, D)  # E_x
         self.positions = SinusoidalPositions(config.context, D)
         self.encoder = nn.ModuleList(
-            BLOCKS[config.norm](
-                FullAttention(D, config.heads, p), FeedForward(D, inner, config.activation, p), D, p
-            )
+            BLOCKS[config.norm](FullAttention(D, config.heads, p), FeedForward(D, inner, config.activation, p), D, p)
             for _ in range(config.layers)
         )
         self.decoder = nn.ModuleList(

@@ -34,7 +34,9 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """The parts that both orders of norm share."""
 
-    def __init__(self, attention: SelfAttention | FullAttention, feed: FeedForward, width: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, attention: SelfAttention | FullAttention, feed: FeedForward, width: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.norm_attention = nn.LayerNorm(width)
         self.attention = attention

@@ -48,10 +48,10 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add the table's rows to √d · x (B, T, D)."""
-        table: Tensor = self.table  # type: ignore[assignment]
+        table = self.get_buffer("table")
         if positions.numel() and (last := int(positions.max())) >= len(table):
             table = sinusoids(torch.arange(2 * last, device=x.device), self.width)
-            self.table = table
+            self.register_buffer("table", table, persistent=False)
         return x * math.sqrt(self.width) + table[positions].to(x.dtype)
 
 

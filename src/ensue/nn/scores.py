@@ -83,10 +83,11 @@ class Location(Score):
         self.place = nn.Linear(query, places, bias=False)  # W_a
 
     def forward(self, s: Tensor, keys: Tensor) -> Tensor:
-        S, places = keys.shape[1], self.place.out_features
-        if S > places:
-            raise InputError(f"location attention knows {places} places; this source has {S}", mend="raise context")
-        scores: Tensor = self.place(s)[..., :S]
+        size, places = keys.shape[1], self.place.out_features
+        if size > places:
+            what = f"location attention knows {places} places; this source has {size}"
+            raise InputError(what, mend="train with a larger context")
+        scores: Tensor = self.place(s)[..., :size]
         return scores
 
 

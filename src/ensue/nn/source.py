@@ -82,4 +82,5 @@ class Source(State):
         """Back to one row a hypothesis, (N, …, k·T, …) → (B, …, T, …), time at ``dim``."""
         if self.each == 1:
             return y
-        return y.unflatten(dim, (self.each, -1)).movedim(dim, 1).flatten(0, 1)
+        shape = (*y.shape[:dim], self.each, y.shape[dim] // self.each, *y.shape[dim + 1 :])
+        return y.reshape(shape).movedim(dim, 1).flatten(0, 1)

@@ -1,22 +1,30 @@
 """Generation by sampling: each token is drawn from the model's distribution and fed back.
 
-    temperature τ   p ∝ p^{1/τ}; 0 takes the likeliest token every time
+    temperature τ   p ∝ p^{1/τ}; 0 takes the likeliest token every time: greedy search
     top-k           only the k likeliest tokens stay
     top-p           only the smallest set of likeliest tokens whose mass reaches p stays (Holtzman et al., 2020)
 
 All samples are drawn side by side and all are kept, with their scores: whoever picks one can say out of how many. The
 score of a text is the model's own log P(y) = Σ_t log P(y_t | y_<t), whatever the temperature.
+
+Legend: N sentences, n samples of each, R rows, V vocabulary.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.search.hypotheses import Found, Hypothesis
+from ensue.search.stepping import Model, Reading, lined_up, picked, quiet, read
+from ensue.search.trace import Trace, ending
+
+ALTERNATIVES = 3
+"""How many of the likeliest tokens a trace shows beside each drawn one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,32 +86,141 @@ def narrowed(log_probs: Tensor, how: Sampling) -> Tensor:
     return p / p.sum(-1, keepdim=True)
 
 
-@torch.no_grad()
-def sample(model: Any, prompt: Tensor, how: Sampling, end: int | None = None) -> list[Sample]:
-    """Draw ``how.n`` continuations of the tokens ``prompt`` (T,); a drawn ``end`` ends its row."""
-    model.eval()
-    device = prompt.device
-    generator = torch.Generator().manual_seed(how.seed)
-    output = model(prompt[None], model.start(1), want=("last",))
-    first = torch.zeros(how.n, dtype=torch.long, device=device)
-    logits, state = output.logits[:, -1].index_select(0, first), output.state.rows(first)
-    drawn: list[list[int]] = [[] for _ in range(how.n)]
-    scores: list[list[float]] = [[] for _ in range(how.n)]
-    ended = [False] * how.n
-    for _ in range(how.tokens):
+@overload
+def sample(model: Any, prompt: Tensor, how: Sampling, end: int | None = None) -> list[Sample]: ...
+@overload
+def sample(
+    model: Any, prompt: Tensor, how: Sampling, end: int | None = None, *, trace: Literal[True]
+) -> tuple[list[Sample], Trace]: ...
+def sample(
+    model: Any, prompt: Tensor, how: Sampling, end: int | None = None, *, trace: bool = False
+) -> list[Sample] | tuple[list[Sample], Trace]:
+    """Draw ``how.n`` continuations of the tokens ``prompt`` (T,) with a language model; a drawn ``end`` ends its row.
+
+    With ``trace`` also answer what was drawn and what was not.
+    """
+    quiet(model)
+    with torch.no_grad():
+        reading = read(model, prompt[None], model.start(1))
+        found = _Drawing(how, end, [how.tokens], trace).run(model, reading)[0]
+    ends = [] if end is None else [end]
+    samples = [Sample(one.tokens + ends * one.ended, one.log_probs, one.ended) for one in found.hypotheses]
+    return (samples, found.trace) if found.trace is not None else samples
+
+
+def draw(
+    model: Model,
+    state: Any,
+    begin: int | Tensor,
+    *,
+    end: int | None,
+    longest: int | Tensor | None = None,
+    how: Sampling,
+    trace: bool = False,
+) -> list[Found]:
+    """Draw ``how.n`` continuations of every row of ``state`` after it reads ``begin``, in the order of drawing.
+
+    What is drawn for a sentence depends on its own place in the batch alone. ``longest`` is ``how.tokens`` unless it
+    is given.
+    """
+    quiet(model)
+    first, most = lined_up(begin, how.tokens if longest is None else longest, state)
+    with torch.no_grad():
+        return _Drawing(how, end, most.tolist(), trace).run(model, read(model, first[:, None], state))
+
+
+class _Row(NamedTuple):
+    """A sample as it grows: its tokens (the end mark included), their log-probabilities, and its nodes in a trace."""
+
+    tokens: list[int]
+    log_probs: list[float]
+    nodes: list[int]
+
+
+class _Drawing:
+    """Draws for N sentences side by side, n rows of each; a sentence whose rows have all ended leaves."""
+
+    def __init__(self, how: Sampling, end: int | None, longest: list[int], trace: bool) -> None:
+        self.how, self.end, self.longest = how, end, longest
+        self.rows = [[_Row([], [], []) for _ in range(how.n)] for _ in longest]
+        self.traces = [Trace("greedy" if how.temperature == 0 else "sampling") for _ in longest] if trace else None
+        self.generators = [torch.Generator().manual_seed((how.seed + number) % 2**63) for number in range(len(longest))]
+
+    def run(self, model: Model, reading: Reading) -> list[Found]:
+        """Draw token after token, from what the model says of each sentence (N, V)."""
+        n, device = self.how.n, reading.logits.device
+        here = list(range(len(self.longest)))
+        index = torch.arange(len(here), device=device).repeat_interleave(n)
+        logits, state = reading.logits.index_select(0, index), picked(reading.state, index, len(here))
+        while here:
+            chosen = self._draw(logits, here)
+            stay = [place for place, sentence in enumerate(here) if not self._done(sentence)]
+            if len(stay) < len(here):
+                index = torch.tensor([place * n + i for place in stay for i in range(n)], dtype=torch.long)
+                here, chosen = [here[place] for place in stay], chosen[index]
+                state = state.rows(index.to(device)) if here else state
+            if here:
+                logits, _, state = read(model, chosen.to(device), state)
+        return [self._found(sentence) for sentence in range(len(self.longest))]
+
+    def _draw(self, logits: Tensor, here: list[int]) -> Tensor:
+        """The next token of every row, (R, 1), noted where the row has not ended."""
+        n = self.how.n
         log_probs = logits.cpu().double().log_softmax(-1)
-        chosen = torch.multinomial(narrowed(log_probs, how), 1, generator=generator)  # (n, 1)
+        p = narrowed(log_probs, self.how)
+        parts = [
+            torch.multinomial(own, 1, generator=self.generators[sentence])
+            for own, sentence in zip(p.view(len(here), n, -1), here)
+        ]
+        chosen = torch.cat(parts)
         values = log_probs.gather(-1, chosen)[:, 0].tolist()
-        for row, token in enumerate(chosen[:, 0].tolist()):
-            if not ended[row]:
-                ended[row] = token == end
-                drawn[row].append(token)
-                scores[row].append(values[row])
-        if all(ended):
-            break
-        output = model(chosen.to(device), state, want=("last",))
-        logits, state = output.logits[:, -1], output.state
-    return [Sample(*parts) for parts in zip(drawn, scores, ended)]
+        for at, token in enumerate(chosen[:, 0].tolist()):
+            sentence = here[at // n]
+            row = self.rows[sentence][at % n]
+            if self._open(row):
+                if self.traces is not None:
+                    self._note(self.traces[sentence], row, token, log_probs[at], p[at])
+                row.tokens.append(token)
+                row.log_probs.append(values[at])
+        return chosen
+
+    def _open(self, row: _Row) -> bool:
+        return not row.tokens or row.tokens[-1] != self.end
+
+    def _done(self, sentence: int) -> bool:
+        rows = self.rows[sentence]
+        return len(max((row.tokens for row in rows), key=len)) == self.longest[sentence] or not any(
+            map(self._open, rows)
+        )
+
+    def _note(self, trace: Trace, row: _Row, token: int, log_probs: Tensor, p: Tensor) -> None:
+        """Write down what was drawn, and the likeliest of what was not."""
+        parent = row.nodes[-1] if row.nodes else None
+        before = trace.nodes[parent].total if parent is not None else 0.0
+        greedy = self.how.temperature == 0
+        value = float(log_probs[token])
+        row.nodes.append(trace.add(parent, token, value, before + value, "kept", "the best" if greedy else "drawn"))
+        for other in log_probs.topk(min(ALTERNATIVES, len(log_probs))).indices.tolist():
+            value = float(log_probs[other])
+            if other != token and value > float("-inf"):
+                cut = "not the best" if greedy else "outside top-k or top-p"
+                trace.add(parent, other, value, before + value, "pruned", "not drawn" if p[other] > 0 else cut)
+
+    def _found(self, sentence: int) -> Found:
+        """The samples of a sentence, and how they were drawn."""
+        drawn = []
+        for row in self.rows[sentence]:
+            ended, total = not self._open(row), sum(row.log_probs)
+            drawn.append(Hypothesis(row.tokens[: len(row.tokens) - ended], row.log_probs, total, total, ended))
+        if self.traces is None:
+            return Found(drawn)
+        trace, best = self.traces[sentence], max(range(len(drawn)), key=lambda at: drawn[at].score)
+        for at, (row, one) in enumerate(zip(self.rows[sentence], drawn)):
+            why = ending(one.score, one.ended)
+            of = f", the best of {len(drawn)}" if len(drawn) > 1 else ""
+            trace.change(row.nodes[-1], "best" if at == best else "ended", why + of * (at == best))
+            trace.paths.append(one.path(row.nodes))
+        return Found(drawn, trace)
 
 
 @torch.no_grad()

@@ -7,8 +7,7 @@ other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,20 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Abandoned, Report, silent
-from ensue.core.seeds import derive, own_randomness, seed_everything
+from ensue.core.run_folder import RunFolder
+from ensue.core.seeds import derive, own_randomness
 from ensue.data.batches import Streams, Windows
 from ensue.data.reading import measure_text
 from ensue.data.sources import Source
 from ensue.data.splitting import held_out
-from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer
+from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, tokenise
 from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count
 from ensue.models.language import LanguageModel
-from ensue.models.table import SYSTEMS
 from ensue.search.sampling import Sampling, sample
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings, check_device
+from ensue.train.objectives import OBJECTIVES, Objective
 
 SMALL_TEXT = 150_000
 """Bytes below which a text is tokenised by characters where nothing else is said."""
@@ -113,21 +113,28 @@ def _parts(tokens: np.ndarray) -> Iterator[np.ndarray]:
         yield tokens[at : at + (1 << 20)]
 
 
-def build_model(settings: Settings, tokenizer: Tokenizer) -> LanguageModel:
-    """A new model for this vocabulary, its weights drawn from the run's seed."""
-    cls = SYSTEMS.load(settings.run.system)
-    facts = {"vocabulary": tokenizer.size, "end": tokenizer.end}
-    values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
-    seed_everything(derive(settings.run.seed, "model"))
-    try:
-        model: LanguageModel = cls(cls.Config(**values))
-    except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"a model of this size cannot be built ({reason})", mend="choose smaller settings") from error
-    return model
+def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+    """The run's texts as tokens, by the tokenizer in its folder where there is one already."""
+    known = load_tokenizer(folder.tokenizer) if folder is not None and folder.tokenizer.exists() else None
+    return prepare(settings.data, settings.tokenizer, known, report)
 
 
-def resolved(settings: Settings, model: LanguageModel, tokenizer: Tokenizer) -> Settings:
+def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
+    """Write the tokenizer into a run's folder."""
+    save_tokenizer(corpus.tokenizer, folder.tokenizer)
+
+
+def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
+    """What the text says of a model."""
+    return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}
+
+
+def objective(settings: Settings, model: LanguageModel) -> Objective:
+    """What training asks of the model."""
+    return OBJECTIVES[getattr(model, "objective", "next")]
+
+
+def resolved(settings: Settings, model: LanguageModel, corpus: Corpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
     train, context = settings.train, model.traits.context
     length = train.length or (context if model.cuts == "windows" and context else TRAIN_LENGTH)
@@ -135,16 +142,16 @@ def resolved(settings: Settings, model: LanguageModel, tokenizer: Tokenizer) -> 
     threads = train.threads or torch.get_num_threads()
     tokens = settings.tokenizer
     if tokens.kind == "auto":
-        tokens = replace(tokens, kind=tokenizer.kind)
+        tokens = replace(tokens, kind=corpus.tokenizer.kind)
     return replace(
         settings,
         run=replace(settings.run, device=check_device(settings.run.device)),
         train=replace(train, length=length, cut=kind, threads=threads),
-        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or tokenizer.size),
+        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
     )
 
 
-def cut(settings: Settings, model: LanguageModel, tokens: np.ndarray) -> Streams | Windows:
+def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams | Windows:
     """The training text as batches: streams where there is a state to carry on, else random windows."""
     train, context = settings.train, model.traits.context
     if train.cut == "streams" and model.cuts == "windows":
@@ -153,16 +160,17 @@ def cut(settings: Settings, model: LanguageModel, tokens: np.ndarray) -> Streams
     if model.cuts == "windows" and context and train.length > context:
         raise InputError(f"train.length = {train.length} is more than context = {context}", mend="make it smaller")
     kind = Streams if train.cut == "streams" else Windows
-    return kind(tokens, train.batch, train.length, derive(settings.run.seed, "data"))
+    return kind(corpus.train.tokens, train.batch, train.length, derive(settings.run.seed, "data"))
 
 
 def evaluation(
-    model: LanguageModel, valid: TokenText | None, limit: int
+    settings: Settings, model: LanguageModel, corpus: Corpus
 ) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
     """What the loop calls to see how the model does on held-out text."""
+    valid = corpus.valid
     if valid is None or len(valid) < 2:
         return None
-    tokens = valid.tokens[: limit + 1]
+    tokens = valid.tokens[: settings.data.eval_tokens + 1]
 
     def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
         def heed(kind: str, values: dict[str, Any]) -> None:
@@ -198,36 +206,30 @@ def prompt_tokens(tokenizer: Tokenizer, text: str, direction: str = "forward") -
     return torch.from_numpy(np.concatenate([[tokenizer.end], ids.astype(np.int64)]))
 
 
-def writer(
-    model: LanguageModel, tokenizer: Tokenizer, device: torch.device, seed: int, direction: str
-) -> Callable[[], str]:
+def writer(settings: Settings, model: LanguageModel, corpus: Corpus, device: torch.device) -> Callable[[], str] | None:
     """What the loop calls to show what the model writes as it learns."""
+    if not model.traits.steps:
+        return None
+    tokenizer, seed = corpus.tokenizer, settings.run.seed
 
     def write() -> str:
         with own_randomness(seed):
             drawn = sample(model, prompt_tokens(tokenizer, "").to(device), Sampling(tokens=60, seed=seed))
-        return tokenizer.decode(drawn[0].tokens if direction == "forward" else drawn[0].tokens[::-1])
+        return tokenizer.decode(drawn[0].tokens if settings.data.direction == "forward" else drawn[0].tokens[::-1])
 
     return write
 
 
-def data_files(sources: Sequence[str | Path]) -> tuple[str, ...]:
-    """Sources as run.toml names them: paths made absolute, so that a run can be resumed from anywhere."""
-    from ensue.data.sources import is_builtin
-
-    if any(str(source) == "" for source in sources):
-        raise InputError("the name of the text is empty", mend="name a file, a folder, - or a built-in corpus")
-    return tuple(
-        str(s) if s == "-" or is_builtin(s) or not _there(Path(s)) else str(Path(s).absolute()) for s in sources
-    )
-
-
-def _there(path: Path) -> bool:
-    """Whether there is such a file; a name that no file can have is left to the reader to refuse."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
+def final_figures(
+    settings: Settings, model: LanguageModel, corpus: Corpus, folder: RunFolder, report: Report
+) -> dict[str, Any] | None:
+    """How the finished model does on all of the held-out text."""
+    if corpus.valid is None or len(corpus.valid) < 2:
+        return None
+    report("phase", {"name": "scoring the validation text"})
+    score = score_text(model, corpus.valid, report=report)
+    report("result", {"bits_per_byte": score.bits_per_byte, "perplexity": score.perplexity["token"]})
+    return asdict(score)
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:

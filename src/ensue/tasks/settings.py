@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.run_folder import CLOSING
 from ensue.core.settings import build, check, describe, toml_lines
+from ensue.data.sources import is_builtin
 from ensue.models.table import SYSTEMS
 from ensue.train.settings import TrainSettings
 
+DATES = "dates"
+"""The built-in corpus of pairs."""
 DEFAULT_BUDGET = 300.0
 """Seconds, where nothing says how long to train."""
+VOCABULARIES = ("vocabulary", "source_vocabulary")
+"""Settings of models that the tokenizers say."""
 MOST_EVAL_TOKENS = 200_000
 """How many tokens an evaluation during training reads at the most."""
 
@@ -47,6 +53,28 @@ class DataSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PairSettings:
+    """Where sentence pairs come from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The pairs to learn from: two parallel files, a table, a JSONL file, - for standard input, or the corpus dates."""
+    valid: tuple[str, ...] = ()
+    """The pairs to validate with; where there are none, some are held out."""
+    columns: str = ""
+    """Which columns of a table or fields of JSONL are meant, e.g. source=2,target=1; empty means as they are found."""
+    holdout: float = 0.1
+    """The share of the pairs that is held out where there are none to validate with (at most 2,000); 0: none."""
+    eval_pairs: int = 0
+    """How many validation pairs are looked at during training; 0 means 1,000."""
+    hash: str = ""
+    """Of the tokens trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check(self, "holdout", 0 <= self.holdout < 1, "at least 0 and below 1")
+        check(self, "eval_pairs", self.eval_pairs >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerSettings:
     """How text becomes tokens, under ``tokenizer.`` in run.toml."""
 
@@ -60,6 +88,14 @@ class TokenizerSettings:
     def __post_init__(self) -> None:
         check(self, "vocabulary", self.vocabulary >= 0, "0 or more")
         check(self, "min_count", self.min_count >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairTokenizerSettings(TokenizerSettings):
+    """How pairs become tokens, under ``tokenizer.`` in run.toml."""
+
+    joint: bool = True
+    """One vocabulary for both languages; without it, one each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,19 +123,29 @@ class Settings:
     run: RunSettings
     model: dict[str, Any]
     train: TrainSettings
-    data: DataSettings
-    tokenizer: TokenizerSettings
+    data: Any
+    """DataSettings or PairSettings, as the task's tables say."""
+    tokenizer: Any
 
     def toml(self) -> str:
         """The text of run.toml: every setting with its meaning; the model's stand at the top, the rest in tables."""
         config = SYSTEMS.load(self.run.system).Config(**self.model)
         lines = [*toml_lines(self.run), "", "# The model", *toml_lines(config)]
-        for table in ("train", "data", "tokenizer"):
+        for table in tables(self.run.system):
             lines += ["", f"[{table}]", *toml_lines(getattr(self, table))]
         return "\n".join([*lines, "", CLOSING]) + "\n"
 
 
-TABLES: dict[str, type[Any]] = {"train": TrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings}
+TABLES: dict[str, dict[str, type[Any]]] = {
+    "language": {"train": TrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings},
+    "translation": {"train": TrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings},
+}
+"""The tables of run.toml, by task."""
+
+
+def tables(system: str) -> dict[str, type[Any]]:
+    """The tables of run.toml for a system."""
+    return TABLES[getattr(SYSTEMS.load(system), "task", "language")]
 
 
 def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -> Settings:
@@ -113,20 +159,21 @@ def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -
     for layer in layers:
         flat.update(layer)
     flat |= {"system": system, "preset": chosen}
-    groups: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in TABLES}}
+    kinds = tables(system)
+    groups: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in kinds}}
     for name, value in flat.items():
         table, dot, inner = name.partition(".")
-        if dot and table not in TABLES:
-            raise unknown_name("setting", name, all_names(cls.Config))
+        if dot and table not in kinds:
+            raise unknown_name("setting", name, all_names(system))
         groups[table if dot else ""][inner if dot else name] = value
     top, own = {f.name for f in describe(RunSettings)}, {f.name for f in describe(cls.Config)}
     for name in groups[""]:
         if name not in top | own:
-            raise unknown_name("setting", name, all_names(cls.Config))
+            raise unknown_name("setting", name, all_names(system))
     settings = Settings(
         run=build(RunSettings, {k: v for k, v in groups[""].items() if k in top}),
         model=_model_values(cls.Config, {k: v for k, v in groups[""].items() if k in own}),
-        **{name: build(kind, groups[name], f"{name}.") for name, kind in TABLES.items()},
+        **{name: build(kind, groups[name], f"{name}.") for name, kind in kinds.items()},
     )
     return _with_defaults(settings)
 
@@ -145,7 +192,8 @@ def own_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _model_values(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The model's settings, checked, before the vocabulary is known."""
-    trial = build(config, {"vocabulary": 2, **values})
+    known = {f.name for f in describe(config)}
+    trial = build(config, {**{name: 2 for name in VOCABULARIES if name in known}, **values})
     return {f.name: getattr(trial, f.name) for f in describe(config)}
 
 
@@ -155,16 +203,16 @@ def _with_defaults(settings: Settings) -> Settings:
     counts = hasattr(SYSTEMS.load(settings.run.system), "counter")
     if not (train.steps or train.epochs or train.budget or counts):
         train = replace(train, budget=DEFAULT_BUDGET)
-    if not data.eval_tokens:
+    if isinstance(data, DataSettings) and not data.eval_tokens:
         share = min(1.0, train.budget / DEFAULT_BUDGET) if train.budget else 1.0
         data = replace(data, eval_tokens=max(2_000, int(MOST_EVAL_TOKENS * share)))
     return replace(settings, train=train, data=data)
 
 
-def all_names(config: type[Any]) -> list[str]:
+def all_names(system: str) -> list[str]:
     """Every setting's flat name."""
-    flat = [f.name for f in (*describe(RunSettings), *describe(config))]
-    return flat + [f"{table}.{f.name}" for table, kind in TABLES.items() for f in describe(kind)]
+    flat = [f.name for f in (*describe(RunSettings), *describe(SYSTEMS.load(system).Config))]
+    return flat + [f"{table}.{f.name}" for table, kind in tables(system).items() for f in describe(kind)]
 
 
 def check_bf16(device: str) -> None:
@@ -190,3 +238,21 @@ def check_device(name: str) -> str:
             f"there is no device {name!r} here", mend="--device auto takes the fastest there is"
         ) from error
     return name
+
+
+def data_files(sources: Sequence[str | Path]) -> tuple[str, ...]:
+    """Sources as run.toml names them: paths made absolute, so that a run can be resumed from anywhere."""
+    if any(str(source) == "" for source in sources):
+        raise InputError("the name of the text is empty", mend="name a file, a folder, - or a built-in corpus")
+    return tuple(
+        str(s) if s == "-" or is_builtin(s) or s == DATES or not _there(Path(s)) else str(Path(s).absolute())
+        for s in sources
+    )
+
+
+def _there(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have is left to the reader to refuse."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -71,6 +72,14 @@ class Checkpoints:
         """The checkpoint with the best validation so far; None, and a note, where it is damaged."""
         path = self.folder / BEST
         return self._whole([path]) if path.exists() else None
+
+    def mean(self, count: int) -> Tensors:
+        """The mean of the model's weights at the last ``count`` checkpoints of the schedule (fewer where there are)."""
+        weights = [self.read(path).tensors["model"] for path in self._steps()[-count:]]
+        return {
+            name: torch.stack([one[name].double() for one in weights]).mean(0).to(first.dtype)
+            for name, first in weights[0].items()
+        }
 
     def _whole(self, paths: list[Path]) -> Checkpoint | None:
         for path in paths:

@@ -189,7 +189,7 @@ def update(
             loss, after = work.objective(work.model, batch, None if batch.fresh else renewed(work, state))
         (loss / settings.accumulate).backward()  # type: ignore[no-untyped-call]
         state = after.detach() if after is not None else None
-        total, tokens = total + loss.item() / settings.accumulate, tokens + batch.targets.numel()
+        total, tokens = total + loss.item() / settings.accumulate, tokens + batch.size
     norm = clip([p.grad for p in work.model.parameters() if p.grad is not None], settings.clip)
     if math.isfinite(total) and math.isfinite(norm):
         for group in optimiser.param_groups:

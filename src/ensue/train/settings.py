@@ -23,7 +23,9 @@ class TrainSettings:
     budget_covers: str = "all"
     """What the budget counts: all, or training (evaluations, checkpoints and the trial of speed come on top)."""
     batch: int = 32
-    """Rows in a batch."""
+    """Rows in a batch, where all rows are equally long."""
+    batch_tokens: int = 2000
+    """Tokens in a batch of sentences of similar lengths, padding counted, on the longer side."""
     length: int = 0
     """Tokens in a row; 0 means the model's context, or 64 where it has none."""
     cut: str = "auto"
@@ -46,6 +48,8 @@ class TrainSettings:
     """AdamW's memory of squared gradients."""
     momentum: float = 0.0
     """SGD's momentum."""
+    label_smoothing: float = 0.0
+    """The share of the target that is spread evenly over all tokens (translation)."""
     clip: float = 1.0
     """Gradients with a larger norm are scaled down to this one; 0 switches clipping off."""
     accumulate: int = 1
@@ -62,13 +66,15 @@ class TrainSettings:
     """Stop after so many evaluations without a better one; 0 means never."""
     keep: str = "best"
     """Which weights the run keeps: best (on the validation text) or last."""
+    average: int = 0
+    """Weigh the mean of the weights at so many last checkpoints too, and keep it where it is better; 0 means no."""
     precision: str = "auto"
     """float32, bf16, or auto: bf16 on a GPU that computes it, else float32."""
     threads: int = 0
     """Threads of the CPU; 0 means all. Exact resume holds for one number of threads."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "batch", "accumulate", "log_every")
+        check_positive(self, "batch", "batch_tokens", "accumulate", "log_every")
         for name in (
             "steps",
             "length",
@@ -77,12 +83,14 @@ class TrainSettings:
             "sample_every",
             "patience",
             "threads",
+            "average",
         ):
             check(self, name, getattr(self, name) >= 0, "0 or more")
         for name in ("epochs", "budget", "warmup", "weight_decay", "clip"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
         check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
+        check(self, "label_smoothing", 0 <= self.label_smoothing < 1, "at least 0 and below 1")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import ensue
 from ensue.core.events import Report, silent
 from ensue.data.splitting import held_out
+from ensue.exchange.arpa import write_arpa
+from ensue.exchange.huggingface import gpt_from
 from ensue.models.laws import findings
+from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.table import SYSTEMS
-from ensue.nn.recurrent import GRUCell, LSTMCell, Recurrent, TanhCell
+from ensue.nn.recent import RecentTokens
+from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
 from ensue.tasks.settings import check_device
+from ensue.train.counting import count
 from ensue.verbs.check import resume_proof
 from ensue.verbs.fit import fit
 from ensue.verbs.run import load
@@ -114,26 +123,95 @@ def torch_cells() -> list[dict[str, Any]]:
     return result
 
 
-def references() -> list[dict[str, Any]]:
-    """GPT-2 of transformers, where it is installed."""
-    if not find_spec("transformers"):
-        return []
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    from ensue.exchange.huggingface import gpt_from
-
-    config = GPT2Config(vocab_size=31, n_positions=16, n_embd=16, n_layer=2, n_head=2)
-    theirs = GPT2LMHeadModel(config).eval()
+def transformers_gpt() -> float:
+    """Logits of our GPT and of transformers' GPT-2 with the same weights."""
+    transformers: Any = import_module("transformers")
+    config = transformers.GPT2Config(vocab_size=31, n_positions=16, n_embd=16, n_layer=2, n_head=2)
+    theirs = transformers.GPT2LMHeadModel(config).eval()
     ours = gpt_from("gpt2", config.to_dict(), theirs.state_dict()).eval()
     tokens = torch.randint(31, (2, 12))
+    return _gap(ours(tokens).logits, theirs(tokens).logits)
+
+
+def kenlm_ngram() -> float:
+    """log P of each word of a new sentence, by our Kneser–Ney and by KenLM, which reads the ARPA file we write."""
+    kenlm: Any = import_module("kenlm")
+    quiet = kenlm.Config()
+    quiet.show_progress, quiet.arpa_complain = False, kenlm.ARPALoadComplain.NONE
+    model = _counted([0, *WORDS, 0], vocabulary=6, order=3, end=0)
+    with tempfile.TemporaryDirectory(prefix="ensue-doctor-") as folder:
+        path = Path(folder) / "model.arpa"
+        write_arpa(model, ["</s>", "<unk>", "a", "b", "c", "d"], path)
+        scores = kenlm.Model(str(path), quiet).full_scores("a d d b c a")
+        theirs = torch.tensor([log10 for log10, _, _ in scores]) * math.log(10)
+    text = torch.tensor([[0, 2, 5, 5, 3, 4, 2, 0]])
+    return _gap(model.log_prob(text[:, :-1], text[:, 1:])[0][0], theirs)
+
+
+def nltk_ngram() -> float:
+    """log P of each word of a new text, by add-δ and by nltk's Lidstone; its ``<UNK>`` stands for our last word."""
+    names = ["0", "1", "2", "3", "4", "5", "<UNK>"]
+    words = [names[word] for word in WORDS]
+    theirs = import_module("nltk.lm").Lidstone(0.3, 3)
+    theirs.fit([list(import_module("nltk.util").everygrams(words, max_len=3))], words)
+    model = _counted(WORDS, vocabulary=7, order=3, mode="add", delta=0.3)
+    text = torch.randint(7, (1, 40))
+    log2 = [theirs.logscore(names[c], [names[a], names[b]]) for a, b, c in text[0].unfold(0, 3, 1).tolist()]
+    ours = model.log_prob(text[:, :-1], text[:, 1:], RecentTokens.empty(1, 2))[0][0, 1:]  # from the third word on
+    return _gap(ours, torch.tensor(log2) * math.log(2))
+
+
+def keras_gru() -> float:
+    """Outputs of our GRU of Cho and of Keras' that resets before the product."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")  # where nothing is said Keras asks for TensorFlow
+    keras: Any = import_module("keras")
+    cell, x = ChoGRUCell(6, 5), torch.randn(3, 7, 6)
+    theirs = keras.layers.GRU(5, reset_after=False, return_sequences=True)
+    theirs.build(tuple(x.shape))
+    weights = []
+    for ours in (cell.weight_x, cell.weight_h, cell.bias):
+        reset, update, candidate = ours.detach().chunk(3)
+        weights.append(torch.cat([-update, reset, candidate]).t().numpy())  # Keras keeps what our update replaces
+    theirs.set_weights(weights)
+    return _gap(Recurrent(cell)(x)[0], torch.from_numpy(keras.ops.convert_to_numpy(theirs(x.numpy()))))
+
+
+def _counted(words: list[int], **settings: Any) -> NGram:
+    """An n-gram model of a few words."""
+    counter = NGram(NGramConfig(**settings)).counter()
+    count(counter, np.array(words))
+    return counter.finish()
+
+
+def _gap(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """The largest difference."""
+    return (ours - theirs).abs().max().item()
+
+
+WORDS = [int(word) % 6 for word in np.random.default_rng(0).zipf(1.5, 300)]
+"""A tiny text to count: the words 0 to 5."""
+REFERENCES: dict[str, tuple[str, Callable[[], float]]] = {
+    "transformers": ("gpt = transformers' GPT-2", transformers_gpt),
+    "kenlm": ("ngram = KenLM", kenlm_ngram),
+    "nltk": ("ngram, mode=add = nltk's Lidstone", nltk_ngram),
+    "keras": ("gru-cho = Keras' GRU, reset before", keras_gru),
+}
+"""Other people's packages, what is compared, and the function that answers the largest difference."""
+
+
+def reference(name: str) -> list[dict[str, Any]]:
+    """What another package computes for the same weights or counts, where it happens to be installed."""
+    if not find_spec(name):
+        return []
+    says, compare = REFERENCES[name]
     with torch.no_grad():
-        gap = (ours(tokens).logits - theirs(tokens).logits).abs().max().item()
-    return [{"name": "gpt = transformers' GPT-2", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}]
+        gap = compare()
+    return [{"name": says, "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}]
 
 
 TESTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "laws": laws,
     "torch.nn": torch_cells,
-    "references": references,
+    **{name: partial(reference, name) for name in REFERENCES},
     "save, load, kill, resume": saving,
 }

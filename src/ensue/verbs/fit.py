@@ -19,18 +19,15 @@ from ensue.core.events import Report, silent
 from ensue.core.files import whole_file, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
-from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.models.language import LanguageModel
+from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
-from ensue.tasks import language_modelling as lm
-from ensue.tasks.settings import Settings, check_bf16, check_device, resolve
+from ensue.tasks.settings import VOCABULARIES, Settings, check_bf16, check_device, data_files, resolve
+from ensue.tasks.task import Task, build_model, task_of
 from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.counting import Reason, count
 from ensue.train.interrupts import Interrupts, stoppable
 from ensue.train.loop import Outcome, Training, train
 from ensue.train.metrics import Metrics
-from ensue.train.objectives import OBJECTIVES
 from ensue.train.plan import plan
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
@@ -76,11 +73,12 @@ def fit(
     chosen = _resolved(system, typed, config)
     folder.check_free(force)
     _use_threads(chosen)
-    corpus = lm.prepare(chosen.data, chosen.tokenizer, None, report)
-    model = lm.build_model(chosen, corpus.tokenizer)
+    task = task_of(system)
+    corpus = task.corpus_of(chosen, None, report)
+    model = build_model(chosen, corpus)
     chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {system} --config run.toml"))
-    chosen = lm.resolved(chosen, model, corpus.tokenizer)
-    _check_before(chosen, corpus, model)
+    chosen = task.resolved(chosen, model, corpus)
+    _check_before(task, chosen, corpus, model)
     folder.make(force)  # nothing is touched before all is known to be good
     with folder.held(), stoppable():
         return _run(folder, chosen, corpus, model, report)
@@ -93,30 +91,35 @@ def _typed(
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
     typed |= settings or {}
     if data:
-        typed["data.files"] = lm.data_files(data)
+        typed["data.files"] = data_files(data)
     if valid:
-        typed["data.valid"] = lm.data_files(valid)
+        typed["data.valid"] = data_files(valid)
     return typed
 
 
 def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> Settings:
     """All layers of settings as one."""
     file = read_toml(Path(config)) if config is not None else {}
-    known = {f.name for f in describe(SYSTEMS.load(system).Config)}
-    file = {name: value for name, value in file.items() if name != "vocabulary" or "vocabulary" not in known}
-    chosen = resolve(system, preset=str(typed.pop("preset", "") or ""), layers=[file, typed])
+    cls = SYSTEMS.load(system)
+    known = {f.name for f in describe(cls.Config)}
+    file = {name: value for name, value in file.items() if name not in VOCABULARIES or name not in known}
+    preset = str(typed.pop("preset", "") or "")
+    files = typed.get("data.files", ())
+    if not preset and not file and len(files) == 1 and files[0] in cls.presets:
+        preset = files[0]  # a built-in corpus has settings of its own
+    chosen = resolve(system, preset=preset, layers=[file, typed])
     if not chosen.data.files:
         mend = "name a file, a folder, - or a built-in corpus such as pydoc"
         raise InputError("there is no text to learn from", mend=mend)
     return chosen
 
 
-def _check_before(settings: Settings, corpus: lm.Corpus, model: LanguageModel) -> None:
+def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> None:
     """Whatever can go wrong before the first step should do so before anything is written."""
     if settings.train.precision == "bf16":
         check_bf16(settings.run.device)
     if not hasattr(model, "counter"):
-        lm.cut(settings, model, corpus.train.tokens)
+        task.batches(settings, model, corpus)
 
 
 def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
@@ -135,12 +138,13 @@ def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float
     if planned:  # a budget has done its work once it has become a number of steps
         chosen = replace(chosen, train=replace(chosen.train, budget=budget))
     _use_threads(chosen)
-    corpus = lm.prepare(chosen.data, chosen.tokenizer, _tokenizer(folder), report)
+    task = task_of(chosen.run.system)
+    corpus = task.corpus_of(chosen, folder, report)
     if chosen.data.hash != corpus.hash:
         mend = "put it back, or begin a new run"
         raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
-    model = lm.build_model(chosen, corpus.tokenizer)
-    _check_before(chosen, corpus, model)
+    model = build_model(chosen, corpus)
+    _check_before(task, chosen, corpus, model)
     with folder.held(), stoppable():
         return _run(folder, chosen, corpus, model, report)
 
@@ -162,17 +166,12 @@ def _check_same(folder: RunFolder, chosen: Settings, system: str, flat: dict[str
             raise InputError(f"has {name} = {old!r}, not {asked.model[name]!r}", where=where, mend=mend)
 
 
-def _tokenizer(folder: RunFolder) -> Tokenizer | None:
-    """The run's tokenizer; None where it was killed before that was written, to be fitted again."""
-    return load_tokenizer(folder.tokenizer) if folder.tokenizer.exists() else None
-
-
 def _use_threads(settings: Settings) -> None:
     if settings.train.threads:
         torch.set_num_threads(settings.train.threads)
 
 
-def _run(folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report) -> Run:
+def _run(folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report) -> Run:
     """Train, and write what the run is; a stop at any moment says how to go on."""
     again = f"ensue fit {shlex.quote(str(folder.path))} --resume"
     try:
@@ -187,13 +186,11 @@ def _run(folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: Langua
     return load(folder.path)
 
 
-def _train_and_write(
-    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
-) -> str:
+def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report) -> str:
     """Train, write the run, and answer why training stopped."""
     settings = replace(settings, data=replace(settings.data, hash=corpus.hash), model=asdict(model.config))
     write_text(folder.settings, settings.toml())
-    save_tokenizer(corpus.tokenizer, folder.tokenizer)
+    task_of(settings.run.system).save_tokenizers(corpus, folder)
     fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)
@@ -201,26 +198,25 @@ def _train_and_write(
 
 
 def _fit_by_gradient(
-    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
-) -> tuple[LanguageModel, Settings, Outcome]:
+    folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report
+) -> tuple[Model, Settings, Outcome]:
     """Train with the loop; the weights of the run are the best or the last."""
-    device = torch.device(settings.run.device)
+    task, device = task_of(settings.run.system), torch.device(settings.run.device)
     model.to(device)
     if settings.run.compile:
         model.compile()
-    batches = lm.cut(settings, model, corpus.train.tokens)
-    checkpoints = Checkpoints(folder.checkpoints)
+    batches = task.batches(settings, model, corpus)
+    checkpoints = Checkpoints(folder.checkpoints, keep=max(2, settings.train.average))
     latest = checkpoints.latest()
     checkpoints.notes.clear()  # the loop finds the same and says so
-    write = lm.writer(model, corpus.tokenizer, device, settings.run.seed, settings.data.direction)
     work = Training(
         model=model,
-        objective=OBJECTIVES[getattr(model, "objective", "next")],
+        objective=task.objective(settings, model),
         batches=batches,
         settings=settings.train,
         checkpoints=checkpoints,
-        evaluate=lm.evaluation(model, corpus.valid, settings.data.eval_tokens),
-        sample=write if settings.train.sample_every and model.traits.steps else None,
+        evaluate=task.evaluation(settings, model, corpus),
+        sample=task.writer(settings, model, corpus, device) if settings.train.sample_every else None,
         report=report,
         device=device,
         compile=settings.run.compile,
@@ -235,10 +231,27 @@ def _fit_by_gradient(
         outcome = train(work)
     finally:
         work.metrics.close()
-    best = checkpoints.best() if settings.train.keep == "best" else None
-    if best is not None and not _last_is_better(work, best, outcome):
-        model.load_state_dict(best.tensors["model"])
+    _choose_weights(work, checkpoints, outcome)
     return model.cpu(), settings, outcome
+
+
+def _choose_weights(work: Training, checkpoints: Checkpoints, outcome: Outcome) -> None:
+    """Give the model the weights that the run keeps: the last, the best, or the mean of the last few."""
+    settings, evaluate = work.settings, work.evaluate
+    best = checkpoints.best() if settings.keep == "best" else None
+    if best is not None and not _last_is_better(work, best, outcome):
+        work.model.load_state_dict(best.tensors["model"])
+    if settings.average < 2 or outcome.stopped.startswith("SIG"):
+        return
+    kept = {name: value.clone() for name, value in work.model.state_dict().items()}
+    before = evaluate(lambda: False)["valid_loss"] if evaluate else float("inf")
+    work.model.load_state_dict(checkpoints.mean(settings.average))
+    after = evaluate(lambda: False)["valid_loss"] if evaluate else 0.0
+    if after >= before and settings.keep == "best":
+        work.model.load_state_dict(kept)
+    chosen = "kept" if after < before or settings.keep == "last" else "not kept"
+    text = f"the mean of the last {settings.average} checkpoints: {after:.4f} against {before:.4f} nats, {chosen}"
+    work.report("note", {"text": text})
 
 
 def _last_is_better(work: Training, best: Checkpoint, outcome: Outcome) -> bool:
@@ -249,8 +262,8 @@ def _last_is_better(work: Training, best: Checkpoint, outcome: Outcome) -> bool:
 
 
 def _fit_by_counting(
-    folder: RunFolder, settings: Settings, corpus: lm.Corpus, model: LanguageModel, report: Report
-) -> tuple[LanguageModel, Settings, Outcome]:
+    folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report
+) -> tuple[Model, Settings, Outcome]:
     """Count, pass by pass; a checkpoint after each."""
     counter = model.counter()  # type: ignore[operator]
     checkpoints = Checkpoints(folder.checkpoints)
@@ -283,7 +296,7 @@ def _fit_by_counting(
         )
     if reason is not None:
         checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
-    fitted: LanguageModel = counter.finish()
+    fitted: Model = counter.finish()
     for note in fitted.notes:  # type: ignore[union-attr]
         report("note", {"text": note})
     stopped = wish.asked if reason == "interrupted" else reason or "finished"
@@ -297,8 +310,8 @@ def _fit_by_counting(
 def _finish(
     folder: RunFolder,
     settings: Settings,
-    corpus: lm.Corpus,
-    model: LanguageModel,
+    corpus: Any,
+    model: Model,
     outcome: Outcome,
     report: Report,
 ) -> None:
@@ -315,17 +328,18 @@ def _finish(
     figures["tokens"] = outcome.tokens
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["bytes"] = folder.weights.stat().st_size
-    if corpus.valid is not None and len(corpus.valid) > 1 and not outcome.stopped.startswith("SIG"):
-        report("phase", {"name": "scoring the validation text"})
-        score = lm.score_text(model, corpus.valid, report=report)
-        figures["valid"] = asdict(score)
-        report("result", {"bits_per_byte": score.bits_per_byte, "perplexity": score.perplexity["token"]})
-    facts = {"data": lm.describe_corpus(corpus), "figures": figures, "direction": settings.data.direction}
+    task = task_of(settings.run.system)
+    if not outcome.stopped.startswith("SIG"):
+        valid = task.final_figures(settings, model, corpus, folder, report)
+        figures |= {"valid": valid} if valid is not None else {}
+    facts = {"data": task.describe_corpus(corpus), "figures": figures}
+    if hasattr(settings.data, "direction"):
+        facts["direction"] = settings.data.direction
     write_text(folder.card, model_card(settings, facts))
     folder.write_config(settings.run.system, model.config, ensue.__version__, **facts)
 
 
-def _own_tensors(model: LanguageModel) -> dict[str, torch.Tensor]:
+def _own_tensors(model: Model) -> dict[str, torch.Tensor]:
     """The state dict with shared weights stored once."""
     seen: dict[int, str] = {}
     result = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,11 +22,16 @@ from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer, utf8
 from ensue.data.tokens import TokenText, token_text, tokenise
 from ensue.measure.language import LanguageScore, log_probs
-from ensue.models.language import LanguageModel
+from ensue.measure.translation import bleu_by_length
+from ensue.models.model import Model
 from ensue.models.ngram import NGram
 from ensue.models.table import SYSTEMS
+from ensue.search.beam import Search
+from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import prompt_tokens, score_text
+from ensue.tasks.translating import Translation, Translator
+from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
 
 
 @dataclass(frozen=True)
@@ -63,16 +69,21 @@ class Run:
         """Everything run.toml says, by flat names; empty for a run that was converted."""
         return read_toml(self.folder.settings) if self.folder.settings.exists() else {}
 
+    @property
+    def task(self) -> str:
+        """What it was trained for: language or translation."""
+        return str(getattr(SYSTEMS.load(self.system), "task", "language"))
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer it was trained with."""
+        """The tokenizer it was trained with; of two, the target's."""
         return load_tokenizer(self.folder.tokenizer)
 
     @cached_property
-    def model(self) -> LanguageModel:
+    def model(self) -> Any:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
         cls = SYSTEMS.load(self.system)
-        model: LanguageModel = cls(build(cls.Config, self.config["model"]))
+        model: Model = cls(build(cls.Config, self.config["model"]))
         if model.config.vocabulary != self.tokenizer.size:
             what = f"has {self.tokenizer.size} tokens, the model {model.config.vocabulary}"
             raise InputError(what, where=str(self.folder.tokenizer), mend="the folder may be damaged")
@@ -85,6 +96,33 @@ class Run:
         else:
             _fill(model, tensors, self.folder.weights)
         return model.eval()
+
+    def _cannot(self, what: str) -> InputError:
+        return InputError(f"a {self.system} cannot {what}", where=str(self.folder.path))
+
+    def score(self, *args: Any, **kwargs: Any) -> Any:
+        """How well the model does on files."""
+        raise self._cannot("be scored")
+
+    def per_token(self, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
+        """What each token of a text costs."""
+        raise self._cannot("say what each token of a text costs")
+
+    def generate(self, *args: Any, **kwargs: Any) -> list[Text]:
+        """Continuations of a prompt."""
+        raise self._cannot("go on with a text")
+
+    def next(self, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
+        """The likeliest next tokens after a text."""
+        raise self._cannot("say what comes next in a text")
+
+    def translate(self, *args: Any, **kwargs: Any) -> list[Translation]:
+        """Translations of lines."""
+        raise self._cannot("translate")
+
+
+class LanguageRun(Run):
+    """A language model: it scores, goes on with a text, and says what comes next."""
 
     def tokens(self, *files: Source, text: str | None = None, field: str | None = None) -> TokenText:
         """A text as this run's tokens."""
@@ -147,7 +185,84 @@ class Run:
             raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt")
 
 
-def _fill(model: LanguageModel, tensors: dict[str, torch.Tensor], path: Path) -> None:
+@dataclass(frozen=True)
+class PairScore:
+    """What ``score`` answers for a translation model."""
+
+    figures: dict[str, Any]
+    outputs: list[str]
+    by_length: list[dict[str, Any]]
+    """BLEU in bins of source length."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self.figures, "by_length": self.by_length}
+
+
+class TranslationRun(Run):
+    """An encoder–decoder: it translates, and scores its translations."""
+
+    def translator(self, ensemble: Sequence[Run] = ()) -> Translator:
+        """The model between its tokenizers; with others, their ensemble."""
+        source, target = load_tokenizers(self.folder)
+        for other in ensemble:
+            if other.task != self.task or other.tokenizer.state() != target.state():
+                what = "has another vocabulary, so it cannot be asked together with the first"
+                raise InputError(
+                    what, where=str(other.folder.path), mend="train it with --tokenizer RUN/tokenizer.json"
+                )
+        model = Ensemble([self.model, *(run.model for run in ensemble)]) if ensemble else self.model
+        longest = min(run.model.config.context for run in (self, *ensemble))
+        return Translator(model, source, target, longest)
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        search: Search | None = None,
+        ensemble: Sequence[Run] = (),
+        report: Report = silent,
+        **how: Any,
+    ) -> list[Translation]:
+        """Translate lines, each in its place; see ``Translator.translate`` for how."""
+        return self.translator(ensemble).translate(list(lines), search or Search(), report=report, **how)
+
+    def score(
+        self, *files: Source, columns: str = "", search: Search | None = None, report: Report = silent, **how: Any
+    ) -> PairScore:
+        """BLEU, chrF and perplexity on pairs: two files, or one with columns."""
+        if not files or how.get("text") is not None:
+            raise InputError("a translation model is scored on pairs", mend="name two files, or one with two columns")
+        notes: list[str] = []
+        pairs = files_of_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
+        for note in notes:
+            report("note", {"text": note})
+        figures, outputs = score_pairs(self.translator(), pairs, search or Search(), report)
+        return PairScore(figures, outputs, bleu_by_length(pairs.source, outputs, [[t] for t in pairs.target]))
+
+    def alignment(
+        self, text: str, *, target: str = "", search: Search | None = None
+    ) -> tuple[list[str], list[str], list[np.ndarray]]:
+        """The tokens of a source and its translation (or ``target``), and where they looked: (H, T, S) a layer."""
+        between = self.translator()
+        source, end = between.encode(text.strip())[: between.longest], between.tokenizer.end
+        if target:
+            ids = between.tokenizer.encode(target.strip()).tolist()
+        else:
+            ids = between.translate([text], search or Search())[0].best[0][1].tokens
+        with torch.no_grad():
+            state = self.model.start(torch.from_numpy(source)[None])
+            seen = self.model(torch.tensor([[end, *ids]]), state, want=("attention",)).attention
+        if seen is None:
+            raise InputError(f"this {self.system} has no attention", where=str(self.folder.path))
+        names = [between.source_tokenizer.name(int(token)) for token in source]
+        return names, [between.tokenizer.name(token) for token in [*ids, end]], [layer[0].numpy() for layer in seen]
+
+
+RUNS: dict[str, type[Run]] = {"language": LanguageRun, "translation": TranslationRun}
+
+
+def _fill(model: Model, tensors: dict[str, torch.Tensor], path: Path) -> None:
     """Give a model its weights; those shared with others are stored once."""
     own = model.state_dict()
     shared = {tensor.data_ptr(): name for name, tensor in own.items() if name in tensors and tensor.numel()}
@@ -164,4 +279,5 @@ def _fill(model: LanguageModel, tensors: dict[str, torch.Tensor], path: Path) ->
 
 def load(path: str | Path) -> Run:
     """The run in a folder."""
-    return Run(path)
+    run = Run(path)
+    return RUNS[run.task](path)

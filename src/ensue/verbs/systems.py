@@ -8,7 +8,7 @@ from typing import Any
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import TABLES
+from ensue.tasks.settings import VOCABULARIES, tables
 
 
 def systems(name: str = "") -> dict[str, Any]:
@@ -16,7 +16,7 @@ def systems(name: str = "") -> dict[str, Any]:
     if not name:
         return {"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]}
     cls = SYSTEMS.load(name)
-    settings = [("", cls.Config), *((f"{table}.", kind) for table, kind in TABLES.items())]
+    settings = [("", cls.Config), *((f"{table}.", kind) for table, kind in tables(name).items())]
     return {
         "system": name,
         "summary": SYSTEMS.entries[name].summary,
@@ -29,7 +29,7 @@ def systems(name: str = "") -> dict[str, Any]:
             }
             for prefix, kind in settings
             for f in describe(kind)
-            if f.name not in ("vocabulary", "hash") or prefix == "tokenizer."
+            if f.name not in (*VOCABULARIES, "hash") or prefix == "tokenizer."
         ],
         "presets": cls.presets or {"default": {}},
         "figures": list(getattr(cls, "expect", {}).values()),

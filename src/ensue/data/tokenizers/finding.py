@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,21 @@ def fit_tokenizer(
     >>> fit_tokenizer("char", "hello").size  # h e l o, the end mark, the unknown mark
     6
     """
+    return fit_to_texts(kind, parts(pieces(sources, field)), vocabulary=vocabulary, min_count=min_count)
+
+
+def fit_to_texts(
+    kind: str,
+    parts: Iterable[tuple[str, bool, bool]],
+    *,
+    vocabulary: int | None = None,
+    min_count: int | None = None,
+) -> Tokenizer:
+    """Fit a tokenizer to texts at hand, each with whether it opens a line and whether it closes its document.
+
+    >>> fit_to_texts("word", [("a b a", True, True)]).size  # a, b, the end mark, the unknown mark
+    4
+    """
     if kind not in KINDS:
         raise unknown_name("tokenizer", kind, KINDS)
     if vocabulary is not None and vocabulary < 3:
@@ -56,11 +71,11 @@ def fit_tokenizer(
     if kind == "byte":
         return ByteTokenizer()
     limit = VOCABULARY[kind] if vocabulary is None else vocabulary
-    texts = (piece.text for piece in pieces(sources, field))
+    if kind == "word":
+        return fit_words(parts, limit, min_count)
+    texts = (text for text, _, _ in parts)
     if kind == "char":
         return fit_chars(texts, limit, min_count or 1)
-    if kind == "word":
-        return fit_words(parts(pieces(sources, field)), limit, min_count)
     from ensue.data.tokenizers.subword import fit_subwords
 
     assert limit is not None

@@ -1,0 +1,104 @@
+"""`ensue translate`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ensue.cli.options import Json, RunPath
+from ensue.cli.output import emit, say
+from ensue.core.errors import InputError
+
+LINES_AT_ONCE = 2000
+"""Lines of a file that are translated together, so that a long one shows its beginning before its end is read."""
+
+
+class Length(StrEnum):
+    """What a finished hypothesis is worth."""
+
+    none = "none"
+    mean = "mean"
+    gnmt = "gnmt"
+
+
+class Long(StrEnum):
+    """What becomes of a line that is too long."""
+
+    CUT = "cut"
+    SPLIT = "split"
+
+
+def translate(
+    run: RunPath,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Lines to translate; - or nothing: standard input.")
+    ] = "-",
+    text: Annotated[str | None, typer.Option(help="One line instead of a file.")] = None,
+    beam: Annotated[int, typer.Option(help="How many hypotheses are kept open; 1 is greedy.")] = 5,
+    length: Annotated[Length, typer.Option(help="Compare log P as it is, a token, or by GNMT's rule.")] = Length.mean,
+    alpha: Annotated[float, typer.Option(help="α of GNMT's rule.")] = 0.6,
+    coverage: Annotated[float, typer.Option(help="β of GNMT's coverage penalty (0: none).")] = 0.0,
+    nbest: Annotated[int, typer.Option(help="Show so many translations of each line, with scores.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the whole search of one line: x.html, x.json, or x.txt (a tree).")
+    ] = None,
+    replace_unknown: Annotated[
+        bool, typer.Option("--replace-unknown", help="Put the source word it looked at for an unknown word.")
+    ] = False,
+    ensemble: Annotated[list[Path], typer.Option(help="Another run to ask as well; repeatable.")] = [],
+    long: Annotated[
+        Long, typer.Option(help="Cut a line that is too long, or split it and translate the parts.")
+    ] = Long.CUT,
+    as_json: Json = False,
+) -> None:
+    """Translate lines: each gives one line, an empty one an empty one."""
+    from ensue.cli.display import Display
+    from ensue.data.lines import line_blocks
+    from ensue.search.beam import Search
+    from ensue.verbs.run import load
+    from ensue.verbs.translate import trace_of, write_trace
+
+    search = Search(beam=beam, length=length.value, alpha=alpha, coverage=coverage, nbest=nbest)
+    held, others = load(run), [load(path) for path in ensemble]
+    said: list[dict[str, Any]] = []
+    how: dict[str, Any] = {
+        "search": search,
+        "ensemble": others,
+        "long": long.value,
+        "replace_unknown": replace_unknown,
+        "trace": trace is not None,
+    }
+    with Display(quiet=as_json or not sys.stderr.isatty()) as display:
+        display("phase", {"name": "translating"})
+        for lines in [[text]] if text is not None else line_blocks(file, LINES_AT_ONCE):
+            if trace is not None and len(lines) > 1:
+                raise InputError("a trace is of one line", mend="give it with --text")
+            notes: list[str] = []
+            found = held.translate(lines, notes=notes, report=display, **how)
+            for note in notes:
+                sys.stderr.write(f"note: {note}\n")
+            if trace is not None:
+                write_trace(trace_of(found[0], held.tokenizer, search), trace)
+            said += _show(found, nbest, as_json)
+    if as_json:
+        emit({"system": held.system, "beam": beam, "length": length.value, "translations": said})
+    elif trace is not None:
+        sys.stderr.write(f"written: {trace}\n")
+
+
+def _show(found: list[Any], nbest: int, as_json: bool) -> list[dict[str, Any]]:
+    """Print what was found, or answer it for JSON."""
+    if as_json:
+        return [one.as_dict() for one in found]
+    for one in found:
+        if nbest > 1 and one.best:
+            for text, hypothesis in one.best:
+                say(f"{hypothesis.score:9.4f}  {text}")
+        else:
+            say(one.text)
+    sys.stdout.flush()
+    return []

@@ -1,0 +1,144 @@
+"""The built-in corpus ``dates``: days written as many languages write them → ISO 8601.
+
+    Freitag, 3. April 1987 → 1987-04-03        1987年4月3日 → 1987-04-03        el 3/4/1987 → 1987-04-03
+
+The ways of writing are those of Unicode's CLDR, as Babel has them: full, long and medium forms, and some with
+other lengths of the names of months and weekdays, in the languages of ``LANGUAGES`` (Latin, Cyrillic, Greek,
+Armenian, Georgian, Hebrew, Arabic, Devanagari, Thai, Chinese, Japanese and Korean scripts). Days are drawn
+evenly from the years 1900 to 2099 of the Gregorian calendar; the year always has its four digits and every
+number the digits 0 to 9, which is how Babel writes in every language. A month that is a bare number may be
+taken for the day, so such forms stand after the language's tag: ``en 4/3/1987``, but ``el 3/4/1987``. Special
+spaces are written as plain ones and marks of the direction of writing are left out, as people type.
+
+No source has two readings, none is in both parts, and all is drawn from random numbers of its own: the
+corpus is the same wherever Babel's version is the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cache
+from typing import Any
+
+from ensue.core.errors import InputError, unknown_name
+
+_LANGUAGES = """
+    en de nl sv da nb fr es ca it pt ro pl cs sk hr lt lv fi hu sq tr vi id sw
+    ru uk bg sr el hy ka he ar fa hi th zh ja ko
+"""
+LANGUAGES = tuple(_LANGUAGES.split())
+"""The tags of the languages; each has the same share of the corpus."""
+
+SIZES = {"train": 30_000, "valid": 1_000}
+"""The parts, and how many pairs each has."""
+
+FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
+LONGEST = 45
+"""Sources have fewer characters than this."""
+
+_SKELETONS = ("yMMMMEEEEd", "yMMMMd", "yMMMEd", "yMMMd", "yMd")
+_TYPED = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u200e": None, "\u200f": None})
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way of writing a day."""
+
+    language: str
+    pattern: Any
+    """Babel's, such as ``d. MMMM y``."""
+    tagged: bool
+    """Whether the language's tag stands before it, since the month is a bare number."""
+
+    def write(self, day: date) -> str:
+        """The day in this form.
+
+        >>> forms("de")[1].write(date(1987, 4, 3))
+        '3. April 1987'
+        """
+        text: str = self.pattern.apply(day, self.language).translate(_TYPED)
+        return f"{self.language} {text}" if self.tagged else text
+
+
+def date_pairs(part: str = "train") -> list[tuple[str, str]]:
+    """The pairs of a part, ``train`` or ``valid``: a day in some language, and the same day in ISO 8601."""
+    if part not in SIZES:
+        raise unknown_name("part of the corpus dates", part, SIZES)
+    pairs, start = _drawn(), 0
+    for name, size in SIZES.items():
+        if name == part:
+            return list(pairs[start : start + size])
+        start += size
+    raise AssertionError(part)
+
+
+def describe() -> str:
+    """The corpus in a few words.
+
+    >>> describe()
+    'dates in 40 languages to ISO 8601'
+    """
+    return f"dates in {len(LANGUAGES)} languages to ISO 8601"
+
+
+@cache
+def forms(language: str) -> tuple[Form, ...]:
+    """The ways in which a language writes a day, each once."""
+    try:
+        from babel import Locale
+    except ImportError as error:
+        raise InputError("the corpus dates needs Babel", mend="install it: pip install babel") from error
+    locale = Locale.parse(language)
+    lengths = [locale.date_formats[length] for length in ("full", "long", "medium", "short")]
+    skeletons = [locale.datetime_skeletons[name] for name in _SKELETONS if name in locale.datetime_skeletons]
+    found: dict[str, Form] = {}
+    for pattern in (*lengths, *skeletons):
+        tagged = _bare_month(pattern.pattern)
+        if tagged is not None:
+            found.setdefault(pattern.pattern, Form(language, pattern, tagged))
+    return tuple(found.values())
+
+
+def _bare_month(pattern: str) -> bool | None:
+    """Whether the month is a number that no word beside it marks as one; None if the day cannot be read back.
+
+    ``d.M.y`` is bare; ``y年M月d日`` and ``d 'tháng' M, y`` are not. A year of two digits is not a year.
+    """
+    from babel.dates import tokenize_pattern
+
+    tokens: list[tuple[str, Any]] = list(tokenize_pattern(pattern))
+    fields = {value[0]: value[1] for kind, value in tokens if kind == "field"}
+    if fields.get("y") not in (1, 4) or "d" not in fields or not {"M", "L"} & set(fields):
+        return None
+    place = next(at for at, (kind, value) in enumerate(tokens) if kind == "field" and value[0] in "ML")
+    beside = (value for kind, value in tokens[max(0, place - 1) : place + 2] if kind == "chars")
+    number: bool = tokens[place][1][1] < 3
+    return number and not any(letter.isalpha() for text in beside for letter in text)
+
+
+@cache
+def _drawn() -> tuple[tuple[str, str], ...]:
+    """Both parts, one after the other, without sources that were drawn for two days."""
+    readings: dict[str, str] = {}
+    doubtful: set[str] = set()
+    for source, target in _days():
+        if readings.setdefault(source, target) != target:
+            doubtful.add(source)
+        if len(readings) - len(doubtful) == sum(SIZES.values()):
+            break
+    return tuple((source, target) for source, target in readings.items() if source not in doubtful)
+
+
+def _days() -> Iterator[tuple[str, str]]:
+    """Days without end: each in a language, a form of it and a year that are as likely as the others."""
+    chance = random.Random(8601)
+    span = (LAST - FIRST).days + 1
+    while True:
+        day = FIRST + timedelta(days=chance.randrange(span))
+        ways = forms(LANGUAGES[chance.randrange(len(LANGUAGES))])
+        source = ways[chance.randrange(len(ways))].write(day)
+        if len(source) < LONGEST:
+            yield source, day.isoformat()

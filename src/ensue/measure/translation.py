@@ -1,0 +1,294 @@
+"""How good translations are: BLEU, chrF, GLEU, BLEU by length, and whether a difference is more than chance.
+
+    p_n  = Σ_sentences Σ_{n-grams of the output} min(count in the output, most in one reference)
+           / Σ_sentences Σ_{n-grams of the output} count in the output
+    BP   = min(1, e^{1 − r/c})       c: words of the outputs, r: words of the references nearest to them in length
+    BLEU = 100 · BP · exp(Σ_{n=1..4} ¼ log p_n)          (Papineni et al., 2002)
+
+A figure that is compared with others' must be sacreBLEU's (Post, 2018), with its signature: it splits words in one
+known way, so that the tokenizer of a model cannot change the score. Everything here that is called BLEU is that, or
+is the sum of the same counts of each sentence, so that parts of a corpus and resamples of it cost only additions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ensue.core.errors import InputError
+
+ORDER = 4
+LENGTH_EDGES = (8, 10, 12, 15, 20)
+"""Bins of source length that suit captions such as Multi30k's: up to 8 words, 9–10, 11–12, 13–15, 16–20, above."""
+
+References = Sequence[Sequence[str]] | Sequence[str]
+"""Of each sentence, one reference or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationScore:
+    """What ``ensue score`` answers for a translation model."""
+
+    bleu: float
+    """sacreBLEU, 0 to 100: case counts, words split as WMT's mteval-v13a does."""
+    bleu_signature: str
+    bleu_lower_tokenised: float
+    """The same on lower-cased text: near what older papers report on lower-cased, tokenised text, but with 13a's words
+    instead of a tokenizer of their own. Compare it only with figures of the same signature."""
+    bleu_lower_tokenised_signature: str
+    chrf: float
+    """chrF2, 0 to 100: F-score of character 1- to 6-grams, recall counted twice (Popović, 2015)."""
+    chrf_signature: str
+    sentences: int
+    exact: float
+    """Share of outputs that are, character for character, one of their references."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """Whether system b is better than system a, or only luckier on this test set."""
+
+    bleu_a: float
+    bleu_b: float
+    delta: float
+    """BLEU of b minus BLEU of a, on the whole test set."""
+    p_value: float
+    """Share of resampled test sets on which the better one is not better (one-sided; double it for two)."""
+    interval: tuple[float, float]
+    """The middle 95 % of the differences on resampled test sets."""
+    samples: int
+
+
+def translation_score(outputs: Sequence[str], references: References) -> TranslationScore:
+    """All figures of translations against one or more references a sentence; an empty output counts as one.
+
+    >>> score = translation_score(["the cat sat on the mat"], [["the cat sat on the mat", "a cat sat there"]])
+    >>> round(score.bleu, 6), score.exact
+    (100.0, 1.0)
+    """
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    choices = _choices(outputs, references)
+    streams = _streams(choices)
+    cased, lower, characters = BLEU(), BLEU(lowercase=True, force=True), CHRF()  # force: one warning is enough
+    scores = [metric.corpus_score(outputs, streams).score for metric in (cased, lower, characters)]
+    return TranslationScore(
+        bleu=scores[0],
+        bleu_signature=str(cased.get_signature()),
+        bleu_lower_tokenised=scores[1],
+        bleu_lower_tokenised_signature=str(lower.get_signature()),
+        chrf=scores[2],
+        chrf_signature=str(characters.get_signature()),
+        sentences=len(outputs),
+        exact=sum(output in some for output, some in zip(outputs, choices)) / len(outputs),
+    )
+
+
+def bleu_by_hand(outputs: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Sequence[Hashable]]]) -> float:
+    """BLEU as the lectures write it, of a corpus of tokens: BLEU = BP · exp(Σ ¼ log p_n), BP = min(1, e^{1 − r/c}).
+
+    No smoothing: without a single common 4-gram it is 0.
+
+    >>> bleu_by_hand(["the cat sat on a mat".split()], [["the cat sat on a mat".split()]])
+    100.0
+    """
+    _same_number(outputs, references)
+    counts = [sum(column) for column in zip(*map(sentence_counts, outputs, references))]
+    c, r, matches, totals = counts[0], counts[1], counts[2 : 2 + ORDER], counts[2 + ORDER :]
+    if 0 in matches:
+        return 0.0
+    precisions = [match / total for match, total in zip(matches, totals)]
+    brevity = min(1.0, math.exp(1 - r / c))
+    return 100 * brevity * math.exp(sum(math.log(p) / ORDER for p in precisions))
+
+
+def sentence_counts(output: Sequence[Hashable], references: Sequence[Sequence[Hashable]]) -> list[int]:
+    """All that BLEU needs of one sentence: its words, those of the nearest reference, matches and n-grams for n = 1–4.
+
+    An n-gram matches at most as often as one reference has it (clipping): "the the the the" is no translation.
+    """
+    nearest = min((len(reference) for reference in references), key=lambda size: (abs(size - len(output)), size))
+    matches, totals = [], []
+    for n in range(1, ORDER + 1):
+        grams, most = ngrams(output, n), Counter[tuple[Hashable, ...]]()
+        for reference in references:
+            most |= ngrams(reference, n)
+        matches.append((grams & most).total())
+        totals.append(grams.total())
+    return [len(output), nearest, *matches, *totals]
+
+
+def ngrams(tokens: Sequence[Hashable], n: int) -> Counter[tuple[Hashable, ...]]:
+    """How often each n-gram is in a sentence.
+
+    >>> ngrams("abab", 2)
+    Counter({('a', 'b'): 2, ('b', 'a'): 1})
+    """
+    return Counter(zip(*(tokens[i:] for i in range(n))))
+
+
+def gleu(output: Any, reference: Any) -> float:
+    """Sentence GLEU, 0 to 1: a reward for single sentences, where BLEU is too coarse (Wu et al., 2016, section 5).
+
+        GLEU = min(precision, recall) = matches / max(n-grams of the output, n-grams of the reference)
+
+    over all 1- to 4-grams together. It is symmetric; 0 where nothing is common, also if nothing is there. Both are
+    sequences of token ids (lists, tuples, arrays or tensors) or of words.
+
+    >>> gleu([1, 2, 3], [1, 2, 3]), gleu([1, 2], [1, 3])
+    (1.0, 0.3333333333333333)
+    """
+    ours, theirs = _all_ngrams(output), _all_ngrams(reference)
+    if len(ours) > len(theirs):
+        ours, theirs = theirs, ours
+    most = max(sum(ours.values()), sum(theirs.values()))
+    matches = sum(min(count, theirs[gram]) for gram, count in ours.items() if gram in theirs)
+    return matches / most if most else 0.0
+
+
+def _all_ngrams(tokens: Any) -> dict[tuple[Hashable, ...], int]:
+    tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens  # a tensor's elements do not compare by value
+    counts: Counter[tuple[Hashable, ...]] = Counter()
+    for n in range(1, ORDER + 1):
+        counts.update(zip(*(tokens[i:] for i in range(n))))
+    return counts
+
+
+def length_edges(sources: Sequence[str], bins: int = 6) -> tuple[int, ...]:
+    """Edges for ``bleu_by_length`` that put about as many sentences into each bin; fewer bins where lengths repeat.
+
+    >>> length_edges(["a", "a b", "a b c", "a b c d"], bins=2)
+    (2,)
+    """
+    if bins < 1 or not sources:
+        raise InputError(f"{bins} bins of {len(sources)} sentences cannot be made", mend="give at least one of each")
+    lengths = [len(source.split()) for source in sources]
+    shares = np.arange(1, bins) / bins
+    edges = {int(edge) for edge in np.quantile(lengths, shares, method="inverted_cdf")}
+    return tuple(sorted(edges - {max(lengths)}))
+
+
+def bleu_by_length(
+    sources: Sequence[str],
+    outputs: Sequence[str],
+    references: References,
+    edges: Sequence[int] = LENGTH_EDGES,
+) -> list[dict[str, Any]]:
+    """BLEU of short, middling and long sentences: a bin ends at each edge, in words of the source, and one is above.
+
+    Each bin has ``label``, ``low`` and ``high`` (None above the last edge), ``sentences``, ``words`` (the mean) and
+    ``bleu``, which is sacreBLEU's of the bin's sentences. Bins without sentences are left out. For bins of equal size
+    give ``edges=length_edges(sources, bins=6)``.
+    """
+    if not all(before < after for before, after in pairwise((0, *edges))):
+        raise InputError(f"edges {tuple(edges)} do not rise from 1 on", mend="give them in order, such as (8, 12, 20)")
+    if len(sources) != len(outputs):
+        raise InputError(f"{len(sources)} sources have {len(outputs)} outputs", mend="give one output a source")
+    counts = _corpus_counts(outputs, references)
+    lengths = np.array([len(source.split()) for source in sources])
+    rows = []
+    for low, high in zip((0, *(edge + 1 for edge in edges)), (*edges, None)):
+        chosen = (lengths >= low) & (lengths <= (math.inf if high is None else high))
+        if chosen.any():
+            rows.append(
+                {
+                    "label": _span(low, high),
+                    "low": low,
+                    "high": high,
+                    "sentences": int(chosen.sum()),
+                    "words": float(lengths[chosen].mean()),
+                    "bleu": float(_bleu(counts[chosen].sum(0))),
+                }
+            )
+    return rows
+
+
+def _span(low: int, high: int | None) -> str:
+    if high is None:
+        return f"{low} or more" if low else "all"
+    return f"up to {high}" if low == 0 else str(low) if low == high else f"{low}–{high}"
+
+
+def paired_bootstrap(
+    outputs_a: Sequence[str],
+    outputs_b: Sequence[str],
+    references: References,
+    samples: int = 1000,
+    seed: int = 0,
+) -> Bootstrap:
+    """Would the better of two systems also be better on another test set like this one (Koehn, 2004)?
+
+    Draw as many sentences as there are, with replacement, many times; score both systems on the same draw. The share
+    of draws on which the better one is not better is the p-value. BLEU needs only sums over sentences, so a draw
+    costs additions and not another run of BLEU. As usual one draw is added on the side of chance: p ≥ 1/(samples + 1).
+    """
+    if samples < 1:
+        raise InputError(f"samples {samples} must be 1 or more")
+    counts = np.stack([_corpus_counts(outputs, references) for outputs in (outputs_a, outputs_b)], axis=1)
+    bleu_a, bleu_b = (float(score) for score in _bleu(counts.sum(0)))
+    delta = bleu_b - bleu_a
+    draws, random = np.empty((samples, *counts.shape[1:]), dtype=np.int64), np.random.default_rng(seed)
+    for sample in range(samples):
+        draws[sample] = counts[random.integers(len(counts), size=len(counts))].sum(0)
+    scores = _bleu(draws)
+    differences = scores[:, 1] - scores[:, 0]
+    against = int((differences * np.sign(delta) <= 0).sum())
+    low, high = np.quantile(differences, [0.025, 0.975])
+    return Bootstrap(bleu_a, bleu_b, delta, (against + 1) / (samples + 1), (float(low), float(high)), samples)
+
+
+def _bleu(counts: np.ndarray) -> np.ndarray:
+    """sacreBLEU's figure of each row (…, 10) of summed counts, with its exponential smoothing: the k-th order without a
+    match counts as 1/2^k of one."""
+    c, r = counts[..., 0], counts[..., 1]
+    matches, totals = counts[..., 2 : 2 + ORDER], counts[..., 2 + ORDER :]
+    halved = 0.5 ** np.cumsum(matches == 0, axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precisions = np.where(matches > 0, matches, halved) / totals
+        scores = 100 * np.exp(np.minimum(0.0, 1 - r / c) + np.log(precisions).mean(-1))
+    return np.where((matches.sum(-1) > 0) & (totals[..., -1] > 0), scores, 0.0)
+
+
+def _corpus_counts(outputs: Sequence[str], references: References) -> np.ndarray:
+    """``sentence_counts`` of each sentence in the words of sacreBLEU's 13a, case kept: (N, 10)."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    choices, tokenizer = _choices(outputs, references), BLEU().tokenizer
+    rows = []
+    for output, some in zip(outputs, choices):
+        words = tokenizer(output.rstrip()).split()
+        rows.append(sentence_counts(words, [tokenizer(reference.rstrip()).split() for reference in some]))
+    return np.array(rows, dtype=np.int64)
+
+
+def _choices(outputs: Sequence[str], references: References) -> list[list[str]]:
+    """The references of each output as a list, whether one or several were given."""
+    _same_number(outputs, references)
+    choices = [[some] if isinstance(some, str) else list(some) for some in references]
+    for number, some in enumerate(choices, 1):
+        if not some:
+            raise InputError(f"sentence {number} has no reference", mend="give at least one")
+    return choices
+
+
+def _same_number(outputs: Sequence[Any], references: Sequence[Any]) -> None:
+    if len(outputs) != len(references):
+        raise InputError(
+            f"{len(outputs)} outputs have {len(references)} references",
+            mend="give each output, also an empty one, its reference or list of references",
+        )
+    if not outputs:
+        raise InputError("there are no outputs to score")
+
+
+def _streams(choices: list[list[str]]) -> list[list[Any]]:
+    """References as sacreBLEU takes them: the first of all sentences, the second of all (None where there is none) …"""
+    most = max(map(len, choices))
+    return [[some[i] if i < len(some) else None for some in choices] for i in range(most)]

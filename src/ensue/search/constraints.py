@@ -1,0 +1,101 @@
+"""What a hypothesis may not be: tokens that are forbidden, that are forced, and an end that comes too soon.
+
+A token that is not allowed gets −∞ before candidates are ranked. What is allowed keeps the model's own
+log-probability, so that scores with and without constraints can be compared.
+
+Legend: n sentences, w rows of each, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ensue.core.errors import InputError
+
+NEVER = float("-inf")
+
+
+class Constraints:
+    """Which tokens are allowed at a step.
+
+    forbidden  tokens that no hypothesis may have
+    shortest   how many tokens come before the end mark at least
+    prefix     for each sentence, the tokens that it must begin with; they win over all else
+    """
+
+    def __init__(
+        self,
+        end: int,
+        shortest: int,
+        forbidden: Sequence[int],
+        prefix: Sequence[Sequence[int]] | None,
+        longest: Tensor,
+    ) -> None:
+        self.end, self.shortest, self.forbidden = end, shortest, tuple(forbidden)
+        self._forced = self._table(prefix, longest) if prefix is not None else None
+        self._forbidden = torch.tensor(self.forbidden, dtype=torch.long, device=longest.device)
+
+    def _table(self, prefix: Sequence[Sequence[int]], longest: Tensor) -> Tensor:
+        """The forced token of each sentence at each step, (N, L); −1 where there is none."""
+        if len(prefix) != len(longest):
+            raise InputError(f"there are {len(prefix)} prefixes for {len(longest)} sentences")
+        for number, (tokens, most) in enumerate(zip(prefix, longest.tolist())):
+            if len(tokens) > most:
+                raise InputError(f"prefix {number + 1} has {len(tokens)} tokens, but at most {most} may be generated")
+            if self.end in tokens:
+                raise InputError(f"prefix {number + 1} holds the end mark, after which nothing can come")
+            if min(tokens, default=0) < 0:
+                raise InputError(f"prefix {number + 1} holds {min(tokens)}, which is no token")
+        size = max(map(len, prefix), default=0)
+        rows = [[*tokens, *[-1] * (size - len(tokens))] for tokens in prefix]
+        return torch.tensor(rows, dtype=torch.long, device=longest.device).view(len(prefix), size)
+
+    def forced(self, step: int, sentences: Tensor) -> Tensor | None:
+        """The forced tokens (n,) of these sentences at this step (from 0); None where no sentence has one."""
+        if self._forced is None or step >= self._forced.shape[1]:
+            return None
+        tokens = self._forced[sentences, step]
+        return tokens if bool((tokens >= 0).any()) else None
+
+    def forces(self, step: int, sentence: int) -> bool:
+        """Whether a sentence has no choice at this step."""
+        table = self._forced
+        return table is not None and step < table.shape[1] and int(table[sentence, step]) >= 0
+
+    def allowed(self, logits: Tensor, step: int, sentences: Tensor) -> Tensor:
+        """Logits (n·w, V), sentence by sentence, with −∞ for what is not allowed; themselves where all is."""
+        early, forced = self.end >= 0 and step < self.shortest, self.forced(step, sentences)
+        if not self.forbidden and not early and forced is None:
+            return logits
+        result = logits.clone()
+        if self.forbidden:
+            result[:, self._forbidden] = NEVER
+        if early:
+            result[:, self.end] = NEVER
+        if forced is not None:
+            tokens = forced.repeat_interleave(len(logits) // len(sentences))
+            rows = (tokens >= 0).nonzero()[:, 0]
+            result[rows] = NEVER
+            result[rows, tokens[rows]] = logits[rows, tokens[rows]]
+        return result
+
+    def reason(self, token: int, forced: bool) -> str:
+        """Why a token was not allowed."""
+        if forced:
+            return "another token is forced"
+        if token == self.end and token not in self.forbidden:
+            return "too short to end"
+        return "forbidden"
+
+    def check(self, vocabulary: int) -> None:
+        """Refuse tokens that the model does not have."""
+        forced = [] if self._forced is None else self._forced[self._forced >= 0].tolist()
+        for kind, tokens in (("forbidden", self.forbidden), ("forced", forced)):
+            wrong = [token for token in tokens if not 0 <= token < vocabulary]
+            if wrong:
+                raise InputError(f"{kind} token {wrong[0]} is not in a vocabulary of {vocabulary}")
+        if self.end >= vocabulary:
+            raise InputError(f"the end mark {self.end} is not in a vocabulary of {vocabulary}")

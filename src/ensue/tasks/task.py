@@ -1,0 +1,81 @@
+"""What a task is to ``fit``: how its data is read, what is trained on it, and how the outcome is measured.
+
+A task is a module with these functions. It joins a reader, a model, an objective and a measure, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report
+from ensue.core.run_folder import RunFolder
+from ensue.core.seeds import derive, seed_everything
+from ensue.models.model import Model
+from ensue.models.table import SYSTEMS
+from ensue.tasks import language_modelling, translation
+from ensue.tasks.settings import Settings
+from ensue.train.objectives import Objective
+
+
+class Task(Protocol):
+    """The functions of a task."""
+
+    def corpus_of(self, settings: Settings, folder: RunFolder | None, report: Report) -> Any:
+        """The run's data as tokens, with a ``hash``; tokenizers are the folder's where it has them already."""
+
+    def save_tokenizers(self, corpus: Any, folder: RunFolder) -> None:
+        """Write the tokenizers into a run's folder."""
+
+    def model_facts(self, settings: Settings, corpus: Any) -> dict[str, Any]:
+        """What the data says of a model's settings: the sizes of vocabularies."""
+
+    def resolved(self, settings: Settings, model: Any, corpus: Any) -> Settings:
+        """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
+
+    def batches(self, settings: Settings, model: Any, corpus: Any) -> Any:
+        """The training data as batches, each a pure function of its number."""
+
+    def objective(self, settings: Settings, model: Any) -> Objective:
+        """What training asks of the model."""
+
+    def evaluation(
+        self, settings: Settings, model: Any, corpus: Any
+    ) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+        """What the loop calls to see how the model does on held-out data."""
+
+    def writer(self, settings: Settings, model: Any, corpus: Any, device: torch.device) -> Callable[[], str] | None:
+        """What the loop calls to show what the model writes as it learns."""
+
+    def final_figures(
+        self, settings: Settings, model: Any, corpus: Any, folder: RunFolder, report: Report
+    ) -> dict[str, Any] | None:
+        """How the finished model does on all of the held-out data."""
+
+    def describe_corpus(self, corpus: Any) -> dict[str, Any]:
+        """Facts of the data for the model card."""
+
+
+TASKS: dict[str, Task] = {"language": language_modelling, "translation": translation}
+
+
+def task_of(system: str) -> Task:
+    """The task that a system is trained for."""
+    return TASKS[getattr(SYSTEMS.load(system), "task", "language")]
+
+
+def build_model(settings: Settings, corpus: Any) -> Model:
+    """A new model for this data, its weights drawn from the run's seed."""
+    cls = SYSTEMS.load(settings.run.system)
+    facts = task_of(settings.run.system).model_facts(settings, corpus)
+    values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
+    seed_everything(derive(settings.run.seed, "model"))
+    try:
+        model: Model = cls(cls.Config(**values))
+    except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"a model of this size cannot be built ({reason})", mend="choose smaller settings") from error
+    return model

@@ -1,0 +1,299 @@
+"""Translation: sentence pairs in, a model of one given the other out.
+
+It joins the reader of pairs, one or two tokenizers, an encoder–decoder, the objective, the search and the measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Abandoned, Report
+from ensue.core.run_folder import RunFolder
+from ensue.core.seeds import derive, own_randomness
+from ensue.data.buckets import Buckets
+from ensue.data.pairs import Pairs, PairTokens, built_in_pairs, encode_pairs, held_out_pairs, read_pairs
+from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.measure.language import LanguageScore, language_score
+from ensue.measure.translation import translation_score
+from ensue.models.conditional import ConditionalModel
+from ensue.search.beam import Search
+from ensue.tasks.settings import DATES, PairSettings, PairTokenizerSettings, Settings, check_device
+from ensue.tasks.translating import Translator
+from ensue.train.objectives import Objective, Translate
+
+SOURCE_TOKENIZER = "tokenizer.source.json"
+"""Beside tokenizer.json, which is the target's, where the languages have a vocabulary each."""
+EVAL_PAIRS = 1000
+EVAL_TOKENS = 4000
+"""Tokens in a batch that is only measured."""
+VOCABULARY = {"bpe": 6000, "wordpiece": 6000, "unigram": 6000}
+"""Tokens of a vocabulary of parts of words, where nothing is said."""
+MOST_NOTES = 5
+
+
+@dataclass(frozen=True)
+class PairCorpus:
+    """Pairs to learn from and pairs to validate with, as tokens; of the latter the text too."""
+
+    source_tokenizer: Tokenizer
+    tokenizer: Tokenizer
+    train: PairTokens
+    valid: PairTokens | None
+    valid_text: Pairs | None
+
+    @property
+    def hash(self) -> str:
+        """Of both parts as tokens."""
+        return self.train.hash[:32] + (self.valid.hash[:32] if self.valid else "")
+
+    @property
+    def joint(self) -> bool:
+        """Whether both languages share a vocabulary."""
+        return self.source_tokenizer is self.tokenizer
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """``source=2,target=1`` as a mapping.
+
+    >>> parse_columns("source=de, target=en")
+    {'source': 'de', 'target': 'en'}
+    """
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if any(not equals or not value.strip() for _, equals, value in pairs):
+        raise InputError(f"columns are named as source=2,target=1, not {text!r}")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def read_parts(data: PairSettings, notes: list[str]) -> tuple[Pairs, Pairs | None]:
+    """The pairs to learn from and those to validate with, as text."""
+    columns = parse_columns(data.columns) or None
+    pairs = read_pairs(data.files, columns, notes)
+    if data.valid:
+        return pairs, read_pairs(data.valid, columns, notes)
+    if tuple(data.files) == (DATES,):
+        return pairs, built_in_pairs("valid")
+    return held_out_pairs(pairs, data.holdout) if data.holdout else (pairs, None)
+
+
+def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> PairCorpus:
+    """The run's pairs as tokens, by the tokenizers in its folder where they are there already."""
+    notes: list[str] = []
+    report("phase", {"name": "reading the pairs"})
+    train, valid = read_parts(settings.data, notes)
+    report("note", {"text": f"{train.understood}: {len(train):,} pairs to learn from"})
+    tokenizers = load_tokenizers(folder) if folder is not None and folder.tokenizer.exists() else None
+    if tokenizers is None:
+        report("phase", {"name": "fitting the tokenizer"})
+        tokenizers = choose_tokenizers(settings.tokenizer, train)
+    encode = partial(
+        encode_pairs,
+        source_tokenizer=tokenizers[0],
+        target_tokenizer=tokenizers[1],
+        most=int(settings.model["context"]),
+        notes=notes,
+    )
+    report("phase", {"name": "tokenising the pairs"})
+    corpus = PairCorpus(*tokenizers, encode(train), encode(valid) if valid else None, valid)
+    for note in notes[:MOST_NOTES]:
+        report("note", {"text": note})
+    return corpus
+
+
+def choose_tokenizers(settings: PairTokenizerSettings, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
+    """The source's and the target's tokenizer, fitted to the pairs where they are not given ready; one where joint."""
+    kind = "bpe" if settings.kind == "auto" else settings.kind
+    found = find_tokenizer(kind)
+    if not isinstance(found, str):
+        return found, found
+
+    def fit(*sides: list[str]) -> Tokenizer:
+        texts = ((text, True, True) for side in sides for text in side)
+        vocabulary = settings.vocabulary or VOCABULARY.get(found)
+        return fit_to_texts(found, texts, vocabulary=vocabulary, min_count=settings.min_count or None)
+
+    if settings.joint:
+        both = fit(pairs.source, pairs.target)
+        return both, both
+    return fit(pairs.source), fit(pairs.target)
+
+
+def save_tokenizers(corpus: PairCorpus, folder: RunFolder) -> None:
+    """Write the tokenizers into a run's folder: the target's, and the source's where it is another."""
+    save_tokenizer(corpus.tokenizer, folder.tokenizer)
+    if not corpus.joint:
+        save_tokenizer(corpus.source_tokenizer, folder.path / SOURCE_TOKENIZER)
+
+
+def load_tokenizers(folder: RunFolder) -> tuple[Tokenizer, Tokenizer]:
+    """The source's and the target's tokenizer of a run."""
+    target = load_tokenizer(folder.tokenizer)
+    path: Path = folder.path / SOURCE_TOKENIZER
+    return (load_tokenizer(path) if path.exists() else target), target
+
+
+def model_facts(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
+    """What the pairs say of a model."""
+    facts: dict[str, Any] = {"vocabulary": corpus.tokenizer.size, "source_vocabulary": corpus.source_tokenizer.size}
+    if settings.model.get("tied") == "auto":
+        facts["tied"] = "all" if corpus.joint else "target"
+    elif settings.model.get("tied") == "all" and not corpus.joint:
+        raise InputError("tied = 'all' needs one vocabulary for both languages", mend="use tokenizer.joint=true")
+    return facts
+
+
+def resolved(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:
+    """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
+    tokens = settings.tokenizer
+    if tokens.kind == "auto":
+        tokens = replace(tokens, kind=corpus.tokenizer.kind)
+    return replace(
+        settings,
+        run=replace(settings.run, device=check_device(settings.run.device)),
+        train=replace(settings.train, threads=settings.train.threads or torch.get_num_threads()),
+        data=replace(settings.data, eval_pairs=settings.data.eval_pairs or EVAL_PAIRS),
+        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
+    )
+
+
+def batches(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Buckets:
+    """The pairs in batches of similar lengths."""
+    seed = derive(settings.run.seed, "data")
+    return Buckets(corpus.train, settings.train.batch_tokens, corpus.tokenizer.end, seed)
+
+
+def objective(settings: Settings, model: ConditionalModel) -> Objective:
+    """The next target token, smoothed as the settings say."""
+    return Translate(settings.train.label_smoothing)
+
+
+def log_prob_sums(model: ConditionalModel, pairs: PairTokens, end: int, most: int | None = None) -> Iterator[Any]:
+    """The sum of log P and the number of target tokens, batch by batch, of ``most`` pairs or all."""
+    chosen = pairs if most is None or most >= len(pairs) else _first(pairs, most)
+    buckets = Buckets(chosen, EVAL_TOKENS, end)
+    device = next(model.parameters()).device
+    with torch.no_grad():
+        for number in range(len(buckets)):
+            batch = buckets.batch(number)
+            state = model.start(batch.source.to(device), batch.source_lengths.to(device))
+            values, _ = model.log_prob(
+                batch.tokens.to(device), batch.targets.to(device), state, batch.lengths.to(device)
+            )
+            yield float(values.double().sum()), batch.size
+
+
+def _first(pairs: PairTokens, count: int) -> PairTokens:
+    """The first ``count`` pairs."""
+    return replace(
+        pairs,
+        source=pairs.source[: pairs.source_at[count]],
+        source_at=pairs.source_at[: count + 1],
+        target=pairs.target[: pairs.target_at[count]],
+        target_at=pairs.target_at[: count + 1],
+        lines=pairs.lines[:count],
+    )
+
+
+def evaluation(
+    settings: Settings, model: ConditionalModel, corpus: PairCorpus
+) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+    """What the loop calls to see how the model does on held-out pairs: nats a target token."""
+    valid, most = corpus.valid, settings.data.eval_pairs or EVAL_PAIRS
+    if valid is None:
+        return None
+
+    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+        sums = []
+        for one in log_prob_sums(model, valid, corpus.tokenizer.end, most):
+            if stop():
+                raise Abandoned
+            sums.append(one)
+        total, tokens = np.array(sums).sum(0)
+        return {"valid_loss": float(-total / tokens)}
+
+    return evaluate
+
+
+def writer(
+    settings: Settings, model: ConditionalModel, corpus: PairCorpus, device: torch.device
+) -> Callable[[], str] | None:
+    """What the loop calls to show how the model translates a held-out sentence as it learns."""
+    if corpus.valid_text is None:
+        return None
+    line = corpus.valid_text.source[0]
+    translator = Translator(model, corpus.source_tokenizer, corpus.tokenizer)
+
+    def write() -> str:
+        with own_randomness(settings.run.seed):
+            return f"{line} → {translator.translate([line], Search(beam=1))[0].text}"
+
+    return write
+
+
+def pair_score(model: ConditionalModel, pairs: PairTokens, end: int, report: Report) -> LanguageScore:
+    """How probable the targets are, given their sources."""
+    total, tokens = 0.0, 0
+    whole = int(pairs.target_at[-1])
+    for value, count in log_prob_sums(model, pairs, end):
+        total, tokens = total - value, tokens + count
+        report("progress", {"done": tokens, "total": whole})
+    return language_score(
+        total,
+        tokens=tokens,
+        words=pairs.words,
+        size=pairs.bytes,
+        unknown=pairs.unknown[1],
+        surcharge=pairs.surcharge,
+        streams=1,
+    )
+
+
+def score_pairs(translator: Translator, text: Pairs, how: Search, report: Report) -> tuple[dict[str, Any], list[str]]:
+    """All figures on pairs: BLEU and chrF of the translations, the perplexity of the references; and the outputs."""
+    report("phase", {"name": "scoring"})
+    tokens = encode_pairs(text, translator.source_tokenizer, translator.tokenizer, most=translator.longest)
+    figures = asdict(pair_score(translator.model, tokens, translator.tokenizer.end, report))
+    report("phase", {"name": "translating"})
+    outputs = [one.text for one in translator.translate(text.source, how, report=report)]
+    measured = asdict(translation_score(outputs, [[target] for target in text.target]))
+    kept = ("bits_per_byte", "perplexity", "nll", "tokens", "words", "bytes", "unknown")
+    return {**measured, **{name: figures[name] for name in kept}}, outputs
+
+
+def final_figures(
+    settings: Settings, model: ConditionalModel, corpus: PairCorpus, folder: RunFolder, report: Report
+) -> dict[str, Any] | None:
+    """How the finished model does on the held-out pairs."""
+    if corpus.valid_text is None:
+        return None
+    translator = Translator(model.eval(), corpus.source_tokenizer, corpus.tokenizer)
+    figures, _ = score_pairs(translator, corpus.valid_text, Search(), report)
+    report("result", {"bleu": figures["bleu"], "perplexity": figures["perplexity"]["token"]})
+    return figures
+
+
+def describe_corpus(corpus: PairCorpus) -> dict[str, Any]:
+    """Facts of the pairs for the model card."""
+    return {
+        "tokenizer": corpus.tokenizer.kind,
+        "vocabulary": corpus.tokenizer.size,
+        "source_vocabulary": corpus.source_tokenizer.size,
+        "joint": corpus.joint,
+        "train_pairs": len(corpus.train),
+        "train_tokens": len(corpus.train.target),
+        "train_bytes": corpus.train.bytes,
+        "valid_pairs": len(corpus.valid) if corpus.valid else 0,
+    }
+
+
+def files_of_pairs(sources: Sequence[str | Path], columns: str, notes: list[str]) -> Pairs:
+    """Pairs to score, read as those to learn from are."""
+    return read_pairs(sources, parse_columns(columns) or None, notes)
