@@ -17,12 +17,15 @@ from benchmarks.record import data_folder, record
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("runs/ptb-lstm"))
-    out = parser.parse_args().out
+    parser.add_argument("--threads", type=int, default=0)
+    typed = parser.parse_args()
+    out = typed.out
     folder = data_folder() / "text" / "ptb"
     if not (out / "config.json").exists():
         resume = (out / "run.toml").exists()
         texts = {} if resume else {"data": folder / "train.txt.gz", "valid": folder / "valid.txt.gz"}
-        ensue.fit("lstm", out=out, resume=resume, tokenizer="word", preset="ptb", **texts)
+        more = {} if resume else {"tokenizer": "word", "preset": "ptb", "settings": {"train.threads": typed.threads}}
+        ensue.fit("lstm", out=out, resume=resume, **more, **texts)
     run = ensue.load(out)
     score = run.score(folder / "valid.txt.gz", streams=1)
     figures = run.config["figures"]

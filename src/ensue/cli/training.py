@@ -35,6 +35,9 @@ def fit(
     seed: Annotated[int | None, typer.Option(help="Where random numbers come from (0).")] = None,
     field: Field = "",
     columns: Columns = "",
+    begin_with: Annotated[
+        str, typer.Option("--from", metavar="RUN", help="Begin with this run's weights and tokenizers.")
+    ] = "",
     sample_every: Annotated[int, typer.Option(help="Show what the model writes every so many steps.")] = 0,
     device: Device = "",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
@@ -61,6 +64,7 @@ def fit(
         "seed": seed,
         "data.field": field,
         "data.columns": columns,
+        "begin_with": begin_with,
         "train.sample_every": sample_every,
         "device": device,
         "compile": compile_,

@@ -21,7 +21,7 @@ import numpy as np
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.data.dates import date_pairs, describe
-from ensue.data.reading import _decoded, _opened, pieces
+from ensue.data.reading import decoded, opened, pieces
 from ensue.data.sources import files_of, is_builtin, is_jsonl
 from ensue.data.tokenizers.protocol import Tokenizer
 
@@ -302,9 +302,9 @@ def _is_header(names: list[str], chosen: list[int]) -> bool:
 def _objects(path: Path, notes: list[str]) -> Iterator[tuple[int, Any]]:
     """The JSON of each line; None for a blank one."""
     for file_path, name, _ in files_of(path, notes):
-        with _opened(file_path, name) as file:
+        with opened(file_path, name) as file:
             for number, data in enumerate(file, start=1):
-                line = _decoded(data.removeprefix(b"\xef\xbb\xbf") if number == 1 else data, name, number)
+                line = decoded(data.removeprefix(b"\xef\xbb\xbf") if number == 1 else data, name, number)
                 try:
                     yield number, json.loads(line) if line.strip() else None
                 except (ValueError, RecursionError) as error:

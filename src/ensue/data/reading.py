@@ -94,7 +94,7 @@ def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Ite
     count = 0
     for path, name, found in files_of(source, notes):
         lines = is_jsonl(path) or (source == "-" and field is not None)
-        with _opened(path, name) as file:
+        with opened(path, name) as file:
             start = file.peek(1 << 12)[: 1 << 12]
             if found and (not start.removeprefix(_MARK) or b"\0" in start):
                 notes.append(f"{name}: skipped, {'binary' if start.removeprefix(_MARK) else 'empty'}")
@@ -112,7 +112,7 @@ def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Ite
 
 
 @contextmanager
-def _opened(path: Path, name: str) -> Iterator[io.BufferedReader]:
+def opened(path: Path, name: str) -> Iterator[io.BufferedReader]:
     """A file for reading bytes, decompressed if its name says so; what can go wrong is said in one line."""
     try:
         with path.open("rb", buffering=0) as raw:
@@ -132,10 +132,10 @@ def _cut(file: IO[bytes], name: str) -> Iterator[Piece]:
         buffer += block
         while len(buffer) > BLOCK:
             at = cut_point(buffer[:BLOCK])
-            yield Piece(_decoded(buffer[:at], name, line), False, name)
+            yield Piece(decoded(buffer[:at], name, line), False, name)
             line += buffer.count(b"\n", 0, at)
             buffer = buffer[at:]
-    yield Piece(_decoded(buffer, name, line), True, name)
+    yield Piece(decoded(buffer, name, line), True, name)
 
 
 def cut_point(block: bytes) -> int:
@@ -159,7 +159,7 @@ def cut_point(block: bytes) -> int:
     return lead if lead > 0 and at - lead < wanted else at
 
 
-def _decoded(data: bytes, name: str, line: int) -> str:
+def decoded(data: bytes, name: str, line: int) -> str:
     """UTF-8 as text; ``line`` is the number of the first line, for the error."""
     if (zero := data.find(b"\0")) >= 0:
         where = f"{name}:{line + data.count(10, 0, zero)}"
@@ -178,7 +178,7 @@ def _records(file: IO[bytes], name: str, field: str, notes: list[str]) -> Iterat
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
-        text = _record(_decoded(line, name, number), f"{name}:{number}", field)
+        text = _record(decoded(line, name, number), f"{name}:{number}", field)
         if not text:
             empty += 1
             continue

@@ -23,8 +23,12 @@ def parameter_parts(model: torch.nn.Module) -> dict[str, int]:
 
 
 def flops_per_token(model: Any, time: int = 0) -> int:
-    """FLOPs (two for a multiply-add) of reading one token and predicting the next, averaged over a stretch of text."""
+    """FLOPs (two for a multiply-add) of reading one token and predicting the next, averaged over a stretch of text.
+
+    Where there is a source, it is as long as the target, and reading it counts.
+    """
     length = time or model.traits.context or 64
+    conditional = hasattr(model.config, "source_vocabulary")
     reference = [layer for layer in model.modules() if isinstance(layer, Recurrent)]
     kernels = [layer.kernel for layer in reference]
     for layer in reference:
@@ -32,7 +36,8 @@ def flops_per_token(model: Any, time: int = 0) -> int:
     tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
     try:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model.eval()(tokens)
+            model.eval()
+            model(tokens, model.start(tokens)) if conditional else model(tokens)
     finally:
         for layer, kernel in zip(reference, kernels):
             layer.kernel = kernel

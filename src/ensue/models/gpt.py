@@ -185,7 +185,8 @@ class GPTLanguageModel(LanguageModel):
     ) -> tuple[Tensor, GPTState, tuple[Tensor, ...] | None]:
         """Read tokens that fit into the window."""
         memory = state.blocks[0]
-        x = self.dropout(self.positions(self.embed(tokens), memory.places(tokens.shape[1])))
+        T = tokens.shape[1]
+        x = self.dropout(self.positions(self.embed(tokens), memory.places(T), memory.used + T))
         after, seen = [], []
         for block, past in zip(self.blocks, state.blocks):
             x, new, attention = block(x, past, lengths, weights)

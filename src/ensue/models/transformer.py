@@ -176,8 +176,8 @@ class Transformer(ConditionalModel):
         self, source: Tensor, lengths: Tensor | None = None, weights: bool = False
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """h_L of a source (N, S), and on request where each layer looked."""
-        places = torch.arange(source.shape[1], device=source.device)[None]
-        h = self.dropout(self.positions(self.embed_source(source), places))
+        S = source.shape[1]
+        h = self.dropout(self.positions(self.embed_source(source), torch.arange(S, device=source.device)[None], S))
         seen = []
         for block in self.encoder:
             h, _, attention = block(h, None, lengths, weights)
@@ -201,7 +201,8 @@ class Transformer(ConditionalModel):
         """Read target tokens (B, T); attention is where each decoder layer looked in the source."""
         assert isinstance(state, TransformerState)
         source, weights = state.source.even(), "attention" in want
-        g = self.dropout(self.positions(self.embed(tokens), state.blocks[0].places(tokens.shape[1])))
+        T, past = tokens.shape[1], state.blocks[0]
+        g = self.dropout(self.positions(self.embed(tokens), past.places(T), past.used + T))
         after, seen = [], []
         memories = zip(source.parts[::2], source.parts[1::2])
         for block, past, memory in zip(self.decoder, state.blocks, memories):

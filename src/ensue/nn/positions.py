@@ -30,8 +30,8 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(context, width) * 0.02)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Add W_p[positions] to x (B, T, D)."""
+    def forward(self, x: Tensor, positions: Tensor, size: int) -> Tensor:
+        """Add W_p[positions] to x (B, T, D); all positions are below ``size``."""
         return x + nn.functional.embedding(positions, self.weight)
 
 
@@ -46,11 +46,11 @@ class SinusoidalPositions(nn.Module):
         self.width = width
         self.register_buffer("table", sinusoids(torch.arange(context), width), persistent=False)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, size: int) -> Tensor:
         """Add the table's rows to √d · x (B, T, D)."""
         table = self.get_buffer("table")
-        if positions.numel() and (last := int(positions.max())) >= len(table):
-            table = sinusoids(torch.arange(2 * last, device=x.device), self.width)
+        if size > len(table):
+            table = sinusoids(torch.arange(2 * size, device=x.device), self.width)
             self.register_buffer("table", table, persistent=False)
         return x * math.sqrt(self.width) + table[positions].to(x.dtype)
 
@@ -61,7 +61,7 @@ class NoPositions(nn.Module):
     def __init__(self, context: int, width: int) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, size: int) -> Tensor:
         """x as it is."""
         return x
 

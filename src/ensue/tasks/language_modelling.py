@@ -129,8 +129,10 @@ def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
     return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}
 
 
-def objective(settings: Settings, model: LanguageModel) -> Objective:
+def objective(settings: Settings, model: LanguageModel, corpus: Corpus) -> Objective:
     """What training asks of the model."""
+    if settings.train.objective != "likelihood":
+        raise InputError("only translations have a reward", mend="use train.objective=likelihood")
     return OBJECTIVES[getattr(model, "objective", "next")]
 
 

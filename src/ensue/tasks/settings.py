@@ -112,6 +112,8 @@ class RunSettings:
     """cpu, cuda, another name torch knows, or auto: a GPU where there is one."""
     compile: bool = False
     """Compile the model with torch.compile before training."""
+    begin_with: str = ""
+    """A run whose tokenizers and weights this one begins with; empty means from nothing."""
     command: str = ""
     """What was typed to begin this run."""
 

@@ -39,7 +39,7 @@ class Task(Protocol):
     def batches(self, settings: Settings, model: Any, corpus: Any) -> Any:
         """The training data as batches, each a pure function of its number."""
 
-    def objective(self, settings: Settings, model: Any) -> Objective:
+    def objective(self, settings: Settings, model: Any, corpus: Any) -> Objective:
         """What training asks of the model."""
 
     def evaluation(

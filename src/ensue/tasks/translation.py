@@ -23,12 +23,12 @@ from ensue.data.pairs import Pairs, PairTokens, built_in_pairs, encode_pairs, he
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.language import LanguageScore, language_score
-from ensue.measure.translation import translation_score
+from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
 from ensue.tasks.settings import DATES, PairSettings, PairTokenizerSettings, Settings, check_device
 from ensue.tasks.translating import Translator
-from ensue.train.objectives import Objective, Translate
+from ensue.train.objectives import ExpectedReward, Objective, Translate
 
 SOURCE_TOKENIZER = "tokenizer.source.json"
 """Beside tokenizer.json, which is the target's, where the languages have a vocabulary each."""
@@ -170,9 +170,12 @@ def batches(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> 
     return Buckets(corpus.train, settings.train.batch_tokens, corpus.tokenizer.end, seed)
 
 
-def objective(settings: Settings, model: ConditionalModel) -> Objective:
-    """The next target token, smoothed as the settings say."""
-    return Translate(settings.train.label_smoothing)
+def objective(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Objective:
+    """The next target token, smoothed as the settings say; or the expected GLEU of what the model writes itself."""
+    train = settings.train
+    if train.objective == "reward":
+        return ExpectedReward(gleu, corpus.tokenizer.end, train.samples, train.likelihood)
+    return Translate(train.label_smoothing)
 
 
 def log_prob_sums(model: ConditionalModel, pairs: PairTokens, end: int, most: int | None = None) -> Iterator[Any]:

@@ -5,6 +5,7 @@ The loss is the mean over tokens, J = −1/N Σ_t log P(x_{t+1} | x_≤t), in na
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.nn.state import State
+from ensue.search.sampling import Sampling, draw
 
 
 class Objective(Protocol):
@@ -49,6 +51,60 @@ class Translate:
         hidden = model(batch.tokens, start, batch.lengths, want=("hidden",)).hidden
         real = torch.arange(batch.tokens.shape[1], device=hidden.device) < batch.lengths[:, None]
         return model.cross_entropy(hidden[real], batch.targets[real], self.smoothing).mean(), None  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class ExpectedReward:
+    """Fine-tuning on what a translation is worth, not on how probable the reference is (Wu et al., 2016, section 5).
+
+    O_RL  = Σ_y P(y | x) r(y, y*)                   estimated from ``samples`` draws of the model
+    O     = likelihood · O_ML + O_RL
+
+    ∇O_RL = E[(r(y) − r̄) ∇ log P(y | x)]: the mean reward of a sentence's own draws is the baseline. Draws come from
+    torch's random numbers, so a resumed run draws the same.
+    """
+
+    reward: Callable[[Sequence[int], Sequence[int]], float]
+    end: int
+    samples: int = 8
+    likelihood: float = 0.02
+
+    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+        """−O, in reward a sentence and nats a token; no state is carried on."""
+        drawn = self._draw(model, batch)
+        references = [row[: n - 1].tolist() for row, n in zip(batch.targets, batch.lengths.tolist())]
+        worth = torch.tensor(
+            [[self.reward(one, reference) for one in many] for many, reference in zip(drawn, references)],
+            device=batch.source.device,
+        )
+        start = model.start(batch.source, batch.source_lengths)  # type: ignore[operator]
+        rows = torch.arange(len(drawn), device=batch.source.device).repeat_interleave(self.samples)
+        tokens, targets, lengths = _framed([one for many in drawn for one in many], self.end, batch.source.device)
+        log_prob, _ = model.log_prob(tokens, targets, start.rows(rows), lengths)  # type: ignore[operator]
+        gain = ((worth - worth.mean(1, keepdim=True)).flatten() * log_prob.sum(1)).mean()
+        truth, _ = Translate()(model, batch, None)
+        return self.likelihood * truth - gain, None
+
+    def _draw(self, model: nn.Module, batch: Any) -> list[list[list[int]]]:
+        """So many translations of every source, drawn as the model would without dropout."""
+        how = Sampling(n=self.samples, seed=int(torch.randint(2**31, ())))
+        training = model.training
+        model.eval()
+        with torch.no_grad():
+            start = model.start(batch.source, batch.source_lengths)  # type: ignore[operator]
+            found = draw(model, start, self.end, end=self.end, longest=batch.lengths + 10, how=how)
+        model.train(training)
+        return [[one.tokens for one in answer.hypotheses] for answer in found]
+
+
+def _framed(rows: list[list[int]], end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Token lists as what a decoder reads and what it is to say, padded, with their lengths."""
+    lengths = torch.tensor([len(row) + 1 for row in rows], device=device)
+    block = torch.zeros(len(rows), int(lengths.max()) + 1, dtype=torch.long)
+    for place, row in enumerate(rows):
+        block[place, : len(row) + 2] = torch.tensor([end, *row, end])
+    block = block.to(device)
+    return block[:, :-1], block[:, 1:], lengths
 
 
 def _tokens(batch: Any) -> Any:

@@ -50,6 +50,12 @@ class TrainSettings:
     """SGD's momentum."""
     label_smoothing: float = 0.0
     """The share of the target that is spread evenly over all tokens (translation)."""
+    objective: str = "likelihood"
+    """What is made large: likelihood, or reward: the expected GLEU of the model's own translations (fine-tuning)."""
+    samples: int = 8
+    """How many translations of a sentence are drawn to estimate the expected reward."""
+    likelihood: float = 0.02
+    """The weight of likelihood beside the expected reward."""
     clip: float = 1.0
     """Gradients with a larger norm are scaled down to this one; 0 switches clipping off."""
     accumulate: int = 1
@@ -86,10 +92,12 @@ class TrainSettings:
             "average",
         ):
             check(self, name, getattr(self, name) >= 0, "0 or more")
-        for name in ("epochs", "budget", "warmup", "weight_decay", "clip"):
+        for name in ("epochs", "budget", "warmup", "weight_decay", "clip", "likelihood"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
         check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
+        check(self, "objective", self.objective in ("likelihood", "reward"), "likelihood or reward")
+        check(self, "samples", self.samples >= 2, "at least 2")
         check(self, "label_smoothing", 0 <= self.label_smoothing < 1, "at least 0 and below 1")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "momentum", 0 <= self.momentum < 1, "at least 0 and below 1")

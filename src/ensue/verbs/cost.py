@@ -8,7 +8,7 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.measure.cost import flops_per_token, parameter_parts
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import resolve
+from ensue.tasks.settings import VOCABULARIES, resolve
 
 
 def cost(
@@ -30,9 +30,12 @@ def cost(
     chosen = resolve(system, preset=preset, layers=[settings or {}])
     if vocabulary < 2:
         raise InputError(f"a vocabulary of {vocabulary} is too small", mend="at least 2 tokens are needed")
+    values = {name: vocabulary if name in VOCABULARIES else value for name, value in chosen.model.items()}
+    if values.get("tied") == "auto":
+        values["tied"] = "all"  # one vocabulary for both languages
     try:
         with torch.device("meta"):
-            model = cls(cls.Config(**{**chosen.model, "vocabulary": vocabulary}))
+            model = cls(cls.Config(**values))
     except (RuntimeError, OverflowError, TypeError) as error:
         raise InputError(f"a model of this size cannot be built ({str(error).splitlines()[0]})") from error
     parameters = sum(p.numel() for p in model.parameters())
@@ -45,5 +48,5 @@ def cost(
         "parts": parameter_parts(model),
         "flops_per_token": forward,
         "train_flops_per_token": 3 * forward,
-        "settings": {**chosen.model, "vocabulary": vocabulary},
+        "settings": values,
     }

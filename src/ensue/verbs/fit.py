@@ -74,8 +74,8 @@ def fit(
     folder.check_free(force)
     _use_threads(chosen)
     task = task_of(system)
-    corpus = task.corpus_of(chosen, None, report)
-    model = build_model(chosen, corpus)
+    corpus = task.corpus_of(chosen, _origin(chosen), report)
+    model = _built(chosen, corpus)
     chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {system} --config run.toml"))
     chosen = task.resolved(chosen, model, corpus)
     _check_before(task, chosen, corpus, model)
@@ -107,11 +107,39 @@ def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> 
     files = typed.get("data.files", ())
     if not preset and not file and len(files) == 1 and files[0] in cls.presets:
         preset = files[0]  # a built-in corpus has settings of its own
+    begun = typed.get("begin_with") or file.get("begin_with")
+    if begun:  # the weights fit only a model of the same shape
+        typed["begin_with"] = str(Path(begun).absolute())
+        shape = load(begun).config["model"]
+        file = {name: value for name, value in shape.items() if name not in VOCABULARIES} | file
     chosen = resolve(system, preset=preset, layers=[file, typed])
     if not chosen.data.files:
         mend = "name a file, a folder, - or a built-in corpus such as pydoc"
         raise InputError("there is no text to learn from", mend=mend)
     return chosen
+
+
+def _origin(settings: Settings) -> RunFolder | None:
+    """The folder of the run that this one begins with."""
+    return RunFolder(Path(settings.run.begin_with)) if settings.run.begin_with else None
+
+
+def _built(settings: Settings, corpus: Any) -> Model:
+    """A new model, with the weights of the run it begins with where there is one."""
+    model = build_model(settings, corpus)
+    if settings.run.begin_with:
+        first = load(settings.run.begin_with)
+        if first.system != settings.run.system:
+            where, mend = settings.run.begin_with, f"fit {first.system}, or begin with another run"
+            raise InputError(f"is a {first.system}, not a {settings.run.system}", where=where, mend=mend)
+        try:
+            model.load_state_dict(first.model.state_dict())
+        except RuntimeError as error:
+            what = f"its weights do not fit these settings ({str(error).splitlines()[-1].strip()})"
+            raise InputError(
+                what, where=settings.run.begin_with, mend="leave the model's settings as they are"
+            ) from error
+    return model
 
 
 def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> None:
@@ -143,7 +171,7 @@ def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float
     if chosen.data.hash != corpus.hash:
         mend = "put it back, or begin a new run"
         raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
-    model = build_model(chosen, corpus)
+    model = _built(chosen, corpus)
     _check_before(task, chosen, corpus, model)
     with folder.held(), stoppable():
         return _run(folder, chosen, corpus, model, report)
@@ -211,7 +239,7 @@ def _fit_by_gradient(
     checkpoints.notes.clear()  # the loop finds the same and says so
     work = Training(
         model=model,
-        objective=task.objective(settings, model),
+        objective=task.objective(settings, model, corpus),
         batches=batches,
         settings=settings.train,
         checkpoints=checkpoints,
