@@ -1,6 +1,10 @@
-"""Weights of Hugging Face's GPT-2 and OpenAI-GPT in our names. The map is data: their name, ours, how they lie.
+"""Weights of Hugging Face's GPT-2, OpenAI-GPT and Marian in our names. The map is data: their name, ours, how they lie.
 
-Their linear layers are stored as (in, out), ours as (out, in); "T" turns one into the other.
+GPT's linear layers are stored as (in, out), ours as (out, in); "T" turns one into the other.
+
+Marian has the sines of a position in the first half of the width and the cosines in the second, where ours take turns
+as in the paper. So its width is put into our order: "in" is a matrix that reads it, "out" a matrix or vector that
+writes it. Its queries, keys and values are matrices of their own, which stand one under the other in ours.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ensue.core.errors import InputError
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.transformer import Transformer, TransformerConfig
 
 GPT2_TOP = {
     "wte.weight": ("embed.weight", ""),
@@ -66,3 +72,79 @@ def gpt_from(family: str, config: dict[str, Any], weights: dict[str, Tensor]) ->
     with torch.no_grad():
         model.load_state_dict({name: tensor.clone() for name, tensor in own.items()})
     return model
+
+
+MARIAN_ENCODER: dict[str, tuple[tuple[str, ...], str]] = {
+    "attention.project": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "in"),
+    "attention.out": (("self_attn.out_proj",), "out"),
+    "norm_attention": (("self_attn_layer_norm",), "out"),
+    "feed.up": (("fc1",), "in"),
+    "feed.down": (("fc2",), "out"),
+    "norm_feed": (("final_layer_norm",), "out"),
+}
+MARIAN_DECODER: dict[str, tuple[tuple[str, ...], str]] = {
+    **MARIAN_ENCODER,
+    "cross.query": (("encoder_attn.q_proj",), "in"),
+    "cross.remember": (("encoder_attn.k_proj", "encoder_attn.v_proj"), "in"),
+    "cross.out": (("encoder_attn.out_proj",), "out"),
+    "norm_cross": (("encoder_attn_layer_norm",), "out"),
+}
+"""Our part → theirs, and how it lies. Each has a weight and a bias; the bias of what reads the width is left alone."""
+MARIAN_SIDES = {"encoder": MARIAN_ENCODER, "decoder": MARIAN_DECODER}
+MARIAN_NEEDS: dict[str, Any] = {
+    "scale_embedding": True,
+    "share_encoder_decoder_embeddings": True,
+    "static_position_embeddings": True,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+}
+"""What their configuration must say, where it says anything: the paper's Transformer has no other form."""
+
+
+def marian_config(config: dict[str, Any]) -> TransformerConfig:
+    """Our settings for a Marian model; one that is not the paper's Transformer is refused."""
+    sides = [(config[f"{side}_layers"], config[f"{side}_attention_heads"]) for side in MARIAN_SIDES]
+    inner = [config[f"{side}_ffn_dim"] for side in MARIAN_SIDES]
+    wrong = [name for name, value in MARIAN_NEEDS.items() if config.get(name, value) != value]
+    if wrong or sides[0] != sides[1] or inner[0] != inner[1] or config["activation_function"] != "relu":
+        what = f"{wrong[0]} = {config[wrong[0]]}" if wrong else "sides that differ, or another activation than relu"
+        raise InputError(f"a Marian model with {what} is no Transformer of ours")
+    return TransformerConfig(
+        vocabulary=config["vocab_size"],
+        source_vocabulary=config["vocab_size"],
+        layers=sides[0][0],
+        heads=sides[0][1],
+        hidden=config["d_model"],
+        inner=inner[0],
+        context=config["max_position_embeddings"],
+        norm="post",
+        tied="all",
+    )
+
+
+def marian_from(config: dict[str, Any], weights: dict[str, Tensor]) -> Transformer:
+    """Our model with Marian's weights, given their configuration and state dict."""
+    model = Transformer(marian_config(config))
+    if bool(weights["final_logits_bias"].any()):
+        raise InputError("a Marian model with a bias of its logits is no Transformer of ours")
+    width = torch.arange(config["d_model"]).view(2, -1).T.flatten()  # ours 0, 1, 2, … are theirs 0, D/2, 1, …
+    own = model.state_dict()
+    for name in ("embed", "embed_source", "head"):
+        own[f"{name}.weight"] = weights["model.shared.weight"][:, width]
+    for side, parts in MARIAN_SIDES.items():
+        for layer in range(config[f"{side}_layers"]):
+            for ours, (theirs, how) in parts.items():
+                for kind in ("weight", "bias"):
+                    stacked = torch.cat([weights[f"model.{side}.layers.{layer}.{name}.{kind}"] for name in theirs])
+                    own[f"{side}.{layer}.{ours}.{kind}"] = _ordered(stacked, how, kind, width)
+    with torch.no_grad():
+        model.load_state_dict({name: tensor.clone() for name, tensor in own.items()})
+    return model
+
+
+def _ordered(tensor: Tensor, how: str, kind: str, width: Tensor) -> Tensor:
+    """A tensor whose side that is as wide as the model is put into our order."""
+    if how == "out":
+        return tensor[width]
+    return tensor[:, width] if kind == "weight" else tensor

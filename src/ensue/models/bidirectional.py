@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.models.recurrent import SMALL, RecurrentConfig
+from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import LSTMCell, Recurrent
 from ensue.nn.stacks import BidirectionalState, Stack, reverse
@@ -55,7 +56,7 @@ class BidirectionalLanguageModel(LanguageModel):
         self.head = nn.Linear(width, config.vocabulary)
         if config.tied:
             self.head.weight = self.embed.weight
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         nn.init.zeros_(self.head.bias)
 

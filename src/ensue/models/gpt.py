@@ -27,6 +27,7 @@ from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.attention import AttentionState, SelfAttention
 from ensue.nn.blocks import BLOCKS, FeedForward
+from ensue.nn.dropout import Dropout
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
@@ -138,7 +139,7 @@ class GPTLanguageModel(LanguageModel):
         self.norm = nn.LayerNorm(D) if config.norm == "pre" else nn.Identity()
         self.head = nn.Linear(D, config.vocabulary, bias=False)
         self.head.weight = self.embed.weight
-        self.dropout = nn.Dropout(p)
+        self.dropout = Dropout(p)
         self._initialise()
 
     def _initialise(self) -> None:

@@ -6,6 +6,11 @@
     cause law     no output depends on a later input (by gradients where there are any, else by changing inputs)
     memory law    log_prob = the logits' log-softmax, and looking (hidden, attention) changes nothing
 
+and of an encoder–decoder, which reads a source first:
+
+    source padding law   sentences of different lengths together = each alone, whatever stands in the padding
+    source rows law      rows repeated, reordered and dropped between steps = each row alone after its own sentence
+
 Each returns the largest difference it saw. What a model's ``traits`` do not promise is not tested.
 """
 
@@ -18,7 +23,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ensue.models.conditional import ConditionalModel, Given
 from ensue.models.language import LanguageModel
+from ensue.models.model import Model
 from ensue.nn.state import State
 
 LONGEST = 512
@@ -41,7 +48,7 @@ class Finding:
 
 
 def log_probabilities(
-    model: LanguageModel, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
+    model: Model, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
 ) -> tuple[Tensor, State]:
     """The log-softmax of a model's logits (B, T, V) and its next state."""
     output = model(tokens, state, lengths)
@@ -165,6 +172,40 @@ def memory_law(model: LanguageModel, tokens: Tensor) -> float:
     return max(_gap(picked, direct), _gap(plain[:, : window.shape[1]], looked), _gap(plain[:, -1:], last))
 
 
+def source_padding_law(model: ConditionalModel, source: Tensor, lengths: Tensor, tokens: Tensor) -> float:
+    """Sentences (N, S) padded to the longest against each alone, as the tokens (N, T) after them are read; and junk."""
+    together, _ = log_probabilities(model, tokens, model.start(source, lengths))
+    worst = 0.0
+    for row, length in enumerate(lengths.tolist()):
+        alone, _ = log_probabilities(model, tokens[row : row + 1], model.start(source[row : row + 1, :length]))
+        worst = max(worst, _gap(together[row : row + 1], alone))
+    padded = torch.arange(source.shape[1]) >= lengths[:, None]
+    junk = torch.where(padded, (source + 1) % model.config.source_vocabulary, source)
+    other, _ = log_probabilities(model, tokens, model.start(junk, lengths))
+    return max(worst, _gap(together, other))
+
+
+def source_rows_law(
+    model: ConditionalModel, source: Tensor, lengths: Tensor, picks: list[list[int]], generator: torch.Generator
+) -> float:
+    """Pick rows as a search does, each time reading a token; against every row's own tokens after its own sentence."""
+    state, own = model.start(source, lengths), torch.arange(len(source))
+    read = torch.zeros(len(source), 0, dtype=torch.long)
+    said: list[Tensor] = []  # of each step (B, 1, V), picked along with the rows
+    for pick in [list(range(len(source))), *picks]:
+        index = torch.tensor(pick)
+        new = torch.randint(model.config.vocabulary, (len(pick), 1), generator=generator)
+        read, own = torch.cat([read[index], new], dim=1), own[index]
+        found, state = log_probabilities(model, new, state.rows(index))
+        said = [*(one[index] for one in said), found]
+    worst = 0.0
+    for row, sentence in enumerate(own.tolist()):
+        alone = model.start(source[sentence : sentence + 1, : int(lengths[sentence])])
+        expected, _ = log_probabilities(model, read[row : row + 1], alone)
+        worst = max(worst, _gap(torch.cat([one[row : row + 1] for one in said], dim=1), expected))
+    return worst
+
+
 def _table(model: LanguageModel) -> nn.Embedding | None:
     """The embedding of the tokens it reads: ``embed``, or the first there is."""
     own = getattr(model, "embed", None)
@@ -206,3 +247,55 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
                 yield Finding("chunk law, with gradients", chunk_law(model, tokens, [time // 2]), tolerance)
     finally:
         model.train(was_training)
+
+
+PICKS = {
+    "side by side": [[0, 0, 1, 1, 2, 2], [1, 1, 2, 3, 5, 4], [2, 3, 4, 5], [1, 0, 2, 3]],
+    "uneven": [[0, 0, 1], [1, 0, 1], [2, 0, 2, 1]],
+    "reordered": [[2, 0, 1], [1, 1, 0, 0], [3, 0]],
+    "mixed": [[2, 1, 2, 0, 0, 1], [5, 0, 0, 3], [0, 1, 2, 3]],
+}
+"""Rows as searches pick them, for three sentences: a beam that loses one, and orders that no beam has."""
+
+
+def source_laws(model: ConditionalModel, seed: int = 0, time: int = 5) -> Iterator[Finding]:
+    """Test what an encoder–decoder makes of its source, on three random sentences, in evaluation mode."""
+    generator = torch.Generator().manual_seed(seed)
+    longest = min(time, model.config.context)
+    source = torch.randint(model.config.source_vocabulary, (3, longest), generator=generator)
+    tokens = torch.randint(model.config.vocabulary, (3, time), generator=generator)
+    lengths = torch.randint(1, longest + 1, (3,), generator=generator)
+    lengths[0], lengths[1] = 1, longest  # the shortest and the longest are always there
+    kind = next((p.dtype for p in model.parameters()), torch.float32)
+    tolerance = TOLERANCE.get(kind, 1e-5)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield Finding("source padding law", source_padding_law(model, source, lengths, tokens), tolerance)
+            whole = torch.full_like(lengths, longest)
+            worst = [source_rows_law(model, source, lengths, picks, generator) for picks in PICKS.values()]
+            worst.append(source_rows_law(model, source, whole, PICKS["side by side"], generator))
+            yield Finding("source rows law", max(worst), tolerance)
+        with torch.enable_grad():  # under autograd states append instead of writing in place
+            found = source_rows_law(model, source, lengths, PICKS["side by side"], generator)
+            yield Finding("source rows law, with gradients", found, tolerance)
+    finally:
+        model.train(was_training)
+
+
+def laws_of(model: LanguageModel | ConditionalModel, seed: int = 0) -> Iterator[Finding]:
+    """Test every law that concerns a model; an encoder–decoder is given a source first.
+
+    >>> from ensue.models.seq2seq import Seq2Seq, Seq2SeqConfig
+    >>> model = Seq2Seq(Seq2SeqConfig(vocabulary=7, source_vocabulary=5, hidden=8))
+    >>> all(found.kept for found in laws_of(model))
+    True
+    """
+    if not isinstance(model, ConditionalModel):
+        yield from findings(model, seed)
+        return
+    size = min(6, model.config.context)
+    source = torch.randint(model.config.source_vocabulary, (size,), generator=torch.Generator().manual_seed(seed))
+    yield from findings(Given(model, source), seed)
+    yield from source_laws(model, seed)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.nn.output import mean_cross_entropy
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
 
@@ -69,19 +70,31 @@ class Model(nn.Module):
             real, -losses
         ), output.state
 
-    def cross_entropy(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """−log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), in slices where the logits would be many.
+    def loss(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        smoothing: float = 0.0,
+    ) -> tuple[Tensor, State]:
+        """The mean of −log P over all real targets, as training wants it, and the next state."""
+        output = self(tokens, state, lengths, want=("hidden",))
+        assert output.hidden is not None and output.state is not None
+        if lengths is None:
+            hidden, wanted = output.hidden.flatten(0, 1), targets.flatten()
+        else:
+            real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+            hidden, wanted = output.hidden[real], targets[real]
+        head = self.head
+        assert isinstance(head, nn.Linear)
+        return mean_cross_entropy(hidden, head.weight, head.bias, wanted, smoothing), output.state
 
-        With ``smoothing`` ε the target is 1 − ε of the truth and ε of the uniform distribution (Szegedy et al., 2016).
-        """
+    def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """−log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), in slices where the logits would be many."""
         step = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
         losses = [
-            F.cross_entropy(
-                _full(self.head(hidden[at : at + step])),
-                targets[at : at + step],
-                reduction="none",
-                label_smoothing=smoothing,
-            )
+            F.cross_entropy(_full(self.head(hidden[at : at + step])), targets[at : at + step], reduction="none")
             for at in range(0, len(hidden), step)
         ]
         return torch.cat(losses) if losses else hidden.new_zeros(0)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ensue.core.settings import check, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
+from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Want
 from ensue.nn.recurrent import (
     Cell,
@@ -118,7 +119,7 @@ class RecurrentLanguageModel(LanguageModel):
         self.head = nn.Linear(width if config.tied else self.stack.output, config.vocabulary)  # U, b_2
         if config.tied:
             self.head.weight = self.embed.weight
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         nn.init.zeros_(self.head.bias)
 

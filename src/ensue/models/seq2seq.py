@@ -28,11 +28,12 @@ from torch import Tensor, nn
 from ensue.core.settings import check, check_positive
 from ensue.models.conditional import ConditionalModel
 from ensue.models.model import answer
+from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Want
 from ensue.nn.recurrent import Cell, ChoGRUCell, GRUCell, LSTMCell, Recurrent, RecurrentState, TanhCell
 from ensue.nn.scores import SCORES, attend
 from ensue.nn.source import Source
-from ensue.nn.stacks import CONNECTIONS, Backward, Bidirectional, BidirectionalState, Stack, StackState
+from ensue.nn.stacks import CONNECTIONS, Backward, Bidirectional, BidirectionalState, Plain, Stack, StackState
 from ensue.nn.state import State
 
 CELLS: dict[str, type[Cell]] = {"lstm": LSTMCell, "gru": GRUCell, "gru-cho": ChoGRUCell, "rnn": TanhCell}
@@ -111,7 +112,10 @@ class Encoder(nn.Module):
             return Backward(layer) if config.encoder == "alternating" and made % 2 == 0 else layer
 
         self.stack = Stack(build, width, config.layers, config.connect, config.dropout)
-        self.down = nn.Identity() if self.stack.output == D else nn.Linear(self.stack.output, D, bias=False)
+        read = config.attention != "none"  # else nothing looks at h, only at where each layer ended
+        self.down = nn.Linear(self.stack.output, D, bias=False) if read and self.stack.output != D else nn.Identity()
+        if not read:
+            self.stack.connections[-1] = Plain(D, D)
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, StackState]:
         """h (N, S, D) of x (N, S, E), and every layer's memory where it ended, the directions side by side."""
@@ -186,7 +190,7 @@ class Seq2Seq(ConditionalModel):
         self.head = nn.Linear(E if config.tied == "target" else D, config.vocabulary)  # U, b
         if config.tied == "target":
             self.head.weight = self.embed.weight
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         for table in (self.embed_source, self.embed):
             nn.init.uniform_(table.weight, -0.1, 0.1)
         nn.init.zeros_(self.head.bias)

@@ -27,6 +27,7 @@ from ensue.models.conditional import ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.blocks import ACTIVATIONS, BLOCKS, DECODER_BLOCKS, FeedForward
+from ensue.nn.dropout import Dropout
 from ensue.nn.positions import SinusoidalPositions
 from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source
@@ -140,13 +141,13 @@ class Transformer(ConditionalModel):
         self.embed_source = self.embed if same else nn.Embedding(config.source_vocabulary, D)  # E_x
         self.positions = SinusoidalPositions(config.context, D)
         self.encoder = nn.ModuleList(
-            BLOCKS[config.norm](FullAttention(D, config.heads, p), FeedForward(D, inner, config.activation, p), D, p)
+            BLOCKS[config.norm](FullAttention(D, config.heads), FeedForward(D, inner, config.activation, p), D, p)
             for _ in range(config.layers)
         )
         self.decoder = nn.ModuleList(
             DECODER_BLOCKS[config.norm](
-                SelfAttention(D, config.heads, p),
-                CrossAttention(D, config.heads, p),
+                SelfAttention(D, config.heads),
+                CrossAttention(D, config.heads),
                 FeedForward(D, inner, config.activation, p),
                 D,
                 p,
@@ -159,7 +160,7 @@ class Transformer(ConditionalModel):
         self.head = nn.Linear(D, config.vocabulary, bias=False)
         if config.tied != "none":
             self.head.weight = self.embed.weight
-        self.dropout = nn.Dropout(p)
+        self.dropout = Dropout(p)
         self._initialise()
 
     def _initialise(self) -> None:

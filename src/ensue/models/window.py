@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from ensue.core.settings import check, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
+from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
@@ -67,7 +68,7 @@ class WindowLanguageModel(LanguageModel):
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.hidden = nn.Linear(config.context * config.embedding, config.hidden)  # W, b_1
         self.head = nn.Linear(config.hidden, config.vocabulary)  # U, b_2
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         nn.init.normal_(self.embed.weight, std=0.1)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
+from ensue.nn.dropout import Dropout
 from ensue.nn.source import Source
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
@@ -23,7 +24,7 @@ class FeedForward(nn.Module):
         # GPT and GPT-2 take the tanh form of GELU (Hendrycks and Gimpel, 2016)
         self.activation = nn.GELU(approximate="tanh") if activation == "gelu" else ACTIVATIONS[activation]()
         self.down = nn.Linear(inner, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
@@ -42,7 +43,7 @@ class Block(nn.Module):
         self.attention = attention
         self.norm_feed = nn.LayerNorm(width)
         self.feed = feed
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def start(self, rows: int) -> AttentionState | None:
         """The attention's empty memory."""
@@ -108,7 +109,7 @@ class DecoderBlock(nn.Module):
         self.cross = cross
         self.norm_feed = nn.LayerNorm(width)
         self.feed = feed
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def start(self, rows: int) -> AttentionState:
         """The self-attention's empty memory."""

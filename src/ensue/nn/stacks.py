@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ensue.nn.dropout import Dropout
 from ensue.nn.state import State
 
 
@@ -91,7 +92,7 @@ class Stack(nn.Module):
             self.connections.append(joined)
             width = joined.output
         self.output = width
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def start(self, rows: int) -> StackState:
         """Each layer's own start."""

@@ -26,19 +26,22 @@ class Objective(Protocol):
 
 def next_token(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """−log P of each next token."""
+    if hasattr(model, "loss"):
+        loss, after = model.loss(batch.tokens, batch.targets, state, batch.lengths)  # type: ignore[operator]
+        return loss, after
     log_prob, after = model.log_prob(batch.tokens, batch.targets, state, batch.lengths)  # type: ignore[operator]
-    return -log_prob.sum() / _tokens(batch), after
+    return -log_prob.sum() / batch.size, after
 
 
 def cloze(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """−log P of each token given all others: the answer at a place is about that place."""
-    log_prob, _ = model.log_prob(batch.targets, batch.targets, None, batch.lengths)  # type: ignore[operator]
-    return -log_prob.sum() / _tokens(batch), None
+    loss, _ = model.loss(batch.targets, batch.targets, None, batch.lengths)  # type: ignore[operator]
+    return loss, None
 
 
 @dataclass(frozen=True)
 class Translate:
-    """−log P of each target token, given the source and the tokens before it, smoothed (see ``Model.cross_entropy``).
+    """−log P of each target token, given the source and the tokens before it, smoothed (see ensue.nn.output).
 
     The decoder is fed the true tokens, not its own (teacher forcing).
     """
@@ -48,9 +51,8 @@ class Translate:
     def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
         """The mean over the real target tokens; no state is carried on."""
         start = model.start(batch.source, batch.source_lengths)  # type: ignore[operator]
-        hidden = model(batch.tokens, start, batch.lengths, want=("hidden",)).hidden
-        real = torch.arange(batch.tokens.shape[1], device=hidden.device) < batch.lengths[:, None]
-        return model.cross_entropy(hidden[real], batch.targets[real], self.smoothing).mean(), None  # type: ignore[operator]
+        loss, _ = model.loss(batch.tokens, batch.targets, start, batch.lengths, self.smoothing)  # type: ignore[operator]
+        return loss, None
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,6 @@ def _framed(rows: list[list[int]], end: int, device: torch.device) -> tuple[Tens
         block[place, : len(row) + 2] = torch.tensor([end, *row, end])
     block = block.to(device)
     return block[:, :-1], block[:, 1:], lengths
-
-
-def _tokens(batch: Any) -> Any:
-    """How many real tokens a batch predicts."""
-    return batch.targets.numel() if batch.lengths is None else batch.lengths.sum()
 
 
 OBJECTIVES: dict[str, Objective] = {"next": next_token, "cloze": cloze}

