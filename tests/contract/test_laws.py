@@ -62,7 +62,7 @@ def build(name, values, dtype=torch.float32):
 
 
 def test_every_system_of_the_table_is_tested():
-    assert set(SYSTEMS) == set(VARIANTS)
+    assert {name for name in SYSTEMS if SYSTEMS.load(name).task == "language"} == set(VARIANTS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["32", "64"])

@@ -130,7 +130,7 @@ class GPTLanguageModel(LanguageModel):
         self.blocks = nn.ModuleList(
             BLOCKS[config.norm](
                 SelfAttention(D, config.heads, p, rotary=config.positions == "rotary"),
-                FeedForward(D, 4 * D, dropout=p),
+                FeedForward(D, 4 * D),
                 D,
                 p,
             )

@@ -236,7 +236,7 @@ class Seq2Seq(ConditionalModel):
         """Step by step, since what was seen at one step is read at the next."""
         assert self.attend is not None and state.source is not None and state.seen is not None
         source, stack, seen = state.source.even(), state.stack, state.seen
-        hidden, weights = [], []
+        hidden, weights = [e.new_zeros(len(e), 0, seen.shape[1])], [e.new_zeros(len(e), 0, source.parts[0].shape[1])]
         for t, e_t in enumerate(e.unbind(1)):
             here = None if lengths is None else (t < lengths).long()
             s, stack = self.decoder(torch.cat([e_t, seen], dim=-1)[:, None], stack, here)

@@ -141,14 +141,14 @@ class Transformer(ConditionalModel):
         self.embed_source = self.embed if same else nn.Embedding(config.source_vocabulary, D)  # E_x
         self.positions = SinusoidalPositions(config.context, D)
         self.encoder = nn.ModuleList(
-            BLOCKS[config.norm](FullAttention(D, config.heads), FeedForward(D, inner, config.activation, p), D, p)
+            BLOCKS[config.norm](FullAttention(D, config.heads), FeedForward(D, inner, config.activation), D, p)
             for _ in range(config.layers)
         )
         self.decoder = nn.ModuleList(
             DECODER_BLOCKS[config.norm](
                 SelfAttention(D, config.heads),
                 CrossAttention(D, config.heads),
-                FeedForward(D, inner, config.activation, p),
+                FeedForward(D, inner, config.activation),
                 D,
                 p,
             )

@@ -93,9 +93,11 @@ def _put(buffer: Tensor, new: Tensor, used: int, places: Tensor | None) -> Tenso
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
     """softmax(Q Kᵀ / √d), (B, H, T, d), (B, H, S, d) → (B, H, T, S): the reference, and what one looks at."""
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    return scores.softmax(dim=-1)
+    if mask is None:
+        return scores.softmax(dim=-1)
+    return (
+        scores.masked_fill(~mask, float("-inf")).softmax(dim=-1).masked_fill(~mask, 0.0)
+    )  # who sees none looks nowhere
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -105,7 +107,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = N
 
 def _heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, D) → (B, H, T, d)."""
-    return x.view(*x.shape[:-1], heads, -1).transpose(1, 2)
+    return x.unflatten(-1, (heads, x.shape[-1] // heads)).transpose(1, 2)
 
 
 class SelfAttention(nn.Module):

@@ -18,17 +18,16 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 class FeedForward(nn.Module):
     """FFN(x) = W_2 f(W_1 x + b_1) + b_2, D → 4D → D, the same at every position."""
 
-    def __init__(self, width: int, inner: int, activation: str = "gelu", dropout: float = 0.0) -> None:
+    def __init__(self, width: int, inner: int, activation: str = "gelu") -> None:
         super().__init__()
         self.up = nn.Linear(width, inner)
         # GPT and GPT-2 take the tanh form of GELU (Hendrycks and Gimpel, 2016)
         self.activation = nn.GELU(approximate="tanh") if activation == "gelu" else ACTIVATIONS[activation]()
         self.down = nn.Linear(inner, width)
-        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
-        y: Tensor = self.dropout(self.down(self.activation(self.up(x))))
+        y: Tensor = self.down(self.activation(self.up(x)))
         return y
 
 
@@ -65,8 +64,8 @@ class PreNormBlock(Block):
     ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
         y, state, seen = self.attention(self.norm_attention(x), state, lengths, weights)
-        x = x + self.dropout(y)
-        return x + self.feed(self.norm_feed(x)), state, seen
+        x = self.dropout.add(x, y)
+        return self.dropout.add(x, self.feed(self.norm_feed(x))), state, seen
 
 
 class PostNormBlock(Block):
@@ -84,8 +83,8 @@ class PostNormBlock(Block):
     ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
         y, state, seen = self.attention(x, state, lengths, weights)
-        x = self.norm_attention(x + self.dropout(y))
-        return self.norm_feed(x + self.feed(x)), state, seen
+        x = self.norm_attention(self.dropout.add(x, y))
+        return self.norm_feed(self.dropout.add(x, self.feed(x))), state, seen
 
 
 BLOCKS: dict[str, type[Block]] = {"pre": PreNormBlock, "post": PostNormBlock}
@@ -130,10 +129,10 @@ class PreNormDecoderBlock(DecoderBlock):
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """(B, T, D) → (B, T, D), and where in the source each token looked."""
         y, state, _ = self.attention(self.norm_attention(x), state, lengths)
-        x = x + self.dropout(y)
+        x = self.dropout.add(x, y)
         y, seen = self.cross(self.norm_cross(x), memory, source, weights)
-        x = x + self.dropout(y)
-        return x + self.feed(self.norm_feed(x)), state, seen
+        x = self.dropout.add(x, y)
+        return self.dropout.add(x, self.feed(self.norm_feed(x))), state, seen
 
 
 class PostNormDecoderBlock(DecoderBlock):
@@ -150,10 +149,10 @@ class PostNormDecoderBlock(DecoderBlock):
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """(B, T, D) → (B, T, D), and where in the source each token looked."""
         y, state, _ = self.attention(x, state, lengths)
-        x = self.norm_attention(x + self.dropout(y))
+        x = self.norm_attention(self.dropout.add(x, y))
         y, seen = self.cross(x, memory, source, weights)
-        x = self.norm_cross(x + self.dropout(y))
-        return self.norm_feed(x + self.feed(x)), state, seen
+        x = self.norm_cross(self.dropout.add(x, y))
+        return self.norm_feed(self.dropout.add(x, self.feed(x))), state, seen
 
 
 DECODER_BLOCKS: dict[str, type[DecoderBlock]] = {"pre": PreNormDecoderBlock, "post": PostNormDecoderBlock}

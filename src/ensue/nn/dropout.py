@@ -33,6 +33,14 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         return x * mask(x, self.p)
 
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + dropout(y), in one pass over both: what every residual path does."""
+        if not self.training or not self.p:
+            return x + y
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return x + F.dropout(y, self.p)
+        return torch.addcmul(x, y, mask(y, self.p))
+
 
 def mask(like: Tensor, p: float) -> Tensor:
     """m / (1 − p) in the shape of ``like``: zeros and one other value, of mean 1."""

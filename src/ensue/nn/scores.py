@@ -140,8 +140,10 @@ SCORES: dict[str, type[Score]] = {
 
 
 def attend(scores: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """α = softmax(e) over the real places (N, T, S), and a = Σ α_i h_i (N, T, E)."""
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None], float("-inf"))
-    weights = scores.softmax(dim=-1)
+    """α = softmax(e) over the real places (N, T, S), and a = Σ α_i h_i (N, T, E); of a source of no places, 0."""
+    if mask is None:
+        weights = scores.softmax(dim=-1)
+    else:  # the least number rather than −∞, which has no gradient where all places are padded
+        padded = ~mask[:, None]
+        weights = scores.masked_fill(padded, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(padded, 0.0)
     return weights @ values, weights

@@ -1,7 +1,7 @@
 """Translating lines of text with a model: batches of similar lengths, a search, and text again.
 
-An empty line stays an empty line in its place. A line that is longer than the model's longest sentence is cut, or split
-at its sentence ends and translated part by part.
+Each line gives one line, whatever is in it; an empty line stays an empty line in its place. A line that is longer than
+the model's longest sentence is cut, or split at its sentence ends and translated part by part.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ BATCH_TOKENS = 3000
 """Source tokens, padding and hypotheses counted, that are translated at once."""
 SLACK = 20
 """A translation has at most twice as many tokens as its source, and so many more."""
-_ENDS = re.compile(r"(?<=[.!?;:。！？；])\s*|(?<=,)\s+|\s+")
+_ENDS = tuple(
+    map(re.compile, (r"(?<=[.!?;:])\s+|(?<=[。！？；])", r"(?<=,)\s+|(?<=[，、])", r"\s+")),
+)
+"""Where a line may be split: after sentences, after commas, between words. "3.14" has no sentence end in it."""
+_BREAKS = re.compile(r"\s*[\r\n]+\s*")
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,15 @@ class Translator:
         attention: bool = False,
         replace_unknown: bool = False,
         notes: list[str] | None = None,
+        first: int = 1,
         report: Report = silent,
     ) -> list[Translation]:
-        """Translate lines, in their order; ``notes`` gathers what was cut or split, by line number."""
+        """Translate lines, in their order; ``notes`` gathers what was cut or split, ``first`` being the first's number."""
         if replace_unknown and (self.tokenizer.kind != "word" or self.source_tokenizer.kind != "word"):
             raise InputError("unknown words are replaced by words", mend="only a model of --tokenizer word has them")
         parts: list[tuple[int, str, np.ndarray]] = []
         for number, line in enumerate(lines):
-            parts += [(number, text, ids) for text, ids in self._parts(line, number + 1, long, notes)]
+            parts += [(number, text, ids) for text, ids in self._parts(line, first + number, long, notes)]
         found = self._search(
             [ids for _, _, ids in parts], how, trace=trace, attention=attention or replace_unknown, report=report
         )
@@ -86,7 +91,7 @@ class Translator:
 
     def _parts(self, line: str, number: int, long: str, notes: list[str] | None) -> Iterator[tuple[str, np.ndarray]]:
         """A line as one part, none (it is empty) or several (it is too long)."""
-        text = line.strip()
+        text = _BREAKS.sub(" ", line.strip())
         if not text:
             return
         ids = self.encode(text)
@@ -98,32 +103,56 @@ class Translator:
             notes.append(f"line {number} has {len(ids):,} tokens, more than the model's {self.longest:,}: {done}")
         if long == "split":
             for part in self._split(text):
-                yield part, self.encode(part)
+                yield part, self._cut(self.encode(part))
         else:
-            yield text, np.concatenate([ids[: self.longest - 1], ids[-1:]])
+            yield text, self._cut(ids)
 
     def encode(self, text: str) -> np.ndarray:
         """The tokens of a source, its end mark last."""
         return np.concatenate([self.source_tokenizer.encode(text), [self.source_tokenizer.end]]).astype(np.int64)
 
+    def _cut(self, ids: np.ndarray) -> np.ndarray:
+        """As much of a source as the model takes, with its end mark."""
+        return ids if len(ids) <= self.longest else np.concatenate([ids[: self.longest - 1], ids[-1:]])
+
     def _split(self, text: str) -> Iterator[str]:
-        """Pieces that fit, cut after sentences, else after commas, else between words, else anywhere."""
-        while len(ids := self.encode(text)) > self.longest:
-            room = max(1, len(self.source_tokenizer.decode(ids[: self.longest - 1])) - 1)
-            places = [match.end() for match in _ENDS.finditer(text) if 0 < match.end() <= room]
-            strong = [at for at in places if text[:at].rstrip()[-1:] in ".!?;:。！？；" and at > room // 3]
-            at = (strong or places or [room])[-1]
+        """Pieces that fit, cut after a sentence, else after a comma, else between words, else anywhere."""
+        while (room := self._room(text)) < len(text):
+            at = room
+            for ends, least in zip(_ENDS, (room // 3, room // 3, 0)):  # no small pieces for the sake of a full stop
+                places = [match.start() for match in ends.finditer(text, 0, room + 1) if match.start() <= room]
+                if places and places[-1] > least:
+                    at = places[-1]
+                    break
             yield text[:at].strip()
             text = text[at:].strip()
         if text:
             yield text
+
+    def _room(self, text: str) -> int:
+        """How many characters of a text the model takes; at least one."""
+
+        def fits(size: int) -> bool:
+            return len(self.encode(text[:size])) <= self.longest
+
+        low, high = 1, self.longest  # a token is rarely less than a character
+        while high < len(text) and fits(high):
+            low, high = high, 2 * high
+        if high >= len(text):
+            high = len(text)
+            if fits(high):
+                return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
 
     def _search(
         self, sources: list[np.ndarray], how: Search, *, trace: bool, attention: bool, report: Report
     ) -> list[Found]:
         """What the search finds for every source, in batches of similar lengths."""
         found: list[Found | None] = [None] * len(sources)
-        device = next(self.model.parameters()).device
+        device = next(getattr(self.model, "models", (self.model,))[0].parameters()).device  # of an ensemble, the first's
         done = 0
         for chosen in _batches([len(ids) for ids in sources], max(1, BATCH_TOKENS // how.beam)):
             lengths = torch.tensor([len(sources[i]) for i in chosen], device=device)
@@ -159,8 +188,11 @@ class Translator:
 
     def _text(self, hypothesis: Hypothesis, source: str, replace_unknown: bool) -> str:
         """A hypothesis as text; unknown words become the source's words they looked at (Luong et al., 2015)."""
-        if not replace_unknown or hypothesis.attention is None:
-            return self.tokenizer.decode(hypothesis.tokens).strip()
+        if not replace_unknown:
+            return _BREAKS.sub(" ", self.tokenizer.decode(hypothesis.tokens).strip())
+        if hypothesis.attention is None:
+            what = "unknown words are replaced by the words that were looked at, and this model has no attention"
+            raise InputError(what, mend="leave out --replace-unknown")
         given = source.split()
         looked = hypothesis.attention[:, : len(given)].argmax(-1).tolist()
         words = [

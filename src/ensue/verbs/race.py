@@ -225,8 +225,9 @@ def _check(
         raise InputError("a race of no systems", mend="--systems ngram,lstm,gpt")
     for name in systems:
         cls = SYSTEMS.load(name)
-        if cls.task != "language":
-            raise InputError(f"{name} is for {cls.task}, and a race is between language models", mend="leave it out")
+        task = getattr(cls, "task", "language")
+        if task != "language":
+            raise InputError(f"{name} is for {task}, and a race is between language models", mend="leave it out")
         if not cls(cls.Config(vocabulary=3)).traits.steps:
             raise InputError(f"{name} sees both sides of a word, so its figure cannot be compared", mend="leave it out")
     if folder.exists() and any(folder.iterdir()) and not resume:
