@@ -46,7 +46,8 @@ def _typed() -> Iterator[str]:
 
 def _decoded(data: bytes, number: int) -> str:
     try:
-        return data.decode("utf-8").removeprefix("\ufeff")
+        text = data.decode("utf-8")
+        return text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         line = number + data[: error.start].count(b"\n")
         raise InputError("is not UTF-8", where=f"standard input, line {line}", mend="convert it to UTF-8") from error

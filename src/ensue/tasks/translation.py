@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +93,20 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> P
     if tokenizers is None:
         report("phase", {"name": "fitting the tokenizer"})
         tokenizers = choose_tokenizers(settings.tokenizer, train)
-    encode = partial(
-        encode_pairs,
-        source_tokenizer=tokenizers[0],
-        target_tokenizer=tokenizers[1],
-        most=int(settings.model["context"]),
-        notes=notes,
-    )
+
+    def encode(pairs: Pairs, name: str) -> PairTokens:
+        """The pairs as tokens; what is said of them says which they are."""
+        own: list[str] = []
+        try:
+            tokens = encode_pairs(pairs, *tokenizers, most=int(settings.model["context"]), notes=own)
+        except InputError as error:
+            raise InputError(str(error), where=name) from error
+        notes.extend(f"{name}: {note}" for note in own)
+        return tokens
+
     report("phase", {"name": "tokenising the pairs"})
-    corpus = PairCorpus(*tokenizers, encode(train), encode(valid) if valid else None, valid)
+    held = encode(valid, "pairs to validate with") if valid else None
+    corpus = PairCorpus(*tokenizers, encode(train, "pairs to learn from"), held, valid)
     for note in notes[:MOST_NOTES]:
         report("note", {"text": note})
     return corpus
@@ -112,8 +116,9 @@ def choose_tokenizers(settings: PairTokenizerSettings, pairs: Pairs) -> tuple[To
     """The source's and the target's tokenizer, fitted to the pairs where they are not given ready; one where joint."""
     kind = "bpe" if settings.kind == "auto" else settings.kind
     found = find_tokenizer(kind)
-    if not isinstance(found, str):
-        return found, found
+    if not isinstance(found, str):  # a run whose languages have a vocabulary each gives both
+        beside = Path(kind) / SOURCE_TOKENIZER if Path(kind).is_dir() else Path(kind).with_name(SOURCE_TOKENIZER)
+        return (load_tokenizer(beside) if beside.exists() else found), found
 
     def fit(*sides: list[str]) -> Tokenizer:
         texts = ((text, True, True) for side in sides for text in side)
@@ -152,7 +157,7 @@ def model_facts(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
 
 def resolved(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
-    tokens = settings.tokenizer
+    tokens, most = settings.tokenizer, max(corpus.source_tokenizer.size, corpus.tokenizer.size)
     if tokens.kind == "auto":
         tokens = replace(tokens, kind=corpus.tokenizer.kind)
     return replace(
@@ -160,7 +165,7 @@ def resolved(settings: Settings, model: ConditionalModel, corpus: PairCorpus) ->
         run=replace(settings.run, device=check_device(settings.run.device)),
         train=replace(settings.train, threads=settings.train.threads or torch.get_num_threads()),
         data=replace(settings.data, eval_pairs=settings.data.eval_pairs or EVAL_PAIRS),
-        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
+        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or most),
     )
 
 
@@ -183,6 +188,7 @@ def log_prob_sums(model: ConditionalModel, pairs: PairTokens, end: int, most: in
     chosen = pairs if most is None or most >= len(pairs) else _first(pairs, most)
     buckets = Buckets(chosen, EVAL_TOKENS, end)
     device = next(model.parameters()).device
+    model.eval()
     with torch.no_grad():
         for number in range(len(buckets)):
             batch = buckets.batch(number)
@@ -259,10 +265,20 @@ def pair_score(model: ConditionalModel, pairs: PairTokens, end: int, report: Rep
     )
 
 
-def score_pairs(translator: Translator, text: Pairs, how: Search, report: Report) -> tuple[dict[str, Any], list[str]]:
-    """All figures on pairs: BLEU and chrF of the translations, the perplexity of the references; and the outputs."""
+def score_pairs(
+    translator: Translator, text: Pairs, how: Search, report: Report, tokens: PairTokens | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """All figures on pairs: BLEU and chrF of the translations, the perplexity of the references; and the outputs.
+
+    The perplexity is of those that are not too long for the model; a note says which are.
+    """
     report("phase", {"name": "scoring"})
-    tokens = encode_pairs(text, translator.source_tokenizer, translator.tokenizer, most=translator.longest)
+    if tokens is None:
+        notes: list[str] = []
+        between = translator.source_tokenizer, translator.tokenizer
+        tokens = encode_pairs(text, *between, most=translator.longest, notes=notes)
+        for note in notes:
+            report("note", {"text": f"perplexity: {note}"})
     figures = asdict(pair_score(translator.model, tokens, translator.tokenizer.end, report))
     report("phase", {"name": "translating"})
     outputs = [one.text for one in translator.translate(text.source, how, report=report)]
@@ -278,7 +294,7 @@ def final_figures(
     if corpus.valid_text is None:
         return None
     translator = Translator(model.eval(), corpus.source_tokenizer, corpus.tokenizer)
-    figures, _ = score_pairs(translator, corpus.valid_text, Search(), report)
+    figures, _ = score_pairs(translator, corpus.valid_text, Search(), report, corpus.valid)
     report("result", {"bleu": figures["bleu"], "perplexity": figures["perplexity"]["token"]})
     return figures
 

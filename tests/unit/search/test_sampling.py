@@ -2,14 +2,17 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import Trigrams
 
 from ensue.core.errors import InputError
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
-from ensue.search.sampling import Sampling, narrowed, next_distribution, sample
+from ensue.search.beam import Search, beam_search
+from ensue.search.sampling import Sampling, draw, narrowed, next_distribution, sample
 
 
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.floats(-5, 5), min_size=2, max_size=12),
     st.floats(0.1, 3),
@@ -76,3 +79,40 @@ def test_the_end_mark_ends_a_row_and_others_go_on():
 def test_bad_wishes_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad)).replace("_", "-")):
         Sampling(**bad)
+
+
+def test_a_trace_of_samples_tells_what_was_drawn_and_changes_nothing():
+    model = LSTMLanguageModel(LSTMConfig(vocabulary=7, hidden=6)).eval()
+    prompt, how = torch.tensor([1, 2]), Sampling(tokens=5, n=3, seed=4)
+    samples, trace = sample(model, prompt, how, 0, trace=True)
+    assert samples == sample(model, prompt, how, 0)
+    for one, path in zip(samples, trace.paths):
+        assert [trace.nodes[at].token for at in path.nodes] == one.tokens
+        assert sum(trace.nodes[at].log_prob for at in path.nodes) == pytest.approx(one.log_prob)
+    best = max(samples, key=lambda one: one.log_prob)
+    (marked,) = (node for node in trace.nodes if node.fate == "best")
+    assert marked.total == pytest.approx(best.log_prob) and marked.why.endswith("the best of 3")
+
+
+def test_no_temperature_is_greedy_search_from_any_start():
+    model = Trigrams(7, seed=2, sentences=4)
+    begin = torch.tensor([1, 2, 3, 4])
+    drawn = draw(model, model.start(4), begin, end=0, longest=6, how=Sampling(temperature=0))
+    greedy = beam_search(model, model.start(4), begin, end=0, longest=6, how=Search(beam=1, length="none"))
+    for one, other in zip(drawn, greedy):
+        assert (one.best.tokens, one.best.ended) == (other.best.tokens, other.best.ended)
+        assert one.best.log_prob == pytest.approx(other.best.log_prob, abs=1e-5)
+
+
+def test_sentences_are_drawn_side_by_side_with_lengths_of_their_own():
+    model, limits = Trigrams(6, seed=3, sentences=3), torch.tensor([2, 9, 5])
+    found = draw(model, model.start(3), 1, end=0, longest=limits, how=Sampling(n=8, seed=5))
+    for number, (f, longest) in enumerate(zip(found, limits.tolist())):
+        assert len(f.hypotheses) == 8
+        for one in f.hypotheses:
+            assert len(one.log_probs) <= longest and (one.ended or len(one.tokens) == longest)
+            assert one.log_probs == pytest.approx(model.log_probs(number, 1, one.tokens + [0] * one.ended), abs=1e-5)
+    again = draw(model, model.start(3), 1, end=0, longest=torch.tensor([1, 9, 1]), how=Sampling(n=8, seed=5))
+    assert again[1].hypotheses == found[1].hypotheses  # whatever its neighbours do
+    alone = draw(model, model.start(1), 1, end=0, longest=2, how=Sampling(n=8, seed=5))
+    assert alone[0].hypotheses == found[0].hypotheses
