@@ -420,7 +420,254 @@ def gpt() -> Picture:
     return p
 
 
-PICTURES: list[Callable[[], Picture]] = [ngram, window, rnn, gru, lstm, bilm, gpt]
+def seq2seq() -> Picture:
+    """Two recurrent networks: one reads, the other writes and looks back at each step."""
+    p = Picture(880, 500, "Sequence to sequence: an encoder, a decoder, and attention between them")
+    blue, orange = FILLS["blue"][1], FILLS["orange"][1]
+    p.text(24, 28, "One network reads, another writes and looks back", 16, anchor="start", bold=True)
+    read = [(84, "il", 0.05), (184, "a", 0.05), (284, "m’", 0.2), (384, "entarté", 0.7)]
+    for i, (x, word, weight) in enumerate(read, 1):
+        p.text(x, 466, word, 15)
+        p.line((x, 452), (x, 420))
+        p.box(x, 398, 64, 40, f"h_{i}", "blue")
+        if i < 4:
+            p.line((x + 32, 390), (x + 67, 390))
+            p.line((x + 100 - 32, 406), (x + 33, 406))
+        p.box(x, 320 - 60 * weight, 30, 120 * weight, "", "orange", round_=1)
+        p.text(x, 304 - 120 * weight, f"{weight:g}", 12, orange)
+        p.line((x, 378), (x, 324), colour=FAINT)
+    p.text(24, 180, "α_2 = softmax score(s_2, h_i):", 14, orange, "start")
+    p.text(24, 200, "where to look, adds up to 1", 13, GREY, "start")
+    write = [(560, "⟨start⟩", "he"), (670, "he", "hit"), (780, "hit", "me")]
+    p.line((416, 398), (526, 398), colour=blue, width=2.6)
+    p.text(471, 420, "s_0: the bottleneck", 12, blue)
+    for i, (x, word, said) in enumerate(write, 1):
+        p.text(x, 466, word, 15)
+        p.line((x, 452), (x, 420))
+        p.box(x, 398, 64, 40, f"s_{i}", "green")
+        p.line((x, 378), (x, 152 if i == 2 else 104), colour=INK if i == 2 else FAINT)
+        p.text(x, 76 if i != 2 else 60, f"“{said}”", 15, INK if i == 2 else GREY)
+        if i < 3:
+            p.line((x + 32, 398), (x + 77, 398))
+    p.line((638, 384), (600, 384), (600, 282), (410, 282), dashed=True, colour=orange)
+    p.text(505, 268, "asks with s_2", 12, orange)
+    p.box(384, 132, 170, 38, "a_2 = Σ_i α_{2,i} h_i", "orange")
+    p.line((384, 206), (384, 153), colour=orange)
+    p.line((469, 132), (585, 132), colour=orange)
+    p.box(670, 132, 168, 38, "tanh(W_c [a_2; s_2])", "white", 14)
+    p.line((670, 113), (670, 78))
+    p.text(658, 96, "softmax(U · + b)", 12, GREY, "end")
+    return p
+
+
+def _block(p: Picture, x: float, bottom: float, name: str, fill: str, width: float = 200) -> float:
+    """Layer norm, a part and its residual path, upwards from ``bottom``; answers where it ends."""
+    p.line((x, bottom), (x, bottom - 18))
+    p.box(x, bottom - 31, 120, 26, "layer norm", "grey", 13)
+    p.line((x, bottom - 44), (x, bottom - 56))
+    p.box(x, bottom - 73, width, 34, name, fill, 14)
+    p.line((x, bottom - 90), (x, bottom - 98))
+    p.dot(x, bottom - 110, "+", radius=12, size=15)
+    side = x + width / 2 + 14
+    p.line((x, bottom - 6), (side, bottom - 6), (side, bottom - 110), (x + 12, bottom - 110))
+    return bottom - 122
+
+
+def transformer() -> Picture:
+    """Encoder and decoder blocks side by side, and how a beam shares one source."""
+    p = Picture(930, 660, "The Transformer: an encoder, a decoder, and attention from one to the other")
+    blue, orange = FILLS["blue"][1], FILLS["orange"][1]
+    p.text(24, 28, "Encoder and decoder of attention alone", 16, anchor="start", bold=True)
+    left, right = 140, 430
+    for x, top, height, name in ((left, 282, 264, "L times"), (right, 162, 384, "L times")):
+        p.parts.append(
+            f'<rect x="{x - 122}" y="{top}" width="244" height="{height}" rx="10" fill="none" stroke="{blue}" '
+            'stroke-width="1.5" stroke-dasharray="6 4"/>'
+        )
+        p.text(x - 114, top + 14, name, 12, blue, "start")
+    for x, words, tokens in ((left, "√D E_x x + PE", "source x_1 … x_S"), (right, "√D E_y y + PE", "target y_1 … y_T")):
+        p.text(x, 634, tokens, 14)
+        p.line((x, 621), (x, 606))
+        p.box(x, 588, 190, 34, words, "orange", 14)
+        p.line((x, 571), (x, 536), head=False)
+    end = _block(p, left, 536, "self-attention", "blue")
+    end = _block(p, left, end, "FFN: D → 4D → D", "purple")
+    p.line((left, end), (left, 262))
+    p.box(left, 248, 120, 28, "layer norm", "grey", 13)
+    p.line((left, 234), (left, 222))
+    p.box(left, 204, 200, 34, "keys and values of h_L", "orange", 14)
+    end = _block(p, right, 536, "masked self-attention", "blue")
+    middle = end - 73
+    end = _block(p, right, end, "attention to the source", "orange")
+    end = _block(p, right, end, "FFN: D → 4D → D", "purple")
+    p.line((left + 100, 204), (284, 204), (284, middle), (right - 101, middle), colour=orange, width=2.2)
+    p.line((right, end), (right, 140))
+    p.box(right, 126, 120, 28, "layer norm", "grey", 13)
+    p.line((right, 112), (right, 98))
+    p.box(right, 80, 190, 34, "softmax(g_L E_yᵀ)", "green", 14)
+    x = 610
+    p.text(x, 176, "Three hypotheses, one source", 16, anchor="start", bold=True)
+    p.text(x, 200, "a beam has k rows of each sentence, (B, T);", 13, GREY, "start")
+    for row, pair in enumerate((("he", "hit"), ("he", "struck"), ("I", "was"))):
+        for t, word in enumerate(pair):
+            p.box(x + 36 + 74 * t, 232 + 34 * row, 70, 28, word, "blue", 13, round_=3)
+    p.text(x, 334, "attention to a source has no order among", 13, GREY, "start")
+    p.text(x, 352, "its queries, so they stand side by side as", 13, GREY, "start")
+    p.text(x, 370, "one longer row, (N, k·T):", 13, GREY, "start")
+    for t in range(6):
+        p.box(x + 20 + 42 * t, 402, 38, 28, "", "blue", round_=3)
+        p.line((x + 20 + 42 * t, 416), (x + 125, 466), colour=FAINT, head=False)
+    p.box(x + 125, 482, 230, 34, "keys and values, once", "orange", 14)
+    p.text(x, 524, "Nothing of the source is copied", 13, GREY, "start")
+    p.text(x, 542, "for a hypothesis.", 13, GREY, "start")
+    return p
+
+
+def convs2s() -> Picture:
+    """Gated convolutions that read and write, with attention in every decoder layer."""
+    p = Picture(900, 520, "ConvS2S: gated convolutions and attention in every layer")
+    orange = FILLS["orange"][1]
+    p.text(24, 28, "Convolutions that read and write", 16, anchor="start", bold=True)
+    p.text(24, 52, "width 3: the encoder looks to both sides, the decoder to the left only", 13, GREY, "start")
+    read = [(80 + 74 * i, word) for i, word in enumerate(("il", "a", "m’", "entarté", "⟨end⟩"))]
+    write = [(540 + 82 * i, word) for i, word in enumerate(("⟨start⟩", "he", "hit", "me"))]
+    for x, word in read + write:
+        p.text(x, 494, word, 14)
+        p.box(x, 456, 54, 30, "e + p", "orange", 13)
+    for level, y in enumerate((372, 288), 1):
+        for i, (x, _) in enumerate(read):
+            for j in (i - 1, i, i + 1):
+                if 0 <= j < len(read):
+                    p.line((read[j][0], (441, 356)[level - 1]), (x, y + 17), colour=FAINT, head=False, width=1.2)
+            p.box(x, y, 54, 32, "GLU", "blue", 13)
+    for i, (x, _) in enumerate(write):
+        for j in (i - 2, i - 1, i):
+            if j >= 0:
+                p.line((write[j][0], 441), (x, 389), colour=FAINT, head=False, width=1.2)
+        p.box(x, 372, 54, 32, "GLU", "green", 13)
+        p.line((x, 356), (x, 318))
+        p.dot(x, 304, "+", "orange")
+        p.line((x - 27, 334), (x - 27, 304), (x - 15, 304), colour=orange)
+        p.line((x, 290), (x, 262))
+        p.text(x, 248, "…", 16)
+    p.text(663, 226, "the next layer, with attention of its own", 12, GREY)
+    p.box(228, 206, 350, 34, "z_i, and z_i + e_i: what is looked up and what is seen", "orange", 13)
+    for x, _ in read:
+        p.line((x, 271), (x, 226), colour=FAINT)
+    p.line((404, 206), (476, 206), (476, 334), (write[-1][0] - 27, 334), colour=orange, width=2.2, head=False)
+    p.text(492, 190, "c_t = √m Σ_i α_{t,i} (z_i + e_i), in each decoder layer", 13, orange, "start")
+    p.text(24, 96, "GLU: a ∘ σ(b)", 16, anchor="start", bold=True)
+    p.text(24, 120, "a convolution makes twice the width; one half is the gate of the other,", 13, GREY, "start")
+    p.text(24, 140, "and the input is added: (a ∘ σ(b) + x) · √½ keeps the variance", 13, GREY, "start")
+    return p
+
+
+def bytenet() -> Picture:
+    """Dilated convolutions: the decoder stands on the encoder, place by place."""
+    p = Picture(930, 560, "ByteNet: a dilated decoder stacked on a dilated encoder")
+    orange = FILLS["orange"][1]
+    p.text(24, 28, "The decoder stands on the encoder, character by character", 16, anchor="start", bold=True)
+    at = [96 + 76 * i for i in range(9)]
+    rows = [500, 442, 384, 326]  # the source, and its layers with rates 1, 2, 4
+
+    def cone(levels: list[int], sides: tuple[int, ...], place: int) -> None:
+        """What a place of the top row depends on."""
+        here = {place}
+        for level, rate in zip(range(len(levels) - 1, 0, -1), (4, 2, 1)):
+            below = {i + rate * side for i in here for side in sides}
+            for i in here:
+                for side in sides:
+                    j = i + rate * side
+                    if 0 <= j < len(at):
+                        p.line((at[j], levels[level - 1] - 13), (at[i], levels[level] + 13), colour=orange, head=False)
+            here = {i for i in below if 0 <= i < len(at)}
+
+    cone(rows, (-1, 0, 1), 4)
+    for level, y in enumerate(rows):
+        for i, x in enumerate(at):
+            p.box(x, y, 30, 26, "3. April "[i] if level == 0 else "", "orange" if level == 0 else "blue", 14, round_=3)
+    for y, rate in zip(rows[1:], (1, 2, 4)):
+        p.text(752, y, f"rate {rate}, both sides", 13, GREY, "start")
+    p.text(752, 500, "source", 13, GREY, "start")
+    top = [252, 200, 148, 96]
+    for x in at:
+        p.line((x, 313), (x, 267), colour=FAINT)
+    cone(top, (-2, -1, 0), 8)
+    for level, y in enumerate(top):
+        for x in at:
+            p.box(x, y, 30, 26, "", "white" if level == 0 else "green", 14, round_=3)
+    for y, rate in zip(top[1:], (1, 2, 4)):
+        p.text(752, y, f"rate {rate}, left only", 13, GREY, "start")
+    p.text(752, 244, "E_y y_t + x_{L,t}: token t", 13, GREY, "start")
+    p.text(752, 262, "on column t of the source", 13, GREY, "start")
+    p.text(
+        24,
+        60,
+        "rates 1, 2, 4, 8, 16 see far with few layers, and nothing is looked up: there is no attention",
+        13,
+        GREY,
+        "start",
+    )
+    return p
+
+
+def beam() -> Picture:
+    """The lecture's search tree: beam size 2, scores log P."""
+    p = Picture(940, 430, "Beam search with k = 2: candidates, what is kept, and the best hypothesis")
+    p.text(24, 28, "Beam search, k = 2: of all candidates of a step the 2 best go on", 16, anchor="start", bold=True)
+    nodes = {  # name: column, height, word, log P so far, fate
+        "he": (1, 150, "he", -0.7, "best"),
+        "I": (1, 330, "I", -0.9, "kept"),
+        "hit": (2, 110, "hit", -1.7, "best"),
+        "struck": (2, 190, "struck", -2.9, "pruned"),
+        "was": (2, 300, "was", -1.6, "kept"),
+        "got": (2, 370, "got", -1.8, "pruned"),
+        "a": (3, 80, "a", -2.5, "kept"),
+        "me": (3, 150, "me", -2.8, "best"),
+        "was hit": (3, 280, "hit", -2.9, "pruned"),
+        "was struck": (3, 340, "struck", -3.8, "pruned"),
+        "pie1": (4, 60, "pie", -3.9, "pruned"),
+        "tart1": (4, 110, "tart", -4.0, "pruned"),
+        "with": (4, 160, "with", -3.3, "best"),
+        "on": (4, 230, "on", -3.5, "kept"),
+        "a2": (5, 130, "a", -3.7, "best"),
+        "one": (5, 180, "one", -4.3, "kept"),
+        "on a": (5, 230, "a", -4.5, "pruned"),
+        "on one": (5, 280, "one", -5.0, "pruned"),
+        "pie": (6, 110, "pie", -4.3, "best"),
+        "tart": (6, 160, "tart", -4.6, "kept"),
+        "one pie": (6, 210, "pie", -5.0, "pruned"),
+        "one tart": (6, 260, "tart", -5.3, "pruned"),
+        "end": (7, 110, "⟨end⟩", -4.4, "best"),
+        "end2": (7, 160, "⟨end⟩", -4.8, "kept"),
+    }
+    edges = """he hit|he struck|I was|I got|hit a|hit me|was was hit|was was struck|a pie1|a tart1|me with|me on
+        |with a2|with one|on on a|on on one|a2 pie|a2 tart|one one pie|one one tart|pie end|tart end2"""
+    fills, xs = {"best": "green", "kept": "blue", "pruned": "grey"}, [46, 148, 268, 388, 508, 628, 748, 868]
+    p.box(xs[0], 240, 62, 28, "⟨start⟩", "white", 12)
+
+    def join(left: tuple[float, float], right: tuple[float, float], fate: str) -> None:
+        colour = FILLS["green"][1] if fate == "best" else INK if fate == "kept" else FAINT
+        p.line(left, right, colour=colour, head=False, width=2.6 if fate == "best" else 1.4)
+
+    for name in ("he", "I"):
+        join((xs[0] + 31, 240), (xs[1] - 35, nodes[name][1]), nodes[name][4])
+    for edge in edges.split("|"):
+        words = edge.split()
+        parent = next(name for name in (" ".join(words[:n]) for n in (1, 2)) if " ".join(words).startswith(name + " "))
+        child = " ".join(words)[len(parent) + 1 :]
+        (a, y, *_), (b, z, *_, fate) = nodes[parent], nodes[child]
+        join((xs[a] + 35, y), (xs[b] - 35, z), fate)
+    for column, y, word, total, fate in nodes.values():
+        p.box(xs[column], y, 70, 28, word, fills[fate], 14, GREY if fate == "pruned" else INK, dashed=fate == "pruned")
+        p.text(xs[column], y + 22, f"{total:.1f}".replace("-", "−"), 11, GREY)
+    p.text(24, 412, "il m’a entarté: greedy search goes on with “a” (−2.5) and cannot take it back", 13, GREY, "start")
+    return p
+
+
+PICTURES: list[Callable[[], Picture]] = [
+    ngram, window, rnn, gru, lstm, bilm, gpt, seq2seq, transformer, convs2s, bytenet, beam,
+]  # fmt: skip
 
 
 def main() -> None:

@@ -1,6 +1,4 @@
-"""ByteNet: dilated convolutions that read and others on top of them that write, in linear time.
-
-(Kalchbrenner et al., 2016)
+"""ByteNet: dilated convolutions read, others on top of them write, in linear time (Kalchbrenner et al., 2016).
 
     x_0 = √D · E_x x                        source tokens, and zeros behind them up to ⌈a · m⌉ columns
     x_l = EncoderBlock_l(x_{l-1})           convolutions that look to both sides
@@ -116,7 +114,7 @@ class ByteNet(ConditionalModel):
 
     Config = ByteNetConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {"train.lr": 1e-3, "train.batch_tokens": 2000, "train.label_smoothing": 0.1},
+        "default": {"train.lr": 2e-3, "train.batch_tokens": 2000, "train.label_smoothing": 0.1},
         "german": {  # the paper's network for English–German by characters: thirty blocks on each side
             "sets": 6,
             "hidden": 1600,

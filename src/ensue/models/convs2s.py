@@ -17,8 +17,9 @@
 (Gehring et al., 2017). A sum of two is multiplied by √½ and a mean of m source places by m √(1/m) = √m, so that the
 variance stays what it was; the weights begin as the paper's section 3.5 says, for the same reason. Three things differ.
 Positions are sinusoids instead of learnt vectors, so that a sentence has no longest length, at the paper's scale of
-0.1, at which α begins flat. Weights are not normalised and the encoder's gradients are not divided by the number of
-layers that attend: Adam, unlike the paper's plain gradient, takes steps that a gradient's scale does not change.
+0.1, at which α begins flat; their mean over places is not zero, so that c begins larger than it does in the paper.
+Weights are not normalised, and the encoder's gradients are not divided by the number of layers that attend: Adam,
+unlike the paper's plain gradient, takes steps that the scale of a gradient does not change.
 
 A target place sees 1 + layers · (width − 1) target tokens back. The state is each convolution's last inputs, the place
 of the next token, and the source, kept once a sentence: z and √m (z + e).

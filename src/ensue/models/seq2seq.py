@@ -153,7 +153,17 @@ class Seq2Seq(ConditionalModel):
 
     Config = Seq2SeqConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {},
+        "default": {"train.lr": 2e-3, "train.label_smoothing": 0.1},
+        "multi30k": {
+            "dropout": 0.3,
+            "context": 128,
+            "train.epochs": 15.0,
+            "train.lr": 2e-3,
+            "train.batch_tokens": 2000,
+            "train.label_smoothing": 0.1,
+            "tokenizer.kind": "bpe",
+            "tokenizer.vocabulary": 6000,
+        },
         "gnmt": {  # Wu et al. (2016): eight layers, residual, the lowest of the encoder in both directions
             "layers": 8,
             "hidden": 1024,

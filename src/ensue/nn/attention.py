@@ -107,7 +107,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = N
 
 def _heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, D) → (B, H, T, d)."""
-    return x.unflatten(-1, (heads, x.shape[-1] // heads)).transpose(1, 2)
+    return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)
 
 
 class SelfAttention(nn.Module):

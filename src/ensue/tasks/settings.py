@@ -158,6 +158,8 @@ def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -
     if chosen not in presets and chosen != "default":
         raise unknown_name("preset", chosen, {"default", *presets})
     flat: dict[str, Any] = dict(presets.get(chosen, {}))
+    if any(layer.get(name) for layer in layers for name in ("train.steps", "train.epochs")):
+        flat.pop("train.budget", None)  # who says how far does not want the preset's time
     for layer in layers:
         flat.update(layer)
     flat |= {"system": system, "preset": chosen}

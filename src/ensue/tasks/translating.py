@@ -75,7 +75,7 @@ class Translator:
         first: int = 1,
         report: Report = silent,
     ) -> list[Translation]:
-        """Translate lines, in their order; ``notes`` gathers what was cut or split, ``first`` being the first's number."""
+        """Translate lines, in their order; ``notes`` gathers what was cut or split, ``first`` is the first's number."""
         if replace_unknown and (self.tokenizer.kind != "word" or self.source_tokenizer.kind != "word"):
             raise InputError("unknown words are replaced by words", mend="only a model of --tokenizer word has them")
         parts: list[tuple[int, str, np.ndarray]] = []
@@ -152,7 +152,9 @@ class Translator:
     ) -> list[Found]:
         """What the search finds for every source, in batches of similar lengths."""
         found: list[Found | None] = [None] * len(sources)
-        device = next(getattr(self.model, "models", (self.model,))[0].parameters()).device  # of an ensemble, the first's
+        device = next(
+            getattr(self.model, "models", (self.model,))[0].parameters()
+        ).device  # of an ensemble, the first's
         done = 0
         for chosen in _batches([len(ids) for ids in sources], max(1, BATCH_TOKENS // how.beam)):
             lengths = torch.tensor([len(sources[i]) for i in chosen], device=device)

@@ -163,7 +163,12 @@ def resolved(settings: Settings, model: ConditionalModel, corpus: PairCorpus) ->
     return replace(
         settings,
         run=replace(settings.run, device=check_device(settings.run.device)),
-        train=replace(settings.train, threads=settings.train.threads or torch.get_num_threads()),
+        train=replace(
+            settings.train,
+            threads=settings.train.threads or torch.get_num_threads(),
+            # the best by likelihood would be the weights it began with
+            keep="last" if settings.train.objective == "reward" else settings.train.keep,
+        ),
         data=replace(settings.data, eval_pairs=settings.data.eval_pairs or EVAL_PAIRS),
         tokenizer=replace(tokens, vocabulary=tokens.vocabulary or most),
     )
@@ -314,5 +319,7 @@ def describe_corpus(corpus: PairCorpus) -> dict[str, Any]:
 
 
 def files_of_pairs(sources: Sequence[str | Path], columns: str, notes: list[str]) -> Pairs:
-    """Pairs to score, read as those to learn from are."""
+    """Pairs to score, read as those to learn from are; of the built-in corpus those that no model has seen."""
+    if list(sources) == [DATES]:
+        return built_in_pairs("valid")
     return read_pairs(sources, parse_columns(columns) or None, notes)

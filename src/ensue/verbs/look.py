@@ -79,7 +79,7 @@ def bottleneck(runs: Files, *, data: Files = (), **how: Any) -> Any:
     """BLEU against the length of the source, for several runs on the same pairs."""
     if not data:
         raise InputError("BLEU by length is of pairs", mend="give them with --data test.en --data test.de")
-    return bottleneck_chart({Path(run).name: load(run).score(*data).by_length for run in runs})
+    return bottleneck_chart({str(run): load(run).score(*data).by_length for run in runs})
 
 
 VIEWS: dict[str, Callable[..., Any]] = {

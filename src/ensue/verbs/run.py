@@ -205,8 +205,9 @@ class TranslationRun(Run):
     def translator(self, ensemble: Sequence[Run] = ()) -> Translator:
         """The model between its tokenizers; with others, their ensemble."""
         source, target = load_tokenizers(self.folder)
+        own = (source.state(), target.state())
         for other in ensemble:
-            if other.task != self.task or other.tokenizer.state() != target.state():
+            if other.task != self.task or tuple(t.state() for t in load_tokenizers(other.folder)) != own:
                 what = "has another vocabulary, so it cannot be asked together with the first"
                 raise InputError(
                     what, where=str(other.folder.path), mend="train it with --tokenizer RUN/tokenizer.json"
