@@ -23,7 +23,7 @@ def systems(
             emit({"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]})
             return
         for n, entry in SYSTEMS.entries.items():
-            say(f"{n:<10} {entry.summary}")
+            say(f"{n:<12} {entry.summary}")
         return
     from ensue.verbs.systems import systems as verb
 

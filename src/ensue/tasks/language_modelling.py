@@ -24,7 +24,7 @@ from ensue.data.splitting import held_out
 from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, tokenise
-from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count
+from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count, total_log_prob
 from ensue.models.language import LanguageModel
 from ensue.search.sampling import Sampling, sample
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings, check_device
@@ -188,9 +188,9 @@ def score_text(model: LanguageModel, text: TokenText, streams: int = 0, report: 
     """All figures of a model on a text."""
     if len(text) < 2:
         raise InputError("the text has no tokens to score")
-    values = log_probs(model, text.tokens, streams, report)
+    total = total_log_prob(model, text.tokens, streams, report)
     return language_score(
-        -float(values.sum()),
+        -total,
         tokens=len(text) - 1,
         words=text.words,
         size=text.bytes,

@@ -17,11 +17,15 @@ class Metrics:
         self.path = folder / "metrics.jsonl"
         self._cut_back(step)
         self.file = self.path.open("a", encoding="utf-8")
-        self.board: Any = None
-        if find_spec("tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
+        self.board = self._board(step)
 
-            self.board = SummaryWriter(str(folder / "events"), purge_step=step + 1)
+    def _board(self, step: int) -> Any:
+        """TensorBoard's writer, where it is installed; what it wrote after a step is forgotten."""
+        if not find_spec("tensorboard"):
+            return None
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self.path.parent / "events"), purge_step=step + 1)
 
     def _cut_back(self, step: int) -> None:
         """Forget what a broken run wrote after its last checkpoint; a half-written last line goes too."""
@@ -41,6 +45,9 @@ class Metrics:
         self.file.close()
         self._cut_back(step)
         self.file = self.path.open("a", encoding="utf-8")
+        if self.board is not None:
+            self.board.close()
+            self.board = self._board(step)
 
     def write(self, record: dict[str, Any]) -> None:
         """Add a record."""

@@ -16,10 +16,11 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.files import sha256
 from ensue.core.run_folder import RunFolder
-from ensue.core.settings import read_toml
+from ensue.core.settings import describe, read_toml
 from ensue.core.table import load_target
-from ensue.models.laws import findings
+from ensue.models.laws import laws_of
 from ensue.models.table import SYSTEMS
+from ensue.tasks.settings import VOCABULARIES
 from ensue.train.metrics import read_metrics
 from ensue.verbs.run import load
 
@@ -42,18 +43,25 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
             sys.path.append("")  # a module in the current folder
         cls = load_target(str(what))
         try:
-            model = cls(cls.Config(vocabulary=17)) if hasattr(cls, "Config") else cls()
+            model = cls(cls.Config(**_sizes(cls))) if hasattr(cls, "Config") else cls()
         except TypeError as error:
             raise InputError(f"{what} cannot be built: {error}", mend="give it a Config, or no arguments") from error
         missing = [name for name in ("start", "forward", "log_prob", "traits", "config") if not hasattr(model, name)]
         if missing:
             raise InputError(f"{what} has no {missing[0]}, so it is no language model", mend="see docs/python.md")
     result = []
-    for found in findings(model):
+    for found in laws_of(model):
         report("phase", {"name": found.law})
         detail = f"largest difference {found.difference:.1e}, allowed {found.tolerance:.0e}"
         result.append({"name": found.law, "kept": found.kept, "detail": detail})
     return result
+
+
+def _sizes(cls: Any) -> dict[str, Any]:
+    """Small vocabularies for a model's settings."""
+    known = {field.name for field in describe(cls.Config)}
+    tied = {"tied": "target"} if "source_vocabulary" in known else {}
+    return {**{name: 17 for name in VOCABULARIES if name in known}, **tied}
 
 
 def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:

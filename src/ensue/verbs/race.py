@@ -96,9 +96,10 @@ class Race:
             "params": f"equal size, {f['budget']} each",
             "tokens": "equal data",
         }
+        threads = "1 thread" if f["threads"] == 1 else f"{f['threads']} threads"
         lines = [
             f"{', '.join(f['data'])}: {f['train_bytes']:,} bytes to learn from, {f['valid_bytes']:,} held out; "
-            f"{f['tokenizer']} tokens ({f['vocabulary']:,}); {how[f['match']]}; {f['threads']} threads.",
+            f"{f['tokenizer']} tokens ({f['vocabulary']:,}); {how[f['match']]}; {threads}.",
             "",
             "| " + " | ".join(columns) + " |",
             "|---" * len(columns) + "|",

@@ -1,0 +1,122 @@
+"""What a race makes of its seeds: means, spreads, remarks and failures."""
+
+from statistics import mean
+
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.core.files import read_json
+from ensue.verbs import race as module
+from ensue.verbs.fit import fit
+from ensue.verbs.race import Entrant, Race, race
+
+TEXT = "the rain fell and the students opened their books while the clock ran on\n" * 40
+TINY = {"hidden": 8, "train.steps": 2, "train.batch": 2, "train.length": 8, "tokenizer.kind": "char"}
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    """A text to race on; no pictures are drawn."""
+    monkeypatch.setattr(module, "save_chart", lambda chart, path: None)
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def failing(*seeds):
+    """A ``fit`` that fails for some seeds."""
+
+    def attempt(system, **how):
+        if how["settings"]["seed"] in seeds:
+            raise InputError(f"a fault of seed {how['settings']['seed']}")
+        return fit(system, **how)
+
+    return attempt
+
+
+def entrants(seeds, text, systems=("rnn",), **how):
+    return race(text, systems=systems, seeds=seeds, budget="1s", settings=TINY, out=text.parent / "race", **how)
+
+
+def test_a_failing_seed_leaves_the_others(text, monkeypatch):
+    monkeypatch.setattr(module, "fit", failing(1))
+    result = entrants(3, text)
+    [found] = result.entrants
+    bits = [
+        read_json(text.parent / "race" / name / "config.json")["figures"]["valid"]["bits_per_byte"]
+        for name in ("rnn-0", "rnn-2")
+    ]
+    assert [one["bits_per_byte"] for one in found.seeds] == bits and bits[0] != bits[1]
+    assert found.bits_per_byte == pytest.approx(mean(bits)) and found.spread == pytest.approx(abs(bits[0] - bits[1]))
+    assert result.remarks() == ["rnn: 1 of 3 seeds failed: a fault of seed 1"]
+    assert f"{mean(bits):.3f} ± {found.spread / 2:.3f}" in result.markdown()
+
+
+def test_one_seed_that_worked_has_no_spread_to_show(text, monkeypatch):
+    monkeypatch.setattr(module, "fit", failing(0))
+    result = entrants(2, text)
+    [found] = result.entrants
+    assert found.bits_per_byte == found.seeds[0]["bits_per_byte"] and found.spread == 0
+    assert "±" not in result.markdown() and "1 of 2 seeds failed" in result.markdown()
+
+
+def test_where_all_seeds_fail_there_is_no_figure(text, monkeypatch):
+    monkeypatch.setattr(module, "fit", failing(0, 1))
+    result = entrants(2, text, systems=("rnn", "gru"))
+    for found in result.entrants:
+        assert found.bits_per_byte is None and found.seeds == []
+        assert found.error == "2 of 2 seeds failed: a fault of seed 0; a fault of seed 1"
+    assert "| rnn | failed |" in result.markdown()
+    systems = read_json(text.parent / "race" / "race.json")["systems"]
+    assert all(one.keys() >= {"system", "bits_per_byte", "seconds", "parameters", "bytes"} for one in systems)
+
+
+def test_without_seeds_a_failure_says_only_why(text, monkeypatch):
+    monkeypatch.setattr(module, "fit", failing(0))
+    assert entrants(1, text).remarks() == ["rnn: a fault of seed 0"]
+
+
+def test_remarks_that_differ_are_all_kept(text, monkeypatch):
+    said = {0: "slow", 1: "", 2: "slow", 3: "very slow"}
+    monkeypatch.setattr(module, "_remark", lambda run: said[run.settings["seed"]])
+    assert entrants(4, text).remarks() == ["rnn: slow; very slow"]
+
+
+def test_a_resumed_race_tries_again_what_failed_and_keeps_what_worked(text, monkeypatch):
+    monkeypatch.setattr(module, "fit", failing(1))
+    before = entrants(2, text).entrants[0].seeds
+    monkeypatch.setattr(module, "fit", failing(0))  # the one that is done is not trained again
+    found = entrants(2, text, resume=True).entrants[0]
+    assert found.seeds[0] == before[0] and len(found.seeds) == 2 and found.error == ""
+
+
+def test_seeds_count_on_from_the_one_that_is_set(text):
+    race(text, systems=("rnn",), seeds=2, budget="1s", settings={**TINY, "seed": 7}, out=text.parent / "race")
+    files = [(text.parent / "race" / name / "run.toml").read_text() for name in ("rnn-0", "rnn-1")]
+    assert "seed = 7" in files[0] and "seed = 8" in files[1]
+
+
+def test_another_text_is_refused_before_anything_is_touched(text):
+    entrants(1, text)
+    kept = (text.parent / "race" / "tokenizer.json").read_bytes()
+    text.write_text(TEXT.replace("e", "é"), encoding="utf-8")
+    with pytest.raises(InputError, match="another text"):
+        entrants(1, text, resume=True)
+    assert (text.parent / "race" / "tokenizer.json").read_bytes() == kept
+
+
+def test_a_wrong_setting_of_any_system_is_found_before_anything_is_touched(text):
+    with pytest.raises(InputError, match="did you mean 'hidden'"):
+        race(text, systems=("ngram", "rnn"), settings={"rnn.hiden": 8}, out=text.parent / "race")
+    assert not (text.parent / "race").exists()
+
+
+@pytest.mark.parametrize(("name", "why"), [("bilm", "sees both sides"), ("seq2seq", "is for translation")])
+def test_what_cannot_be_compared_does_not_race(text, name, why):
+    with pytest.raises(InputError, match=why):
+        race(text, systems=("ngram", name), out=text.parent / "race")
+
+
+def test_the_best_comes_first_and_failures_last():
+    ranked = Race({}, [Entrant("bad"), Entrant("worse", 3.0), Entrant("better", 2.0)]).ranked()
+    assert [one.system for one in ranked] == ["better", "worse", "bad"]
