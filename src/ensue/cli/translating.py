@@ -60,8 +60,10 @@ def translate(
     from ensue.data.lines import line_blocks
     from ensue.search.beam import Search
     from ensue.verbs.run import load
-    from ensue.verbs.translate import trace_of, write_trace
+    from ensue.verbs.translate import check_ending, trace_of, write_trace
 
+    if trace is not None:
+        check_ending(trace)
     search = Search(beam=beam, length=length.value, alpha=alpha, coverage=coverage, nbest=nbest)
     held, others = load(run), [load(path) for path in ensemble]
     said: list[dict[str, Any]] = []
@@ -74,11 +76,13 @@ def translate(
     }
     with Display(quiet=as_json or not sys.stderr.isatty()) as display:
         display("phase", {"name": "translating"})
+        done = 0
         for lines in [[text]] if text is not None else line_blocks(file, LINES_AT_ONCE):
             if trace is not None and len(lines) > 1:
                 raise InputError("a trace is of one line", mend="give it with --text")
             notes: list[str] = []
-            found = held.translate(lines, notes=notes, report=display, **how)
+            found = held.translate(lines, notes=notes, report=display, first=done + 1, **how)
+            done += len(lines)
             for note in notes:
                 sys.stderr.write(f"note: {note}\n")
             if trace is not None:

@@ -27,8 +27,8 @@ def flops_per_token(model: Any, time: int = 0) -> int:
 
     Where there is a source, it is as long as the target, and reading it counts.
     """
-    length = time or model.traits.context or 64
     conditional = hasattr(model.config, "source_vocabulary")
+    length = time or (64 if conditional else model.traits.context or 64)
     reference = [layer for layer in model.modules() if isinstance(layer, Recurrent)]
     kernels = [layer.kernel for layer in reference]
     for layer in reference:

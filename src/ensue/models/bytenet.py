@@ -34,6 +34,7 @@ from ensue.core.settings import check, check_positive
 from ensue.models.conditional import ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.convolution import CausalConvolution, ConvolutionState, FullConvolution
+from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.source import Source
 from ensue.nn.state import State
@@ -99,7 +100,7 @@ class Block(nn.Module):
         super().__init__()
         self.down = nn.Sequential(Activation(hidden), nn.Linear(hidden, hidden // 2), Activation(hidden // 2))  # W_1
         self.convolution = convolution  # K
-        self.up = nn.Sequential(Activation(hidden // 2), nn.Linear(hidden // 2, hidden), nn.Dropout(dropout))  # W_3
+        self.up = nn.Sequential(Activation(hidden // 2), nn.Linear(hidden // 2, hidden), Dropout(dropout))  # W_3
 
     def forward(
         self, x: Tensor, state: ConvolutionState | None = None, lengths: Tensor | None = None
@@ -137,7 +138,7 @@ class ByteNet(ConditionalModel):
         self.head = nn.Linear(D, config.vocabulary, bias=False)  # U
         if config.tied == "target":
             self.head.weight = self.embed.weight
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         for table in (self.embed_source, self.embed):  # of length about 1 before the √D
             nn.init.normal_(table.weight, std=D**-0.5)
 

@@ -42,6 +42,7 @@ from ensue.core.settings import check, check_positive
 from ensue.models.conditional import ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.convolution import CausalConvolution, Convolution, ConvolutionState, FullConvolution
+from ensue.nn.dropout import Dropout
 from ensue.nn.positions import SinusoidalPositions
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.scores import attend
@@ -101,7 +102,7 @@ class EncoderBlock(nn.Module):
     def __init__(self, hidden: int, width: int, dropout: float) -> None:
         super().__init__()
         self.convolution = FullConvolution(hidden, 2 * hidden, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, h: Tensor, lengths: Tensor | None) -> Tensor:
         """(N, S, D) → (N, S, D)."""
@@ -117,7 +118,7 @@ class DecoderBlock(nn.Module):
         self.convolution = CausalConvolution(hidden, 2 * hidden, width)
         self.query = nn.Linear(hidden, embedding)  # W_d
         self.bring = nn.Linear(embedding, hidden)  # W_c
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, s: Tensor, g: Tensor, state: ConvolutionState, lengths: Tensor | None, source: Source
@@ -162,7 +163,7 @@ class ConvS2S(ConditionalModel):
         self.head = nn.Linear(E, config.vocabulary)  # U, b
         if config.tied == "target":
             self.head.weight = self.embed.weight
-        self.dropout = nn.Dropout(p)
+        self.dropout = Dropout(p)
         self._initialise()
 
     def _initialise(self) -> None:

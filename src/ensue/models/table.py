@@ -22,6 +22,10 @@ SYSTEMS = Table(
         ),
         "gpt": Entry("ensue.models.gpt:GPTLanguageModel", "decoder-only Transformer"),
         "seq2seq": Entry("ensue.models.seq2seq:Seq2Seq", "recurrent encoder–decoder with attention, for translation"),
+        "convs2s": Entry("ensue.models.convs2s:ConvS2S", "convolutional encoder–decoder with attention in every layer"),
+        "bytenet": Entry(
+            "ensue.models.bytenet:ByteNet", "dilated convolutions unfolded over the source, for translation"
+        ),
         "transformer": Entry("ensue.models.transformer:Transformer", "encoder–decoder of attention, for translation"),
     },
 )

@@ -75,7 +75,8 @@ class Checkpoints:
 
     def mean(self, count: int) -> Tensors:
         """The mean of the model's weights at the last ``count`` checkpoints of the schedule (fewer where there are)."""
-        weights = [self.read(path).tensors["model"] for path in self._steps()[-count:]]
+        trained = [path for path in self._steps() if int(path.name.removeprefix("step-"))]  # not where it began
+        weights = [self.read(path).tensors["model"] for path in trained[-count:]]
         return {
             name: torch.stack([one[name].double() for one in weights]).mean(0).to(first.dtype)
             for name, first in weights[0].items()

@@ -25,6 +25,8 @@ from ensue.train.metrics import read_metrics
 from ensue.verbs.run import load
 
 PROOF_STEPS = 24
+EVALUATION = {"language": "data.eval_tokens=2000", "translation": "data.eval_pairs=50"}
+"""What keeps the evaluations of a proof short."""
 
 
 def check(what: str | Path, *, resume: bool = False, report: Report = silent) -> list[dict[str, Any]]:
@@ -60,7 +62,7 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
 def _sizes(cls: Any) -> dict[str, Any]:
     """Small vocabularies for a model's settings."""
     known = {field.name for field in describe(cls.Config)}
-    tied = {"tied": "target"} if "source_vocabulary" in known else {}
+    tied = {"tied": "target"} if {"source_vocabulary", "tied"} <= known else {}
     return {**{name: 17 for name in VOCABULARIES if name in known}, **tied}
 
 
@@ -91,7 +93,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             "train.checkpoint_every=5",
             "train.eval_every=8",
             "train.log_every=1",
-            "data.eval_tokens=2000",
+            EVALUATION[getattr(SYSTEMS.load(str(flat["system"])), "task", "language")],
             "data.hash=",
         ):
             base += ["--set", setting]

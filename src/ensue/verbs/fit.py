@@ -272,13 +272,15 @@ def _choose_weights(work: Training, checkpoints: Checkpoints, outcome: Outcome) 
     if settings.average < 2 or outcome.stopped.startswith("SIG"):
         return
     kept = {name: value.clone() for name, value in work.model.state_dict().items()}
-    before = evaluate(lambda: False)["valid_loss"] if evaluate else float("inf")
+    before = evaluate(lambda: False)["valid_loss"] if evaluate else None
     work.model.load_state_dict(checkpoints.mean(settings.average))
-    after = evaluate(lambda: False)["valid_loss"] if evaluate else 0.0
-    if after >= before and settings.keep == "best":
-        work.model.load_state_dict(kept)
-    chosen = "kept" if after < before or settings.keep == "last" else "not kept"
-    text = f"the mean of the last {settings.average} checkpoints: {after:.4f} against {before:.4f} nats, {chosen}"
+    text = f"the weights are the mean of the last {settings.average} checkpoints"
+    if evaluate and before is not None:
+        after = evaluate(lambda: False)["valid_loss"]
+        if after >= before and settings.keep == "best":
+            work.model.load_state_dict(kept)
+            text = f"the mean of the last {settings.average} checkpoints is no better"
+        text += f": {after:.4f} against {before:.4f} nats a token"
     work.report("note", {"text": text})
 
 

@@ -98,7 +98,7 @@ class Run:
         return model.eval()
 
     def _cannot(self, what: str) -> InputError:
-        return InputError(f"a {self.system} cannot {what}", where=str(self.folder.path))
+        return InputError(f"{self.system} cannot {what}", where=str(self.folder.path))
 
     def score(self, *args: Any, **kwargs: Any) -> Any:
         """How well the model does on files."""
@@ -246,7 +246,10 @@ class TranslationRun(Run):
     ) -> tuple[list[str], list[str], list[np.ndarray]]:
         """The tokens of a source and its translation (or ``target``), and where they looked: (H, T, S) a layer."""
         between = self.translator()
-        source, end = between.encode(text.strip())[: between.longest], between.tokenizer.end
+        source, end = between.encode(text.strip()), between.tokenizer.end
+        if not text.strip() or len(source) > between.longest:
+            what = "an empty text" if not text.strip() else f"a text of {len(source):,} tokens"
+            raise InputError(f"{what} cannot be aligned", mend=f"give 1 to {between.longest:,} tokens")
         if target:
             ids = between.tokenizer.encode(target.strip()).tolist()
         else:

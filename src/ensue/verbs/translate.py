@@ -27,10 +27,15 @@ def trace_of(translation: Translation, tokenizer: Tokenizer, search: Search) -> 
     return {**trace.as_dict(tokenizer.name), "source": translation.source, "alpha": search.alpha}
 
 
-def write_trace(trace: dict[str, Any], path: Path) -> None:
-    """Write a trace as the ending of ``path`` says."""
+def check_ending(path: Path) -> None:
+    """Refuse a file name that does not say what to write, before anything is searched."""
     if path.suffix not in ENDINGS:
         raise InputError(f"{path.name!r} has no ending for a trace", mend=f"use {', '.join(ENDINGS)}")
+
+
+def write_trace(trace: dict[str, Any], path: Path) -> None:
+    """Write a trace as the ending of ``path`` says."""
+    check_ending(path)
     if path.suffix == ".html":
         write_text(path, tree_html(trace))
     elif path.suffix == ".txt":

@@ -1,0 +1,393 @@
+"""Translation as a person types it: fit, translate, score, look, check."""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typed import ensue
+
+import ensue as package
+import ensue.verbs.check as checking
+
+NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TINY = (
+    "--set",
+    "hidden=16",
+    "--set",
+    "train.steps=6",
+    "--set",
+    "train.batch_tokens=150",
+    "--set",
+    "train.eval_every=3",
+)
+SMALL = {
+    "transformer": (*TINY, "--set", "layers=2", "--set", "heads=2", "--tokenizer", "word"),
+    "seq2seq": (*TINY, "--tokenizer", "word", "--set", "tokenizer.min_count=1"),
+}
+
+
+def pairs(count, seed):
+    """Numbers in words, and the same as digits from the last to the first."""
+    chance = random.Random(seed)
+    rows = [chance.choices(range(10), k=chance.randint(1, 6)) for _ in range(count)]
+    return [(" ".join(NUMBERS[n] for n in row), " ".join(map(str, reversed(row)))) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    for name, count, seed in (("train", 60, 0), ("valid", 8, 1)):
+        for side, ending in enumerate(("en", "num")):
+            lines = "".join(pair[side] + "\n" for pair in pairs(count, seed))
+            (folder / f"{name}.{ending}").write_text(lines, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, corpus):
+    """A tiny run of each system; a second seq2seq of the same vocabulary, for an ensemble; an LSTM that only writes."""
+    folder = tmp_path_factory.mktemp("models")
+    torch.set_num_threads(1)
+    both = (corpus / "train.en", corpus / "train.num", "--valid", corpus / "valid.en", "--valid", corpus / "valid.num")
+    for name, words in {
+        "transformer": ("transformer", *both, *SMALL["transformer"]),
+        "seq2seq": ("seq2seq", *both, *SMALL["seq2seq"]),
+        "second": ("seq2seq", *both, *TINY, "--tokenizer", folder / "transformer" / "tokenizer.json", "--seed", "1"),
+        "lstm": ("lstm", corpus / "train.en", "--set", "hidden=8", "--set", "train.steps=2"),
+    }.items():
+        answer = ensue("fit", *words, "--out", folder / name, "--json")
+        assert answer.code == 0, answer.err
+        (folder / f"{name}.json").write_text(answer.out, encoding="utf-8")
+    return folder
+
+
+def weights(run):
+    return hashlib.sha256(Path(run, "model.safetensors").read_bytes()).hexdigest()
+
+
+def typed_in(text, *words):
+    """A command that reads ``text`` from standard input."""
+    read, write = os.pipe()
+    os.write(write, text.encode() if isinstance(text, str) else text)
+    os.close(write)
+    before = sys.stdin
+    sys.stdin = os.fdopen(read)
+    try:
+        return ensue(*words)
+    finally:
+        sys.stdin.close()
+        sys.stdin = before
+
+
+def refused(*words, says=(), run=ensue):
+    """The command fails with code 2 and one line on standard error."""
+    answer = run(*words)
+    lines = answer.err.splitlines()
+    assert answer.code == 2 and answer.out == "" and len(lines) == 1 and lines[0].startswith("ensue: "), answer
+    for part in [says] if isinstance(says, str) else says:
+        assert part in lines[0], lines[0]
+
+
+@pytest.mark.parametrize("name", ["transformer", "seq2seq"])
+def test_fit_makes_a_run_that_says_all(name, models):
+    said = json.loads((models / f"{name}.json").read_text())
+    assert said["system"] == name and said["steps"] == 6
+    assert {"bleu", "bleu_signature", "chrf", "exact", "perplexity"} <= said["valid"].keys()
+    assert said["valid"]["sentences"] == 8
+    run = models / name
+    assert {"config.json", "model.safetensors", "tokenizer.json", "run.toml", "README.md"} <= {
+        path.name for path in run.iterdir()
+    }
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert records[-1]["step"] == 6 and records[-1]["valid_loss"] > 0
+    card = (run / "README.md").read_text()
+    assert f"ensue fit {name}" in card and "BLEU" in card
+    assert 'kind = "word"' in (run / "run.toml").read_text()
+
+
+def test_fit_for_people(corpus):
+    words = ("fit", "seq2seq", corpus / "train.en", corpus / "train.num", *SMALL["seq2seq"], "--sample-every", "3")
+    answer = ensue(*words)
+    assert answer.code == 0 and "runs/seq2seq: 6 steps" in answer.out and "BLEU" in answer.out
+    assert "two parallel files, 60 lines each: 54 pairs to learn from" in answer.err
+    assert " → " in answer.err
+    refused(*words, says="runs/seq2seq: is there already; --resume goes on with it")
+    assert ensue("fit", "runs/seq2seq", "--resume").code == 0
+
+
+def test_a_run_can_be_made_again_from_its_settings(models):
+    again = ensue("fit", "seq2seq", "--config", models / "seq2seq" / "run.toml", "--out", "again")
+    assert again.code == 0, again.err
+    assert weights("again") == weights(models / "seq2seq")
+
+
+def test_two_vocabularies(corpus):
+    words = ("fit", "transformer", corpus / "train.en", corpus / "train.num", *SMALL["transformer"])
+    assert ensue(*words, "--set", "tokenizer.joint=false", "--out", "apart", "--json").code == 0
+    assert Path("apart/tokenizer.source.json").exists()
+    assert ensue("translate", "apart", "--text", "one two").code == 0
+    assert ensue("fit", "--config", "apart/run.toml", "--out", "again").code == 0
+    assert weights("again") == weights("apart")
+
+
+def rows(kind):
+    """The same pairs as a table with a header or as JSONL."""
+    if kind == "tsv":
+        return "en\tde\n" + "".join(f"{a}\t{b}\n" for a, b in pairs(60, 0))
+    if kind == "columns":
+        return "".join(f"{b}\tx\t{a}\n" for a, b in pairs(60, 0))
+    return "".join(json.dumps({"translation": {"en": a, "num": b}}) + "\n" for a, b in pairs(60, 0))
+
+
+@pytest.mark.parametrize("kind", ["tsv", "columns", "jsonl"])
+def test_pairs_in_one_file(kind, corpus):
+    path = Path(f"pairs.{'jsonl' if kind == 'jsonl' else 'tsv'}")
+    path.write_text(rows(kind), encoding="utf-8")
+    chosen = ("--columns", "source=3,target=1") if kind == "columns" else ()
+    valid = ("--valid", path) if kind != "columns" else ()
+    answer = ensue("fit", "seq2seq", path, *valid, *SMALL["seq2seq"], *chosen, "--out", "run", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.json["valid"]["sentences"] == (60 if valid else 6)
+    assert ensue("score", "run", path, "--json").json["sentences"] == 60  # columns are those of the run
+
+
+def test_pairs_from_standard_input(corpus):
+    words = ("fit", "seq2seq", "-", *SMALL["seq2seq"], "--out", "run", "--json")
+    assert typed_in(rows("tsv"), *words).json["valid"]["sentences"] == 6
+
+
+@pytest.mark.parametrize("name", ["transformer", "seq2seq"])
+def test_translate_a_file_line_by_line(name, models):
+    Path("in.txt").write_text("one two\n\nthree four five\n   \nnine\n", encoding="utf-8")
+    answer = ensue("translate", models / name, "in.txt")
+    assert answer.code == 0 and answer.err == ""
+    lines = answer.out.split("\n")
+    assert len(lines) == 6 and lines[1] == lines[3] == lines[5] == ""
+    Path("no newline.txt").write_text("one two\r\n\r\nthree four five\r\n   \r\nnine", encoding="utf-8")
+    assert ensue("translate", models / name, "no newline.txt").out == answer.out
+    assert typed_in("one two\n\nthree four five\n   \nnine\n", "translate", models / name).out == answer.out
+    assert typed_in("\ufeffone two\n\nthree four five\n   \nnine", "translate", models / name, "-").out == answer.out
+    for number, line in ((0, "one two"), (2, "three four five")):
+        assert ensue("translate", models / name, "--text", line).out == lines[number] + "\n"
+
+
+def test_nothing_to_translate(models):
+    assert typed_in("", "translate", models / "seq2seq").out == ""
+    assert ensue("translate", models / "seq2seq", "--text", "").out == "\n"
+    assert typed_in("", "translate", models / "seq2seq", "--json").json["translations"] == []
+
+
+def test_the_n_best_as_json(models):
+    words = ("translate", models / "transformer", "--text", "one two three", "--nbest", "3")
+    found = ensue(*words, "--json").json
+    assert found["system"] == "transformer" and found["beam"] == 5 and found["length"] == "mean"
+    (one,) = found["translations"]
+    assert one["source"] == "one two three" and one["text"] == one["nbest"][0]["text"]
+    scores = [best["score"] for best in one["nbest"]]
+    assert len(scores) == 3 and scores == sorted(scores, reverse=True)
+    shown = ensue(*words).out.splitlines()
+    assert [float(line.split()[0]) for line in shown] == pytest.approx(scores, abs=1e-4)
+
+
+def test_how_to_search_changes_what_is_found(models):
+    words = ("translate", models / "transformer", "--text", "one two three", "--json")
+    scores = {
+        (length, beam): ensue(*words, "--length", length, "--beam", beam).json["translations"][0]["nbest"][0]
+        for length in ("none", "mean", "gnmt")
+        for beam in (1, 4)
+    }
+    for (length, _), best in scores.items():
+        assert (best["score"] == pytest.approx(best["log_prob"])) == (length == "none" or best["text"] == "")
+    assert scores["none", 4]["score"] >= scores["none", 1]["score"] - 1e-6
+
+
+@pytest.mark.parametrize("ending", ["html", "json", "txt"])
+def test_a_trace(ending, models):
+    answer = ensue("translate", models / "transformer", "--text", "one two", "--beam", 2, "--trace", f"x.{ending}")
+    assert answer.code == 0 and answer.out.count("\n") == 1 and f"written: x.{ending}" in answer.err
+    text = Path(f"x.{ending}").read_text(encoding="utf-8")
+    assert len(text) > 100
+    if ending == "json":
+        trace = json.loads(text)
+        assert trace["source"] == "one two" and trace["alpha"] == 0.6
+    if ending == "html":
+        assert "<html" in text.lower() and 'src="http' not in text and 'href="http' not in text
+
+
+def test_traces_that_cannot_be(models):
+    run = models / "transformer"
+    refused("translate", run, "--text", "one", "--trace", "x.png", says=("'x.png' has no ending for a trace", ".html"))
+    refused("translate", run, "--text", "", "--trace", "x.txt", says="an empty line has nothing to search")
+    Path("two.txt").write_text("one\ntwo\n")
+    refused("translate", run, "two.txt", "--trace", "x.txt", says="a trace is of one line")
+    assert not list(Path().glob("x.*"))
+
+
+def test_lines_that_are_too_long(models, corpus):
+    words = ("fit", "seq2seq", corpus / "train.en", corpus / "train.num", *SMALL["seq2seq"], "--set", "context=8")
+    assert ensue(*words, "--out", "short").code == 0
+    Path("in.txt").write_text("one\n" + "one two three " * 6 + "\n")
+    cut = ensue("translate", "short", "in.txt")
+    assert cut.code == 0 and cut.out.count("\n") == 2
+    assert cut.err == "note: line 2 has 19 tokens, more than the model's 8: cut\n"
+    split = ensue("translate", "short", "in.txt", "--long", "split")
+    assert split.out.count("\n") == 2 and split.err.endswith(": split\n")
+
+
+def test_unknown_words(models):
+    answer = ensue("translate", models / "seq2seq", "--text", "one Zürich ☃ two", "--replace-unknown")
+    assert answer.code == 0 and "<unk>" not in answer.out
+
+
+def test_an_ensemble(models):
+    words = ("translate", models / "transformer", "--text", "one two")
+    both = ensue(*words, "--ensemble", models / "second", "--json")
+    assert both.code == 0, both.err
+    twice = ensue(*words, "--ensemble", models / "transformer", "--json").json["translations"][0]
+    alone = ensue(*words, "--json").json["translations"][0]
+    assert twice["text"] == alone["text"] and twice["log_prob"] == pytest.approx(alone["log_prob"], abs=1e-4)
+    refused(*words, "--ensemble", models / "lstm", says="has another vocabulary")
+
+
+@pytest.mark.parametrize("name", ["transformer", "seq2seq"])
+def test_score(name, models, corpus):
+    files = (corpus / "valid.en", corpus / "valid.num")
+    score = ensue("score", models / name, *files, "--json").json
+    assert {"bleu", "bleu_signature", "chrf", "exact", "bits_per_byte", "by_length"} <= score.keys()
+    assert score["perplexity"]["token"] > 1 and "tok:13a" in score["bleu_signature"]
+    valid = json.loads((models / f"{name}.json").read_text())["valid"]
+    assert score["bleu"] == pytest.approx(valid["bleu"]) and score["chrf"] == pytest.approx(valid["chrf"])
+    assert score["perplexity"]["token"] == pytest.approx(valid["perplexity"]["token"], rel=1e-5)
+    shown = ensue("score", models / name, *files).out
+    assert shown.startswith("BLEU ") and "perplexity" in shown
+
+
+def test_score_is_that_of_what_is_translated(models, corpus):
+    """sacreBLEU's own command on the translations says the same."""
+    sacrebleu = pytest.importorskip("sacrebleu")
+    score = ensue("score", models / "seq2seq", corpus / "valid.en", corpus / "valid.num", "--json").json
+    outputs = ensue("translate", models / "seq2seq", corpus / "valid.en").out.split("\n")[:-1]
+    references = (corpus / "valid.num").read_text().splitlines()
+    assert sacrebleu.corpus_bleu(outputs, [references]).score == pytest.approx(score["bleu"])
+
+
+@pytest.mark.parametrize(("name", "ending"), [("transformer", "png"), ("seq2seq", "html"), ("seq2seq", "json")])
+def test_look_at_an_alignment(name, ending, models):
+    answer = ensue("look", "alignment", models / name, "--text", "one two three", "--out", f"x.{ending}")
+    assert answer.code == 0 and answer.out == f"written: x.{ending}\n", answer.err
+    data = Path(f"x.{ending}").read_bytes()
+    assert len(data) > 500 and (ending != "png" or data.startswith(b"\x89PNG"))
+
+
+def test_look_at_heads_and_at_given_translations(models):
+    words = ("look", "alignment", models / "transformer", "--text", "one two", "--out", "head.json")
+    assert ensue(*words, "--layer", 1, "--head", 2).code == 0
+    assert ensue(*words, "--layer", 1, "--target", "2 1").code == 0
+    refused(*words, "--layer", 9, says="there is no layer 9; there are 2")
+    refused(*words, "--layer", 1, "--head", 3, says="there is no head 3; there are 2")
+    refused(*words[:3], "--out", "x.json", says="an alignment is of a sentence")
+    refused("look", "alignment", models / "lstm", "--text", "one", says="translates nothing")
+
+
+def test_look_at_the_bottleneck(models, corpus):
+    data = ("--data", corpus / "valid.en", "--data", corpus / "valid.num")
+    answer = ensue("look", "bottleneck", models / "transformer", models / "seq2seq", *data, "--out", "x.json")
+    assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize("what", ["transformer", "seq2seq", "class"])
+def test_check(what, models):
+    found = ensue("check", "ensue.models.seq2seq:Seq2Seq" if what == "class" else models / what, "--json")
+    assert found.code == 0, found.err or found.out
+    laws = {one["name"] for one in found.json["findings"]}
+    assert {"chunk law", "rows law", "source padding law", "source rows law"} <= laws
+
+
+def test_killed_and_resumed_to_the_bit(models, monkeypatch):
+    """``ensue check RUN --resume``: one training unbroken, one killed in a process of its own and resumed here."""
+
+    def finish(command):
+        answer = ensue(*command[3:])
+        assert answer.code == 0, answer.err
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(checking, "_finish", finish)
+    monkeypatch.setattr(checking, "PROOF_STEPS", 12)
+    answer = ensue("check", models / "transformer", "--resume", "--json")
+    assert answer.code == 0, answer.err
+    assert "the same SHA-256" in answer.json["findings"][0]["detail"]
+
+
+WRONG = [
+    (("fit", "transformer", "TRAIN.en"), "has one column"),
+    (("fit", "transformer", "TRAIN.en", "short.num"), "the files are not parallel: 60 lines and 2 lines"),
+    (("fit", "transformer", "TRAIN.en", "nowhere.num"), "there is no such file"),
+    (("fit", "transformer", "TRAIN.en", "TRAIN.num", "TRAIN.num"), "do not come from 3 files"),
+    (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--valid", "TRAIN.en"), "has one column"),
+    (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--columns", "1,2"), "columns are named as source=2,target=1"),
+    (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "context=0"), "context"),
+    (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "heads=3"), "a divisor of hidden"),
+    (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "atention=dot"), "unknown setting 'atention'"),
+    (("fit", "seq2seq", "TRAIN.en", "TRAIN.num", "--set", "attention=dott"), "attention"),
+    (("fit", "seq2seq", "TRAIN.en", "TRAIN.num", "--preset", "gnnt"), "did you mean 'gnmt'?"),
+    (("fit", "seq2seq", "pydoc"), "has no translations"),
+    (("translate", "nowhere", "--text", "one"), "there is no such run"),
+    (("translate", "RUN", "nowhere.txt"), "there is no such file"),
+    (("translate", "RUN", "latin.txt"), "not UTF-8"),
+    (("translate", "RUN", "--text", "one", "--beam", "0"), "beam"),
+    (("translate", "RUN", "--text", "one", "--length", "long"), "long"),
+    (("translate", "RUN", "--text", "one", "--alpha", "-1"), "alpha"),
+    (("translate", "LSTM", "--text", "one"), "lstm cannot translate"),
+    (("generate", "RUN", "--prompt", "one"), "transformer cannot go on with a text"),
+    (("next", "RUN", "one"), "transformer cannot say what comes next"),
+    (("score", "RUN", "--text", "one"), "a translation model is scored on pairs"),
+    (("score", "RUN", "TRAIN.en"), "has one column"),
+    (("score", "RUN", "TRAIN.en", "TRAIN.num", "--per-token"), "transformer cannot"),
+    (("race", "TRAIN.en", "--systems", "transformer,rnn"), "transformer"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), WRONG, ids=[" ".join(words)[:60] for words, _ in WRONG])
+def test_what_cannot_be_done_is_said_in_one_line(words, says, models, corpus):
+    Path("short.num").write_text("1\n2\n")
+    Path("latin.txt").write_bytes(b"one\ncaf\xe9\n")
+    names = {"TRAIN.en": corpus / "train.en", "TRAIN.num": corpus / "train.num", "LSTM": models / "lstm"}
+    names["RUN"] = models / "transformer"
+    tiny = SMALL[words[1]] if words[0] == "fit" else ()
+    before = sorted(Path().iterdir())
+    given = (*words[:2], *tiny, *words[2:])
+    refused(*(names.get(word, word) for word in given), says=says)
+    assert sorted(Path().iterdir()) == before
+
+
+def test_standard_input_that_is_not_utf8(models):
+    says = "standard input, line 3: is not UTF-8"
+    refused(b"one\ntwo\ncaf\xe9\n", "translate", models / "seq2seq", run=typed_in, says=says)
+
+
+def test_a_damaged_run_is_said_in_one_line(models):
+    shutil.copytree(models / "seq2seq", "broken")
+    Path("broken/model.safetensors").write_bytes(b"nothing")
+    refused("translate", "broken", "--text", "one", says="is damaged or missing")
+
+
+def test_python_says_the_same_words(models, corpus):
+    run = package.load(models / "transformer")
+    lines = ["one two", "", "three"]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        found = run.translate(lines)
+    assert out.getvalue() == "" and [one.source for one in found] == lines
+    Path("in.txt").write_text("\n".join(lines))
+    assert ensue("translate", models / "transformer", "in.txt").out == "".join(one.text + "\n" for one in found)
+    score = run.score(corpus / "valid.en", corpus / "valid.num")
+    assert len(score.outputs) == 8 and score.figures["bleu"] >= 0
+    source, target, seen = run.alignment("one two")
+    assert source[:2] == ["one", "two"] and len(seen) == 2 and seen[0].shape == (2, len(target), len(source))
