@@ -110,7 +110,11 @@ def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> 
     begun = typed.get("begin_with") or file.get("begin_with")
     if begun:  # the weights fit only a model of the same shape
         typed["begin_with"] = str(Path(begun).absolute())
-        shape = load(begun).config["model"]
+        first = load(begun)
+        if first.system != system:
+            mend = f"fit {first.system}, or begin with another run"
+            raise InputError(f"is a run of {first.system}, not of {system}", where=str(begun), mend=mend)
+        shape = first.config["model"]
         file = {name: value for name, value in shape.items() if name not in VOCABULARIES} | file
     chosen = resolve(system, preset=preset, layers=[file, typed])
     if not chosen.data.files:
@@ -128,12 +132,8 @@ def _built(settings: Settings, corpus: Any) -> Model:
     """A new model, with the weights of the run it begins with where there is one."""
     model = build_model(settings, corpus)
     if settings.run.begin_with:
-        first = load(settings.run.begin_with)
-        if first.system != settings.run.system:
-            where, mend = settings.run.begin_with, f"fit {first.system}, or begin with another run"
-            raise InputError(f"is a {first.system}, not a {settings.run.system}", where=where, mend=mend)
         try:
-            model.load_state_dict(first.model.state_dict())
+            model.load_state_dict(load(settings.run.begin_with).model.state_dict())
         except RuntimeError as error:
             what = f"its weights do not fit these settings ({str(error).splitlines()[-1].strip()})"
             raise InputError(
