@@ -434,6 +434,13 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
     refused("fit", "lstm", text, "--device", "meta", "--force", "--out", "run", says="no device")
     refused("fit", "gpt", text, "--set", "train.cut=streams", "--force", "--out", "run", says="none to carry")
     refused("fit", "lstm", "nowhere.txt", "--force", "--out", "run", says="no such file")
+    refused("fit", "lstm", text, "--set", "train.objective=reward", "--force", "--out", "run", says="have a reward")
+    refused("fit", "lstm", text, "--from", "run", "--force", "--out", "run", says="cannot begin with itself")
+    refused(
+        "fit", "lstm", text, "--from", "run", "--tokenizer", "word", "--out", "new", says="tokenizers of its run too"
+    )
+    refused("fit", "gru", text, "--from", "run", "--out", "new", says="is a run of lstm, not of gru")
+    refused("fit", "ngram", text, "--from", "run", "--out", "new", says="nothing to begin with")
     refused("race", text, "--force", "--out", "run", says="is not a race")
     Path("thesis").mkdir()
     Path("thesis/config.json").write_text('{"model_type": "gpt2"}')

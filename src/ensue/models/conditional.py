@@ -9,7 +9,6 @@ for language models (search, scoring, the laws) serves it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,6 @@ class ConditionalModel(Model):
     """The base of all encoder–decoders. Its config has ``source_vocabulary``, ``vocabulary`` and ``context``."""
 
     task = "translation"
-    objective: ClassVar[str] = "translate"
 
     def start(self, source: Tensor, lengths: Tensor | None = None) -> State:
         """The state before the first target token, with the encoded source (N, S) inside."""

@@ -16,6 +16,7 @@ class LanguageModel(Model):
 
     task = "language"
     objective: ClassVar[str] = "next"
+    """What training asks of it: a name in ensue.train.objectives."""
     cuts: ClassVar[str] = "streams"
     """How training text is best cut for it: streams, whose state is carried on, or windows."""
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.core.errors import InputError
 from ensue.nn.output import mean_cross_entropy
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
@@ -31,12 +32,10 @@ class Model(nn.Module):
 
     Config: ClassVar[type[Any]]
     task: ClassVar[str]
-    """What it is trained for: a name in ensue.tasks.table."""
+    """What it is trained for: a name in ensue.tasks.task.TASKS."""
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     expect: ClassVar[dict[str, str]] = {}
     """For presets: how long they take and what they reach, as benchmarks/results say."""
-    objective: ClassVar[str]
-    """What training asks of it: a name in ensue.train.objectives."""
     config: Any
     head: nn.Module
 
@@ -78,7 +77,15 @@ class Model(nn.Module):
         lengths: Tensor | None = None,
         smoothing: float = 0.0,
     ) -> tuple[Tensor, State]:
-        """The mean of −log P over all real targets, as training wants it, and the next state."""
+        """The mean of −log P over all real targets, as training wants it, and the next state.
+
+        A plain linear head gets a faster kernel; a head or a ``log_prob`` of a model's own is taken as it is.
+        """
+        if type(self).log_prob is not Model.log_prob:
+            if smoothing:
+                raise InputError(f"{type(self).__name__} has a log_prob of its own", mend="use train.label_smoothing=0")
+            values, after = self.log_prob(tokens, targets, state, lengths)
+            return -values.sum() / (targets.numel() if lengths is None else lengths.sum()), after
         output = self(tokens, state, lengths, want=("hidden",))
         assert output.hidden is not None and output.state is not None
         if lengths is None:
@@ -87,8 +94,9 @@ class Model(nn.Module):
             real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
             hidden, wanted = output.hidden[real], targets[real]
         head = self.head
-        assert isinstance(head, nn.Linear)
-        return mean_cross_entropy(hidden, head.weight, head.bias, wanted, smoothing), output.state
+        if type(head) is nn.Linear and not (head._forward_hooks or head._forward_pre_hooks):
+            return mean_cross_entropy(hidden, head.weight, head.bias, wanted, smoothing), output.state
+        return F.cross_entropy(_full(head(hidden)), wanted, label_smoothing=smoothing), output.state
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """−log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), in slices where the logits would be many."""

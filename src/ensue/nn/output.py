@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 SLICE = 1 << 21
@@ -30,7 +31,8 @@ def reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tens
 
 def sliced(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
     """The same, slice by slice, its gradients made on the way."""
-    loss: Tensor = _Sliced.apply(hidden, weight, bias, targets, smoothing)  # type: ignore[no-untyped-call]
+    learns = torch.is_grad_enabled()  # inside forward it is always off
+    loss: Tensor = _Sliced.apply(hidden, weight, bias, targets, smoothing, learns)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -45,25 +47,27 @@ def mean_cross_entropy(
     With ``smoothing`` ε the target is 1 − ε of the truth and ε of the uniform distribution (Szegedy et al., 2016).
     """
     if kernel == "auto":
-        mixed = hidden.dtype != weight.dtype or torch.is_autocast_enabled(hidden.device.type)
-        kernel = "reference" if mixed or not len(targets) or torch.compiler.is_compiling() else "sliced"
+        whole = hidden.dtype == weight.dtype and hidden.dtype in (torch.float32, torch.float64)
+        plain = whole and not torch.is_autocast_enabled(hidden.device.type) and not torch.compiler.is_compiling()
+        kernel = "sliced" if plain and len(targets) else "reference"
     return KERNELS[kernel](hidden, weight, bias, targets, smoothing)
 
 
 class _Sliced(torch.autograd.Function):
-    """Forward makes the gradients too; backward only scales them."""
+    """Forward makes the gradients too; backward only scales them, so there is no gradient of a gradient."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, learns: bool
     ) -> Tensor:
         """The mean loss."""
         M, V = len(hidden), len(weight)
-        learns = any(ctx.needs_input_grad)
+        by_hidden, by_weight, by_bias = (learns and wanted for wanted in ctx.needs_input_grad[:3])
         step = max(1, min(M, SLICE // V))
         buffer = hidden.new_empty(step, V)
-        grads = (torch.empty_like(hidden), torch.zeros_like(weight)) if learns else (None, None)
-        grad_bias = torch.zeros_like(bias) if learns and bias is not None else None
+        grad_hidden = torch.empty_like(hidden) if by_hidden else None
+        grad_weight = torch.zeros_like(weight) if by_weight else None
+        grad_bias = torch.zeros_like(bias) if by_bias and bias is not None else None
         total = hidden.new_zeros(())
         for at in range(0, M, step):
             h, y = hidden[at : at + step], targets[at : at + step, None]
@@ -71,22 +75,28 @@ class _Sliced(torch.autograd.Function):
             if bias is not None:
                 z += bias
             scale = z.logsumexp(1, keepdim=True)
-            truth = z.gather(1, y)
-            total += (scale - (1 - smoothing) * truth - smoothing * z.mean(1, keepdim=True)).sum()
-            if not learns:
+            total += (scale - (1 - smoothing) * z.gather(1, y)).sum()
+            if smoothing:
+                total -= smoothing * z.mean(1).sum()
+            if not (by_hidden or by_weight or by_bias):
                 continue
-            z.sub_(scale).exp_().sub_(smoothing / V)  # softmax − target, of which the truth has 1 − ε
+            z.sub_(scale).exp_()  # softmax − target, of which the truth has 1 − ε
+            if smoothing:
+                z.sub_(smoothing / V)
             z.scatter_add_(1, y, z.new_full((len(h), 1), smoothing - 1))
-            torch.mm(z, weight, out=grads[0][at : at + step])  # type: ignore[index]
-            grads[1].addmm_(z.T, h)  # type: ignore[union-attr]
+            if grad_hidden is not None:
+                torch.mm(z, weight, out=grad_hidden[at : at + step])
+            if grad_weight is not None:
+                grad_weight.addmm_(z.T, h)
             if grad_bias is not None:
                 grad_bias += z.sum(0)
-        ctx.save_for_backward(*grads, grad_bias)
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         ctx.count = M
         return total / M
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂J/∂h, ∂J/∂W, ∂J/∂b."""
         by = above[0] / ctx.count
-        return *(None if grad is None else grad * by for grad in ctx.saved_tensors), None, None
+        return *(None if grad is None else grad * by for grad in ctx.saved_tensors), None, None, None

@@ -41,6 +41,8 @@ class Cell(nn.Module):
 
     gates: ClassVar[int] = 1
     fused: ClassVar[str] = ""
+    bounded: ClassVar[bool] = True
+    """Whether h stays finite whatever it reads; else padded places, whose h no one sees, must not be run through."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -84,6 +86,7 @@ class ReluCell(Cell):
     """h_t = max(0, W_hh h_{t-1} + W_xh x_t + b), with W_hh = 1 at first (Le, Jaitly and Hinton, 2015)."""
 
     fused = "rnn_relu"
+    bounded = False
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__(width, hidden)
@@ -258,5 +261,6 @@ class Recurrent(nn.Module):
         state = state or self.start(len(x))
         if x.shape[1] == 0:
             return x.new_zeros(len(x), 0, self.output), state
-        y, memory = KERNELS[self.kernel](self.cell, x, state.memory, lengths)
+        kernel = self.kernel if lengths is None or self.cell.bounded else "reference"
+        y, memory = KERNELS[kernel](self.cell, x, state.memory, lengths)
         return y, RecurrentState(memory)

@@ -147,7 +147,12 @@ TABLES: dict[str, dict[str, type[Any]]] = {
 
 def tables(system: str) -> dict[str, type[Any]]:
     """The tables of run.toml for a system."""
-    return TABLES[getattr(SYSTEMS.load(system), "task", "language")]
+    return TABLES[task_name(system)]
+
+
+def task_name(system: str) -> str:
+    """What a system is trained for: language, unless it says otherwise."""
+    return str(getattr(SYSTEMS.load(system), "task", "language"))
 
 
 def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -> Settings:

@@ -17,7 +17,7 @@ from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
 from ensue.tasks import language_modelling, translation
-from ensue.tasks.settings import Settings
+from ensue.tasks.settings import Settings, task_name
 from ensue.train.objectives import Objective
 
 
@@ -64,7 +64,7 @@ TASKS: dict[str, Task] = {"language": language_modelling, "translation": transla
 
 def task_of(system: str) -> Task:
     """The task that a system is trained for."""
-    return TASKS[getattr(SYSTEMS.load(system), "task", "language")]
+    return TASKS[task_name(system)]
 
 
 def build_model(settings: Settings, corpus: Any) -> Model:

@@ -74,9 +74,15 @@ class Checkpoints:
         return self._whole([path]) if path.exists() else None
 
     def mean(self, count: int) -> Tensors:
-        """The mean of the model's weights at the last ``count`` checkpoints of the schedule (fewer where there are)."""
-        trained = [path for path in self._steps() if int(path.name.removeprefix("step-"))]  # not where it began
-        weights = [self.read(path).tensors["model"] for path in trained[-count:]]
+        """The mean of the model's weights at the last ``count`` whole checkpoints of the schedule.
+
+        Fewer where there are, none where there is none; the one of step 0, where training began, does not count.
+        """
+        trained = [path for path in reversed(self._steps()) if int(path.name.removeprefix("step-"))]
+        found = (self._whole([path]) for path in trained)
+        weights = [one.tensors["model"] for one in found if one is not None][:count]
+        if not weights:
+            return {}
         return {
             name: torch.stack([one[name].double() for one in weights]).mean(0).to(first.dtype)
             for name, first in weights[0].items()

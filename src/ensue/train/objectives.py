@@ -26,17 +26,22 @@ class Objective(Protocol):
 
 def next_token(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """−log P of each next token."""
-    if hasattr(model, "loss"):
-        loss, after = model.loss(batch.tokens, batch.targets, state, batch.lengths)  # type: ignore[operator]
-        return loss, after
-    log_prob, after = model.log_prob(batch.tokens, batch.targets, state, batch.lengths)  # type: ignore[operator]
-    return -log_prob.sum() / batch.size, after
+    return _mean_loss(model, batch.tokens, batch, state)
 
 
 def cloze(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """−log P of each token given all others: the answer at a place is about that place."""
-    loss, _ = model.loss(batch.targets, batch.targets, None, batch.lengths)  # type: ignore[operator]
+    loss, _ = _mean_loss(model, batch.targets, batch, None)
     return loss, None
+
+
+def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
+    """The mean of −log P of the batch's targets; a model that has no ``loss`` of its own has ``log_prob``."""
+    if callable(getattr(type(model), "loss", None)):
+        loss, after = model.loss(tokens, batch.targets, state, batch.lengths)
+        return loss, after
+    log_prob, after = model.log_prob(tokens, batch.targets, state, batch.lengths)
+    return -log_prob.sum() / batch.size, after
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ensue.core.settings import describe, read_toml
 from ensue.core.table import load_target
 from ensue.models.laws import laws_of
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import VOCABULARIES
+from ensue.tasks.settings import VOCABULARIES, task_name
 from ensue.train.metrics import read_metrics
 from ensue.verbs.run import load
 
@@ -93,7 +93,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             "train.checkpoint_every=5",
             "train.eval_every=8",
             "train.log_every=1",
-            EVALUATION[getattr(SYSTEMS.load(str(flat["system"])), "task", "language")],
+            EVALUATION[task_name(str(flat["system"]))],
             "data.hash=",
         ):
             base += ["--set", setting]

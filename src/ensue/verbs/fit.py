@@ -71,6 +71,8 @@ def fit(
     if budget is not None:
         typed["train.budget"] = seconds(str(budget))
     chosen = _resolved(system, typed, config)
+    if chosen.run.begin_with and Path(chosen.run.begin_with).resolve() == folder.path.resolve():
+        raise InputError("a run cannot begin with itself", where=str(folder.path), mend="give another --out")
     folder.check_free(force)
     _use_threads(chosen)
     task = task_of(system)
@@ -90,6 +92,8 @@ def _typed(
     """What was typed, by the flat names of run.toml."""
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
     typed |= settings or {}
+    if typed.get("begin_with"):
+        typed["begin_with"] = str(Path(typed["begin_with"]).absolute())
     if data:
         typed["data.files"] = data_files(data)
     if valid:
@@ -110,6 +114,10 @@ def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> 
     begun = typed.get("begin_with") or file.get("begin_with")
     if begun:  # the weights fit only a model of the same shape
         typed["begin_with"] = str(Path(begun).absolute())
+        if any(name.startswith("tokenizer.") for name in typed):
+            raise InputError("--from takes the tokenizers of its run too", mend="leave out --tokenizer")
+        if hasattr(cls, "counter"):
+            raise InputError(f"{system} counts, so it has nothing to begin with", mend="leave out --from")
         first = load(begun)
         if first.system != system:
             mend = f"fit {first.system}, or begin with another run"
@@ -148,6 +156,7 @@ def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> 
         check_bf16(settings.run.device)
     if not hasattr(model, "counter"):
         task.batches(settings, model, corpus)
+        task.objective(settings, model, corpus)
 
 
 def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
@@ -171,7 +180,9 @@ def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float
     if chosen.data.hash != corpus.hash:
         mend = "put it back, or begin a new run"
         raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
-    model = _built(chosen, corpus)
+    # a checkpoint holds every weight, so the run it began with may be gone
+    saved = Checkpoints(folder.checkpoints).latest() is not None
+    model = build_model(chosen, corpus) if saved else _built(chosen, corpus)
     _check_before(task, chosen, corpus, model)
     with folder.held(), stoppable():
         return _run(folder, chosen, corpus, model, report)
@@ -271,9 +282,13 @@ def _choose_weights(work: Training, checkpoints: Checkpoints, outcome: Outcome) 
         work.model.load_state_dict(best.tensors["model"])
     if settings.average < 2 or outcome.stopped.startswith("SIG"):
         return
+    mean = checkpoints.mean(settings.average)
+    if not mean:
+        work.report("note", {"text": "there is no checkpoint to take the mean of"})
+        return
     kept = {name: value.clone() for name, value in work.model.state_dict().items()}
     before = evaluate(lambda: False)["valid_loss"] if evaluate else None
-    work.model.load_state_dict(checkpoints.mean(settings.average))
+    work.model.load_state_dict(mean)
     text = f"the weights are the mean of the last {settings.average} checkpoints"
     if evaluate and before is not None:
         after = evaluate(lambda: False)["valid_loss"]

@@ -35,9 +35,9 @@ def curves(runs: Files, **how: Any) -> Any:
     return curves_chart({str(run): read_metrics(load(run).folder.path) for run in runs})
 
 
-def ngrams(data: Files, *, tokenizer: str = "word", **how: Any) -> Any:
+def ngrams(texts: Files, *, tokenizer: str = "word", **how: Any) -> Any:
     """How the number of different n-grams grows with n (the sparsity and storage problem)."""
-    corpus = lm.prepare(DataSettings(files=data_files(data), holdout=0.0), TokenizerSettings(kind=tokenizer))
+    corpus = lm.prepare(DataSettings(files=data_files(texts), holdout=0.0), TokenizerSettings(kind=tokenizer))
     size, end = corpus.tokenizer.size, corpus.tokenizer.end
     counter = NGram(NGramConfig(vocabulary=size, order=7, mode="mle", end=end)).counter()
     count(counter, corpus.train.tokens)
@@ -56,9 +56,7 @@ def alignment(
     """
     if len(runs) != 1:
         raise InputError(f"an alignment is of one run, not {len(runs)}", mend="name one")
-    run = load(runs[0])
-    if not isinstance(run, TranslationRun):
-        raise InputError(f"a {run.system} translates nothing, so it aligns nothing", where=str(runs[0]))
+    run = _translating(runs[0])
     if not text.strip():
         raise InputError("an alignment is of a sentence", mend='give it with --text "…"')
     source, words, weights = run.alignment(text, target=target, search=Search(beam=beam))
@@ -79,7 +77,15 @@ def bottleneck(runs: Files, *, data: Files = (), **how: Any) -> Any:
     """BLEU against the length of the source, for several runs on the same pairs."""
     if not data:
         raise InputError("BLEU by length is of pairs", mend="give them with --data test.en --data test.de")
-    return bottleneck_chart({str(run): load(run).score(*data).by_length for run in runs})
+    return bottleneck_chart({str(run): _translating(run).score(*data).by_length for run in runs})
+
+
+def _translating(path: str | Path) -> TranslationRun:
+    """A run that translates."""
+    run = load(path)
+    if not isinstance(run, TranslationRun):
+        raise InputError(f"{run.system} translates nothing", where=str(path), mend="name a run of a translation system")
+    return run
 
 
 VIEWS: dict[str, Callable[..., Any]] = {

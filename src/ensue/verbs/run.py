@@ -30,6 +30,7 @@ from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import prompt_tokens, score_text
+from ensue.tasks.settings import task_name
 from ensue.tasks.translating import Translation, Translator
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
 
@@ -72,7 +73,7 @@ class Run:
     @property
     def task(self) -> str:
         """What it was trained for: language or translation."""
-        return str(getattr(SYSTEMS.load(self.system), "task", "language"))
+        return task_name(self.system)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -38,3 +38,22 @@ def test_a_loss_without_gradients_is_the_same() -> None:
     with torch.no_grad():
         ours = mean_cross_entropy(hidden, weight, None, targets, kernel="sliced")
     torch.testing.assert_close(ours, mean_cross_entropy(hidden, weight, None, targets, kernel="reference"))
+
+
+def test_a_token_that_can_never_be_costs_nothing_where_nothing_is_smoothed() -> None:
+    hidden, weight, targets = torch.randn(9, 4), torch.randn(5, 4), torch.randint(4, (9,))
+    bias = torch.tensor([0.0, 0.0, 0.0, 0.0, -torch.inf])
+    ours = mean_cross_entropy(hidden, weight, bias, targets, kernel="sliced")
+    torch.testing.assert_close(ours, mean_cross_entropy(hidden, weight, bias, targets, kernel="reference"))
+    assert ours.isfinite()
+
+
+def test_only_what_is_learnt_gets_a_gradient() -> None:
+    hidden, weight = torch.randn(9, 4, requires_grad=True), torch.randn(5, 4)
+    mean_cross_entropy(hidden, weight, None, torch.randint(5, (9,)), kernel="sliced").backward()  # type: ignore[no-untyped-call]
+    assert hidden.grad is not None and weight.grad is None
+
+
+def test_half_precision_takes_the_kernel_that_is_safe() -> None:
+    hidden, weight, targets = torch.randn(3000, 8).half(), 3 * torch.randn(50, 8).half(), torch.randint(50, (3000,))
+    assert mean_cross_entropy(hidden, weight, None, targets).isfinite()

@@ -120,3 +120,9 @@ def test_nothing_is_averaged_unless_asked(held, average):
 def test_a_run_that_was_interrupted_averages_nothing(held):
     found, notes = choose(held, {}, stopped="SIGINT")
     assert same(found, mean(20)) and notes == []
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_none_is_no_mean(held, tmp_path):
+    (held.folder / "step-00000040" / "model.safetensors").write_bytes(b"damaged")
+    assert same(held.mean(2), mean(20, 30))
+    assert Checkpoints(tmp_path / "none").mean(3) == {}
