@@ -20,6 +20,8 @@ from torch.nn import functional as F
 
 SLICE = 1 << 21
 """How many logits stand at once: 8 MB in float32."""
+FEW = 1 << 18
+"""Fewer logits than this are in the cache anyway."""
 
 
 def reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
@@ -49,7 +51,7 @@ def mean_cross_entropy(
     if kernel == "auto":
         whole = hidden.dtype == weight.dtype and hidden.dtype in (torch.float32, torch.float64)
         plain = whole and not torch.is_autocast_enabled(hidden.device.type) and not torch.compiler.is_compiling()
-        kernel = "sliced" if plain and len(targets) else "reference"
+        kernel = "sliced" if plain and len(targets) * len(weight) >= FEW else "reference"
     return KERNELS[kernel](hidden, weight, bias, targets, smoothing)
 
 
