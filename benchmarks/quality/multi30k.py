@@ -32,20 +32,19 @@ def main() -> None:
     def pair(part: str) -> list[Path]:
         return [folder / f"{part}.{language}.gz" for language in ("en", "de")]
 
-    if not (typed.out / "config.json").exists():
-        if (typed.out / "run.toml").exists():
-            ensue.fit(typed.system, out=typed.out, resume=True)
-        else:
-            ensue.fit(
-                typed.system,
-                pair("train"),
-                valid=pair("valid"),
-                out=typed.out,
-                preset=typed.preset,
-                budget=typed.budget,
-                seed=typed.seed,
-                settings=parse_assignments(typed.set),
-            )
+    if (typed.out / "run.toml").exists():  # where it is finished this does nothing
+        ensue.fit(typed.system, out=typed.out, resume=True)
+    else:
+        ensue.fit(
+            typed.system,
+            pair("train"),
+            valid=pair("valid"),
+            out=typed.out,
+            preset=typed.preset,
+            budget=typed.budget,
+            seed=typed.seed,
+            settings=parse_assignments(typed.set),
+        )
     run = ensue.load(typed.out)
     score = run.score(*pair("test2016"))
     figures = run.config["figures"]

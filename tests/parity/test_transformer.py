@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.exchange.huggingface import marian_from
+from ensue.exchange.huggingface import marian_from, marian_weights
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn.attention import CrossAttention
 from ensue.nn.positions import sinusoids
@@ -143,6 +143,22 @@ def marian():
         if name not in positions:
             torch.nn.init.normal_(weight, std=0.3)
     return theirs
+
+
+def test_weights_go_to_marian_and_back(marian):
+    expected = marian.state_dict()
+    found = marian_weights(marian_from(marian.config.to_dict(), expected))
+    assert set(expected) - set(found) == {name for name in expected if "embed_positions" in name}
+    for name, weight in found.items():
+        torch.testing.assert_close(weight, expected[name], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("setting", [{"norm": "pre"}, {"tied": "none"}, {"activation": "gelu"}])
+def test_another_form_does_not_go_to_marian(setting):
+    form = {"norm": "post", "tied": "all"} | setting
+    config = TransformerConfig(vocabulary=5, source_vocabulary=5, layers=1, heads=2, hidden=4, **form)
+    with pytest.raises(InputError, match="no Marian model"):
+        marian_weights(Transformer(config))
 
 
 def test_logits_equal_marian(marian):

@@ -9,6 +9,7 @@ writes it. Its queries, keys and values are matrices of their own, which stand o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -128,23 +129,51 @@ def marian_from(config: dict[str, Any], weights: dict[str, Tensor]) -> Transform
     model = Transformer(marian_config(config))
     if bool(weights["final_logits_bias"].any()):
         raise InputError("a Marian model with a bias of its logits is no Transformer of ours")
-    width = torch.arange(config["d_model"]).view(2, -1).T.flatten()  # ours 0, 1, 2, … are theirs 0, D/2, 1, …
+    width = _turns(config["d_model"])
     own = model.state_dict()
     for name in ("embed", "embed_source", "head"):
         own[f"{name}.weight"] = weights["model.shared.weight"][:, width]
-    for side, parts in MARIAN_SIDES.items():
-        for layer in range(config[f"{side}_layers"]):
-            for ours, (theirs, how) in parts.items():
-                for kind in ("weight", "bias"):
-                    stacked = torch.cat([weights[f"model.{side}.layers.{layer}.{name}.{kind}"] for name in theirs])
-                    own[f"{side}.{layer}.{ours}.{kind}"] = _ordered(stacked, how, kind, width)
+    for ours, theirs, how in _marian_parts(config["encoder_layers"]):
+        own[ours] = _ordered(torch.cat([weights[name] for name in theirs]), how, width)
     with torch.no_grad():
         model.load_state_dict({name: tensor.clone() for name, tensor in own.items()})
     return model
 
 
-def _ordered(tensor: Tensor, how: str, kind: str, width: Tensor) -> Tensor:
-    """A tensor whose side that is as wide as the model is put into our order."""
+def marian_weights(model: Transformer) -> dict[str, Tensor]:
+    """The weights of our model under Marian's names: the way back of ``marian_from``."""
+    config = model.config
+    if config.norm != "post" or config.tied != "all" or config.activation != "relu":
+        raise InputError("a Transformer without norm=post, tied=all, activation=relu is no Marian model")
+    own, width = model.state_dict(), _turns(config.hidden).argsort()
+    shared = own["embed.weight"][:, width]
+    found = {"final_logits_bias": shared.new_zeros(1, len(shared))}
+    for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"):
+        found[f"{name}.weight"] = shared
+    for ours, theirs, how in _marian_parts(config.layers):
+        parts = _ordered(own[ours], how, width).chunk(len(theirs))
+        found |= dict(zip(theirs, parts, strict=True))
+    return {name: tensor.detach().clone() for name, tensor in found.items()}
+
+
+def _turns(width: int) -> Tensor:
+    """Where our places 0, 1, 2, … of the width are in theirs: 0, D/2, 1, …"""
+    return torch.arange(width).view(2, -1).T.flatten()
+
+
+def _marian_parts(layers: int) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Our name, the names of theirs that stand one under the other in it, and how it lies, for a whole model."""
+    for side, parts in MARIAN_SIDES.items():
+        for layer in range(layers):
+            for ours, (theirs, how) in parts.items():
+                for kind in ("weight", "bias"):
+                    lies = "" if how == "in" and kind == "bias" else how
+                    names = tuple(f"model.{side}.layers.{layer}.{name}.{kind}" for name in theirs)
+                    yield f"{side}.{layer}.{ours}.{kind}", names, lies
+
+
+def _ordered(tensor: Tensor, how: str, width: Tensor) -> Tensor:
+    """A tensor whose side that is as wide as the model is put into another order."""
     if how == "out":
         return tensor[width]
-    return tensor[:, width] if kind == "weight" else tensor
+    return tensor[:, width] if how == "in" else tensor
