@@ -8,8 +8,20 @@ m is x and what came before it (SelfAttention), all of x (FullAttention), or an 
 The state is the keys and values so far. Outside autograd they live in a buffer that grows by doubling and is written
 in place; under autograd they are appended. Rows may have different lengths.
 
+A beam search makes k rows of one and then, at every step, picks which of them go on: a row's past is a path through
+what all k have written. So the k rows of a group write into one memory, and each remembers by a mask which places of
+it are its own past:
+
+    rows      1  2            1  2 (both from 1)
+    memory    a₁ a₂      →    a₁ a₂ b₁ b₂
+    seen 1    ●  ○            ●  ○  ●  ○
+    seen 2    ○  ●            ●  ○  ○  ●
+
+Their queries stand side by side, as one longer row. Picking then costs a few bits instead of a copy of all keys and
+values; the k − 1 others' places are computed in vain, which for few rows and short texts is much cheaper.
+
 Legend: B rows, T new tokens, S tokens in memory (new ones included), C capacity, H heads, d width of a head, D = H·d,
-N sentences, of which rows may share one.
+N sentences, of which rows may share one, G groups of k rows, P places of a memory that are written.
 """
 
 from __future__ import annotations
@@ -25,18 +37,34 @@ from ensue.nn.positions import Rotary, rotate
 from ensue.nn.source import Source
 from ensue.nn.state import State
 
+SHARED = 1024
+"""Rows of a group share a memory of at most so many places; with more, each has its own."""
+ROOM = 32
+"""Places of a buffer at least, so that the first steps need not make a larger one."""
+
 
 @dataclass(frozen=True)
 class AttentionState(State):
-    """Keys and values so far. Row b holds its ``lengths[b]`` tokens at places 0 … lengths[b] − 1 of C."""
+    """Keys and values so far. Row b holds its ``lengths[b]`` tokens at places 0 … lengths[b] − 1 of C.
 
-    keys: Tensor  # (B, H, C, d)
-    values: Tensor  # (B, H, C, d)
+    Where rows share a memory, every k of them in order, they are equally long and ``seen`` says where their tokens are.
+    """
+
+    keys: Tensor  # (G, H, C, d); G = B where nothing is shared
+    values: Tensor  # (G, H, C, d)
     lengths: Tensor  # (B,)
     used: int = 0
     """The longest row."""
     even: bool = True
     """All rows are as long as the longest, so no mask by row is needed."""
+    each: int = 1
+    """k, how many rows share a memory."""
+    seen: Tensor | None = None  # (B, P), which places are a row's own past; None where nothing is shared
+
+    @property
+    def written(self) -> int:
+        """P, the places of the memory that hold something."""
+        return self.used if self.seen is None else self.seen.shape[1]
 
     def places(self, time: int) -> Tensor:
         """The positions of the next ``time`` tokens: (1, T) where rows are even, else (B, T)."""
@@ -44,21 +72,71 @@ class AttentionState(State):
         return (self.used + steps)[None] if self.even else self.lengths[:, None] + steps
 
     def append(self, keys: Tensor, values: Tensor, lengths: Tensor | None) -> AttentionState:
-        """The state after new keys and values (B, H, T, d), of which row b has lengths[b] real ones."""
-        time = keys.shape[2]
+        """The state after new keys and values (G, H, k·T, d), of which row b has lengths[b] real ones."""
+        time = keys.shape[2] // self.each
         places = None if self.even else self.places(time)
         after = self.lengths + (time if lengths is None else lengths)
         return AttentionState(
-            _put(self.keys, keys, self.used, places),
-            _put(self.values, values, self.used, places),
+            _put(self.keys, keys, self.written, places),
+            _put(self.values, values, self.written, places),
             after,
             self.used + time if lengths is None else int(after.max()),
             self.even and lengths is None,
+            self.each,
+            None if self.seen is None else torch.cat([self.seen, self._own_places(time)], dim=1),
         )
+
+    def visible(self, time: int, size: int) -> Tensor:
+        """Which of S places each of T new tokens may see, its own and all before it: (1 or B, 1, T, S).
+
+        In a shared memory that is (G, 1, k·T, S).
+        """
+        if self.seen is None:
+            return (torch.arange(size, device=self.keys.device) <= self.places(time)[..., None])[:, None]
+        before = self.seen.view(-1, self.each, 1, self.written).expand(-1, -1, time, -1).flatten(1, 2)
+        causal = torch.ones(time, time, dtype=torch.bool, device=self.keys.device).tril()
+        own = torch.eye(self.each, dtype=torch.bool, device=self.keys.device)
+        fresh = torch.kron(own, causal)[None].expand(len(before), -1, -1)
+        return torch.cat([before, fresh], dim=2)[:, None]
+
+    def _own_places(self, time: int) -> Tensor:
+        """Which of the next k·T places a row writes, (B, k·T)."""
+        own = torch.eye(self.each, dtype=torch.bool, device=self.keys.device).repeat_interleave(time, dim=1)
+        return own.repeat(len(self.keys), 1)
+
+    def rows(self, index: Tensor) -> AttentionState:
+        """Other rows. Where they are as many of each group, in order, they share what the group remembers."""
+        groups, counts = torch.unique_consecutive(index.div(self.each, rounding_mode="floor"), return_counts=True)
+        each = int(counts[0]) if len(counts) else 1
+        regular = bool((counts == each).all()) and bool((groups[1:] > groups[:-1]).all())
+        if each == 1 or not self.even or not self.used or not regular:
+            own = self.alone()
+            keys, values, lengths = (part.index_select(0, index) for part in (own.keys, own.values, own.lengths))
+            return AttentionState(keys, values, lengths, own.used, own.even)
+        keys, values = self.keys, self.values
+        if len(groups) < len(keys):
+            keys, values = keys.index_select(0, groups), values.index_select(0, groups)
+        seen = self.seen
+        if seen is None:
+            seen = torch.ones(1, self.used, dtype=torch.bool, device=keys.device).expand(len(self.lengths), -1)
+        return AttentionState(
+            keys, values, self.lengths.index_select(0, index), self.used, True, each, seen.index_select(0, index)
+        )
+
+    def alone(self) -> AttentionState:
+        """The same with a memory of its own for each row."""
+        if self.seen is None:
+            return self
+        places = self.seen.nonzero()[:, 1].view(-1, 1, self.used)  # in order of time
+        group = torch.arange(len(self.seen), device=places.device).div(self.each, rounding_mode="floor")[:, None, None]
+        head = torch.arange(self.keys.shape[1], device=places.device)[:, None]
+        keys, values = self.keys[group, head, places], self.values[group, head, places]
+        return AttentionState(keys, values, self.lengths, self.used, True)
 
     @staticmethod
     def joined(states: list[AttentionState]) -> AttentionState:
         """Rows of several states as one state."""
+        states = [state.alone() for state in states]
         capacity = max(state.keys.shape[2] for state in states)
 
         def wide(x: Tensor) -> Tensor:
@@ -82,7 +160,8 @@ def _put(buffer: Tensor, new: Tensor, used: int, places: Tensor | None) -> Tenso
             return torch.cat([old, new], dim=2) if used else new
         return F.pad(old, (0, 0, 0, time)).scatter(2, places[:, None, :, None].expand_as(new), new)
     if used + time > buffer.shape[2]:
-        buffer = F.pad(buffer, (0, 0, 0, max(used + time, 2 * buffer.shape[2]) - buffer.shape[2]))
+        size = max(used + time, 2 * buffer.shape[2], ROOM)
+        buffer = F.pad(buffer, (0, 0, 0, size - buffer.shape[2]))  # zeros: weight 0 times whatever was there may be NaN
     if places is None:
         buffer[:, :, used : used + time] = new
     else:
@@ -135,24 +214,24 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """Attend from x (B, T, D) to what was before and to x itself; with ``weights`` also say where to."""
         state = state or self.start(len(x))
-        T = x.shape[1]
-        q, k, v = (_heads(part, self.heads) for part in self.project(x).chunk(3, dim=-1))
+        T, k = x.shape[1], state.each
+        if state.seen is not None and (lengths is not None or weights or state.written + k * T > SHARED):
+            state, k = state.alone(), 1
+        side_by_side = x.reshape(len(x) // k, k * T, x.shape[2])  # (G, k·T, D)
+        query, key, value = (_heads(part, self.heads) for part in self.project(side_by_side).chunk(3, dim=-1))
         if self.rotary is not None:
-            turn = self.rotary(state.places(T), x)
-            q, k = rotate(q, *turn), rotate(k, *turn)
-        new = state.append(k, v, lengths)
-        keys, values = new.keys[:, :, : new.used], new.values[:, :, : new.used]  # (B, H, S, d)
-        mask = None if state.even and (state.used == 0 or T == 1) else _visible(state, T, new.used)
+            turn = self.rotary(state.places(T).repeat(1, k), x)
+            query, key = rotate(query, *turn), rotate(key, *turn)
+        new = state.append(key, value, lengths)
+        S = new.written
+        keys, values = new.keys[:, :, :S], new.values[:, :, :S]  # (G, H, S, d)
+        plain = state.seen is None and state.even and (state.used == 0 or T == 1)
+        mask = None if plain else state.visible(T, S)
         y = F.scaled_dot_product_attention(
-            q, keys, values, mask, self.dropout if self.training else 0.0, is_causal=mask is None and T > 1
+            query, keys, values, mask, self.dropout if self.training else 0.0, is_causal=mask is None and T > 1
         )
-        seen = attention_weights(q, keys, _visible(state, T, new.used)) if weights else None
-        return self.out(y.transpose(1, 2).flatten(2)), new, seen
-
-
-def _visible(before: AttentionState, time: int, size: int) -> Tensor:
-    """Which of S places each of T new tokens may see, (1 or B, 1, T, S): its own and all before it."""
-    return (torch.arange(size, device=before.keys.device) <= before.places(time)[..., None])[:, None]
+        seen = attention_weights(query, keys, state.visible(T, S)) if weights else None
+        return self.out(y.transpose(1, 2).reshape(x.shape)), new, seen
 
 
 class FullAttention(nn.Module):

@@ -76,13 +76,15 @@ class _Sliced(torch.autograd.Function):
             z = torch.mm(h, weight.T, out=buffer[: len(h)])
             if bias is not None:
                 z += bias
-            scale = z.logsumexp(1, keepdim=True)
-            total += (scale - (1 - smoothing) * z.gather(1, y)).sum()
+            truth, top = z.gather(1, y), z.amax(1, keepdim=True)
             if smoothing:
                 total -= smoothing * z.mean(1).sum()
+            total += (top - (1 - smoothing) * truth).sum()
+            norm = z.sub_(top).exp_().sum(1, keepdim=True)
+            total += norm.log().sum()
             if not (by_hidden or by_weight or by_bias):
                 continue
-            z.sub_(scale).exp_()  # softmax − target, of which the truth has 1 − ε
+            z.div_(norm)  # softmax − target, of which the truth has 1 − ε
             if smoothing:
                 z.sub_(smoothing / V)
             z.scatter_add_(1, y, z.new_full((len(h), 1), smoothing - 1))

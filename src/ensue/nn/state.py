@@ -102,7 +102,7 @@ def _filled(name: str, value: Any, values: dict[str, Tensor]) -> Any:
         return tuple(_filled(f"{name}.{number}", item, values) for number, item in enumerate(value))
     if isinstance(value, int):
         return type(value)(values[name].item())
-    return values[name]
+    return None if value is None else values[name]
 
 
 def _flatten(state: Any) -> tuple[list[Any], tuple[type, tuple[tuple[str, bool, Any], ...]]]:

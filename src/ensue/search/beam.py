@@ -145,9 +145,9 @@ class _BeamSearch:
     def _step(self, logits: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
         """Rank what may come next; answer the tokens (n', w') to read and the rows that they continue, flat."""
         n, w = self.totals.shape
-        normaliser = logits.logsumexp(-1, keepdim=True)
-        allowed = self.constraints.allowed(logits, len(self.steps), self.sentences)
-        ranked = self._rank(allowed, normaliser)
+        log_probs = logits.log_softmax(-1)
+        allowed = self.constraints.allowed(log_probs, len(self.steps), self.sentences)
+        ranked = self._rank(allowed)
         seen = seen.view(n, w, -1) if seen is not None else None
         penalty = self.coverage.add(seen)
         opened = self._opened(ranked)
@@ -158,19 +158,19 @@ class _BeamSearch:
                 opened,
                 penalty,
                 seen,
-                self._barred(logits, allowed, normaliser) if self.trace and allowed is not logits else None,
+                self._barred(log_probs, allowed) if self.trace and allowed is not log_probs else None,
             )
         )
         last = self.longest == len(self.steps)
         self._finish(ranked, penalty, last)
         return self._go_on(ranked, opened, last)
 
-    def _rank(self, allowed: Tensor, normaliser: Tensor) -> _Ranked:
+    def _rank(self, allowed: Tensor) -> _Ranked:
         """The best candidates of each sentence: the k + 1 best of each row, then the 2k best of those."""
         n, k = len(self.totals), self.how.beam
         values, ids = allowed.topk(min(k + 1, allowed.shape[-1]))
         each = ids.shape[-1]
-        log_probs = (values - normaliser).double()
+        log_probs = values.double()
         totals = (log_probs + self.totals.view(-1, 1)).view(n, -1)
         order = totals.topk(min(2 * k, totals.shape[1])).indices
         if self.trace:  # all that was looked at, the rest in any order
@@ -222,9 +222,9 @@ class _BeamSearch:
             return last | (finished[:, 0] > NEVER) | (totals[:, 0] == NEVER)
         return last | (self.rule.bound(totals[:, 0], self.longest) <= finished[:, self.how.nbest - 1])
 
-    def _barred(self, logits: Tensor, allowed: Tensor, normaliser: Tensor) -> tuple[Tensor, Tensor]:
+    def _barred(self, log_probs: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
         """The likeliest tokens of each row that were not allowed, and their log-probabilities; −∞ where allowed."""
         n, w = self.totals.shape
-        values, ids = logits.topk(min(self.how.beam + 1, logits.shape[-1]))
+        values, ids = log_probs.topk(min(self.how.beam + 1, log_probs.shape[-1]))
         kept = allowed.gather(1, ids) > NEVER
-        return ids.view(n, w, -1), (values - normaliser).masked_fill(kept, NEVER).double().view(n, w, -1)
+        return ids.view(n, w, -1), values.masked_fill(kept, NEVER).double().view(n, w, -1)

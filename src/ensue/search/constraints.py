@@ -65,21 +65,21 @@ class Constraints:
         table = self._forced
         return table is not None and step < table.shape[1] and int(table[sentence, step]) >= 0
 
-    def allowed(self, logits: Tensor, step: int, sentences: Tensor) -> Tensor:
-        """Logits (n·w, V), sentence by sentence, with −∞ for what is not allowed; themselves where all is."""
+    def allowed(self, log_probs: Tensor, step: int, sentences: Tensor) -> Tensor:
+        """Log-probabilities (n·w, V), by sentence, with −∞ for what is not allowed; themselves where all is."""
         early, forced = self.end >= 0 and step < self.shortest, self.forced(step, sentences)
         if not self.forbidden and not early and forced is None:
-            return logits
-        result = logits.clone()
+            return log_probs
+        result = log_probs.clone()
         if self.forbidden:
             result[:, self._forbidden] = NEVER
         if early:
             result[:, self.end] = NEVER
         if forced is not None:
-            tokens = forced.repeat_interleave(len(logits) // len(sentences))
+            tokens = forced.repeat_interleave(len(log_probs) // len(sentences))
             rows = (tokens >= 0).nonzero()[:, 0]
             result[rows] = NEVER
-            result[rows, tokens[rows]] = logits[rows, tokens[rows]]
+            result[rows, tokens[rows]] = log_probs[rows, tokens[rows]]
         return result
 
     def reason(self, token: int, forced: bool) -> str:

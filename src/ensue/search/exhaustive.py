@@ -70,8 +70,7 @@ def _levels(
             _check_number(logits.shape[-1], longest, constraints)
         seen = seen[None] if seen is not None else None
         penalty = coverage.add(seen)
-        allowed = constraints.allowed(logits, step, only)
-        log_probs = (allowed - logits.logsumexp(-1, keepdim=True)).double()
+        log_probs = constraints.allowed(logits.log_softmax(-1), step, only).double()
         rows, tokens = (log_probs > NEVER).nonzero(as_tuple=True)  # (M,)
         log_probs = log_probs[rows, tokens]
         totals = totals[rows] + log_probs
