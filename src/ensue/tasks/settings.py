@@ -12,12 +12,11 @@ from typing import Any
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.run_folder import CLOSING
 from ensue.core.settings import build, check, check_below_one, describe, toml_lines
+from ensue.data.dates import DATES
 from ensue.data.sources import is_builtin
 from ensue.models.table import SYSTEMS
 from ensue.train.settings import TrainSettings
 
-DATES = "dates"
-"""The built-in corpus of pairs."""
 DEFAULT_BUDGET = 300.0
 """Seconds, where nothing says how long to train."""
 VOCABULARIES = ("vocabulary", "source_vocabulary")

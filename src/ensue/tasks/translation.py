@@ -18,14 +18,17 @@ from ensue.core.events import Abandoned, Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
 from ensue.data.buckets import Buckets
-from ensue.data.pairs import Pairs, PairTokens, built_in_pairs, encode_pairs, held_out_pairs, read_pairs
+from ensue.data.dates import DATES
+from ensue.data.pair_tokens import PairTokens, encode_pairs
+from ensue.data.pairs import Pairs, built_in_pairs, read_pairs
+from ensue.data.splitting import held_out_pairs
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
-from ensue.tasks.settings import DATES, PairSettings, PairTokenizerSettings, Settings, check_device
+from ensue.tasks.settings import PairSettings, PairTokenizerSettings, Settings, check_device
 from ensue.tasks.translating import Translator
 from ensue.train.objectives import ExpectedReward, Objective, Translate
 
