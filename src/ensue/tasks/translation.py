@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report
+from ensue.core.events import Abandoned, Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
 from ensue.data.buckets import Buckets
@@ -39,7 +39,6 @@ EVAL_TOKENS = 4000
 """Tokens in a batch that is only measured."""
 VOCABULARY = {"bpe": 6000, "wordpiece": 6000, "unigram": 6000}
 """Tokens of a vocabulary of parts of words, where nothing is said."""
-MOST_NOTES = 5
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,7 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> P
     report("phase", {"name": "tokenising the pairs"})
     held = encode(valid, "pairs to validate with") if valid else None
     corpus = PairCorpus(*tokenizers, encode(train, "pairs to learn from"), held, valid)
-    for note in notes[:MOST_NOTES]:
-        report("note", {"text": note})
+    tell_notes(notes, "and {} more, not shown here", report)
     return corpus
 
 
