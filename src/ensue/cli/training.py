@@ -6,13 +6,16 @@ import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ensue.cli.options import Columns, Data, Device, Field, Force, Json, Set, Valid
 from ensue.cli.output import emit, say, show_pair_score, show_score, table
 from ensue.core.errors import InputError
+
+if TYPE_CHECKING:
+    from ensue.verbs.run import Run
 
 
 class Match(StrEnum):
@@ -48,17 +51,13 @@ def fit(
 ) -> None:
     """Train a system on a text, or on sentence pairs."""
     from ensue.cli.display import Display
-    from ensue.core.settings import parse_assignments, read_toml
     from ensue.verbs.fit import fit as verb
 
     if resume and out is None and what and not data and Path(what).is_dir():
         out = Path(what)  # `ensue fit RUN --resume`
-    if not what and config is not None and not resume:
-        what = str(read_toml(config).get("system", ""))
-    if not what and not (resume and out):
-        raise InputError("fit what?", mend="name a system and a text: ensue fit lstm my.txt")
-    typed: dict[str, Any] = dict(parse_assignments(set_))
-    named = {
+    if not (resume and out):
+        what = _system(what, None if resume else config)
+    options = {
         "tokenizer.kind": tokenizer,
         "preset": preset,
         "seed": seed,
@@ -69,8 +68,7 @@ def fit(
         "device": device,
         "compile": compile_,
     }
-    typed |= {name: value for name, value in named.items() if value or (value == 0 and name == "seed")}
-    typed = {name: value for name, value in typed.items() if value is not False}
+    typed = _typed(set_, options)
     with Display(quiet=as_json) as display:
         run = verb(
             what,
@@ -85,6 +83,30 @@ def fit(
             command=shlex.join(["ensue", *sys.argv[1:]]),
             report=display,
         )
+    _show(run, as_json)
+
+
+def _system(what: str, config: Path | None) -> str:
+    """The system to train: as typed, or as a run.toml says."""
+    from ensue.core.settings import read_toml
+
+    if not what and config is not None:
+        what = str(read_toml(config).get("system", ""))
+    if not what:
+        raise InputError("fit what?", mend="name a system and a text: ensue fit lstm my.txt")
+    return what
+
+
+def _typed(assignments: list[str], options: dict[str, Any]) -> dict[str, Any]:
+    """What was typed, by the flat names of run.toml: with --set, and with options of their own, which win."""
+    from ensue.core.settings import parse_assignments
+
+    said = {name: value for name, value in options.items() if value or (name == "seed" and value is not None)}
+    return {**parse_assignments(assignments), **said}
+
+
+def _show(run: Run, as_json: bool) -> None:
+    """What came out of training."""
     figures = run.config["figures"]
     if as_json:
         emit({"run": str(run.folder.path), "system": run.system, **figures})
@@ -116,13 +138,11 @@ def race(
 ) -> None:
     """Find out which system suits a text: same data, same budget, one table."""
     from ensue.cli.display import Display
-    from ensue.core.settings import parse_assignments
     from ensue.verbs.race import race as verb
 
     if not data:
         raise InputError("race on what?", mend="name a text: ensue race my.txt")
-    settings: dict[str, Any] = dict(parse_assignments(set_))
-    settings |= {name: value for name, value in (("tokenizer.kind", tokenizer), ("data.field", field)) if value}
+    typed = _typed(set_, {"tokenizer.kind": tokenizer, "data.field": field})
     with Display(quiet=as_json) as display:
         result = verb(
             data,
@@ -131,7 +151,7 @@ def race(
             match=match.value,
             seeds=seeds,
             valid=valid,
-            settings=settings,
+            settings=typed,
             out=out,
             force=force,
             resume=resume,

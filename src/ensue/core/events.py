@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Report = Callable[[str, dict[str, Any]], None]
@@ -17,6 +17,9 @@ sample      what a model writes as it learns: ``step``, ``text``
 note        something people should know: ``text``
 """
 
+MOST_NOTES = 5
+"""So many notes of a kind are told one by one."""
+
 
 class Abandoned(Exception):
     """Work that was given up because somebody asked to stop; it can be done again."""
@@ -24,3 +27,20 @@ class Abandoned(Exception):
 
 def silent(kind: str, values: dict[str, Any]) -> None:
     """Tell nobody."""
+
+
+def tell_notes(notes: Sequence[str], rest: str, report: Report) -> None:
+    """The first few notes, and in ``rest`` how many more there are: its {} stands for their number.
+
+    >>> tell_notes(["a", "b", "c", "d", "e", "f", "g"], "and {} more", lambda kind, values: print(values["text"]))
+    a
+    b
+    c
+    d
+    e
+    and 2 more
+    """
+    for note in notes[:MOST_NOTES]:
+        report("note", {"text": note})
+    if len(notes) > MOST_NOTES:
+        report("note", {"text": rest.format(len(notes) - MOST_NOTES)})

@@ -72,6 +72,12 @@ def check_positive(owner: Any, *names: str) -> None:
         check(owner, name, getattr(owner, name) >= 1, "at least 1")
 
 
+def check_below_one(owner: Any, *names: str) -> None:
+    """Each of these settings must be at least 0 and below 1, as a share or a rate of dropout is."""
+    for name in names:
+        check(owner, name, 0 <= getattr(owner, name) < 1, "at least 0 and below 1")
+
+
 def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     """Make settings from values by name; a wrong name gets the nearest right one, a wrong kind is said.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.data.pairs import PairTokens
+from ensue.data.pair_tokens import PairTokens
 
 LAYERS = 60
 """Into how many layers of nearly the same longer side pairs are put. With many batches more would pad the shorter side,

@@ -25,6 +25,9 @@ from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 
+DATES = "dates"
+"""What people type for this corpus."""
+
 _LANGUAGES = """
     en de nl sv da nb fr es ca it pt ro pl cs sk hr lt lv fi hu sq tr vi id sw
     ru uk bg sr el hy ka he ar fa hi th zh ja ko

@@ -1,17 +1,23 @@
-"""A held-out tail of a text, for when no validation text is given."""
+"""A held-out tail of a text or sample of pairs, for when none are given to validate with."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ensue.core.errors import InputError
+from ensue.core.wording import counted
+from ensue.data.pairs import Pairs
 from ensue.data.reading import measure_text, pieces
 from ensue.data.sources import Slice, Source, listed
 
 SMALLEST = 64
 """Texts of fewer bytes than this are not split."""
+MOST_HELD_OUT = 2_000
+"""A held-out part has at most so many pairs."""
+_STARTS = re.compile(rb"[\x00-\x7f\xc0-\xff]")
 
 
 def held_out(
@@ -75,4 +81,26 @@ def _cut_near(names: list[str | Path], field: str | None, total: int, tail: int)
     return next(best[kind] for kind in ("document", "line", "space", "character") if kind in best)
 
 
-_STARTS = re.compile(rb"[\x00-\x7f\xc0-\xff]")
+def held_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pairs, Pairs]:
+    """A part to train on and about ``share`` of the pairs, at most 2,000, to validate with.
+
+    Which pairs is decided by their text alone: those whose SHA-256 is smallest are held out. So the sample is fair,
+    the same every time, and copies of a pair are on one side. Each side has at least ``least`` pairs.
+    """
+    if not 0 < share < 1:
+        raise InputError(f"the share held out is {share}", mend="choose one between 0 and 1")
+    copies: dict[bytes, list[int]] = {}
+    for place, sides in enumerate(zip(pairs.source, pairs.target)):
+        copies.setdefault(hashlib.sha256("\n".join(sides).encode()).digest(), []).append(place)
+    wanted = min(MOST_HELD_OUT, max(least, round(share * len(pairs))))
+    held: list[int] = []
+    for digest in sorted(copies):
+        if len(held) + len(copies[digest]) <= wanted:
+            held += copies[digest]
+        if len(held) == wanted:
+            break
+    if min(len(held), len(pairs) - len(held)) < max(1, least):
+        what = f"{counted(len(pairs), 'pair')} ({len(copies):,} different) are too few to hold a part out"
+        raise InputError(what, mend="give more, or validation pairs with --valid")
+    out = set(held)
+    return pairs.chosen(place for place in range(len(pairs)) if place not in out), pairs.chosen(sorted(held))

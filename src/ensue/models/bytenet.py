@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.settings import check, check_positive
-from ensue.models.conditional import ConditionalModel
+from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.convolution import CausalConvolution, ConvolutionState, FullConvolution
 from ensue.nn.dropout import Dropout
@@ -41,35 +41,24 @@ from ensue.nn.state import State
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ByteNetConfig:
+class ByteNetConfig(ConditionalConfig):
     """Settings of ByteNet."""
 
-    vocabulary: int = 0
-    """How many different target tokens there are; the tokenizer says."""
-    source_vocabulary: int = 0
-    """How many different source tokens there are; the tokenizer says."""
     layers: int = 5
     """How many blocks a set has; the dilation doubles from each to the next: 1, 2, 4, 8, 16."""
+    hidden: int = 256
+    """The width D of the model; the convolutions inside a block are half as wide."""
     sets: int = 1
     """How many sets of blocks stand on each other, in the encoder and in the decoder."""
     width: int = 3
     """How many places a convolution reads; an odd number looks equally far to both sides in the encoder."""
-    hidden: int = 256
-    """The width D of the model; the convolutions inside a block are half as wide."""
     unfold: float = 1.2
     """a: how many columns the source's representation has for each source token; behind them a target sees zeros."""
-    context: int = 256
-    """The longest sentence in tokens, source or target; longer ones are left out of training and cut in use."""
-    dropout: float = 0.1
-    """The share of units that training switches off at random."""
-    tied: str = "target"
-    """Which embeddings are one matrix: target (and output), or none."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "layers", "sets", "width", "hidden", "unfold", "context")
+        super(ByteNetConfig, self).__post_init__()
+        check_positive(self, "sets", "width", "unfold")
         check(self, "hidden", self.hidden % 2 == 0, "an even number")
-        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
-        check(self, "tied", self.tied in ("target", "none"), "target or none")
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,44 @@ for language models (search, scoring, the laws) serves it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import Model
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConditionalConfig:
+    """Settings that all encoder–decoders share."""
+
+    vocabulary: int = 0
+    """How many different target tokens there are; the tokenizer says."""
+    source_vocabulary: int = 0
+    """How many different source tokens there are; the tokenizer says."""
+    layers: int = 3
+    """How many blocks stand on each other, in the encoder and in the decoder."""
+    hidden: int = 256
+    """The width D of the model."""
+    context: int = 256
+    """The longest sentence in tokens, source or target; longer ones are left out of training and cut in use."""
+    dropout: float = 0.1
+    """The share of units that training switches off at random."""
+    tied: str = "target"
+    """Which embeddings are one matrix: target (and output), or none."""
+    ties: ClassVar[tuple[str, ...]] = ("target", "none")
+    """What ``tied`` may be."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "layers", "hidden", "context")
+        check_below_one(self, "dropout")
+        check(self, "tied", self.tied in self.ties, f"one of {', '.join(self.ties)}")
 
 
 class ConditionalModel(Model):

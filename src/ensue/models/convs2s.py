@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.settings import check, check_positive
-from ensue.models.conditional import ConditionalModel
+from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.convolution import CausalConvolution, Convolution, ConvolutionState, FullConvolution
 from ensue.nn.dropout import Dropout
@@ -56,33 +56,22 @@ SCALE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConvS2SConfig:
+class ConvS2SConfig(ConditionalConfig):
     """Settings of the convolutional encoder–decoder with attention."""
 
-    vocabulary: int = 0
-    """How many different target tokens there are; the tokenizer says."""
-    source_vocabulary: int = 0
-    """How many different source tokens there are; the tokenizer says."""
     layers: int = 4
     """How many convolutions stand on each other, in the encoder and in the decoder."""
-    width: int = 3
-    """How many places a convolution reads at once; an odd number looks equally far to both sides in the encoder."""
     hidden: int = 256
     """The width D of each layer."""
+    width: int = 3
+    """How many places a convolution reads at once; an odd number looks equally far to both sides in the encoder."""
     embedding: int = 0
     """The width of a token's vector, and of what attention compares; 0 means hidden."""
-    context: int = 256
-    """The longest sentence in tokens, source or target; longer ones are left out of training and cut in use."""
-    dropout: float = 0.1
-    """The share of units that training switches off at random."""
-    tied: str = "target"
-    """Which embeddings are one matrix: target (and output), or none."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "layers", "width", "hidden", "context")
+        super(ConvS2SConfig, self).__post_init__()
+        check_positive(self, "width")
         check(self, "embedding", self.embedding >= 0, "0 or more")
-        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
-        check(self, "tied", self.tied in ("target", "none"), "target or none")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.attention import AttentionState, SelfAttention
@@ -59,7 +59,7 @@ class GPTConfig:
     def __post_init__(self) -> None:
         check_positive(self, "layers", "heads", "hidden", "context")
         check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
-        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+        check_below_one(self, "dropout")
         check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
         check(self, "norm", self.norm in BLOCKS, "pre or post")
         check(self, "past", self.past in ("slide", "raise"), "slide or raise")

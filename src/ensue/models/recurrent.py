@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.dropout import Dropout
@@ -65,7 +65,7 @@ class RecurrentConfig:
     def __post_init__(self) -> None:
         check_positive(self, "layers", "hidden")
         check(self, "embedding", self.embedding >= 0, "0 or more")
-        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+        check_below_one(self, "dropout")
         check(self, "connect", self.connect in CONNECTIONS, f"one of {', '.join(CONNECTIONS)}")
         check(self, "kernel", self.kernel in ("auto", "fused", "reference"), "auto, fused or reference")
 

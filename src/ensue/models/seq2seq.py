@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ensue.core.settings import check, check_positive
-from ensue.models.conditional import ConditionalModel
+from ensue.core.settings import check
+from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Want
@@ -41,17 +41,15 @@ ENCODERS = ("both", "forward", "bottom", "alternating")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seq2SeqConfig:
+class Seq2SeqConfig(ConditionalConfig):
     """Settings of the recurrent encoder–decoder."""
 
-    vocabulary: int = 0
-    """How many different target tokens there are; the tokenizer says."""
-    source_vocabulary: int = 0
-    """How many different source tokens there are; the tokenizer says."""
     layers: int = 1
     """How many recurrent layers stand on each other, in the encoder and in the decoder."""
     hidden: int = 256
     """The width D of each layer; two directions have half of it each."""
+    dropout: float = 0.2
+    """The share of units that training switches off at random, between layers and never inside the recurrence."""
     embedding: int = 0
     """The width of a token's vector; 0 means hidden."""
     cell: str = "lstm"
@@ -65,15 +63,9 @@ class Seq2SeqConfig:
     """What the decoder reads beside the last token: none, or input: what it saw of the source at the last step."""
     connect: str = "plain"
     """How layers join: plain, residual, dense or fast-forward."""
-    context: int = 256
-    """The longest sentence in tokens, source or target; longer ones are left out of training and cut in use."""
-    dropout: float = 0.2
-    """The share of units that training switches off at random, between layers and never inside the recurrence."""
-    tied: str = "target"
-    """Which embeddings are one matrix: target (and output), or none."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "layers", "hidden", "context")
+        super(Seq2SeqConfig, self).__post_init__()
         check(self, "embedding", self.embedding >= 0, "0 or more")
         check(self, "hidden", self.hidden % 2 == 0, "an even number")
         check(self, "cell", self.cell in CELLS, f"one of {', '.join(CELLS)}")
@@ -82,8 +74,6 @@ class Seq2SeqConfig:
         check(self, "feeding", self.feeding in ("none", "input"), "none or input")
         check(self, "feeding", self.feeding == "none" or self.attention != "none", "none where there is no attention")
         check(self, "connect", self.connect in CONNECTIONS, f"one of {', '.join(CONNECTIONS)}")
-        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
-        check(self, "tied", self.tied in ("target", "none"), "target or none")
 
 
 @dataclass(frozen=True)

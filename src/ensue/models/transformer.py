@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.settings import check, check_positive
-from ensue.models.conditional import ConditionalModel
+from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.blocks import ACTIVATIONS, BLOCKS, DECODER_BLOCKS, FeedForward
@@ -33,45 +33,31 @@ from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source
 from ensue.nn.state import State
 
-TIES = ("auto", "all", "target", "none")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TransformerConfig:
+class TransformerConfig(ConditionalConfig):
     """Settings of the Transformer."""
 
-    vocabulary: int = 0
-    """How many different target tokens there are; the tokenizer says."""
-    source_vocabulary: int = 0
-    """How many different source tokens there are; the tokenizer says."""
-    layers: int = 3
-    """How many blocks stand on each other, in the encoder and in the decoder."""
+    tied: str = "auto"
+    """Which embeddings are one matrix: all (source, target, output), target (and output), none, or auto: all where the
+    languages share a vocabulary, else target."""
+    ties: ClassVar[tuple[str, ...]] = ("auto", "all", "target", "none")
     heads: int = 4
     """How many heads each attention has; they share the width."""
-    hidden: int = 256
-    """The width D of the model."""
     inner: int = 0
     """The width inside the two-layer networks; 0 means 4 D."""
-    context: int = 256
-    """The longest sentence in tokens, source or target; longer ones are left out of training and cut in use."""
-    dropout: float = 0.1
-    """The share of units that training switches off at random."""
     norm: str = "pre"
     """Where the layer norm stands: pre, or post as in the paper (needs a warm-up)."""
     activation: str = "relu"
     """f of the two-layer networks: relu or gelu."""
-    tied: str = "auto"
-    """Which embeddings are one matrix: all (source, target, output), target (and output), none, or auto: all where the
-    languages share a vocabulary, else target."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "layers", "heads", "hidden", "context")
+        super(TransformerConfig, self).__post_init__()
+        check_positive(self, "heads")
         check(self, "inner", self.inner >= 0, "0 or more")
         check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
-        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
         check(self, "norm", self.norm in BLOCKS, "pre or post")
         check(self, "activation", self.activation in ACTIVATIONS, " or ".join(ACTIVATIONS))
-        check(self, "tied", self.tied in TIES, f"one of {', '.join(TIES)}")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.dropout import Dropout
@@ -51,7 +51,7 @@ class WindowConfig:
     def __post_init__(self) -> None:
         check_positive(self, "context", "embedding", "hidden")
         check(self, "activation", self.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
-        check(self, "dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+        check_below_one(self, "dropout")
 
 
 class WindowLanguageModel(LanguageModel):

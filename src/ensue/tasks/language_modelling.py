@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report, silent
+from ensue.core.events import Abandoned, Report, silent, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
 from ensue.data.batches import Streams, Windows
@@ -34,7 +34,6 @@ SMALL_TEXT = 150_000
 """Bytes below which a text is tokenised by characters where nothing else is said."""
 TRAIN_LENGTH = 64
 """Tokens in a training row, for models whose context has no end."""
-MOST_NOTES = 5
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,7 @@ def prepare(
         return text if data.direction == "forward" else replace(text, tokens=text.tokens[::-1])
 
     corpus = Corpus(tokenizer, read(train, "the text"), read(valid, "the validation text") if valid else None)
-    for note in notes[:MOST_NOTES]:
-        report("note", {"text": note})
-    if len(notes) > MOST_NOTES:
-        report("note", {"text": f"and {len(notes) - MOST_NOTES} more files were skipped"})
+    tell_notes(notes, "and {} more files were skipped", report)
     if not any(len(np.unique(part)) > 2 for part in _parts(corpus.train.tokens)):  # one token and the end mark
         what = "the text has a vocabulary of one: there is nothing to predict"
         raise InputError(what, where=", ".join(map(str, data.files)), mend="give another text or tokenizer")

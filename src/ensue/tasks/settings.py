@@ -11,13 +11,12 @@ from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.run_folder import CLOSING
-from ensue.core.settings import build, check, describe, toml_lines
+from ensue.core.settings import build, check, check_below_one, describe, toml_lines
+from ensue.data.dates import DATES
 from ensue.data.sources import is_builtin
 from ensue.models.table import SYSTEMS
 from ensue.train.settings import TrainSettings
 
-DATES = "dates"
-"""The built-in corpus of pairs."""
 DEFAULT_BUDGET = 300.0
 """Seconds, where nothing says how long to train."""
 VOCABULARIES = ("vocabulary", "source_vocabulary")
@@ -47,7 +46,7 @@ class DataSettings:
     """Of the tokens trained on; a resumed run must find the same."""
 
     def __post_init__(self) -> None:
-        check(self, "holdout", 0 <= self.holdout < 1, "at least 0 and below 1")
+        check_below_one(self, "holdout")
         check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
         check(self, "eval_tokens", self.eval_tokens >= 0, "0 or more")
 
@@ -70,7 +69,7 @@ class PairSettings:
     """Of the tokens trained on; a resumed run must find the same."""
 
     def __post_init__(self) -> None:
-        check(self, "holdout", 0 <= self.holdout < 1, "at least 0 and below 1")
+        check_below_one(self, "holdout")
         check(self, "eval_pairs", self.eval_pairs >= 0, "0 or more")
 
 

@@ -14,18 +14,21 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report
+from ensue.core.events import Abandoned, Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
 from ensue.data.buckets import Buckets
-from ensue.data.pairs import Pairs, PairTokens, built_in_pairs, encode_pairs, held_out_pairs, read_pairs
+from ensue.data.dates import DATES
+from ensue.data.pair_tokens import PairTokens, encode_pairs
+from ensue.data.pairs import Pairs, built_in_pairs, read_pairs
+from ensue.data.splitting import held_out_pairs
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
-from ensue.tasks.settings import DATES, PairSettings, PairTokenizerSettings, Settings, check_device
+from ensue.tasks.settings import PairSettings, PairTokenizerSettings, Settings, check_device
 from ensue.tasks.translating import Translator
 from ensue.train.objectives import ExpectedReward, Objective, Translate
 
@@ -36,7 +39,6 @@ EVAL_TOKENS = 4000
 """Tokens in a batch that is only measured."""
 VOCABULARY = {"bpe": 6000, "wordpiece": 6000, "unigram": 6000}
 """Tokens of a vocabulary of parts of words, where nothing is said."""
-MOST_NOTES = 5
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,7 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> P
     report("phase", {"name": "tokenising the pairs"})
     held = encode(valid, "pairs to validate with") if valid else None
     corpus = PairCorpus(*tokenizers, encode(train, "pairs to learn from"), held, valid)
-    for note in notes[:MOST_NOTES]:
-        report("note", {"text": note})
+    tell_notes(notes, "and {} more, not shown here", report)
     return corpus
 
 

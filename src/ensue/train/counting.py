@@ -6,6 +6,7 @@ progress, a stop between two chunks when the time is up or Ctrl-C came, and a ch
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -13,8 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ensue.core.events import Report
+from ensue.train.checkpoints import Checkpoint, Checkpoints
+from ensue.train.interrupts import Interrupts
+from ensue.train.loop import Outcome
+
 CHUNK = 1 << 22
 """How many tokens are counted at once: memory for the pairs of one chunk, 64 MB."""
+SAVE_SECONDS = 10.0
+"""A checkpoint is written between two passes where the last one is older than this."""
 
 Reason = Literal["budget", "interrupted"]
 """Why counting stopped before its end."""
@@ -87,3 +95,44 @@ def count(
         if save is not None and counter.done < counter.passes:
             save(counter)
     return None
+
+
+def fit_by_counting(
+    counter: Counter, tokens: NDArray[Any], checkpoints: Checkpoints, budget: float, report: Report
+) -> tuple[nn.Module, Outcome]:
+    """Count from the latest checkpoint on, at most ``budget`` seconds where that is not 0; a stop leaves a checkpoint.
+
+    Answers the model of the passes that were made, and how it ended.
+    """
+    found = checkpoints.latest()
+    if found is not None:
+        counter.restore(found.tensors["counter"])
+    begun = saved = time.perf_counter()
+
+    def should_stop() -> Reason | None:
+        if wish.asked:
+            return "interrupted"
+        return "budget" if budget and time.perf_counter() - begun > budget else None
+
+    def write() -> None:
+        checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
+
+    def save(counter: Counter) -> None:
+        nonlocal saved
+        if time.perf_counter() - saved > SAVE_SECONDS:  # what is sooner counted again than saved need not be saved
+            write()
+            saved = time.perf_counter()
+
+    with Interrupts() as wish:
+        reason = count(
+            counter,
+            tokens,
+            progress=lambda done, total: report("progress", {"done": done, "total": total}),
+            should_stop=should_stop,
+            save=save,
+        )
+    if reason is not None:
+        write()
+    fitted = counter.finish()
+    stopped = wish.asked if reason == "interrupted" else reason or "finished"
+    return fitted, Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0, len(tokens) - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import check, check_below_one, check_positive
 
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau")
@@ -98,9 +98,8 @@ class TrainSettings:
         check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
         check(self, "objective", self.objective in ("likelihood", "reward"), "likelihood or reward")
         check(self, "samples", self.samples >= 2, "at least 2")
-        check(self, "label_smoothing", 0 <= self.label_smoothing < 1, "at least 0 and below 1")
+        check_below_one(self, "label_smoothing", "momentum")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
-        check(self, "momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
         check(self, "budget_covers", self.budget_covers in ("all", "training"), "all or training")
         check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,17 +22,16 @@ from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
 from ensue.tasks.settings import VOCABULARIES, Settings, check_bf16, check_device, data_files, resolve
 from ensue.tasks.task import Task, build_model, task_of
-from ensue.train.checkpoints import Checkpoint, Checkpoints
-from ensue.train.counting import Reason, count
-from ensue.train.interrupts import Interrupts, stoppable
+from ensue.train.checkpoints import Checkpoints
+from ensue.train.choosing import choose_weights
+from ensue.train.counting import fit_by_counting
+from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
 from ensue.train.metrics import Metrics
 from ensue.train.plan import plan
+from ensue.verbs.beginning import begun_model, first_folder, first_shape
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
-
-SAVE_SECONDS = 10.0
-"""Counting writes a checkpoint between two passes where the last one is older than this."""
 
 
 def fit(
@@ -71,13 +69,12 @@ def fit(
     if budget is not None:
         typed["train.budget"] = seconds(str(budget))
     chosen = _resolved(system, typed, config)
-    if chosen.run.begin_with and Path(chosen.run.begin_with).resolve() == folder.path.resolve():
-        raise InputError("a run cannot begin with itself", where=str(folder.path), mend="give another --out")
+    first = first_folder(chosen, folder)
     folder.check_free(force)
     _use_threads(chosen)
     task = task_of(system)
-    corpus = task.corpus_of(chosen, _origin(chosen), report)
-    model = _built(chosen, corpus)
+    corpus = task.corpus_of(chosen, first, report)
+    model = begun_model(chosen, corpus)
     chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {system} --config run.toml"))
     chosen = task.resolved(chosen, model, corpus)
     _check_before(task, chosen, corpus, model)
@@ -112,42 +109,14 @@ def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> 
     if not preset and not file and len(files) == 1 and files[0] in cls.presets:
         preset = files[0]  # a built-in corpus has settings of its own
     begun = typed.get("begin_with") or file.get("begin_with")
-    if begun:  # the weights fit only a model of the same shape
+    if begun:
         typed["begin_with"] = str(Path(begun).absolute())
-        if any(name.startswith("tokenizer.") for name in typed):
-            raise InputError("--from takes the tokenizers of its run too", mend="leave out --tokenizer")
-        if hasattr(cls, "counter"):
-            raise InputError(f"{system} counts, so it has nothing to begin with", mend="leave out --from")
-        first = load(begun)
-        if first.system != system:
-            mend = f"fit {first.system}, or begin with another run"
-            raise InputError(f"is a run of {first.system}, not of {system}", where=str(begun), mend=mend)
-        shape = first.config["model"]
-        file = {name: value for name, value in shape.items() if name not in VOCABULARIES} | file
+        file = first_shape(str(begun), system, typed) | file
     chosen = resolve(system, preset=preset, layers=[file, typed])
     if not chosen.data.files:
         mend = "name a file, a folder, - or a built-in corpus such as pydoc"
         raise InputError("there is no text to learn from", mend=mend)
     return chosen
-
-
-def _origin(settings: Settings) -> RunFolder | None:
-    """The folder of the run that this one begins with."""
-    return RunFolder(Path(settings.run.begin_with)) if settings.run.begin_with else None
-
-
-def _built(settings: Settings, corpus: Any) -> Model:
-    """A new model, with the weights of the run it begins with where there is one."""
-    model = build_model(settings, corpus)
-    if settings.run.begin_with:
-        try:
-            model.load_state_dict(load(settings.run.begin_with).model.state_dict())
-        except RuntimeError as error:
-            what = f"its weights do not fit these settings ({str(error).splitlines()[-1].strip()})"
-            raise InputError(
-                what, where=settings.run.begin_with, mend="leave the model's settings as they are"
-            ) from error
-    return model
 
 
 def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> None:
@@ -182,7 +151,7 @@ def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float
         raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
     # a checkpoint holds every weight, so the run it began with may be gone
     saved = Checkpoints(folder.checkpoints).latest() is not None
-    model = build_model(chosen, corpus) if saved else _built(chosen, corpus)
+    model = build_model(chosen, corpus) if saved else begun_model(chosen, corpus)
     _check_before(task, chosen, corpus, model)
     with folder.held(), stoppable():
         return _run(folder, chosen, corpus, model, report)
@@ -270,86 +239,21 @@ def _fit_by_gradient(
         outcome = train(work)
     finally:
         work.metrics.close()
-    _choose_weights(work, checkpoints, outcome)
+    choose_weights(work, checkpoints, outcome)
     return model.cpu(), settings, outcome
-
-
-def _choose_weights(work: Training, checkpoints: Checkpoints, outcome: Outcome) -> None:
-    """Give the model the weights that the run keeps: the last, the best, or the mean of the last few."""
-    settings, evaluate = work.settings, work.evaluate
-    best = checkpoints.best() if settings.keep == "best" else None
-    if best is not None and not _last_is_better(work, best, outcome):
-        work.model.load_state_dict(best.tensors["model"])
-    if settings.average < 2 or outcome.stopped.startswith("SIG"):
-        return
-    mean = checkpoints.mean(settings.average)
-    if not mean:
-        work.report("note", {"text": "there is no checkpoint to take the mean of"})
-        return
-    kept = {name: value.clone() for name, value in work.model.state_dict().items()}
-    before = evaluate(lambda: False)["valid_loss"] if evaluate else None
-    work.model.load_state_dict(mean)
-    text = f"the weights are the mean of the last {settings.average} checkpoints"
-    if evaluate and before is not None:
-        after = evaluate(lambda: False)["valid_loss"]
-        if after >= before and settings.keep == "best":
-            work.model.load_state_dict(kept)
-            text = f"the mean of the last {settings.average} checkpoints is no better"
-        text += f": {after:.4f} against {before:.4f} nats a token"
-    work.report("note", {"text": text})
-
-
-def _last_is_better(work: Training, best: Checkpoint, outcome: Outcome) -> bool:
-    """Where the budget ended a run between two evaluations, its last weights may be better than the best so far."""
-    if outcome.stopped != "budget" or work.evaluate is None:
-        return False
-    return work.evaluate(lambda: False)["valid_loss"] < float(best.progress["valid_loss"])
 
 
 def _fit_by_counting(
     folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report
 ) -> tuple[Model, Settings, Outcome]:
-    """Count, pass by pass; a checkpoint after each."""
-    counter = model.counter()  # type: ignore[operator]
-    checkpoints = Checkpoints(folder.checkpoints)
-    found = checkpoints.latest()
-    if found is not None:
-        counter.restore(found.tensors["counter"])
-    write_text(folder.settings, settings.toml())
+    """Count as the model's counter does."""
     report("phase", {"name": f"counting for {settings.run.system}"})
-    begun = saved = time.perf_counter()
-
-    def should_stop() -> Reason | None:
-        if wish.asked:
-            return "interrupted"
-        budget = settings.train.budget
-        return "budget" if budget and time.perf_counter() - begun > budget else None
-
-    def save(counter: Any) -> None:
-        nonlocal saved
-        if time.perf_counter() - saved > SAVE_SECONDS:  # what is sooner counted again than saved need not be saved
-            checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
-            saved = time.perf_counter()
-
-    with Interrupts() as wish:
-        reason = count(
-            counter,
-            corpus.train.tokens,
-            progress=lambda done, total: report("progress", {"done": done, "total": total}),
-            should_stop=should_stop,
-            save=save,
-        )
-    if reason is not None:
-        checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
-    fitted: Model = counter.finish()
+    counter, checkpoints = model.counter(), Checkpoints(folder.checkpoints)  # type: ignore[operator]
+    fitted, outcome = fit_by_counting(counter, corpus.train.tokens, checkpoints, settings.train.budget, report)
+    assert isinstance(fitted, Model)
     for note in fitted.notes:  # type: ignore[union-attr]
         report("note", {"text": note})
-    stopped = wish.asked if reason == "interrupted" else reason or "finished"
-    return (
-        fitted,
-        settings,
-        Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0, len(corpus.train) - 1),
-    )
+    return fitted, settings, outcome
 
 
 def _finish(

@@ -20,13 +20,14 @@ from ensue.core.errors import InputError, Interrupted, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
+from ensue.core.wording import counted
 from ensue.data.tokenizers.finding import save_tokenizer
 from ensue.look.race import race_chart
 from ensue.look.saving import save_chart
 from ensue.models.table import SYSTEMS
 from ensue.nn.recurrent import Recurrent
 from ensue.tasks import language_modelling as lm
-from ensue.tasks.settings import data_files, own_settings, resolve
+from ensue.tasks.settings import data_files, own_settings, resolve, task_name
 from ensue.train.metrics import read_metrics
 from ensue.verbs.fit import fit
 from ensue.verbs.matching import matched_sizes
@@ -96,10 +97,9 @@ class Race:
             "params": f"equal size, {f['budget']} each",
             "tokens": "equal data",
         }
-        threads = "1 thread" if f["threads"] == 1 else f"{f['threads']} threads"
         lines = [
             f"{', '.join(f['data'])}: {f['train_bytes']:,} bytes to learn from, {f['valid_bytes']:,} held out; "
-            f"{f['tokenizer']} tokens ({f['vocabulary']:,}); {how[f['match']]}; {threads}.",
+            f"{f['tokenizer']} tokens ({f['vocabulary']:,}); {how[f['match']]}; {counted(f['threads'], 'thread')}.",
             "",
             "| " + " | ".join(columns) + " |",
             "|---" * len(columns) + "|",
@@ -225,8 +225,7 @@ def _check(
     if not systems:
         raise InputError("a race of no systems", mend="--systems ngram,lstm,gpt")
     for name in systems:
-        cls = SYSTEMS.load(name)
-        task = getattr(cls, "task", "language")
+        cls, task = SYSTEMS.load(name), task_name(name)
         if task != "language":
             raise InputError(f"{name} is for {task}, and a race is between language models", mend="leave it out")
         if not cls(cls.Config(vocabulary=3)).traits.steps:

@@ -9,7 +9,8 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.core.files import write_text
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.look.tree import tree_html, tree_text
+from ensue.look.tree_page import tree_html
+from ensue.look.tree_text import tree_text
 from ensue.search.beam import Search
 from ensue.tasks.translating import Translation
 

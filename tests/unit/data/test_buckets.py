@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ensue.core.errors import InputError
 from ensue.data import buckets as buckets_module
 from ensue.data.buckets import Buckets, PairBatch
-from ensue.data.pairs import PairTokens
+from ensue.data.pair_tokens import PairTokens
 
 END = 7
 lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)

@@ -3,11 +3,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pair_files import pairs_of, table
 
 from ensue.core.errors import InputError
 from ensue.data.reading import pieces
-from ensue.data.splitting import held_out
+from ensue.data.splitting import MOST_HELD_OUT, held_out, held_out_pairs
 
 
 def texts(path: Path, share: float = 0.1, limit: int | None = None) -> tuple[str, str]:
@@ -70,3 +74,47 @@ def test_text_too_short_to_split_says_how_to_mend(source: str) -> None:
 def test_share_must_be_a_share() -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
         held_out(["hello"], 1.5)
+
+
+# Pairs.
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    numbers=st.lists(st.integers(0, 40), min_size=2, max_size=80),
+    share=st.floats(0.01, 0.9),
+    least=st.integers(1, 3),
+)
+def test_parts_join_to_the_whole_and_copies_stay_together(numbers: list[int], share: float, least: int) -> None:
+    pairs = pairs_of(*[(f"s{number}", f"t{number}") for number in numbers])
+    try:
+        train, valid = held_out_pairs(pairs, share, least)
+    except InputError:
+        assert len(numbers) < 2 * least or max(map(numbers.count, numbers)) > 1 or share > 0.5
+        return
+    assert sorted(table(train) + table(valid)) == table(pairs)
+    assert not set(train.source) & set(valid.source)
+    assert least <= len(valid) <= max(least, round(share * len(numbers))) and len(train) >= least
+    assert train.numbers == sorted(train.numbers) and valid.numbers == sorted(valid.numbers)
+
+
+def test_the_sample_is_the_same_whatever_the_order_and_fair() -> None:
+    both = [(f"s{number}", f"t{number}") for number in range(5_000)]
+    _, valid = held_out_pairs(pairs_of(*both), 0.1)
+    _, again = held_out_pairs(pairs_of(*reversed(both)), 0.1)
+    assert len(valid) == 500 and set(valid.source) == set(again.source)
+    assert 2_200 < np.mean(valid.numbers) < 2_800
+
+
+def test_at_most_two_thousand_are_held_out() -> None:
+    pairs = pairs_of(*[(str(number), "t") for number in range(2 * MOST_HELD_OUT + 50)])
+    assert len(held_out_pairs(pairs, 0.9)[1]) == MOST_HELD_OUT == 2_000
+
+
+def test_too_few_pairs_are_not_split() -> None:
+    with pytest.raises(InputError, match=r"1 pair \(1 different\) are too few .*--valid"):
+        held_out_pairs(pairs_of(("a", "b")), 0.5)
+    with pytest.raises(InputError, match=r"9 pairs \(1 different\)"):
+        held_out_pairs(pairs_of(*[("a", "b")] * 9), 0.5)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        held_out_pairs(pairs_of(("a", "b"), ("c", "d")), 1.0)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from ensue.train.checkpoints import BEST, Checkpoint, Checkpoints
+from ensue.train.choosing import choose_weights
 from ensue.train.loop import Outcome
 from ensue.train.settings import TrainSettings
-from ensue.verbs.fit import _choose_weights
 
 STEPS = (10, 20, 30, 40)
 
@@ -80,7 +80,7 @@ def choose(checkpoints, losses, stopped="finished", **settings):
         evaluate=evaluate if losses else None,
         report=lambda kind, values: notes.append(values["text"]),
     )
-    _choose_weights(work, checkpoints, Outcome(stopped, 40, 1.0, 0.5))
+    choose_weights(work, checkpoints, Outcome(stopped, 40, 1.0, 0.5))
     return model.state_dict(), notes
 
 

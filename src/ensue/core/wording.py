@@ -1,0 +1,27 @@
+"""Numbers of things, and places in a file, as people say them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SHOWN = 5
+"""So many line numbers are named at the most."""
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "pair"), counted(2_000, "pair")
+    ('1 pair', '2,000 pairs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def line_numbers(numbers: Sequence[int]) -> str:
+    """The first few line numbers.
+
+    >>> line_numbers([3]), line_numbers([1, 2, 3, 4, 5, 6])
+    ('line 3', 'lines 1, 2, 3, 4, 5, …')
+    """
+    shown = ", ".join(map(str, numbers[:SHOWN])) + (", …" if len(numbers) > SHOWN else "")
+    return f"line{'' if len(numbers) == 1 else 's'} {shown}"
