@@ -350,7 +350,10 @@ WRONG = [
     (("next", "RUN", "one"), "transformer cannot say what comes next"),
     (("score", "RUN", "--text", "one"), "a translation model is scored on pairs"),
     (("score", "RUN", "TRAIN.en"), "has one column"),
-    (("score", "RUN", "TRAIN.en", "TRAIN.num", "--per-token"), "transformer cannot"),
+    (("score", "RUN", "nowhere.en", "TRAIN.num", "--per-token"), "transformer cannot use --per-token"),
+    (("score", "RUN", "nowhere.en", "TRAIN.num", "--streams", "2"), "transformer cannot use --streams"),
+    (("score", "RUN", "nowhere.en", "TRAIN.num", "--field", "text"), "use --columns source=…,target=…"),
+    (("score", "LSTM", "nowhere.en", "--columns", "source=1"), "lstm cannot use --columns; it reads text, not pairs"),
     (("race", "TRAIN.en", "--systems", "transformer,rnn"), "transformer"),
 ]
 
