@@ -434,7 +434,9 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
     refused("fit", "lstm", text, "--device", "meta", "--force", "--out", "run", says="no device")
     refused("fit", "gpt", text, "--set", "train.cut=streams", "--force", "--out", "run", says="none to carry")
     refused("fit", "lstm", "nowhere.txt", "--force", "--out", "run", says="no such file")
-    refused("fit", "lstm", text, "--set", "train.objective=reward", "--force", "--out", "run", says="have a reward")
+    refused(
+        "fit", "lstm", text, "--set", "train.objective=reward", "--force", "--out", "run", says="is for sentence pairs"
+    )
     refused("fit", "lstm", text, "--from", "run", "--force", "--out", "run", says="cannot begin with itself")
     refused(
         "fit", "lstm", text, "--from", "run", "--tokenizer", "word", "--out", "new", says="tokenizers of its run too"

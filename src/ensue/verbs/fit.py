@@ -18,10 +18,10 @@ from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, silent
 from ensue.core.files import whole_file, write_text
 from ensue.core.run_folder import RunFolder
-from ensue.core.settings import describe, read_toml
+from ensue.core.settings import describe
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import VOCABULARIES, Settings, check_bf16, check_device, data_files, resolve
+from ensue.tasks.settings import VOCABULARIES, Settings, check_bf16, check_device, data_files, read_settings, resolve
 from ensue.tasks.task import Task, build_model, task_of
 from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.counting import Reason, count
@@ -103,7 +103,7 @@ def _typed(
 
 def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> Settings:
     """All layers of settings as one."""
-    file = read_toml(Path(config)) if config is not None else {}
+    file = read_settings(Path(config), system) if config is not None else {}
     cls = SYSTEMS.load(system)
     known = {f.name for f in describe(cls.Config)}
     file = {name: value for name, value in file.items() if name not in VOCABULARIES or name not in known}
@@ -162,7 +162,7 @@ def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> 
 def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
     """Go on with the run in a folder, as its run.toml says."""
     folder.check_resumable()
-    flat = read_toml(folder.settings)
+    flat = read_settings(folder.settings)
     chosen = resolve(str(flat.get("system", "")), layers=[flat])
     _check_same(folder, chosen, system, flat, typed)
     if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
