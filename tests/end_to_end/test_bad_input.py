@@ -449,6 +449,15 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
     refused("fit", "lstm", text, "--force", "--out", "thesis", says="is not a run, so --force will not delete it")
 
 
+@pytest.mark.parametrize("system", ["bilm", "ngram"])
+def test_a_model_that_writes_nothing_has_no_samples(system, text):
+    refused("fit", system, text, "--sample-every", 2, "--out", "run", says=f"{system} has no samples to show")
+
+
+def test_columns_are_of_pairs(text):
+    refused("fit", "lstm", text, "--columns", "source=1", says="lstm learns from text: use data.field")
+
+
 def test_a_resumed_run_goes_on_as_it_began(runs):
     shutil.copytree(runs / "lstm", "run")
     refused("fit", "gpt", "--resume", "--out", "run", says="is a lstm, not a gpt")

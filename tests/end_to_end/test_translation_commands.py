@@ -367,6 +367,10 @@ WRONG = [
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--valid", "TRAIN.en"), "has one column"),
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--columns", "1,2"), "columns are named as source=2,target=1"),
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "context=0"), "context"),
+    (
+        ("fit", "seq2seq", "PAIRS.tsv", "--set", "data.holdout=0", "--sample-every", "2", "--json"),
+        "or hold something out",
+    ),
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "heads=3"), "a divisor of hidden"),
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "atention=dot"), "unknown setting 'atention'"),
     (("fit", "seq2seq", "TRAIN.en", "TRAIN.num", "--set", "attention=dott"), "attention"),
@@ -377,7 +381,13 @@ WRONG = [
     (("translate", "RUN", "latin.txt"), "not UTF-8"),
     (("translate", "RUN", "--text", "one", "--beam", "0"), "beam"),
     (("translate", "RUN", "--text", "one", "--length", "long"), "long"),
-    (("translate", "RUN", "--text", "one", "--alpha", "-1"), "alpha"),
+    (("translate", "RUN", "--text", "one", "--length", "gnmt", "--alpha", "-1"), "alpha"),
+    (("translate", "RUN", "--text", "one", "--alpha", "0.7"), "--length mean has no α; leave out --alpha"),
+    (("translate", "RUN", "nowhere.txt", "--text", "one"), "name a file or give --text, not both"),
+    (
+        ("fit", "transformer", "TRAIN.en", "TRAIN.num", "--field", "text"),
+        "learns from sentence pairs: use data.columns",
+    ),
     (("translate", "LSTM", "--text", "one"), "lstm cannot translate"),
     (("generate", "RUN", "--prompt", "one"), "transformer cannot go on with a text"),
     (("next", "RUN", "one"), "transformer cannot say what comes next"),
@@ -402,7 +412,8 @@ def test_what_cannot_be_done_is_said_in_one_line(words, says, models, corpus):
     Path("short.num").write_text("1\n2\n")
     Path("latin.txt").write_bytes(b"one\ncaf\xe9\n")
     names = {"TRAIN.en": corpus / "train.en", "TRAIN.num": corpus / "train.num", "LSTM": models / "lstm"}
-    names["RUN"] = models / "transformer"
+    names["RUN"], names["PAIRS.tsv"] = models / "transformer", Path("pairs.tsv")
+    Path("pairs.tsv").write_text(rows("tsv"), encoding="utf-8")
     tiny = SMALL[words[1]] if words[0] == "fit" else ()
     before = sorted(Path().iterdir())
     given = (*words[:2], *tiny, *words[2:])

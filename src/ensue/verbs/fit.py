@@ -81,6 +81,7 @@ def fit(
     chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {system} --config run.toml"))
     chosen = task.resolved(chosen, model, corpus)
     _check_before(task, chosen, corpus, model)
+    _check_samples(task, chosen, corpus, model)
     folder.make(force)  # nothing is touched before all is known to be good
     with folder.held(), stoppable():
         return _run(folder, chosen, corpus, model, report)
@@ -157,6 +158,16 @@ def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> 
     if not hasattr(model, "counter"):
         task.batches(settings, model, corpus)
         task.objective(settings, model, corpus)
+
+
+def _check_samples(task: Task, settings: Settings, corpus: Any, model: Model) -> None:
+    """Refuse to show what a model writes as it learns, where it writes nothing."""
+    if not settings.train.sample_every:
+        return
+    if hasattr(model, "counter") or task.writer(settings, model, corpus, torch.device("cpu")) is None:
+        what = f"{settings.run.system} has no samples to show as it learns"
+        held_out = corpus.valid is not None
+        raise InputError(what, mend="leave out --sample-every" + ("" if held_out else ", or hold something out"))
 
 
 def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
