@@ -125,6 +125,12 @@ def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> 
             raise InputError(f"is a run of {first.system}, not of {system}", where=str(begun), mend=mend)
         shape = first.config["model"]
         file = {name: value for name, value in shape.items() if name not in VOCABULARIES} | file
+        if first.task == "language":  # weights that read backward would have to begin again
+            asked = typed.get("data.direction") or file.get("data.direction") or first.direction
+            if asked != first.direction:
+                what = f"reads {first.direction}, so a run that begins with it cannot read {asked}"
+                raise InputError(what, where=str(begun), mend="leave out data.direction")
+            file["data.direction"] = first.direction
     chosen = resolve(system, preset=preset, layers=[file, typed])
     if not chosen.data.files:
         mend = "name a file, a folder, - or a built-in corpus such as pydoc"
