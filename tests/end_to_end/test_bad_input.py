@@ -454,6 +454,15 @@ def test_a_model_that_writes_nothing_has_no_samples(system, text):
     refused("fit", system, text, "--sample-every", 2, "--out", "run", says=f"{system} has no samples to show")
 
 
+def test_dates_are_of_pairs(text):
+    says = ("dates: the corpus holds sentence pairs, not text", "seq2seq, convs2s, bytenet, transformer")
+    refused("fit", "gpt", "dates", says=says)
+    refused("fit", "lstm", text, "--valid", "dates", says=says)
+    refused("race", "dates", says=says)
+    Path("dates").write_text(GOOD)
+    assert ensue("fit", "ngram", "dates", "--out", "run").code == 0  # a file of this name is a text
+
+
 def test_columns_are_of_pairs(text):
     refused("fit", "lstm", text, "--columns", "source=1", says="lstm learns from text: use data.field")
 

@@ -163,6 +163,11 @@ def task_name(system: str) -> str:
     return str(getattr(SYSTEMS.load(system), "task", "language"))
 
 
+def systems_for(task: str) -> list[str]:
+    """The systems that are trained for a task."""
+    return [name for name in SYSTEMS if task_name(name) == task]
+
+
 def foreign(system: str) -> dict[str, tuple[str, Any]]:
     """Settings that only other tasks have, by flat name: the task, and the default there."""
     own = set(all_names(system))

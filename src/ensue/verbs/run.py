@@ -29,7 +29,7 @@ from ensue.models.table import SYSTEMS
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
-from ensue.tasks.language_modelling import prompt_tokens, score_text
+from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
 from ensue.tasks.settings import task_name
 from ensue.tasks.translating import Translation, Translator
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
@@ -143,6 +143,7 @@ class LanguageRun(Run):
             utf8(text)
             found = token_text(text, self.tokenizer)
         else:
+            check_text(files)
             found = tokenise(list(files), self.tokenizer, field=field)
         if not found.bytes:
             raise InputError("the text is empty", mend="give some text")
