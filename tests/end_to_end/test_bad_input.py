@@ -434,7 +434,9 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
     refused("fit", "lstm", text, "--device", "meta", "--force", "--out", "run", says="no device")
     refused("fit", "gpt", text, "--set", "train.cut=streams", "--force", "--out", "run", says="none to carry")
     refused("fit", "lstm", "nowhere.txt", "--force", "--out", "run", says="no such file")
-    refused("fit", "lstm", text, "--set", "train.objective=reward", "--force", "--out", "run", says="have a reward")
+    refused(
+        "fit", "lstm", text, "--set", "train.objective=reward", "--force", "--out", "run", says="is for sentence pairs"
+    )
     refused("fit", "lstm", text, "--from", "run", "--force", "--out", "run", says="cannot begin with itself")
     refused(
         "fit", "lstm", text, "--from", "run", "--tokenizer", "word", "--out", "new", says="tokenizers of its run too"
@@ -445,6 +447,24 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
     Path("thesis").mkdir()
     Path("thesis/config.json").write_text('{"model_type": "gpt2"}')
     refused("fit", "lstm", text, "--force", "--out", "thesis", says="is not a run, so --force will not delete it")
+
+
+@pytest.mark.parametrize("system", ["bilm", "ngram"])
+def test_a_model_that_writes_nothing_has_no_samples(system, text):
+    refused("fit", system, text, "--sample-every", 2, "--out", "run", says=f"{system} has no samples to show")
+
+
+def test_dates_are_of_pairs(text):
+    says = ("dates: the corpus holds sentence pairs, not text", "seq2seq, convs2s, bytenet, transformer")
+    refused("fit", "gpt", "dates", says=says)
+    refused("fit", "lstm", text, "--valid", "dates", says=says)
+    refused("race", "dates", says=says)
+    Path("dates").write_text(GOOD)
+    assert ensue("fit", "ngram", "dates", "--out", "run").code == 0  # a file of this name is a text
+
+
+def test_columns_are_of_pairs(text):
+    refused("fit", "lstm", text, "--columns", "source=1", says="lstm learns from text: use data.field")
 
 
 def test_a_resumed_run_goes_on_as_it_began(runs):

@@ -48,6 +48,17 @@ def test_a_run_can_be_made_again_from_its_settings(text, runs):
     assert weights("again") == weights(runs / "lstm")
 
 
+def test_a_run_goes_on_in_the_direction_of_the_one_it_begins_with(text):
+    assert ensue("fit", "rnn", text, *TINY, "--set", "data.direction=backward", "--out", "first").code == 0
+    words = ("fit", "rnn", text, *TINY, "--from", "first")
+    assert ensue(*words, "--out", "second").code == 0
+    assert package.load("second").direction == "backward"
+    assert ensue(*words, "--set", "data.direction=backward", "--out", "third").code == 0
+    turned = ensue(*words, "--set", "data.direction=forward", "--out", "fourth")
+    assert turned.code == 2 and "first: reads backward, so a run that begins with it cannot" in turned.err
+    assert not Path("fourth").exists()
+
+
 def test_fit_json(text):
     result = ensue("fit", "rnn", text, *TINY, "--out", "run", "--json").json
     assert result["run"] == "run" and result["system"] == "rnn" and result["steps"] == 4

@@ -303,6 +303,39 @@ def test_look_at_the_bottleneck(models, corpus):
     assert answer.code == 0, answer.err
 
 
+def test_an_alignment_as_numbers(models):
+    words = ("look", "alignment", models / "transformer", "--text", "one two", "--json")
+    seen = ensue(*words).json
+    assert seen["view"] == "alignment" and seen["source"][:2] == ["one", "two"] and seen["layer"] == 1
+    assert len(seen["weights"]) == len(seen["target"]) and seen["written"] is None and not Path("look.html").exists()
+    for row in seen["weights"]:
+        assert len(row) == len(seen["source"]) and sum(row) == pytest.approx(1, abs=1e-5)
+    given = ensue(*words, "--target", "2 1", "--layer", 2, "--out", "x.svg").json
+    assert given["target"][:2] == ["2", "1"] and len(given["heads"]) == 2 and Path(given["written"]).exists()
+    torch.testing.assert_close(torch.tensor(given["heads"]).mean(0), torch.tensor(given["weights"]))
+    assert ensue(*words, "--target", "2 1", "--layer", 2, "--head", 1).json["weights"] == given["heads"][0]
+
+
+def test_what_is_aligned_is_what_translate_finds(models):
+    for beam in (1, 4):
+        words = (models / "transformer", "--text", "nine eight seven one", "--beam", beam, "--json")
+        (found,) = ensue("translate", *words).json["translations"]
+        assert " ".join(ensue("look", "alignment", *words).json["target"][:-1]) == found["text"]
+
+
+def test_bottleneck_and_curves_as_numbers(models, corpus):
+    data = ("--data", corpus / "valid.en", "--data", corpus / "valid.num")
+    seen = ensue("look", "bottleneck", models / "transformer", models / "seq2seq", *data, "--json").json
+    score = ensue("score", models / "seq2seq", *data[1::2], "--json").json
+    assert [one["run"] for one in seen["runs"]] == [str(models / "transformer"), str(models / "seq2seq")]
+    assert seen["runs"][1]["by_length"] == score["by_length"] and "change" in seen["runs"][1]
+    (curve,) = ensue("look", "curves", models / "seq2seq", "--json").json["runs"]
+    assert [one["step"] for one in curve["records"] if "valid_loss" in one] == [3, 6]
+    counted = ensue("look", "ngrams", corpus / "train.num", "--json").json
+    assert counted["parameters"].keys() == {"lstm", "gpt"}
+    assert counted["ngrams"][0]["different"] <= counted["vocabulary"] < counted["ngrams"][1]["possible"]
+
+
 @pytest.mark.parametrize("what", ["transformer", "seq2seq", "class"])
 def test_check(what, models):
     found = ensue("check", "ensue.models.seq2seq:Seq2Seq" if what == "class" else models / what, "--json")
@@ -334,23 +367,45 @@ WRONG = [
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--valid", "TRAIN.en"), "has one column"),
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--columns", "1,2"), "columns are named as source=2,target=1"),
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "context=0"), "context"),
+    (
+        ("fit", "seq2seq", "PAIRS.tsv", "--set", "data.holdout=0", "--sample-every", "2", "--json"),
+        "or hold something out",
+    ),
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "heads=3"), "a divisor of hidden"),
     (("fit", "transformer", "TRAIN.en", "TRAIN.num", "--set", "atention=dot"), "unknown setting 'atention'"),
     (("fit", "seq2seq", "TRAIN.en", "TRAIN.num", "--set", "attention=dott"), "attention"),
     (("fit", "seq2seq", "TRAIN.en", "TRAIN.num", "--preset", "gnnt"), "did you mean 'gnmt'?"),
-    (("fit", "seq2seq", "pydoc"), "has no translations"),
+    (("fit", "seq2seq", "pydoc"), "pydoc: the corpus is text and has no translations; give sentence pairs"),
+    (("fit", "seq2seq", "pydoc"), "systems that learn from text are ngram, window, rnn"),
+    (("score", "RUN", "stdlib"), "stdlib: the corpus is text and has no translations"),
+    (("score", "LSTM", "dates"), "dates: the corpus holds sentence pairs, not text"),
     (("translate", "nowhere", "--text", "one"), "there is no such run"),
     (("translate", "RUN", "nowhere.txt"), "there is no such file"),
     (("translate", "RUN", "latin.txt"), "not UTF-8"),
     (("translate", "RUN", "--text", "one", "--beam", "0"), "beam"),
     (("translate", "RUN", "--text", "one", "--length", "long"), "long"),
-    (("translate", "RUN", "--text", "one", "--alpha", "-1"), "alpha"),
+    (("translate", "RUN", "--text", "one", "--length", "gnmt", "--alpha", "-1"), "alpha"),
+    (("translate", "RUN", "--text", "one", "--alpha", "0.7"), "--length mean has no α; leave out --alpha"),
+    (("translate", "RUN", "nowhere.txt", "--text", "one"), "name a file or give --text, not both"),
+    (
+        ("fit", "transformer", "TRAIN.en", "TRAIN.num", "--field", "text"),
+        "learns from sentence pairs: use data.columns",
+    ),
     (("translate", "LSTM", "--text", "one"), "lstm cannot translate"),
     (("generate", "RUN", "--prompt", "one"), "transformer cannot go on with a text"),
     (("next", "RUN", "one"), "transformer cannot say what comes next"),
     (("score", "RUN", "--text", "one"), "a translation model is scored on pairs"),
     (("score", "RUN", "TRAIN.en"), "has one column"),
-    (("score", "RUN", "TRAIN.en", "TRAIN.num", "--per-token"), "transformer cannot"),
+    (("score", "RUN", "nowhere.en", "TRAIN.num", "--per-token"), "transformer cannot use --per-token"),
+    (("score", "RUN", "nowhere.en", "TRAIN.num", "--streams", "2"), "transformer cannot use --streams"),
+    (("score", "RUN", "nowhere.en", "TRAIN.num", "--field", "text"), "use --columns source=…,target=…"),
+    (("score", "LSTM", "nowhere.en", "--columns", "source=1"), "lstm cannot use --columns; it reads text, not pairs"),
+    (("look", "curves", "RUN", "--text", "one"), "curves cannot use --text; it is for alignment"),
+    (("look", "curves", "RUN", "--tokenizer", "word"), "curves cannot use --tokenizer; it is for ngrams"),
+    (("look", "alignment", "RUN", "--text", "one", "--data", "x"), "alignment cannot use --data; it is for bottleneck"),
+    (("look", "alignment", "RUN", "--text", "one", "--target", "1", "--beam", "2"), "--target is not searched for"),
+    (("look", "alignment", "RUN", "--text", "one", "--beam", "0"), "beam = 0 must be at least 1"),
+    (("look", "bottleneck", "RUN", "--data", "nowhere.en", "--out", "x.gif"), "'x.gif' has no ending for a picture"),
     (("race", "TRAIN.en", "--systems", "transformer,rnn"), "transformer"),
 ]
 
@@ -360,7 +415,8 @@ def test_what_cannot_be_done_is_said_in_one_line(words, says, models, corpus):
     Path("short.num").write_text("1\n2\n")
     Path("latin.txt").write_bytes(b"one\ncaf\xe9\n")
     names = {"TRAIN.en": corpus / "train.en", "TRAIN.num": corpus / "train.num", "LSTM": models / "lstm"}
-    names["RUN"] = models / "transformer"
+    names["RUN"], names["PAIRS.tsv"] = models / "transformer", Path("pairs.tsv")
+    Path("pairs.tsv").write_text(rows("tsv"), encoding="utf-8")
     tiny = SMALL[words[1]] if words[0] == "fit" else ()
     before = sorted(Path().iterdir())
     given = (*words[:2], *tiny, *words[2:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,11 +33,13 @@ def score(
     with Display(quiet=as_json) as display:
         held = load(run)
         pairs = held.task == "translation"
-        how = {"columns": columns} if pairs else {"field": field or None, "streams": streams}
+        how: dict[str, Any] = {"columns": columns, "field": field, "streams": streams, "text": text}
+        how = {name: value for name, value in how.items() if value or (name == "text" and value is not None)}
+        held.check_options([*how, *(["per_token"] if per_token else [])])
         display("phase", {"name": "scoring"})
-        found = held.score(*(data or []), text=text, report=display, **how)
+        found = held.score(*(data or []), report=display, **how)
         result = found.as_dict() if pairs else asdict(found)
-        read = held.per_token(*(data or []), text=text, **how) if per_token else []
+        read = held.per_token(*(data or []), **how) if per_token else []
     if pairs:
         emit(result) if as_json else show_pair_score(result)
         return

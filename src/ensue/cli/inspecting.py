@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -125,16 +125,31 @@ def convert(
 def look(
     view: Annotated[str, typer.Argument(help="curves, alignment or bottleneck (of runs), ngrams (of a text).")],
     what: Annotated[list[str], typer.Argument(help="Runs, or for ngrams a text.")],
-    out: Annotated[Path, typer.Option(help="x.html, x.png, x.svg or x.json.")] = Path("look.html"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="x.html, x.png, x.svg or x.json; with --json none is needed.", show_default="look.html"),
+    ] = None,
     text: Annotated[str, typer.Option(help="alignment: the sentence to translate.")] = "",
     target: Annotated[str, typer.Option(help="alignment: a translation to align, instead of the model's own.")] = "",
+    beam: Annotated[
+        int | None, typer.Option(help="alignment: how many hypotheses are kept open.", show_default="5")
+    ] = None,
     layer: Annotated[int, typer.Option(help="alignment: a layer, counted from 1; all its heads are shown.")] = 0,
     head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,
     data: Annotated[list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files.")] = [],
-    tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.")] = "word",
+    tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.", show_default="word")] = "",
+    as_json: Json = False,
 ) -> None:
-    """Draw a view to a file."""
+    """Draw a view to a file, or give its numbers."""
     from ensue.verbs.look import look as verb
 
-    how = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
-    say(f"written: {verb(view, what, out=out, **how)}")
+    typed = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
+    how: dict[str, Any] = {name: value for name, value in typed.items() if value}
+    if beam is not None:
+        how["beam"] = beam
+    path = out if out is not None or as_json else Path("look.html")
+    seen = verb(view, what, out=path, **how)
+    if as_json:
+        emit({"view": view, "written": str(path) if path else None, **seen.numbers})
+    else:
+        say(f"written: {path}")

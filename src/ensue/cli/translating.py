@@ -40,7 +40,7 @@ def translate(
     text: Annotated[str | None, typer.Option(help="One line instead of a file.")] = None,
     beam: Annotated[int, typer.Option(help="How many hypotheses are kept open; 1 is greedy.")] = 5,
     length: Annotated[Length, typer.Option(help="Compare log P as it is, a token, or by GNMT's rule.")] = Length.mean,
-    alpha: Annotated[float, typer.Option(help="α of GNMT's rule.")] = 0.6,
+    alpha: Annotated[float | None, typer.Option(help="α of GNMT's rule.", show_default="0.6")] = None,
     coverage: Annotated[float, typer.Option(help="β of GNMT's coverage penalty (0: none).")] = 0.0,
     nbest: Annotated[int, typer.Option(help="Show so many translations of each line, with scores.")] = 1,
     trace: Annotated[
@@ -62,8 +62,13 @@ def translate(
     from ensue.verbs.run import load
     from ensue.verbs.translate import check_ending, trace_of, write_trace
 
+    if text is not None and file != "-":
+        raise InputError("translate what?", mend="name a file or give --text, not both")
+    if alpha is not None and length is not Length.gnmt:
+        raise InputError(f"--length {length.value} has no α", mend="leave out --alpha, or use --length gnmt")
     if trace is not None:
         check_ending(trace)
+    alpha = Search().alpha if alpha is None else alpha
     search = Search(beam=beam, length=length.value, alpha=alpha, coverage=coverage, nbest=nbest)
     held, others = load(run), [load(path) for path in ensemble]
     said: list[dict[str, Any]] = []

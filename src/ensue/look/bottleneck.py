@@ -15,24 +15,24 @@ from ensue.core.errors import InputError
 
 # Okabe and Ito's colours, which colour-blind eyes can tell apart; dots have shapes too, for print in grey
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
-CAPTION = (
-    "Without attention all of a sentence goes through one vector, and the curve falls with length; "
-    "with attention it stays level for longer. Bins of few sentences vary by chance; the tooltip counts them."
-)
+CHANCE = "Bins of few sentences vary by chance; the tooltip counts them."
 
 
 def bottleneck_chart(
     curves: dict[str, list[dict[str, Any]]],
     *,
     title: str = "BLEU by length of the source",
-    caption: str = CAPTION,
+    caption: str = "",
 ) -> Any:
-    """A line for each model from what ``bleu_by_length`` gives: BLEU against the words of the source."""
+    """A line for each model from what ``bleu_by_length`` gives: BLEU against the words of the source.
+
+    Without a ``caption`` it is how each curve changes from its shortest to its longest sentences.
+    """
     rows = [{"model": model, **row} for model, curve in curves.items() for row in curve]
     if not rows:
         raise InputError("there is no curve to draw", mend="give at least one model with one bin of lengths")
     bins = [label for _, label in sorted({(row["low"], row["label"]): None for row in rows})]
-    models = list(curves)
+    models, caption = list(curves), caption or f"{changes(curves)}. {CHANCE}"
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(models))]
     return (
         alt.Chart(alt.Data(values=rows))
@@ -57,6 +57,34 @@ def bottleneck_chart(
             description=f"{title}. {describe(curves)}",
         )
     )
+
+
+def change(curve: list[dict[str, Any]]) -> float | None:
+    """BLEU of the longest sentences less that of the shortest; None where there is one bin, or none.
+
+    >>> change([{"low": 11, "bleu": 20.0}, {"low": 1, "bleu": 30.0}])
+    -10.0
+    """
+    ordered = sorted(curve, key=lambda row: int(row["low"]))
+    return float(ordered[-1]["bleu"] - ordered[0]["bleu"]) if len(ordered) > 1 else None
+
+
+def changes(curves: dict[str, list[dict[str, Any]]]) -> str:
+    """How each curve changes from its shortest to its longest sentences.
+
+    >>> short, long = {"low": 0, "label": "up to 8", "bleu": 30.0}, {"low": 9, "label": "9 or more", "bleu": 20.0}
+    >>> changes({"en-de": [short, long]})
+    'en-de: −10.0 BLEU from up to 8 to 9 or more words'
+    """
+    said = []
+    for model, curve in curves.items():
+        ordered, moved = sorted(curve, key=lambda row: int(row["low"])), change(curve)
+        if moved is not None:
+            by = f"{round(moved, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no −0.0
+            said.append(f"{model}: {by} BLEU from {ordered[0]['label']} to {ordered[-1]['label']} words")
+        elif ordered:
+            said.append(f"{model}: all sentences are of {ordered[0]['label']} words")
+    return "; ".join(said)
 
 
 def describe(curves: dict[str, list[dict[str, Any]]]) -> str:

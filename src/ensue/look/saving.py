@@ -19,9 +19,7 @@ def save_chart(chart: Any, path: str | Path) -> Path:
     """Write an Altair chart as the ending of ``path`` says; nothing is fetched, then or later."""
     import vl_convert
 
-    path = Path(path)
-    if path.suffix not in ENDINGS:
-        raise InputError(f"{path.name!r} has no ending for a picture", mend=f"use {', '.join(ENDINGS)}")
+    path = check_ending(path)
     spec = chart.to_dict()
     with whole_file(path) as temporary:
         if path.suffix == ".png":
@@ -34,6 +32,14 @@ def save_chart(chart: Any, path: str | Path) -> Path:
             temporary.write_text(page.replace(HIDDEN, "\\u003c"), encoding="utf-8")
         else:
             temporary.write_text(json.dumps(spec, indent=2), encoding="utf-8")
+    return path
+
+
+def check_ending(path: str | Path) -> Path:
+    """The path, where its ending says what to write; else refuse it."""
+    path = Path(path)
+    if path.suffix not in ENDINGS:
+        raise InputError(f"{path.name!r} has no ending for a picture", mend=f"use {', '.join(ENDINGS)}")
     return path
 
 

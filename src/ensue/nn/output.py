@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
@@ -51,8 +52,18 @@ def mean_cross_entropy(
     if kernel == "auto":
         whole = hidden.dtype == weight.dtype and hidden.dtype in (torch.float32, torch.float64)
         plain = whole and not torch.is_autocast_enabled(hidden.device.type) and not torch.compiler.is_compiling()
+        plain = plain and not _transformed()
         kernel = "sliced" if plain and len(targets) * len(weight) >= FEW else "reference"
     return KERNELS[kernel](hidden, weight, bias, targets, smoothing)
+
+
+def _transformed() -> bool:
+    """Whether torch.func (grad, vmap, jvp …) or forward-mode differentiation is at work.
+
+    They ask for derivatives of every operation, also of the gradient and also for many rows at once. The sliced kernel
+    has only one gradient to give.
+    """
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 class _Sliced(torch.autograd.Function):

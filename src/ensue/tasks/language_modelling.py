@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ensue.core.events import Abandoned, Report, silent, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
 from ensue.data.batches import Streams, Windows
+from ensue.data.dates import DATES
 from ensue.data.reading import measure_text
 from ensue.data.sources import Source
 from ensue.data.splitting import held_out
@@ -27,7 +29,7 @@ from ensue.data.tokens import TokenText, tokenise
 from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count, total_log_prob
 from ensue.models.language import LanguageModel
 from ensue.search.sampling import Sampling, sample
-from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings, check_device
+from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings, check_device, systems_for
 from ensue.train.objectives import OBJECTIVES, Objective
 
 SMALL_TEXT = 150_000
@@ -48,6 +50,13 @@ class Corpus:
     def hash(self) -> str:
         """Of both texts as tokens."""
         return self.train.hash[:32] + (self.valid.hash[:32] if self.valid else "")
+
+
+def check_text(sources: Sequence[Source]) -> None:
+    """Refuse the built-in corpus of pairs, unless a file has its name."""
+    if DATES in sources and not Path(DATES).exists():
+        mend = f"it is for systems that translate: {', '.join(systems_for('translation'))}"
+        raise InputError("the corpus holds sentence pairs, not text", where=DATES, mend=mend)
 
 
 def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], field: str | None) -> Tokenizer:
@@ -72,6 +81,7 @@ def prepare(
     report: Report = silent,
 ) -> Corpus:
     """Read and tokenise the text, holding out its end where no validation text is given."""
+    check_text([*data.files, *data.valid])
     field = data.field or None
     train: Sequence[Source] = list(data.files)
     valid: Sequence[Source] = list(data.valid)
@@ -127,8 +137,6 @@ def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
 
 def objective(settings: Settings, model: LanguageModel, corpus: Corpus) -> Objective:
     """What training asks of the model."""
-    if settings.train.objective != "likelihood":
-        raise InputError("only translations have a reward", mend="use train.objective=likelihood")
     return OBJECTIVES[getattr(model, "objective", "next")]
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.run_folder import CLOSING
-from ensue.core.settings import build, check, check_below_one, describe, toml_lines
+from ensue.core.settings import build, check, check_below_one, describe, read_toml, toml_lines
 from ensue.data.dates import DATES
 from ensue.data.sources import is_builtin
 from ensue.models.table import SYSTEMS
-from ensue.train.settings import TrainSettings
+from ensue.train.settings import PairTrainSettings, TextTrainSettings
 
 DEFAULT_BUDGET = 300.0
 """Seconds, where nothing says how long to train."""
@@ -123,9 +123,9 @@ class Settings:
 
     run: RunSettings
     model: dict[str, Any]
-    train: TrainSettings
+    train: Any
+    """TextTrainSettings or PairTrainSettings, as the task's tables say; so with the other tables."""
     data: Any
-    """DataSettings or PairSettings, as the task's tables say."""
     tokenizer: Any
 
     def toml(self) -> str:
@@ -138,10 +138,18 @@ class Settings:
 
 
 TABLES: dict[str, dict[str, type[Any]]] = {
-    "language": {"train": TrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings},
-    "translation": {"train": TrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings},
+    "language": {"train": TextTrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings},
+    "translation": {"train": PairTrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings},
 }
 """The tables of run.toml, by task."""
+MATERIAL = {"language": "text", "translation": "sentence pairs"}
+"""What each task learns from."""
+COUNTERPARTS = (
+    ("train.batch", "train.batch_tokens"),
+    ("data.field", "data.columns"),
+    ("data.eval_tokens", "data.eval_pairs"),
+)
+"""Settings that do for text and for pairs what the other does there."""
 
 
 def tables(system: str) -> dict[str, type[Any]]:
@@ -152,6 +160,44 @@ def tables(system: str) -> dict[str, type[Any]]:
 def task_name(system: str) -> str:
     """What a system is trained for: language, unless it says otherwise."""
     return str(getattr(SYSTEMS.load(system), "task", "language"))
+
+
+def systems_for(task: str) -> list[str]:
+    """The systems that are trained for a task."""
+    return [name for name in SYSTEMS if task_name(name) == task]
+
+
+def foreign(system: str) -> dict[str, tuple[str, Any]]:
+    """Settings that only other tasks have, by flat name: the task, and the default there."""
+    own = set(all_names(system))
+    return {
+        f"{table}.{field.name}": (task, field.default)
+        for task, kinds in TABLES.items()
+        for table, kind in kinds.items()
+        for field in describe(kind)
+        if f"{table}.{field.name}" not in own
+    }
+
+
+def check_foreign(system: str, names: Iterable[str]) -> None:
+    """Refuse settings that would do nothing for a system because they are another task's."""
+    others = foreign(system)
+    for name in names:
+        if name in others:
+            instead = dict((*COUNTERPARTS, *(pair[::-1] for pair in COUNTERPARTS))).get(name)
+            learns = f"{system} learns from {MATERIAL[task_name(system)]}"
+            mend = f"{learns}: use {instead}" if instead else f"{learns}, so leave it out"
+            raise InputError(f"setting {name!r} is for {MATERIAL[others[name][0]]}", mend=mend)
+
+
+def read_settings(path: Path, system: str = "") -> dict[str, Any]:
+    """A run.toml as flat names, for a system or the one it names.
+
+    Older versions wrote down every task's settings: those of another task are left out where they are at their default.
+    """
+    flat = read_toml(path)
+    others = foreign(system or str(flat.get("system", "")))
+    return {name: value for name, value in flat.items() if name not in others or value != others[name][1]}
 
 
 def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -> Settings:
@@ -167,6 +213,7 @@ def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -
     for layer in layers:
         flat.update(layer)
     flat |= {"system": system, "preset": chosen}
+    check_foreign(system, flat)
     kinds = tables(system)
     groups: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in kinds}}
     for name, value in flat.items():

@@ -21,6 +21,7 @@ from ensue.data.buckets import Buckets
 from ensue.data.dates import DATES
 from ensue.data.pair_tokens import PairTokens, encode_pairs
 from ensue.data.pairs import Pairs, built_in_pairs, read_pairs
+from ensue.data.sources import is_builtin
 from ensue.data.splitting import held_out_pairs
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -28,7 +29,7 @@ from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
-from ensue.tasks.settings import PairSettings, PairTokenizerSettings, Settings, check_device
+from ensue.tasks.settings import PairSettings, PairTokenizerSettings, Settings, check_device, systems_for
 from ensue.tasks.translating import Translator
 from ensue.train.objectives import ExpectedReward, Objective, Translate
 
@@ -74,8 +75,18 @@ def parse_columns(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def check_pairs(sources: Sequence[str | Path]) -> None:
+    """Refuse the built-in texts."""
+    for source in sources:
+        if is_builtin(source):
+            systems = ", ".join(systems_for("language"))
+            mend = f"give sentence pairs, or the corpus {DATES}; systems that learn from text are {systems}"
+            raise InputError("the corpus is text and has no translations", where=str(source), mend=mend)
+
+
 def read_parts(data: PairSettings, notes: list[str]) -> tuple[Pairs, Pairs | None]:
     """The pairs to learn from and those to validate with, as text."""
+    check_pairs([*data.files, *data.valid])
     columns = parse_columns(data.columns) or None
     pairs = read_pairs(data.files, columns, notes)
     if data.valid:
@@ -321,6 +332,7 @@ def describe_corpus(corpus: PairCorpus) -> dict[str, Any]:
 
 def files_of_pairs(sources: Sequence[str | Path], columns: str, notes: list[str]) -> Pairs:
     """Pairs to score, read as those to learn from are; of the built-in corpus those that no model has seen."""
+    check_pairs(sources)
     if list(sources) == [DATES]:
         return built_in_pairs("valid")
     return read_pairs(sources, parse_columns(columns) or None, notes)

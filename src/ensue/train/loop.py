@@ -25,7 +25,7 @@ from ensue.train.interrupts import Interrupts
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
 from ensue.train.optimisers import build_optimiser, clip, learning_rate
-from ensue.train.settings import TrainSettings
+from ensue.train.settings import TextTrainSettings, TrainSettings
 
 MOST_ROLLBACKS = 10
 
@@ -204,9 +204,10 @@ def renewed(work: Training, state: State | None) -> State | None:
     A state that is only ever carried on moves with the weights; from the empty state a model then may never have been
     trained, and that is where it is when it is used.
     """
-    if state is None or not work.settings.renew:
+    settings = work.settings
+    if state is None or not isinstance(settings, TextTrainSettings) or not settings.renew:
         return state
-    rows = torch.rand(work.batches.rows) < work.settings.renew
+    rows = torch.rand(work.batches.rows) < settings.renew
     return state.renewed(rows.to(work.device), work.model.start(work.batches.rows))  # type: ignore[operator]
 
 

@@ -1,4 +1,4 @@
-"""The settings of training, under ``train.`` in run.toml."""
+"""The settings of training, under ``train.`` in run.toml: those of every training, and those of one kind of data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSettings:
-    """How a model is trained."""
+    """How a model is trained, whatever on."""
 
     steps: int = 0
     """How many updates; 0 means as epochs or the budget say. What a budget allowed is written back here."""
@@ -22,16 +22,6 @@ class TrainSettings:
     """Seconds that training may take; the speed of the first steps fixes the number of steps. 0 means no limit."""
     budget_covers: str = "all"
     """What the budget counts: all, or training (evaluations, checkpoints and the trial of speed come on top)."""
-    batch: int = 32
-    """Rows in a batch, where all rows are equally long."""
-    batch_tokens: int = 2000
-    """Tokens in a batch of sentences of similar lengths, padding counted, on the longer side."""
-    length: int = 0
-    """Tokens in a row; 0 means the model's context, or 64 where it has none."""
-    cut: str = "auto"
-    """How text is cut: streams (state carried on), windows (random), or auto: streams where there is a state."""
-    renew: float = 0.03
-    """The share of streams that begin anew at each step, so that a model also learns to begin (0: none)."""
     optimiser: str = "adamw"
     """adamw or sgd."""
     lr: float = 2e-3
@@ -48,14 +38,6 @@ class TrainSettings:
     """AdamW's memory of squared gradients."""
     momentum: float = 0.0
     """SGD's momentum."""
-    label_smoothing: float = 0.0
-    """The share of the target that is spread evenly over all tokens (translation)."""
-    objective: str = "likelihood"
-    """What is made large: likelihood, or reward: the expected GLEU of the model's own translations (fine-tuning)."""
-    samples: int = 8
-    """How many translations of a sentence are drawn to estimate the expected reward."""
-    likelihood: float = 0.02
-    """The weight of likelihood beside the expected reward."""
     clip: float = 1.0
     """Gradients with a larger norm are scaled down to this one; 0 switches clipping off."""
     accumulate: int = 1
@@ -80,30 +62,62 @@ class TrainSettings:
     """Threads of the CPU; 0 means all. Exact resume holds for one number of threads."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "batch", "batch_tokens", "accumulate", "log_every")
-        for name in (
-            "steps",
-            "length",
-            "checkpoint_every",
-            "eval_every",
-            "sample_every",
-            "patience",
-            "threads",
-            "average",
-        ):
+        check_positive(self, "accumulate", "log_every")
+        for name in ("steps", "checkpoint_every", "eval_every", "sample_every", "patience", "threads", "average"):
             check(self, name, getattr(self, name) >= 0, "0 or more")
-        for name in ("epochs", "budget", "warmup", "weight_decay", "clip", "likelihood"):
+        for name in ("epochs", "budget", "warmup", "weight_decay", "clip"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
-        check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
-        check(self, "objective", self.objective in ("likelihood", "reward"), "likelihood or reward")
-        check(self, "samples", self.samples >= 2, "at least 2")
-        check_below_one(self, "label_smoothing", "momentum")
+        check_below_one(self, "momentum")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
         check(self, "budget_covers", self.budget_covers in ("all", "training"), "all or training")
-        check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
         check(self, "optimiser", self.optimiser in OPTIMISERS, " or ".join(OPTIMISERS))
         check(self, "schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
         check(self, "keep", self.keep in ("best", "last"), "best or last")
         check(self, "precision", self.precision in ("auto", "float32", "bf16"), "auto, float32 or bf16")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextTrainSettings(TrainSettings):
+    """How a language model is trained on a text."""
+
+    batch: int = 32
+    """Rows in a batch, where all rows are equally long."""
+    length: int = 0
+    """Tokens in a row; 0 means the model's context, or 64 where it has none."""
+    cut: str = "auto"
+    """How text is cut: streams (state carried on), windows (random), or auto: streams where there is a state."""
+    renew: float = 0.03
+    """The share of streams that begin anew at each step, so that a model also learns to begin (0: none)."""
+
+    def __post_init__(self) -> None:
+        TrainSettings.__post_init__(self)  # with slots, super() would look for the class as it was without them
+        check_positive(self, "batch")
+        check(self, "length", self.length >= 0, "0 or more")
+        check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
+        check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairTrainSettings(TrainSettings):
+    """How a translation model is trained on pairs."""
+
+    batch_tokens: int = 2000
+    """Tokens in a batch of sentences of similar lengths, padding counted, on the longer side."""
+    label_smoothing: float = 0.0
+    """The share of the target that is spread evenly over all tokens."""
+    objective: str = "likelihood"
+    """What is made large: likelihood, or reward: the expected GLEU of the model's own translations (fine-tuning)."""
+    samples: int = 8
+    """How many translations of a sentence are drawn to estimate the expected reward."""
+    likelihood: float = 0.02
+    """The weight of likelihood beside the expected reward."""
+
+    def __post_init__(self) -> None:
+        TrainSettings.__post_init__(self)
+        check_positive(self, "batch_tokens")
+        check_below_one(self, "label_smoothing")
+        check(self, "objective", self.objective in ("likelihood", "reward"), "likelihood or reward")
+        check(self, "samples", self.samples >= 2, "at least 2")
+        check(self, "likelihood", 0 <= self.likelihood < float("inf"), "0 or more")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ from ensue.tasks.task import build_model
 from ensue.verbs.run import load
 
 
-def first_shape(path: str, system: str, typed: Iterable[str]) -> dict[str, Any]:
-    """The model's settings of the run to begin with: its weights fit only a model of the same shape.
+def begun_settings(path: str, system: str, file: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run takes over from the one it begins with: its weights fit only a model of the same shape and direction.
 
-    ``typed`` are the names of the settings that were typed beside it.
+    ``file`` and ``typed`` are the settings of a run.toml and of the command line beside it.
     """
     if any(name.startswith("tokenizer.") for name in typed):
         raise InputError("--from takes the tokenizers of its run too", mend="leave out --tokenizer")
@@ -28,7 +28,14 @@ def first_shape(path: str, system: str, typed: Iterable[str]) -> dict[str, Any]:
     if first.system != system:
         mend = f"fit {first.system}, or begin with another run"
         raise InputError(f"is a run of {first.system}, not of {system}", where=path, mend=mend)
-    return {name: value for name, value in first.config["model"].items() if name not in VOCABULARIES}
+    taken = {name: value for name, value in first.config["model"].items() if name not in VOCABULARIES}
+    if first.task == "language":  # weights that read backward would have to begin again
+        taken["data.direction"] = first.direction
+        asked = {**file, **typed}.get("data.direction", first.direction)
+        if asked != first.direction:
+            what = f"reads {first.direction}, so a run that begins with it cannot read {asked}"
+            raise InputError(what, where=path, mend="leave out data.direction")
+    return taken
 
 
 def first_folder(settings: Settings, folder: RunFolder) -> RunFolder | None:

@@ -86,6 +86,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             "--json",
         ]
         for setting in (
+            "begin_with=",  # the run it began with may be gone, and any weights will do
             f"tokenizer.kind={folder.tokenizer}",
             f"train.steps={PROOF_STEPS}",
             "train.keep=last",

@@ -17,10 +17,10 @@ from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, silent
 from ensue.core.files import whole_file, write_text
 from ensue.core.run_folder import RunFolder
-from ensue.core.settings import describe, read_toml
+from ensue.core.settings import describe
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import VOCABULARIES, Settings, check_bf16, check_device, data_files, resolve
+from ensue.tasks.settings import VOCABULARIES, Settings, check_bf16, check_device, data_files, read_settings, resolve
 from ensue.tasks.task import Task, build_model, task_of
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.choosing import choose_weights
@@ -29,7 +29,7 @@ from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
 from ensue.train.metrics import Metrics
 from ensue.train.plan import plan
-from ensue.verbs.beginning import begun_model, first_folder, first_shape
+from ensue.verbs.beginning import begun_model, begun_settings, first_folder
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
 
@@ -78,6 +78,7 @@ def fit(
     chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {system} --config run.toml"))
     chosen = task.resolved(chosen, model, corpus)
     _check_before(task, chosen, corpus, model)
+    _check_samples(task, chosen, corpus, model)
     folder.make(force)  # nothing is touched before all is known to be good
     with folder.held(), stoppable():
         return _run(folder, chosen, corpus, model, report)
@@ -100,7 +101,7 @@ def _typed(
 
 def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> Settings:
     """All layers of settings as one."""
-    file = read_toml(Path(config)) if config is not None else {}
+    file = read_settings(Path(config), system) if config is not None else {}
     cls = SYSTEMS.load(system)
     known = {f.name for f in describe(cls.Config)}
     file = {name: value for name, value in file.items() if name not in VOCABULARIES or name not in known}
@@ -108,10 +109,10 @@ def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> 
     files = typed.get("data.files", ())
     if not preset and not file and len(files) == 1 and files[0] in cls.presets:
         preset = files[0]  # a built-in corpus has settings of its own
-    begun = typed.get("begin_with") or file.get("begin_with")
+    begun = typed.get("begin_with", file.get("begin_with"))
     if begun:
         typed["begin_with"] = str(Path(begun).absolute())
-        file = first_shape(str(begun), system, typed) | file
+        file = begun_settings(str(begun), system, file, typed) | file
     chosen = resolve(system, preset=preset, layers=[file, typed])
     if not chosen.data.files:
         mend = "name a file, a folder, - or a built-in corpus such as pydoc"
@@ -128,10 +129,20 @@ def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> 
         task.objective(settings, model, corpus)
 
 
+def _check_samples(task: Task, settings: Settings, corpus: Any, model: Model) -> None:
+    """Refuse to show what a model writes as it learns, where it writes nothing."""
+    if not settings.train.sample_every:
+        return
+    if hasattr(model, "counter") or task.writer(settings, model, corpus, torch.device("cpu")) is None:
+        what = f"{settings.run.system} has no samples to show as it learns"
+        held_out = corpus.valid is not None
+        raise InputError(what, mend="leave out --sample-every" + ("" if held_out else ", or hold something out"))
+
+
 def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
     """Go on with the run in a folder, as its run.toml says."""
     folder.check_resumable()
-    flat = read_toml(folder.settings)
+    flat = read_settings(folder.settings)
     chosen = resolve(str(flat.get("system", "")), layers=[flat])
     _check_same(folder, chosen, system, flat, typed)
     if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):

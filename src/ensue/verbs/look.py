@@ -1,16 +1,19 @@
-"""``ensue look``: a view, drawn to a file."""
+"""``ensue look``: a view, drawn to a file or given as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.look.alignment import alignment_chart, alignment_grid
-from ensue.look.bottleneck import bottleneck_chart
+from ensue.look.bottleneck import bottleneck_chart, change
 from ensue.look.curves import curves_chart, ngram_chart
-from ensue.look.saving import save_chart
+from ensue.look.saving import check_ending, save_chart
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.search.beam import Search
 from ensue.tasks import language_modelling as lm
@@ -23,19 +26,49 @@ from ensue.verbs.run import TranslationRun, load
 Files = Sequence[str | Path]
 
 
-def look(view: str, what: Files, *, out: str | Path, **how: Any) -> Path:
-    """Draw a view; the ending of ``out`` says as what. See the functions of ``VIEWS`` for what each can be told."""
+@dataclass(frozen=True)
+class View:
+    """Something to look at: how to draw it, and the numbers that it shows."""
+
+    draw: Callable[[], Any]
+    """Makes the Altair chart."""
+    numbers: dict[str, Any]
+    """For JSON."""
+
+
+def look(view: str, what: Files, *, out: str | Path | None = None, **how: Any) -> View:
+    """A view, drawn to ``out`` where that is given; its ending says as what.
+
+    See the functions of ``VIEWS`` for what each can be told.
+    """
     if view not in VIEWS:
         raise unknown_name("view", view, VIEWS)
-    return save_chart(VIEWS[view](what, **how), out)
+    _check_options(view, how)
+    if out is not None:
+        check_ending(out)  # before there is anything to compute
+    seen = VIEWS[view](what, **how)
+    if out is not None:
+        save_chart(seen.draw(), out)
+    return seen
 
 
-def curves(runs: Files, **how: Any) -> Any:
+def _check_options(view: str, options: Iterable[str]) -> None:
+    """Refuse options that would do nothing for a view."""
+    for name in options:
+        takers = [other for other, function in VIEWS.items() if name in signature(function).parameters]
+        if view not in takers:
+            mend = f"it is for {' and '.join(takers)}" if takers else "leave it out"
+            raise InputError(f"{view} cannot use --{name}", mend=mend)
+
+
+def curves(runs: Files) -> View:
     """Learning curves of runs."""
-    return curves_chart({str(run): read_metrics(load(run).folder.path) for run in runs})
+    records = {str(run): read_metrics(load(run).folder.path) for run in runs}
+    numbers = {"runs": [{"run": run, "records": own} for run, own in records.items()]}
+    return View(partial(curves_chart, records), numbers)
 
 
-def ngrams(texts: Files, *, tokenizer: str = "word", **how: Any) -> Any:
+def ngrams(texts: Files, *, tokenizer: str = "word") -> View:
     """How the number of different n-grams grows with n (the sparsity and storage problem)."""
     corpus = lm.prepare(DataSettings(files=data_files(texts), holdout=0.0), TokenizerSettings(kind=tokenizer))
     size, end = corpus.tokenizer.size, corpus.tokenizer.end
@@ -43,13 +76,19 @@ def ngrams(texts: Files, *, tokenizer: str = "word", **how: Any) -> Any:
     count(counter, corpus.train.tokens)
     model = counter.finish()
     neural = {name: cost(name, vocabulary=size)["parameters"] for name in ("lstm", "gpt")}
-    return ngram_chart(model.counts, len(corpus.train) - 1, size, neural)
+    tokens, counts = len(corpus.train) - 1, model.counts
+    rows = [
+        {"n": n, "different": count, "entries": sum(counts[:n]), "possible": float(size) ** n}
+        for n, count in enumerate(counts, 1)
+    ]
+    numbers = {"tokens": tokens, "vocabulary": size, "ngrams": rows, "parameters": neural}
+    return View(partial(ngram_chart, counts, tokens, size, neural), numbers)
 
 
 def alignment(
-    runs: Files, *, text: str = "", target: str = "", beam: int = 5, layer: int = 0, head: int = 0, **how: Any
-) -> Any:
-    """Where each word of a translation looks in its source: the model's own translation, or ``target``.
+    runs: Files, *, text: str = "", target: str = "", beam: int | None = None, layer: int = 0, head: int = 0
+) -> View:
+    """Where each word of a translation looks in its source: ``target``, or what a search with ``beam`` finds.
 
     ``layer`` and ``head`` count from 1. Without them it is the mean over the heads of the last layer but one, where
     Transformers align best (Garg et al., 2019), or of the only one there is; ``layer`` alone shows all its heads.
@@ -59,25 +98,36 @@ def alignment(
     run = _translating(runs[0])
     if not text.strip():
         raise InputError("an alignment is of a sentence", mend='give it with --text "…"')
-    source, words, weights = run.alignment(text, target=target, search=Search(beam=beam))
+    if target and beam is not None:
+        raise InputError("a given --target is not searched for", mend="leave out --beam or --target")
+    how = Search() if beam is None else Search(beam=beam)
+    source, words, weights = run.alignment(text, target=target, search=how)
     if not 0 <= layer <= len(weights):
         raise InputError(f"there is no layer {layer}", mend=f"there are {len(weights)}")
-    chosen = weights[layer - 1 if layer else max(0, len(weights) - 2)]  # (H, T, S)
-    if head:
-        if not 0 < head <= len(chosen):
-            raise InputError(f"there is no head {head}", mend=f"there are {len(chosen)}")
-        return alignment_chart(source, words, chosen[head - 1], title=f"{run.system}: head {head}")
-    if layer and len(chosen) > 1:
-        names = [f"head {number}" for number in range(1, len(chosen) + 1)]
-        return alignment_grid(source, words, chosen, names, title=f"{run.system}, layer {layer}: where each head looks")
-    return alignment_chart(source, words, chosen.mean(0), title=f"{run.system}: where each word looks in the source")
+    number = layer or max(1, len(weights) - 1)
+    heads = weights[number - 1]  # (H, T, S)
+    if not 0 <= head <= len(heads):
+        raise InputError(f"there is no head {head}", mend=f"there are {len(heads)}")
+    shown = heads[head - 1] if head else heads.mean(0)
+    numbers = {"system": run.system, "text": text, "source": source, "target": words, "layer": number}
+    numbers |= {"head": head or None, "weights": shown.tolist()}
+    if layer and not head and len(heads) > 1:
+        names = [f"head {one}" for one in range(1, len(heads) + 1)]
+        title = f"{run.system}, layer {layer}: where each head looks"
+        draw = partial(alignment_grid, source, words, heads, names, title=title)
+        return View(draw, {**numbers, "heads": heads.tolist()})
+    title = f"{run.system}: head {head}" if head else f"{run.system}: where each word looks in the source"
+    return View(partial(alignment_chart, source, words, shown, title=title), numbers)
 
 
-def bottleneck(runs: Files, *, data: Files = (), **how: Any) -> Any:
+def bottleneck(runs: Files, *, data: Files = ()) -> View:
     """BLEU against the length of the source, for several runs on the same pairs."""
     if not data:
         raise InputError("BLEU by length is of pairs", mend="give them with --data test.en --data test.de")
-    return bottleneck_chart({str(run): _translating(run).score(*data).by_length for run in runs})
+    held = {str(run): _translating(run) for run in runs}
+    found = {name: run.score(*data).by_length for name, run in held.items()}
+    rows = [{"run": name, "by_length": curve, "change": change(curve)} for name, curve in found.items()]
+    return View(partial(bottleneck_chart, found), {"runs": rows})
 
 
 def _translating(path: str | Path) -> TranslationRun:
@@ -88,7 +138,7 @@ def _translating(path: str | Path) -> TranslationRun:
     return run
 
 
-VIEWS: dict[str, Callable[..., Any]] = {
+VIEWS: dict[str, Callable[..., View]] = {
     "curves": curves,
     "ngrams": ngrams,
     "alignment": alignment,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from ensue.models.table import SYSTEMS
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
-from ensue.tasks.language_modelling import prompt_tokens, score_text
+from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
 from ensue.tasks.settings import task_name
 from ensue.tasks.translating import Translation, Translator
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
@@ -55,6 +55,9 @@ class Text:
 
 class Run:
     """A trained model in its folder."""
+
+    refused: Mapping[str, str] = {}
+    """Options of ``ensue score`` that mean nothing to this kind of run, and what to do instead."""
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path))
@@ -101,6 +104,13 @@ class Run:
     def _cannot(self, what: str) -> InputError:
         return InputError(f"{self.system} cannot {what}", where=str(self.folder.path))
 
+    def check_options(self, options: Iterable[str]) -> None:
+        """Refuse options that would do nothing, before anything is read."""
+        for name in options:
+            if name in self.refused:
+                what = f"{self.system} cannot use --{name.replace('_', '-')}"
+                raise InputError(what, where=str(self.folder.path), mend=self.refused[name])
+
     def score(self, *args: Any, **kwargs: Any) -> Any:
         """How well the model does on files."""
         raise self._cannot("be scored")
@@ -125,12 +135,15 @@ class Run:
 class LanguageRun(Run):
     """A language model: it scores, goes on with a text, and says what comes next."""
 
+    refused = {"columns": "it reads text, not pairs; --field names the field of a JSONL file"}
+
     def tokens(self, *files: Source, text: str | None = None, field: str | None = None) -> TokenText:
         """A text as this run's tokens."""
         if text is not None:
             utf8(text)
             found = token_text(text, self.tokenizer)
         else:
+            check_text(files)
             found = tokenise(list(files), self.tokenizer, field=field)
         if not found.bytes:
             raise InputError("the text is empty", mend="give some text")
@@ -203,6 +216,13 @@ class PairScore:
 class TranslationRun(Run):
     """An encoder–decoder: it translates, and scores its translations."""
 
+    refused = {
+        "text": "a translation model is scored on pairs: name two files, or one with two columns",
+        "field": "a translation model is scored on pairs: use --columns source=…,target=…",
+        "per_token": "a translation model is scored by the sentence",
+        "streams": "sentences are no stream",
+    }
+
     def translator(self, ensemble: Sequence[Run] = ()) -> Translator:
         """The model between its tokenizers; with others, their ensemble."""
         source, target = load_tokenizers(self.folder)
@@ -230,10 +250,10 @@ class TranslationRun(Run):
         return self.translator(ensemble).translate(list(lines), search or Search(), report=report, **how)
 
     def score(
-        self, *files: Source, columns: str = "", search: Search | None = None, report: Report = silent, **how: Any
+        self, *files: Source, columns: str = "", search: Search | None = None, report: Report = silent
     ) -> PairScore:
         """BLEU, chrF and perplexity on pairs: two files, or one with columns."""
-        if not files or how.get("text") is not None:
+        if not files:
             raise InputError("a translation model is scored on pairs", mend="name two files, or one with two columns")
         notes: list[str] = []
         pairs = files_of_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)

@@ -5,9 +5,11 @@ import pytest
 
 from ensue.core.durations import seconds, spoken
 from ensue.core.errors import InputError
-from ensue.core.settings import build, convert, describe, parse_assignments, toml_lines
-from ensue.tasks.settings import resolve
-from ensue.train.settings import TrainSettings
+from ensue.core.settings import build, convert, describe, parse_assignments, toml_lines, toml_value
+from ensue.models.table import SYSTEMS
+from ensue.tasks.settings import foreign, read_settings, resolve
+from ensue.train.settings import TextTrainSettings, TrainSettings
+from ensue.verbs.systems import systems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +91,56 @@ def test_run_toml_says_everything_with_its_meaning():
     assert (
         flat["system"] == "lstm"
         and flat["train"]["steps"] == 3
-        and set(flat["train"]) == {f.name for f in describe(TrainSettings)}
+        and set(flat["train"]) == {f.name for f in describe(TextTrainSettings)}
     )
     assert "# How many recurrent layers stand on each other.\nlayers = 1" in text
+
+
+@pytest.mark.parametrize(
+    ("system", "name", "mend"),
+    [
+        ("lstm", "train.label_smoothing", "lstm learns from text, so leave it out"),
+        ("gpt", "train.batch_tokens", "gpt learns from text: use train.batch"),
+        ("lstm", "train.objective", "leave it out"),
+        ("lstm", "train.samples", "leave it out"),
+        ("lstm", "train.likelihood", "leave it out"),
+        ("lstm", "data.columns", "use data.field"),
+        ("lstm", "tokenizer.joint", "leave it out"),
+        ("transformer", "train.batch", "transformer learns from sentence pairs: use train.batch_tokens"),
+        ("seq2seq", "train.cut", "leave it out"),
+        ("seq2seq", "train.length", "leave it out"),
+        ("bytenet", "train.renew", "leave it out"),
+        ("transformer", "data.direction", "leave it out"),
+    ],
+)
+def test_a_setting_of_another_task_is_refused(system, name, mend):
+    with pytest.raises(InputError, match=f"setting '{name}' is for .*; .*{mend}"):
+        resolve(system, layers=[{name: "1"}])
+    table, _, own = name.partition(".")
+    assert own not in tomllib.loads(resolve(system, layers=[]).toml())[table]
+    assert name not in {setting["name"] for setting in systems(system)["settings"]}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_preset_can_be_had(system):
+    for preset in SYSTEMS.load(system).presets or ["default"]:
+        assert resolve(system, preset=preset, layers=[]).run.preset == preset
+
+
+@pytest.mark.parametrize("system", ["lstm", "transformer"])
+def test_what_older_versions_wrote_can_be_read(tmp_path, system):
+    """They wrote the settings of every task into run.toml, where they did nothing."""
+    text = resolve(system, layers=[]).toml()
+    for name, (_, default) in foreign(system).items():
+        if name.startswith("train."):
+            text = text.replace("[train]\n", f"[train]\n{name.removeprefix('train.')} = {toml_value(default)}\n")
+    path = tmp_path / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    assert resolve(system, layers=[read_settings(path)]) == resolve(system, layers=[])
+    wrong = {"lstm": ("samples = 8", "samples = 9"), "transformer": ("renew = 0.03", "renew = 0.5")}
+    path.write_text(text.replace(*wrong[system]), encoding="utf-8")
+    with pytest.raises(InputError, match="is for"):
+        resolve(system, layers=[read_settings(path)])
 
 
 def test_assignments_and_times():

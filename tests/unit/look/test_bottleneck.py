@@ -2,7 +2,7 @@ import pytest
 import vl_convert
 
 from ensue.core.errors import InputError
-from ensue.look.bottleneck import bottleneck_chart
+from ensue.look.bottleneck import bottleneck_chart, change
 from ensue.measure.translation import bleu_by_length
 
 SOURCES = ["ein Hund", "ein Hund läuft", "ein Hund läuft über die Straße in der Stadt heute ."]
@@ -43,10 +43,24 @@ def test_models_differ_in_colour_and_in_shape():
 
 
 def test_caption_and_text_alternative_say_what_to_see():
-    spec = bottleneck_chart(curves()).to_dict()
-    assert "Without attention" in " ".join(spec["title"]["subtitle"]) and "falls" in " ".join(spec["title"]["subtitle"])
+    made = curves()
+    spec = bottleneck_chart(made).to_dict()
+    caption, fall = " ".join(spec["title"]["subtitle"]), made["plain"][1]["bleu"] - made["plain"][0]["bleu"]
+    assert fall < -1 and f"plain: −{-fall:.1f} BLEU from up to 3 to 11 or more words" in caption
+    assert "attention: +0.0 BLEU" in caption and "falls" not in caption
     assert "attention: 100.0 at up to 3 words (2 sentences)" in spec["description"]
     assert "<svg" in vl_convert.vegalite_to_svg(spec)
+
+
+def test_a_caption_says_no_more_than_there_is_to_see():
+    made = curves()
+    rising = {"odd": [{**row, "bleu": 10.0 * place} for place, row in enumerate(made["plain"])]}
+    assert "odd: +10.0 BLEU" in " ".join(bottleneck_chart(rising).to_dict()["title"]["subtitle"])
+    level = {"odd": [{**row, "bleu": 5.0 - 0.01 * place} for place, row in enumerate(made["plain"])]}
+    assert "odd: +0.0 BLEU" in " ".join(bottleneck_chart(level).to_dict()["title"]["subtitle"])
+    single = {"odd": made["plain"][:1]}
+    caption = " ".join(bottleneck_chart(single).to_dict()["title"]["subtitle"])
+    assert "odd: all sentences are of up to 3 words" in caption and change(single["odd"]) is None
 
 
 def test_nothing_to_draw_is_refused():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import grad, jvp, vmap
 
 from ensue.nn import output
 from ensue.nn.output import mean_cross_entropy
@@ -52,6 +54,59 @@ def test_only_what_is_learnt_gets_a_gradient() -> None:
     hidden, weight = torch.randn(9, 4, requires_grad=True), torch.randn(5, 4)
     mean_cross_entropy(hidden, weight, None, torch.randint(5, (9,)), kernel="sliced").backward()  # type: ignore[no-untyped-call]
     assert hidden.grad is not None and weight.grad is None
+
+
+def setting() -> tuple[nn.Linear, Tensor, Tensor]:
+    """A layer, hidden states and targets with so many logits that slices would be made of them."""
+    layer = nn.Linear(4, 2048).double()
+    tokens = output.FEW // 2048
+    return layer, torch.randn(tokens, 4, dtype=torch.float64), torch.randint(2048, (tokens,))
+
+
+def of(layer: nn.Linear, parameters: dict[str, Tensor], hidden: Tensor, targets: Tensor, kernel: str) -> Tensor:
+    """The loss as a function of the layer's parameters."""
+    return mean_cross_entropy(hidden, parameters["weight"], parameters["bias"], targets, 0.1, kernel)
+
+
+def test_functional_gradients_are_those_of_the_plain_kernel() -> None:
+    layer, hidden, targets = setting()
+    parameters = {name: value.detach() for name, value in layer.named_parameters()}
+    ours, plain = (
+        grad(lambda p: of(layer, p, hidden, targets, kernel))(parameters)  # noqa: B023
+        for kernel in ("auto", "reference")
+    )
+    for name, value in plain.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_of_each_row_add_up_to_that_of_all() -> None:
+    layer, hidden, targets = setting()
+    parameters = {name: value.detach() for name, value in layer.named_parameters()}
+    halves = hidden.unflatten(0, (2, -1)), targets.unflatten(0, (2, -1))
+    hidden, targets = (torch.cat([half, half], 1) for half in halves)  # still enough for slices
+    each = vmap(lambda h, y: grad(lambda p: of(layer, p, h, y, "auto"))(parameters)["weight"])(hidden, targets)
+    whole = grad(lambda p: of(layer, p, hidden.flatten(0, 1), targets.flatten(), "auto"))(parameters)["weight"]
+    torch.testing.assert_close(each.mean(0), whole, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["torch.func", "dual numbers"])
+def test_derivatives_forward_are_those_backward(way: str) -> None:
+    layer, hidden, targets = setting()
+    along = torch.randn_like(hidden)
+    weight, bias = layer.weight.detach(), layer.bias.detach()
+
+    def loss(h: Tensor) -> Tensor:
+        return mean_cross_entropy(h, weight, bias, targets)
+
+    if way == "torch.func":
+        _, slope = jvp(loss, (hidden,), (along,))
+    else:
+        with forward_ad.dual_level():
+            slope = forward_ad.unpack_dual(loss(forward_ad.make_dual(hidden, along))).tangent
+    asked = hidden.clone().requires_grad_()
+    loss(asked).backward()  # type: ignore[no-untyped-call]
+    assert asked.grad is not None
+    torch.testing.assert_close(slope, (asked.grad * along).sum(), rtol=1e-10, atol=1e-12)
 
 
 def test_half_precision_takes_the_kernel_that_is_safe() -> None:

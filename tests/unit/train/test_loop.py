@@ -18,7 +18,7 @@ from ensue.train.metrics import Metrics, read_metrics
 from ensue.train.objectives import next_token
 from ensue.train.optimisers import learning_rate
 from ensue.train.plan import plan
-from ensue.train.settings import TrainSettings
+from ensue.train.settings import TextTrainSettings, TrainSettings
 
 TOKENS = np.random.default_rng(0).integers(1, 12, size=2000)
 
@@ -40,7 +40,7 @@ def work(folder, objective=next_token, **settings):
         model=model,
         objective=objective,
         batches=Streams(TOKENS, 4, 10, seed=1),
-        settings=TrainSettings(**given),
+        settings=TextTrainSettings(**given),
         checkpoints=Checkpoints(folder / "checkpoints"),
     )
 
