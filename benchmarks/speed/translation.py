@@ -1,4 +1,4 @@
-"""Training and beam search of ``transformer`` against transformers' Marian of the same size, alternating in one run.
+"""Training and beam search of ``transformer`` against transformers' Marian of the same size, in turns.
 
 ENSUE_DATA=… python -m benchmarks.speed.translation --out runs/speed [--short]
 
@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import statistics
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,9 @@ from transformers import MarianConfig, MarianMTModel
 
 import ensue
 from benchmarks.record import data_folder, record
+from benchmarks.turns import Round, Work, ratio, take_turns
 from ensue.core.events import silent
+from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.exchange.huggingface import marian_weights
 from ensue.search.beam import Search, beam_search
@@ -39,6 +38,10 @@ from ensue.train.optimisers import clip
 
 LAYERS, WIDTH, HEADS, BATCH = 3, 256, 8, 2000
 SHAPE = {"layers": LAYERS, "hidden": WIDTH, "heads": HEADS, "norm": "post", "train.batch_tokens": BATCH}
+
+
+def files(part: str) -> list[Path]:
+    return [data_folder() / "translation" / "multi30k" / f"{part}.{language}.gz" for language in ("en", "de")]
 
 
 def marian(vocabulary: int, end: int) -> MarianMTModel:
@@ -88,35 +91,43 @@ def theirs_step(model: Any, optimiser: torch.optim.Optimizer, batch: Any) -> Non
     optimiser.step()
 
 
-def train_speed(ours: Any, theirs: Any, buckets: Any, rounds: int, steps: int) -> dict[str, Any]:
-    """Target tokens a second of both, and their ratio, round by round."""
-    work = {"ours": (ours_step, ours.train()), "theirs": (theirs_step, theirs.train())}
-    optimisers = {n: torch.optim.AdamW(m.parameters(), lr=1e-4, fused=True) for n, (_, m) in work.items()}
-    speeds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    for turn in range(rounds + 1):
-        for name, (step, model) in work.items():
-            tokens, begun = 0, time.perf_counter()
-            for number in range(turn * steps, (turn + 1) * steps):
-                batch = buckets.batch(number)
-                step(model, optimisers[name], batch)
-                tokens += batch.size
-            if turn:  # the first round warms up
-                speeds[name].append(tokens / (time.perf_counter() - begun))
-    ratios = [o / t for o, t in zip(speeds["ours"], speeds["theirs"])]
-    return _figures("training", ratios, speeds, "target_tokens_per_second")
+def training(who: str, folder: Path, steps: int) -> Work:
+    """So many steps a round, on the batches of that round; ours with what ``ensue fit`` does to its process."""
+    settings = resolve("transformer", layers=[{**SHAPE, "data.files": tuple(map(str, files("train")))}])
+    corpus = translation.corpus_of(settings, RunFolder(folder), silent)
+    torch.manual_seed(0)
+    model: Any = build_model(settings, corpus)
+    buckets = translation.batches(settings, model, corpus)
+    step = ours_step
+    if who == "ours":
+        keep_freed_memory()
+    else:
+        model, step = marian(corpus.tokenizer.size, corpus.tokenizer.end), theirs_step
+    model.train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def work(turn: int) -> Round:
+        tokens, begun = 0, time.perf_counter()
+        for number in range(turn * steps, (turn + 1) * steps):
+            batch = buckets.batch(number)
+            step(model, optimiser, batch)
+            tokens += batch.size
+        return Round(tokens, time.perf_counter() - begun)
+
+    return work
 
 
 def trained(folder: Path) -> Any:
     """A run of this size with enough training to end its sentences; it is gone on with where it is there."""
     if (folder / "run.toml").exists():
         return ensue.fit("transformer", out=folder, resume=True)
-    settings = {"train.steps": 1500, "train.schedule": "inverse-sqrt", "train.warmup": 300, "train.lr": 1e-3}
-    return ensue.fit("transformer", _files("train"), valid=_files("valid"), out=folder, settings={**SHAPE, **settings})
+    settings = {"train.steps": 900, "train.schedule": "inverse-sqrt", "train.warmup": 300, "train.lr": 1e-3}
+    return ensue.fit("transformer", files("train"), valid=files("valid"), out=folder, settings={**SHAPE, **settings})
 
 
 def test_batches(run: Any, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Sentences of test2016, 32 of similar length at a time, spread over all lengths."""
-    with gzip.open(_files("test2016")[0], "rt", encoding="utf-8") as file:
+    with gzip.open(files("test2016")[0], "rt", encoding="utf-8") as file:
         ids = sorted((run.translator().encode(line.strip()) for line in file), key=len)
     batches = [ids[at : at + 32] for at in range(0, len(ids) - 31, 32)]
     chosen = batches[:: max(1, len(batches) // count)][:count]
@@ -148,56 +159,36 @@ def theirs_beam(
     return [row[: row.index(end)] for row in ended]
 
 
-def beam_speed(run: Any, rounds: int, count: int) -> Iterator[dict[str, Any]]:
-    """Sentences a second of both with a beam of 5 and the same weights."""
-    model, end = run.model.eval(), run.tokenizer.end
-    theirs = marian(run.tokenizer.size, end).eval()
-    weights = {
-        name: tensor if "layers" in name else torch.nn.functional.pad(tensor, _one_more(tensor))
-        for name, tensor in marian_weights(model).items()
-    }
-    weights["final_logits_bias"][0, -1] = float("-inf")  # their padding is never written
-    theirs.load_state_dict(weights, strict=False)
+def searching(stop: str | bool | None, folder: Path, count: int) -> Work:
+    """A beam of 5 over so many batches: ours, or with ``stop`` Marian's with that rule."""
+    if stop is None:
+        keep_freed_memory()
+    run = ensue.load(folder)
+    end, model, way = run.tokenizer.end, run.model.eval(), ours_beam
+    if stop is not None:
+        model, way = with_weights_of(run), partial(theirs_beam, stop=stop)
     batches = test_batches(run, count)
-    ways: dict[str, Callable[..., list[list[int]]]] = {
-        "ours": ours_beam,
-        "theirs": partial(theirs_beam, stop="never"),
-        "theirs, default stopping": partial(theirs_beam, stop=False),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    outputs: dict[str, list[list[int]]] = {}
-    for turn in range(rounds + 1):
-        for name, way in ways.items():
-            begun, found = time.perf_counter(), []
-            for source, lengths in batches:
-                found += way(theirs if "theirs" in name else model, source, lengths, end, 2 * source.shape[1] + 10)
-            if turn:
-                seconds[name].append(time.perf_counter() - begun)
-            outputs[name] = found
-    for name in list(ways)[1:]:
-        ratios = [t / o for o, t in zip(seconds["ours"], seconds[name])]
-        same = sum(a == b for a, b in zip(outputs["ours"], outputs[name])) / len(outputs["ours"])
-        speeds = {who: [len(outputs["ours"]) / t for t in seconds[who]] for who in ("ours", name)}
-        yield _figures(f"beam 5, {name}", ratios, speeds, "sentences_per_second") | {"same_output": round(same, 4)}
+
+    def work(turn: int) -> Round:
+        begun, found = time.perf_counter(), []
+        for source, lengths in batches:
+            found += way(model, source, lengths, end, 2 * source.shape[1] + 10)
+        return Round(len(found), time.perf_counter() - begun, found)
+
+    return work
 
 
-def _one_more(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Room for the padding's row in the embedding, or for its place in the bias."""
-    return (0, 1) if len(tensor) == 1 else (0, 0, 0, 1)
-
-
-def _files(part: str) -> list[Path]:
-    return [data_folder() / "translation" / "multi30k" / f"{part}.{language}.gz" for language in ("en", "de")]
-
-
-def _figures(what: str, ratios: list[float], speeds: dict[str, list[float]], unit: str) -> dict[str, Any]:
-    return {
-        "what": what,
-        "ratio": round(statistics.median(ratios), 3),
-        "ratio_spread": [round(min(ratios), 3), round(max(ratios), 3)],
-        unit: {name: round(statistics.median(values), 1) for name, values in speeds.items()},
-        "rounds": len(ratios),
-    }
+def with_weights_of(run: Any) -> MarianMTModel:
+    """Marian with the weights of a run, and room for its padding, which is never written."""
+    model = marian(run.tokenizer.size, run.tokenizer.end).eval()
+    weights = marian_weights(run.model)
+    for name, tensor in weights.items():
+        if "layers" not in name:
+            more = (0, 1) if len(tensor) == 1 else (0, 0, 0, 1)
+            weights[name] = torch.nn.functional.pad(tensor, more)
+    weights["final_logits_bias"][0, -1] = float("-inf")
+    model.load_state_dict(weights, strict=False)
+    return model
 
 
 def main() -> None:
@@ -206,19 +197,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/speed"))
     typed = parser.parse_args()
     run = trained(typed.out)
-    settings = resolve("transformer", layers=[{**SHAPE, "data.files": tuple(map(str, _files("train")))}])
-    corpus = translation.corpus_of(settings, RunFolder(typed.out), silent)
-    torch.manual_seed(0)
-    ours, end = build_model(settings, corpus), corpus.tokenizer.end
-    theirs = marian(corpus.tokenizer.size, end)
-    buckets = translation.batches(settings, ours, corpus)  # type: ignore[arg-type]
-    rounds, steps = (2, 4) if typed.short else (5, 12)
-    shape = f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {corpus.tokenizer.size} tokens, {BATCH} tokens a batch"
-    results = chain(
-        [train_speed(ours, theirs, buckets, rounds, steps)], beam_speed(run, rounds, 3 if typed.short else 8)
-    )
-    for figures in results:
-        record("translation_speed", {"peer": "transformers 4.57.6 Marian", "size": shape, **figures})
+    peer = {
+        "peer": "transformers 4.57.6 Marian",
+        "size": f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {run.tokenizer.size} tokens, {BATCH} tokens a batch",
+    }
+    rounds, steps, count = (2, 4, 3) if typed.short else (5, 12, 8)
+    done = take_turns({who: partial(training, who, typed.out, steps) for who in ("ours", "theirs")}, rounds)
+    figures = ratio(done["ours"], done["theirs"], "target_tokens")
+    record("translation_speed", {**peer, "what": "training", **figures})
+    stops = {"ours": None, 'early_stopping="never"': "never", "early_stopping=False, the default": False}
+    found = take_turns({name: partial(searching, stop, typed.out, count) for name, stop in stops.items()}, rounds)
+    for name in list(stops)[1:]:
+        ours, theirs = found["ours"], found[name]
+        same = sum(a == b for a, b in zip(ours[0].result, theirs[0].result, strict=True)) / len(ours[0].result)
+        figures = ratio(ours, theirs, "sentences") | {"same_output": round(same, 4)}
+        record("translation_speed", {**peer, "what": f"beam 5, {name}", **figures})
 
 
 if __name__ == "__main__":

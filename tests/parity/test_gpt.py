@@ -5,7 +5,8 @@ import torch
 
 from ensue.exchange.huggingface import gpt_from
 from ensue.nn.attention import SelfAttention, attention
-from ensue.nn.blocks import FeedForward, PostNormBlock
+from ensue.nn.blocks import PostNormBlock
+from ensue.nn.feed_forward import FeedForward
 
 transformers = pytest.importorskip("transformers")
 SIZES = {"vocab_size": 37, "n_positions": 24, "n_embd": 16, "n_layer": 3, "n_head": 4}

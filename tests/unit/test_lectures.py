@@ -21,7 +21,8 @@ from ensue.models.recurrent import (
 )
 from ensue.models.window import WindowConfig, WindowLanguageModel
 from ensue.nn.attention import SelfAttention, attention, attention_weights
-from ensue.nn.blocks import FeedForward, PostNormBlock
+from ensue.nn.blocks import PostNormBlock
+from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import sinusoids
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
 from ensue.nn.stacks import Bidirectional, Stack

@@ -26,8 +26,9 @@ from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.attention import AttentionState, SelfAttention
-from ensue.nn.blocks import BLOCKS, FeedForward
+from ensue.nn.blocks import BLOCKS
 from ensue.nn.dropout import Dropout
+from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State

@@ -26,8 +26,9 @@ from ensue.core.settings import check, check_positive
 from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
-from ensue.nn.blocks import ACTIVATIONS, BLOCKS, DECODER_BLOCKS, FeedForward
+from ensue.nn.blocks import BLOCKS, DECODER_BLOCKS
 from ensue.nn.dropout import Dropout
+from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.positions import SinusoidalPositions
 from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source

@@ -10,25 +10,8 @@ from torch import Tensor, nn
 
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.dropout import Dropout
+from ensue.nn.feed_forward import FeedForward
 from ensue.nn.source import Source
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
-
-
-class FeedForward(nn.Module):
-    """FFN(x) = W_2 f(W_1 x + b_1) + b_2, D → 4D → D, the same at every position."""
-
-    def __init__(self, width: int, inner: int, activation: str = "gelu") -> None:
-        super().__init__()
-        self.up = nn.Linear(width, inner)
-        # GPT and GPT-2 take the tanh form of GELU (Hendrycks and Gimpel, 2016)
-        self.activation = nn.GELU(approximate="tanh") if activation == "gelu" else ACTIVATIONS[activation]()
-        self.down = nn.Linear(inner, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(…, D) → (…, D)."""
-        y: Tensor = self.down(self.activation(self.up(x)))
-        return y
 
 
 class Block(nn.Module):

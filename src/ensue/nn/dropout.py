@@ -7,9 +7,13 @@ A byte decides about a unit, so eight of them come from one 64-bit draw, and p i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ensue.nn.kernels import plain
 
 STEPS = 256
 
@@ -39,7 +43,27 @@ class Dropout(nn.Module):
             return x + y
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return x + F.dropout(y, self.p)
-        return torch.addcmul(x, y, mask(y, self.p))
+        drawn = mask(y, self.p)
+        if not plain(x, y):
+            return torch.addcmul(x, y, drawn)
+        result: Tensor = _Added.apply(x, y, drawn)  # type: ignore[no-untyped-call]
+        return result
+
+
+class _Added(torch.autograd.Function):
+    """x + y ∘ m. Torch's own gradient of this multiplies m by a number first, which is a pass for nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, drawn: Tensor) -> Tensor:
+        """x + y ∘ m."""
+        ctx.save_for_backward(drawn)
+        return torch.addcmul(x, y, drawn)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """∂x, ∂y."""
+        (drawn,) = ctx.saved_tensors
+        return above[0], above[0] * drawn, None
 
 
 def mask(like: Tensor, p: float) -> Tensor:
@@ -48,4 +72,5 @@ def mask(like: Tensor, p: float) -> Tensor:
     count = like.numel()
     draws = torch.empty(-(-count // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
     bytes_ = draws.view(torch.uint8)[:count].view(like.shape)
-    return (bytes_ >= off).to(like.dtype).mul_(STEPS / (STEPS - off))
+    kept = torch.empty(like.shape, dtype=like.dtype)  # a comparison can write numbers: no truth values in between
+    return torch.ge(bytes_, off, out=kept).mul_(STEPS / (STEPS - off))

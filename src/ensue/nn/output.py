@@ -4,7 +4,8 @@
     ∂J/∂z = (softmax(z) − target) / M,   ∂J/∂h = Wᵀ ∂J/∂z,   ∂J/∂W = ∂J/∂z hᵀ
 
 The gradient of a softmax needs nothing but the softmax, so it is made on the way forward, a slice of tokens at a time:
-each slice of logits is small enough to stay in the cache, and is written over until it is its own gradient.
+each slice of logits is small enough to stay in the cache, and is written over until it is exp(z − max z). All that is
+left is linear: with n_m = Σ exp(z_m − max z_m), the softmax's share of ∂J/∂h is Wᵀ exp(…) / n, of ∂J/∂W exp(…) (h/n)ᵀ.
 
 Legend: M tokens, D width, V vocabulary.
 """
@@ -15,9 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from ensue.nn.kernels import plain
 
 SLICE = 1 << 21
 """How many logits stand at once: 8 MB in float32."""
@@ -50,24 +51,12 @@ def mean_cross_entropy(
     With ``smoothing`` ε the target is 1 − ε of the truth and ε of the uniform distribution (Szegedy et al., 2016).
     """
     if kernel == "auto":
-        whole = hidden.dtype == weight.dtype and hidden.dtype in (torch.float32, torch.float64)
-        plain = whole and not torch.is_autocast_enabled(hidden.device.type) and not torch.compiler.is_compiling()
-        plain = plain and not _transformed()
-        kernel = "sliced" if plain and len(targets) * len(weight) >= FEW else "reference"
+        kernel = "sliced" if plain(hidden, weight) and len(targets) * len(weight) >= FEW else "reference"
     return KERNELS[kernel](hidden, weight, bias, targets, smoothing)
 
 
-def _transformed() -> bool:
-    """Whether torch.func (grad, vmap, jvp …) or forward-mode differentiation is at work.
-
-    They ask for derivatives of every operation, also of the gradient and also for many rows at once. The sliced kernel
-    has only one gradient to give.
-    """
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
 class _Sliced(torch.autograd.Function):
-    """Forward makes the gradients too; backward only scales them, so there is no gradient of a gradient."""
+    """Forward makes the gradients too; backward only scales them."""
 
     @staticmethod
     def forward(
@@ -83,35 +72,61 @@ class _Sliced(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias) if by_bias and bias is not None else None
         total = hidden.new_zeros(())
         for at in range(0, M, step):
-            h, y = hidden[at : at + step], targets[at : at + step, None]
+            h, y = hidden[at : at + step], targets[at : at + step]
             z = torch.mm(h, weight.T, out=buffer[: len(h)])
             if bias is not None:
                 z += bias
-            truth, top = z.gather(1, y), z.amax(1, keepdim=True)
+            top = z.amax(1, keepdim=True)
+            total += (top - (1 - smoothing) * z.gather(1, y[:, None])).sum()
             if smoothing:
                 total -= smoothing * z.mean(1).sum()
-            total += (top - (1 - smoothing) * truth).sum()
-            norm = z.sub_(top).exp_().sum(1, keepdim=True)
+            norm = z.sub_(top).exp_().sum(1, keepdim=True)  # z / norm is the softmax: dividing h is less work
             total += norm.log().sum()
-            if not (by_hidden or by_weight or by_bias):
-                continue
-            z.div_(norm)  # softmax − target, of which the truth has 1 − ε
-            if smoothing:
-                z.sub_(smoothing / V)
-            z.scatter_add_(1, y, z.new_full((len(h), 1), smoothing - 1))
             if grad_hidden is not None:
-                torch.mm(z, weight, out=grad_hidden[at : at + step])
+                torch.mm(z, weight, out=grad_hidden[at : at + step]).div_(norm)
             if grad_weight is not None:
-                grad_weight.addmm_(z.T, h)
+                grad_weight.addmm_(z.T, h / norm)
             if grad_bias is not None:
-                grad_bias += z.sum(0)
-        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
-        ctx.count = M
+                grad_bias.addmv_(z.T, 1 / norm[:, 0])
+        _take_targets(hidden, weight, targets, smoothing, grad_hidden, grad_weight, grad_bias)
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, hidden, weight, bias, targets)
+        ctx.count, ctx.smoothing = M, smoothing
         return total / M
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂J/∂h, ∂J/∂W, ∂J/∂b."""
+        *grads, hidden, weight, bias, targets = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+            inputs = (hidden, weight, bias)
+            wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad) if needed]
+            loss = reference(hidden, weight, bias, targets, ctx.smoothing)
+            found = iter(torch.autograd.grad(loss, wanted, above[0], create_graph=True))
+            return *(next(found) if needed else None for needed in ctx.needs_input_grad[:3]), None, None, None
         by = above[0] / ctx.count
-        return *(None if grad is None else grad * by for grad in ctx.saved_tensors), None, None, None
+        return *(None if grad is None else grad * by for grad in grads), None, None, None
+
+
+def _take_targets(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    grad_hidden: Tensor | None,
+    grad_weight: Tensor | None,
+    grad_bias: Tensor | None,
+) -> None:
+    """Take the target from the softmax: 1 − ε of the truth, ε / V of every token; sparse, or the same everywhere."""
+    V, sure = len(weight), smoothing - 1
+    if grad_hidden is not None:
+        grad_hidden.add_(weight.index_select(0, targets), alpha=sure)
+        if smoothing:
+            grad_hidden.sub_(weight.mean(0), alpha=smoothing)
+    if grad_weight is not None:
+        grad_weight.index_add_(0, targets, hidden, alpha=sure)
+        if smoothing:
+            grad_weight.sub_(hidden.sum(0), alpha=smoothing / V)
+    if grad_bias is not None:
+        grad_bias.index_add_(0, targets, hidden.new_ones(len(targets)), alpha=sure)
+        if smoothing:
+            grad_bias.sub_(smoothing * len(targets) / V)

@@ -16,6 +16,7 @@ from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, silent
 from ensue.core.files import whole_file, write_text
+from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe
 from ensue.models.model import Model
@@ -71,7 +72,7 @@ def fit(
     chosen = _resolved(system, typed, config)
     first = first_folder(chosen, folder)
     folder.check_free(force)
-    _use_threads(chosen)
+    _prepare_process(chosen)
     task = task_of(system)
     corpus = task.corpus_of(chosen, first, report)
     model = begun_model(chosen, corpus)
@@ -154,7 +155,7 @@ def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float
     planned = chosen.train.steps or hasattr(SYSTEMS.load(chosen.run.system), "counter")
     if planned:  # a budget has done its work once it has become a number of steps
         chosen = replace(chosen, train=replace(chosen.train, budget=budget))
-    _use_threads(chosen)
+    _prepare_process(chosen)
     task = task_of(chosen.run.system)
     corpus = task.corpus_of(chosen, folder, report)
     if chosen.data.hash != corpus.hash:
@@ -185,7 +186,9 @@ def _check_same(folder: RunFolder, chosen: Settings, system: str, flat: dict[str
             raise InputError(f"has {name} = {old!r}, not {asked.model[name]!r}", where=where, mend=mend)
 
 
-def _use_threads(settings: Settings) -> None:
+def _prepare_process(settings: Settings) -> None:
+    """As many threads as asked for, and no memory that goes to and fro."""
+    keep_freed_memory()
     if settings.train.threads:
         torch.set_num_threads(settings.train.threads)
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
+from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build, read_toml
 from ensue.data.sources import Source
@@ -86,6 +87,7 @@ class Run:
     @cached_property
     def model(self) -> Any:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
+        keep_freed_memory()
         cls = SYSTEMS.load(self.system)
         model: Model = cls(build(cls.Config, self.config["model"]))
         if model.config.vocabulary != self.tokenizer.size:

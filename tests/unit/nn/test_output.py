@@ -50,6 +50,19 @@ def test_a_token_that_can_never_be_costs_nothing_where_nothing_is_smoothed() -> 
     assert ours.isfinite()
 
 
+def test_the_gradient_of_a_gradient_is_that_of_the_whole() -> None:
+    found = []
+    for kernel in ("reference", "sliced"):
+        torch.manual_seed(0)
+        hidden = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
+        weight = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+        loss = mean_cross_entropy(hidden, weight, None, torch.randint(5, (9,)), 0.1, kernel)
+        first = torch.autograd.grad(loss, (hidden, weight), create_graph=True)
+        found.append(torch.autograd.grad(sum(one.square().sum() for one in first), (hidden, weight)))
+    for plain, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
 def test_only_what_is_learnt_gets_a_gradient() -> None:
     hidden, weight = torch.randn(9, 4, requires_grad=True), torch.randn(5, 4)
     mean_cross_entropy(hidden, weight, None, torch.randint(5, (9,)), kernel="sliced").backward()  # type: ignore[no-untyped-call]

@@ -1,0 +1,126 @@
+"""The two-layer network of a Transformer block, the same at every position.
+
+    FFN(x) = W_2 f(W_1 x + b_1) + b_2                                    D → 4D → D
+
+What stands between the two layers is the widest thing in a block, so that each pass over it counts. The fused kernel
+applies f, and its derivative on the way back, in place:
+
+    u = W_1 x + b_1,  h = f(u),  ∂h = W_2ᵀ ∂y,  ∂u = ∂h ∘ f′(u),  ∂W_2 = ∂y hᵀ,  ∂W_1 = ∂u xᵀ,  ∂x = W_1ᵀ ∂u
+
+Legend: M tokens, D width, I inner width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.nn.kernels import plain
+
+
+@dataclass(frozen=True)
+class Activation:
+    """f in its three forms."""
+
+    plain: Callable[[Tensor], Tensor]
+    forward: Callable[[Tensor], Tensor]
+    """f(u), which may be written over u."""
+    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """∂h (written over), u, h → ∂h ∘ f′(u)."""
+    keeps: bool
+    """Whether the derivative is asked of u, which must then be kept beside h."""
+
+
+def _gelu(u: Tensor) -> Tensor:
+    return F.gelu(u, approximate="tanh")
+
+
+def _gelu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
+    result: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate="tanh", grad_input=above)
+    return result
+
+
+def _relu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
+    result: Tensor = torch.ops.aten.threshold_backward.grad_input(above, h, 0, grad_input=above)
+    return result
+
+
+ACTIVATIONS = {
+    "gelu": Activation(_gelu, _gelu, _gelu_backward, keeps=True),  # the tanh form (Hendrycks and Gimpel, 2016)
+    "relu": Activation(F.relu, F.relu_, _relu_backward, keeps=False),
+}
+
+
+def reference(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, activation: str) -> Tensor:
+    """The equation, operation by operation."""
+    return F.linear(ACTIVATIONS[activation].plain(F.linear(x, up, up_bias)), down, down_bias)
+
+
+def fused(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, activation: str) -> Tensor:
+    """The same with a gradient of its own."""
+    result: Tensor = _Fused.apply(x, up, up_bias, down, down_bias, activation)  # type: ignore[no-untyped-call]
+    return result
+
+
+KERNELS = {"reference": reference, "fused": fused}
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = W_2 f(W_1 x + b_1) + b_2, D → 4D → D, the same at every position."""
+
+    def __init__(self, width: int, inner: int, activation: str = "gelu", kernel: str = "auto") -> None:
+        super().__init__()
+        self.activation, self.kernel = activation, kernel
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        held = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
+        kernel = self.kernel
+        if kernel == "auto":
+            kernel = "fused" if plain(x, *held) and torch.is_grad_enabled() else "reference"
+        return KERNELS[kernel](x.reshape(-1, x.shape[-1]), *held, self.activation).view(x.shape)
+
+
+class _Fused(torch.autograd.Function):
+    """f and its derivative in place, on matrices (M, …)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, activation: str
+    ) -> Tensor:
+        """FFN(x)."""
+        u = torch.addmm(up_bias, x, up.T)
+        f = ACTIVATIONS[activation]
+        h = f.forward(u)
+        ctx.save_for_backward(x, up, up_bias, down, down_bias, u if f.keeps else h, h)
+        ctx.activation = activation
+        return torch.addmm(down_bias, h, down.T)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """∂x, ∂W_1, ∂b_1, ∂W_2, ∂b_2."""
+        x, up, up_bias, down, down_bias, u, h = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+            inputs = (x, up, up_bias, down, down_bias)
+            wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad) if needed]
+            y = reference(x, up, up_bias, down, down_bias, ctx.activation)
+            found = iter(torch.autograd.grad(y, wanted, above[0], create_graph=True))
+            return *(next(found) if needed else None for needed in ctx.needs_input_grad[:5]), None
+        by_y = above[0]
+        by_u = ACTIVATIONS[ctx.activation].backward(by_y @ down, u, h)
+        by_x, by_up, by_up_bias, by_down, by_down_bias = ctx.needs_input_grad[:5]
+        return (
+            by_u @ up if by_x else None,
+            by_u.T @ x if by_up else None,
+            by_u.sum(0) if by_up_bias else None,
+            by_y.T @ h if by_down else None,
+            by_y.sum(0) if by_down_bias else None,
+            None,
+        )

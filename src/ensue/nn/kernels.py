@@ -1,0 +1,32 @@
+"""When a kernel with a gradient of its own may stand in for plain operations.
+
+Such a kernel saves memory or passes over it, but gives one gradient, for one batch. Compilers, mixed precision and the
+transforms of ``torch.func`` need to see the operations themselves.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def plain(*tensors: Tensor | None) -> bool:
+    """Whether nothing but ordinary automatic differentiation, in float32 or float64, is at work on these."""
+    held = [tensor for tensor in tensors if tensor is not None]
+    kinds = {tensor.dtype for tensor in held}
+    return (
+        len(kinds) == 1
+        and kinds <= {torch.float32, torch.float64}
+        and not torch.is_autocast_enabled(held[0].device.type)
+        and not torch.compiler.is_compiling()
+        and not _transformed()
+    )
+
+
+def _transformed() -> bool:
+    """Whether torch.func (grad, vmap, jvp …) or forward-mode differentiation is at work.
+
+    They ask for derivatives of every operation, also of the gradient and also for many rows at once.
+    """
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -1,0 +1,40 @@
+"""Freed memory stays with the process where the C library can be told."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ensue.core import memory
+
+COUNT = """
+import resource, sys
+import torch
+from ensue.core.memory import keep_freed_memory
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+def work():
+    block = torch.ones(16, 1 << 20)  # 64 MB
+    del block
+for _ in range(20):
+    work()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    work()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(word):
+    done = subprocess.run([sys.executable, "-c", COUNT, word], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(memory.platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_blocks_are_used_again_without_new_pages():
+    assert faults("keep") < faults("leave") / 10
+
+
+def test_another_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("", ""))
+    assert memory.keep_freed_memory() is False

@@ -1,0 +1,63 @@
+"""The two-layer network: the fused kernel is the equation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad
+
+from ensue.nn.feed_forward import ACTIVATIONS, KERNELS, FeedForward
+
+NAMES = ("x", "up", "up_bias", "down", "down_bias")
+
+
+def inputs() -> list[Tensor]:
+    torch.manual_seed(0)
+    sizes = ((7, 4), (10, 4), (10,), (4, 10), (4,))
+    return [torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in sizes]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_fused_kernel_gives_the_output_and_all_gradients(activation: str) -> None:
+    found = []
+    for kernel in ("reference", "fused"):
+        held = inputs()
+        y = KERNELS[kernel](*held, activation)  # type: ignore[call-arg]
+        y.square().sum().backward()  # type: ignore[no-untyped-call]
+        found.append([y.detach(), *(one.grad for one in held)])
+    for name, plain, ours in zip(("y", *NAMES), *found, strict=True):
+        assert plain is not None and ours is not None
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_gradient_of_a_gradient_is_right(activation: str) -> None:
+    held = inputs()
+    assert torch.autograd.gradgradcheck(lambda *all_: KERNELS["fused"](*all_, activation), held)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("learnt", NAMES)
+def test_only_what_is_learnt_gets_a_gradient(learnt: str) -> None:
+    held = [one.requires_grad_(name == learnt) for name, one in zip(NAMES, (t.detach() for t in inputs()), strict=True)]
+    KERNELS["fused"](*held, "relu").sum().backward()  # type: ignore[call-arg, no-untyped-call]
+    assert [name for name, one in zip(NAMES, held, strict=True) if one.grad is not None] == [learnt]
+
+
+def test_the_input_is_left_alone_and_any_shape_is_taken() -> None:
+    layer = FeedForward(4, 10, "relu")
+    x = torch.randn(2, 3, 5, 4)
+    before = x.clone()
+    assert layer(x).shape == x.shape and torch.equal(x, before)
+    assert layer(torch.randn(0, 3, 4)).shape == (0, 3, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), layer.down(layer.up(x).relu()))
+
+
+def test_torch_func_goes_through() -> None:
+    layer, x = FeedForward(4, 10), torch.randn(3, 4)
+    held = dict(layer.named_parameters())
+    found = grad(lambda weights: functional_call(layer, weights, x).sum())(held)
+    layer(x).sum().backward()
+    for name, weight in held.items():
+        torch.testing.assert_close(found[name], weight.grad)
