@@ -1,6 +1,6 @@
 """Does fine-tuning on expected GLEU help (Wu et al., 2016)? A run goes on with it, and, as a control, without it.
 
-ENSUE_DATA=… python -m benchmarks.quality.reward --run runs/multi30k --steps 300 --out runs/reward
+ENSUE_DATA=… python -m benchmarks.quality.reward --run runs/multi30k --steps 200 --out runs/reward
 
 Both continue the same weights on the same batches of Multi30k for as many steps at the same learning rate, one towards
 the expected GLEU of its own translations, one towards likelihood. Given are GLEU (of tokens, as trained) and BLEU on
@@ -24,9 +24,10 @@ from ensue.search.beam import Search
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--batch-tokens", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/reward"))
     typed = parser.parse_args()
@@ -45,6 +46,7 @@ def main() -> None:
             "train.lr": typed.lr,
             "train.schedule": "constant",
             "train.samples": typed.samples,
+            "train.batch_tokens": typed.batch_tokens,
             "train.keep": "last",
             "train.eval_every": typed.steps,
             "seed": typed.seed,
@@ -77,7 +79,8 @@ def main() -> None:
                 "interval": [round(end, 2) for end in found.interval],
                 "p": round(found.p_value, 4),
             }
-    settings = {"steps": typed.steps, "lr": typed.lr, "samples": typed.samples}
+    names = ("steps", "lr", "samples", "batch_tokens")
+    settings = {name: getattr(typed, name) for name in names}
     record("reward", {"system": runs["before"].system, **settings, **scores, **differences}, seed=typed.seed)
 
 
