@@ -1,4 +1,4 @@
-"""Training steps of gpt against transformers' GPT-2 of the same size, with the same weights, alternating in one run.
+"""Training steps of gpt against transformers' GPT-2 of the same size, with the same weights, in turns.
 
 python -m benchmarks.speed.gpt [--short]
 
@@ -9,13 +9,16 @@ Reported is theirs ÷ ours in time, so above 1 means ours is faster: the median 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
+from functools import partial
+from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks.record import record
+from benchmarks.turns import Round, Work, ratio, take_turns
+from ensue.core.memory import keep_freed_memory
 from ensue.exchange.huggingface import gpt_from
 from ensue.train.optimisers import clip
 
@@ -25,25 +28,26 @@ SIZES = {
 }
 
 
-def ours_step(model, optimiser, x, y):
+def ours_step(model: Any, optimiser: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> float:
     optimiser.zero_grad(set_to_none=True)
     loss, _ = model.loss(x, y)
     loss.backward()
     clip([p.grad for p in model.parameters() if p.grad is not None], 1.0)
     optimiser.step()
-    return loss.item()
+    return float(loss.item())
 
 
-def theirs_step(model, optimiser, x, y):
+def theirs_step(model: Any, optimiser: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> float:
     optimiser.zero_grad(set_to_none=True)
     loss = torch.nn.functional.cross_entropy(model(x, use_cache=False).logits.flatten(0, 1), y.flatten())
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimiser.step()
-    return loss.item()
+    return float(loss.item())
 
 
-def compare(size, rounds, steps):
+def training(who: str, size: dict[str, int], steps: int) -> Work:
+    """So many steps a round on one batch; ours with what ``ensue fit`` does to its process."""
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=size["vocab"],
@@ -55,40 +59,33 @@ def compare(size, rounds, steps):
         embd_pdrop=0.0,
         attn_pdrop=0.0,
     )
-    theirs = GPT2LMHeadModel(config).train()
-    ours = gpt_from("gpt2", config.to_dict(), theirs.state_dict()).train()
-    work = {
-        "ours": (ours_step, ours, torch.optim.AdamW(ours.parameters(), lr=1e-4, fused=True)),
-        "theirs": (theirs_step, theirs, torch.optim.AdamW(theirs.parameters(), lr=1e-4, fused=True)),
-    }
+    model: Any = GPT2LMHeadModel(config)
+    step = theirs_step
+    if who == "ours":
+        keep_freed_memory()
+        model, step = gpt_from("gpt2", config.to_dict(), model.state_dict()), ours_step
+    model.train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    torch.manual_seed(1)
     text = torch.randint(size["vocab"], (size["rows"], size["context"] + 1))
-    times = {"ours": [], "theirs": []}
-    for turn in range(rounds + 1):
-        losses = {}
-        for name, (step, model, optimiser) in work.items():
-            begun = time.perf_counter()
-            for _ in range(steps):
-                losses[name] = step(model, optimiser, text[:, :-1], text[:, 1:])
-            if turn:  # the first round warms up
-                times[name].append((time.perf_counter() - begun) / steps)
-        if turn == 0:  # later the two drift apart, as any two orders of adding up do
-            assert abs(losses["ours"] - losses["theirs"]) < 1e-3, losses
-    ratios = [t / o for t, o in zip(times["theirs"], times["ours"])]
-    tokens = size["rows"] * size["context"]
-    return {
-        "ratio": round(statistics.median(ratios), 3),
-        "ratio_spread": [round(min(ratios), 3), round(max(ratios), 3)],
-        "tokens_per_second": round(tokens / statistics.median(times["ours"])),
-        "their_tokens_per_second": round(tokens / statistics.median(times["theirs"])),
-    }
+
+    def work(turn: int) -> Round:
+        begun = time.perf_counter()
+        losses = [step(model, optimiser, text[:, :-1], text[:, 1:]) for _ in range(steps)]
+        return Round(steps * size["rows"] * size["context"], time.perf_counter() - begun, losses)
+
+    return work
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--short", action="store_true")
-    short = parser.parse_args().short
+    rounds, steps = (3, 5) if parser.parse_args().short else (9, 15)
     for name, size in SIZES.items():
-        figures = compare(size, rounds=3 if short else 7, steps=5 if short else 15)
+        done = take_turns({who: partial(training, who, size, steps) for who in ("ours", "theirs")}, rounds)
+        first = [done[who][0].result[0] for who in ("ours", "theirs")]  # later they drift apart, as any two do
+        assert abs(first[0] - first[1]) < 1e-2, first
+        figures = ratio(done["ours"], done["theirs"], "tokens")
         record("gpt_speed", {"peer": "transformers 4.57.6 GPT2LMHeadModel", "size": name, **size, **figures})
 
 
