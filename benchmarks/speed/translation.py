@@ -201,7 +201,7 @@ def main() -> None:
         "peer": "transformers 4.57.6 Marian",
         "size": f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {run.tokenizer.size} tokens, {BATCH} tokens a batch",
     }
-    rounds, steps, count = (2, 4, 3) if typed.short else (5, 12, 8)
+    rounds, steps, count = (2, 4, 3) if typed.short else (9, 8, 8)
     done = take_turns({who: partial(training, who, typed.out, steps) for who in ("ours", "theirs")}, rounds)
     figures = ratio(done["ours"], done["theirs"], "target_tokens")
     record("translation_speed", {**peer, "what": "training", **figures})
