@@ -117,7 +117,7 @@ def test_fit_for_people(corpus):
     words = ("fit", "seq2seq", corpus / "train.en", corpus / "train.num", *SMALL["seq2seq"], "--sample-every", "3")
     answer = ensue(*words)
     assert answer.code == 0 and "runs/seq2seq: 6 steps" in answer.out and "BLEU" in answer.out
-    assert "two parallel files, 60 lines each: 54 pairs to learn from" in answer.err
+    assert "two parallel files, 60 lines each: 54 to learn from, 6 to validate with" in answer.err
     assert " → " in answer.err
     refused(*words, says="runs/seq2seq: is there already; --resume goes on with it")
     assert ensue("fit", "runs/seq2seq", "--resume").code == 0
@@ -447,3 +447,9 @@ def test_python_says_the_same_words(models, corpus):
     assert len(score.outputs) == 8 and score.figures["bleu"] >= 0
     source, target, seen = run.alignment("one two")
     assert source[:2] == ["one", "two"] and len(seen) == 2 and seen[0].shape == (2, len(target), len(source))
+
+
+def test_several_texts_are_translated_each(models):
+    one, two = (ensue("translate", models / "seq2seq", "--text", text).out for text in ("one two", "nine"))
+    answer = ensue("translate", models / "seq2seq", "--text", "one two", "--text", "nine")
+    assert answer.code == 0 and answer.out == one + two

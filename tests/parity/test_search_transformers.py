@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from ensue.exchange.huggingface import marian_from
 from ensue.nn.protocol import Output
 from ensue.nn.state import State
 from ensue.search.beam import Search, beam_search
 
 transformers = pytest.importorskip("transformers")
 VOCABULARY, PAD, END, BEGIN = 37, 36, 0, 36
+ACTIVATION = {"activation_function": "relu"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def marian(seed):
         decoder_start_token_id=BEGIN,
         forced_eos_token_id=None,
         attn_implementation="eager",
+        **ACTIVATION,
     )
     model = transformers.MarianMTModel(config).eval()
     for name, weight in model.named_parameters():  # so that tokens matter, and both sides of attention
@@ -113,6 +116,36 @@ def test_the_best_hypothesis_equals_generate(beam, length, penalty):
         assert got == expected
         kinds.update(ended for _, ended in got)
     assert kinds == {True, False}
+
+
+class Own:
+    """Our own Transformer with Marian's weights, whose hypotheses share their keys and values."""
+
+    def __init__(self, model):
+        weights = model.state_dict()
+        weights["final_logits_bias"] = torch.zeros_like(weights["final_logits_bias"])
+        weights["model.shared.weight"] = weights["model.shared.weight"] / 4  # ours are multiplied by √16
+        self.model = marian_from({**model.config.to_dict(), "scale_embedding": True, **ACTIVATION}, weights).eval()
+        width = torch.arange(16).view(2, -1).T.flatten()  # Marian's sines come first, then its cosines
+        self.model.head.weight = torch.nn.Parameter(model.lm_head.weight[:, width].detach().clone())
+
+    def __call__(self, tokens, state, *, want):
+        output = self.model(tokens, state, want=want)
+        output.logits[..., PAD] = -1e9
+        return output
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize(("length", "penalty"), [("none", 0.0), ("mean", 1.0)])
+def test_our_decoder_finds_what_generate_finds(beam, length, penalty):
+    for seed in range(5):
+        model, source, lengths = marian(seed)
+        expected = theirs(model, source, 8, num_beams=beam, length_penalty=penalty)
+        own = Own(model)
+        with torch.no_grad():
+            state = own.model.start(source, lengths)
+        found = beam_search(own, state, BEGIN, end=END, longest=8, how=Search(beam=beam, length=length))
+        assert [(f.best.tokens, f.best.ended) for f in found] == expected
 
 
 @pytest.mark.parametrize("seed", range(3))

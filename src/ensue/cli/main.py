@@ -22,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Train, race, open up and serve sequence models, from n-grams to GPT, on the machine you have.",
+    help="Train, race and open up sequence models, from n-grams to GPT and translation, on the machine you have.",
 )
 app.command()(training.fit)
 app.command()(asking.score)

@@ -21,4 +21,9 @@ Data = Annotated[
     list[str] | None,
     typer.Argument(metavar="DATA…", help="Files, folders, - or a built-in corpus (pydoc, stdlib, hello, dates)."),
 ]
-Valid = Annotated[list[str], typer.Option(help="Validation text; repeatable. Without it the text's end is held out.")]
+Valid = Annotated[
+    list[str],
+    typer.Option(
+        help="Text or pairs to validate with; repeatable (two parallel files: twice). Else a part is held out."
+    ),
+]

@@ -111,7 +111,8 @@ def _show(run: Run, as_json: bool) -> None:
     if as_json:
         emit({"run": str(run.folder.path), "system": run.system, **figures})
         return
-    size = f"{figures['steps']:,} {figures['unit']}, {figures['parameters']:,} parameters"
+    unit = figures["unit"] if figures["steps"] != 1 else {"steps": "step", "passes": "pass"}[figures["unit"]]
+    size = f"{figures['steps']:,} {unit}, {figures['parameters']:,} parameters"
     say(f"{run.system} in {run.folder.path}: {size}")
     if figures["stopped"] == "budget":
         say("the budget ended before the planned steps; --resume does the rest")

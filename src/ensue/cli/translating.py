@@ -37,7 +37,7 @@ def translate(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Lines to translate; - or nothing: standard input.")
     ] = "-",
-    text: Annotated[str | None, typer.Option(help="One line instead of a file.")] = None,
+    text: Annotated[list[str], typer.Option(help="A line instead of a file; repeatable.")] = [],
     beam: Annotated[int, typer.Option(help="How many hypotheses are kept open; 1 is greedy.")] = 5,
     length: Annotated[Length, typer.Option(help="Compare log P as it is, a token, or by GNMT's rule.")] = Length.mean,
     alpha: Annotated[float | None, typer.Option(help="α of GNMT's rule.", show_default="0.6")] = None,
@@ -62,7 +62,7 @@ def translate(
     from ensue.verbs.run import load
     from ensue.verbs.translate import check_ending, trace_of, write_trace
 
-    if text is not None and file != "-":
+    if text and file != "-":
         raise InputError("translate what?", mend="name a file or give --text, not both")
     if alpha is not None and length is not Length.gnmt:
         raise InputError(f"--length {length.value} has no α", mend="leave out --alpha, or use --length gnmt")
@@ -82,7 +82,7 @@ def translate(
     with Display(quiet=as_json or not sys.stderr.isatty()) as display:
         display("phase", {"name": "translating"})
         done = 0
-        for lines in [[text]] if text is not None else line_blocks(file, LINES_AT_ONCE):
+        for lines in [text] if text else line_blocks(file, LINES_AT_ONCE):
             if trace is not None and len(lines) > 1:
                 raise InputError("a trace is of one line", mend="give it with --text")
             notes: list[str] = []

@@ -10,13 +10,14 @@ import ctypes
 import platform
 
 TRIM, MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
-LARGE = 1 << 30
-"""Bytes. Blocks up to this size are kept for the next who asks; so is the end of the heap."""
+SIZES = (1 << 30, 1 << 25)
+"""Bytes. Blocks up to this size are kept for the next who asks, and the end of the heap; older versions take 32 MB."""
 
 
 def keep_freed_memory() -> bool:
     """Let the C library keep freed blocks for this process; whether it could be told. It matters on the CPU only."""
     if platform.libc_ver()[0] != "glibc":
         return False  # others have no such call, or no such habit
-    library = ctypes.CDLL(None)
-    return all([library.mallopt(MMAP, LARGE), library.mallopt(TRIM, LARGE)])
+    mallopt = ctypes.CDLL(None).mallopt
+    taken = any(mallopt(MMAP, size) for size in SIZES)
+    return taken and bool(mallopt(TRIM, SIZES[0]))  # alone it would have every block above 128 KB given back

@@ -62,6 +62,11 @@ class AttentionState(State):
     seen: Tensor | None = None  # (B, P), which places are a row's own past; None where nothing is shared
 
     @property
+    def count(self) -> int:
+        """B, which a shared memory does not show."""
+        return len(self.lengths)
+
+    @property
     def written(self) -> int:
         """P, the places of the memory that hold something."""
         return self.used if self.seen is None else self.seen.shape[1]

@@ -16,7 +16,8 @@ def plain(*tensors: Tensor | None) -> bool:
     held = [tensor for tensor in tensors if tensor is not None]
     kinds = {tensor.dtype for tensor in held}
     return (
-        len(kinds) == 1
+        not any(tensor.is_meta for tensor in held)  # what only counts must see the operations
+        and len(kinds) == 1
         and kinds <= {torch.float32, torch.float64}
         and not torch.is_autocast_enabled(held[0].device.type)
         and not torch.compiler.is_compiling()

@@ -39,6 +39,11 @@ class Source(State):
             return Source(parts, torch.full_like(sentences, time), sentences, ragged=False)
         return Source(parts, lengths, sentences, ragged=bool((lengths < time).any()))
 
+    @property
+    def count(self) -> int:
+        """B."""
+        return len(self.index)
+
     def rows(self, index: Tensor) -> Source:
         """The same sentences for other rows; sentences that have no rows any more leave."""
         chosen = self.index.index_select(0, index)

@@ -13,7 +13,7 @@ Legend: B rows, T time, D width, H heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any, Self, cast
 
@@ -32,8 +32,16 @@ class State:
     def __init_subclass__(cls) -> None:
         _pytree.register_pytree_node(cls, _flatten, _unflatten, serialized_type_name=f"{cls.__module__}.{cls.__name__}")
 
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return _count(getattr(self, field.name) for field in fields(cast(Any, self)))
+
     def rows(self, index: Tensor) -> Self:
-        """The state of rows ``index`` (N,), in that order; a row may be taken several times."""
+        """The state of rows ``index`` (N,), in that order; a row may be taken several times.
+
+        It may share memory with this one: who needs this one still takes a ``fork`` first.
+        """
         return self._each(lambda tensor: tensor.index_select(0, index), lambda state: state.rows(index))
 
     def fork(self) -> Self:
@@ -82,6 +90,18 @@ def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callab
     return value
 
 
+def _count(values: Iterable[Any]) -> int:
+    """Rows of the first of these that has rows."""
+    for value in values:
+        if isinstance(value, State):
+            return value.count
+        if isinstance(value, tuple) and value:
+            return _count(value)
+        if isinstance(value, Tensor) and value.dim():
+            return len(value)
+    return 1
+
+
 def _named(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield name, value
@@ -100,8 +120,8 @@ def _filled(name: str, value: Any, values: dict[str, Tensor]) -> Any:
         return replace(held, **{f.name: _filled(lead + f.name, getattr(held, f.name), values) for f in fields(held)})
     if isinstance(value, tuple):
         return tuple(_filled(f"{name}.{number}", item, values) for number, item in enumerate(value))
-    if isinstance(value, int):
-        return type(value)(values[name].item())
+    if isinstance(value, int):  # one that was not there yet when the values were written is as it begins
+        return type(value)(values[name].item()) if name in values else value
     return None if value is None else values[name]
 
 

@@ -80,5 +80,5 @@ def _place(state: Any) -> tuple[torch.device, int]:
     if isinstance(state, State):
         for _, tensor in state.tensors():
             if tensor.dim():
-                return tensor.device, len(tensor)
+                return tensor.device, state.count
     return torch.device("cpu"), 1

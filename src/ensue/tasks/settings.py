@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
+from ensue.core.events import Report, silent
 from ensue.core.run_folder import CLOSING
 from ensue.core.settings import build, check, check_below_one, describe, read_toml, toml_lines
 from ensue.data.dates import DATES
@@ -190,14 +191,18 @@ def check_foreign(system: str, names: Iterable[str]) -> None:
             raise InputError(f"setting {name!r} is for {MATERIAL[others[name][0]]}", mend=mend)
 
 
-def read_settings(path: Path, system: str = "") -> dict[str, Any]:
+def read_settings(path: Path, system: str = "", report: Report = silent) -> dict[str, Any]:
     """A run.toml as flat names, for a system or the one it names.
 
-    Older versions wrote down every task's settings: those of another task are left out where they are at their default.
+    Older versions wrote down every task's settings. Those of another task never did anything and are left out; where
+    they are not at their default, somebody meant something by them, so it is said.
     """
     flat = read_toml(path)
     others = foreign(system or str(flat.get("system", "")))
-    return {name: value for name, value in flat.items() if name not in others or value != others[name][1]}
+    for name in sorted(name for name in flat if name in others and flat[name] != others[name][1]):
+        what = f"{path}: {name} = {flat[name]!r} is left out: it is for {MATERIAL[others[name][0]]}"
+        report("note", {"text": what})
+    return {name: value for name, value in flat.items() if name not in others}
 
 
 def resolve(system: str, *, preset: str = "", layers: list[Mapping[str, Any]]) -> Settings:

@@ -101,7 +101,8 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> P
     notes: list[str] = []
     report("phase", {"name": "reading the pairs"})
     train, valid = read_parts(settings.data, notes)
-    report("note", {"text": f"{train.understood}: {len(train):,} pairs to learn from"})
+    parts = f"{len(train):,} to learn from, {len(valid) if valid else 0:,} to validate with"
+    report("note", {"text": f"{train.understood}: {parts}"})
     tokenizers = load_tokenizers(folder) if folder is not None and folder.tokenizer.exists() else None
     if tokenizers is None:
         report("phase", {"name": "fitting the tokenizer"})

@@ -92,7 +92,7 @@ class TextTrainSettings(TrainSettings):
     """The share of streams that begin anew at each step, so that a model also learns to begin (0: none)."""
 
     def __post_init__(self) -> None:
-        TrainSettings.__post_init__(self)  # with slots, super() would look for the class as it was without them
+        super(TextTrainSettings, self).__post_init__()  # with slots, super() would look for the class without them
         check_positive(self, "batch")
         check(self, "length", self.length >= 0, "0 or more")
         check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
@@ -115,7 +115,7 @@ class PairTrainSettings(TrainSettings):
     """The weight of likelihood beside the expected reward."""
 
     def __post_init__(self) -> None:
-        TrainSettings.__post_init__(self)
+        super(PairTrainSettings, self).__post_init__()
         check_positive(self, "batch_tokens")
         check_below_one(self, "label_smoothing")
         check(self, "objective", self.objective in ("likelihood", "reward"), "likelihood or reward")

@@ -69,7 +69,7 @@ def fit(
         return _resume(folder, system, typed, seconds(str(budget)) if budget else 0.0, report)
     if budget is not None:
         typed["train.budget"] = seconds(str(budget))
-    chosen = _resolved(system, typed, config)
+    chosen = _resolved(system, typed, config, report)
     first = first_folder(chosen, folder)
     folder.check_free(force)
     _prepare_process(chosen)
@@ -100,9 +100,9 @@ def _typed(
     return typed
 
 
-def _resolved(system: str, typed: dict[str, Any], config: str | Path | None) -> Settings:
+def _resolved(system: str, typed: dict[str, Any], config: str | Path | None, report: Report) -> Settings:
     """All layers of settings as one."""
-    file = read_settings(Path(config), system) if config is not None else {}
+    file = read_settings(Path(config), system, report) if config is not None else {}
     cls = SYSTEMS.load(system)
     known = {f.name for f in describe(cls.Config)}
     file = {name: value for name, value in file.items() if name not in VOCABULARIES or name not in known}
@@ -143,7 +143,7 @@ def _check_samples(task: Task, settings: Settings, corpus: Any, model: Model) ->
 def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
     """Go on with the run in a folder, as its run.toml says."""
     folder.check_resumable()
-    flat = read_settings(folder.settings)
+    flat = read_settings(folder.settings, report=report)
     chosen = resolve(str(flat.get("system", "")), layers=[flat])
     _check_same(folder, chosen, system, flat, typed)
     if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):

@@ -113,10 +113,11 @@ def alignment(
     numbers |= {"head": head or None, "weights": shown.tolist()}
     if layer and not head and len(heads) > 1:
         names = [f"head {one}" for one in range(1, len(heads) + 1)]
-        title = f"{run.system}, layer {layer}: where each head looks"
+        title = f"{run.folder.path.name} ({run.system}), layer {layer}: where each head looks"
         draw = partial(alignment_grid, source, words, heads, names, title=title)
         return View(draw, {**numbers, "heads": heads.tolist()})
-    title = f"{run.system}: head {head}" if head else f"{run.system}: where each word looks in the source"
+    looks = f"head {head}" if head else "mean of the heads" if len(heads) > 1 else "its attention"
+    title = f"{run.folder.path.name} ({run.system}), layer {number}, {looks}: where each word looks in the source"
     return View(partial(alignment_chart, source, words, shown, title=title), numbers)
 
 

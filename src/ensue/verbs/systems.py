@@ -32,7 +32,7 @@ def systems(name: str = "") -> dict[str, Any]:
             if f.name not in (*VOCABULARIES, "hash") or prefix == "tokenizer."
         ],
         "presets": cls.presets or {"default": {}},
-        "figures": list(getattr(cls, "expect", {}).values()),
+        "figures": [f"--preset {preset}: {figure}" for preset, figure in getattr(cls, "expect", {}).items()],
     }
 
 

@@ -38,3 +38,21 @@ def test_blocks_are_used_again_without_new_pages():
 def test_another_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("", ""))
     assert memory.keep_freed_memory() is False
+
+
+@pytest.mark.parametrize(("largest", "expected"), [(1 << 40, [1 << 30]), (1 << 25, [1 << 30, 1 << 25]), (0, None)])
+def test_a_library_that_takes_less_is_asked_for_less(monkeypatch, largest, expected):
+    asked = {memory.MMAP: [], memory.TRIM: []}
+
+    class Library:
+        @staticmethod
+        def mallopt(what, size):
+            asked[what].append(size)
+            return int(what == memory.TRIM or size <= largest)
+
+    monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("glibc", "2.31"))
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: Library)
+    assert memory.keep_freed_memory() is (expected is not None)
+    assert asked[memory.TRIM] == ([] if expected is None else [1 << 30])
+    if expected is not None:
+        assert asked[memory.MMAP] == expected

@@ -84,3 +84,16 @@ def test_rows_can_begin_anew():
     start = Pair(torch.zeros(3, 2), (RecentTokens(torch.zeros(3, 1, dtype=torch.long)),), 7)
     mixed = pair().renewed(torch.tensor([True, False, True]), start)
     assert mixed.left.tolist() == [[0, 0], [2, 3], [0, 0]] and mixed.right[0].tokens.tolist() == [[0], [2], [0]]
+
+
+def test_a_number_that_was_not_there_yet_is_as_it_begins():
+    """Checkpoints of older versions do not have every field."""
+    _, state, _ = SelfAttention(8, 2)(torch.randn(3, 4, 8))
+    old = {name: tensor for name, tensor in state.tensors() if name != "each"}
+    assert state.filled(old).each == 1
+
+
+def test_rows_are_counted_also_where_they_share_a_memory():
+    _, state, _ = SelfAttention(8, 2)(torch.randn(3, 4, 8))
+    shared = state.rows(torch.tensor([0, 0, 1, 1, 2, 2]))
+    assert (state.count, shared.count, len(shared.keys)) == (3, 6, 3)

@@ -124,7 +124,7 @@ def test_notes_say_what_was_understood_and_what_was_left_out(files):
     chosen = settled("seq2seq", files, context=5, data__holdout=0.0)
     corpus = translation.corpus_of(chosen, None, said(heard))
     notes = [values["text"] for kind, values in heard if kind == "note"]
-    assert notes[0] == "two parallel files, 24 lines each: 24 pairs to learn from"
+    assert notes[0] == "two parallel files, 24 lines each: 24 to learn from, 0 to validate with"
     assert notes[1].startswith("pairs to learn from: left out 8 pairs with more than 5 tokens on a side (line")
     assert len(corpus.train) == 16 and corpus.valid is None
 
