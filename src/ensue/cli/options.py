@@ -24,6 +24,6 @@ Data = Annotated[
 Valid = Annotated[
     list[str],
     typer.Option(
-        help="Text or pairs to validate with; repeatable (two parallel files: twice). Else a part is held out."
+        help="Text or pairs to validate with; repeatable (parallel files: twice). Else a part is held out."
     ),
 ]
