@@ -23,7 +23,5 @@ Data = Annotated[
 ]
 Valid = Annotated[
     list[str],
-    typer.Option(
-        help="Text or pairs to validate with; repeatable (parallel files: twice). Else a part is held out."
-    ),
+    typer.Option(help="Text or pairs to validate with; repeatable (parallel files: twice). Else a part is held out."),
 ]

@@ -15,7 +15,9 @@ from ensue.core.errors import InputError
 
 # Okabe and Ito's colours, which colour-blind eyes can tell apart; dots have shapes too, for print in grey
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
-CHANCE = "Bins of few sentences vary by chance; the tooltip counts them."
+MANY = 50
+"""Sentences that a bin has at least, if its BLEU is to say something."""
+CHANCE = f"Bins of fewer than {MANY} sentences vary by chance; the tooltip counts them."
 
 
 def bottleneck_chart(
@@ -59,32 +61,39 @@ def bottleneck_chart(
     )
 
 
-def change(curve: list[dict[str, Any]]) -> float | None:
-    """BLEU of the longest sentences less that of the shortest; None where there is one bin, or none.
+def change(curve: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """By what share BLEU changes from the shortest sentences to the longest; None where there is nothing to compare.
 
-    >>> change([{"low": 11, "bleu": 20.0}, {"low": 1, "bleu": 30.0}])
-    -10.0
+    The longest are those of the last bin that has at least ``MANY`` sentences: a few show chance, not length.
+
+    >>> short, few = {"bleu": 30.0, "label": "up to 8", "low": 0, "sentences": 90}, {"label": "more", "sentences": 3}
+    >>> long = {**short, "bleu": 24.0, "label": "9–20", "low": 9}
+    >>> change([short, long, {**long, **few, "low": 21}])
+    {'from': 'up to 8', 'to': '9–20', 'share': -0.2}
     """
     ordered = sorted(curve, key=lambda row: int(row["low"]))
-    return float(ordered[-1]["bleu"] - ordered[0]["bleu"]) if len(ordered) > 1 else None
+    many = [row for row in ordered if row["sentences"] >= MANY]
+    first, last = (many[0], many[-1]) if len(many) > 1 else (ordered[0], ordered[-1]) if ordered else ({}, {})
+    if first is last or not first.get("bleu"):
+        return None
+    share = last["bleu"] / first["bleu"] - 1
+    return {"from": first["label"], "to": last["label"], "share": round(float(share), 4)}
 
 
 def changes(curves: dict[str, list[dict[str, Any]]]) -> str:
     """How each curve changes from its shortest to its longest sentences.
 
-    >>> short, long = {"low": 0, "label": "up to 8", "bleu": 30.0}, {"low": 9, "label": "9 or more", "bleu": 20.0}
-    >>> changes({"en-de": [short, long]})
-    'en-de: −10.0 BLEU from up to 8 to 9 or more words'
+    >>> short = {"low": 0, "label": "up to 8", "bleu": 30.0, "sentences": 70}
+    >>> changes({"en-de": [short, {"low": 9, "label": "9 or more", "bleu": 20.0, "sentences": 70}]})
+    'From up to 8 to 9 or more words, en-de: −33 %'
     """
-    said = []
+    said: dict[str, list[str]] = {}
     for model, curve in curves.items():
-        ordered, moved = sorted(curve, key=lambda row: int(row["low"])), change(curve)
-        if moved is not None:
-            by = f"{round(moved, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no −0.0
-            said.append(f"{model}: {by} BLEU from {ordered[0]['label']} to {ordered[-1]['label']} words")
-        elif ordered:
-            said.append(f"{model}: all sentences are of {ordered[0]['label']} words")
-    return "; ".join(said)
+        moved = change(curve)
+        span = f"From {moved['from']} to {moved['to']} words" if moved else "Nothing to compare"
+        by = f": {100 * moved['share']:+.0f} %".replace("-", "−") if moved else ""
+        said.setdefault(span, []).append(f"{model}{by}")
+    return ". ".join(f"{span}, {', '.join(models)}" for span, models in said.items())
 
 
 def describe(curves: dict[str, list[dict[str, Any]]]) -> str:

@@ -45,22 +45,29 @@ def test_models_differ_in_colour_and_in_shape():
 def test_caption_and_text_alternative_say_what_to_see():
     made = curves()
     spec = bottleneck_chart(made).to_dict()
-    caption, fall = " ".join(spec["title"]["subtitle"]), made["plain"][1]["bleu"] - made["plain"][0]["bleu"]
-    assert fall < -1 and f"plain: −{-fall:.1f} BLEU from up to 3 to 11 or more words" in caption
-    assert "attention: +0.0 BLEU" in caption and "falls" not in caption
+    caption, share = " ".join(spec["title"]["subtitle"]), made["plain"][1]["bleu"] / made["plain"][0]["bleu"] - 1
+    assert share < -0.1 and f"From up to 3 to 11 or more words, plain: −{-100 * share:.0f} %" in caption
+    assert "attention: +0 %" in caption and "falls" not in caption
     assert "attention: 100.0 at up to 3 words (2 sentences)" in spec["description"]
     assert "<svg" in vl_convert.vegalite_to_svg(spec)
 
 
 def test_a_caption_says_no_more_than_there_is_to_see():
     made = curves()
-    rising = {"odd": [{**row, "bleu": 10.0 * place} for place, row in enumerate(made["plain"])]}
-    assert "odd: +10.0 BLEU" in " ".join(bottleneck_chart(rising).to_dict()["title"]["subtitle"])
-    level = {"odd": [{**row, "bleu": 5.0 - 0.01 * place} for place, row in enumerate(made["plain"])]}
-    assert "odd: +0.0 BLEU" in " ".join(bottleneck_chart(level).to_dict()["title"]["subtitle"])
+    rising = {"odd": [{**row, "bleu": 10.0 * (1 + place)} for place, row in enumerate(made["plain"])]}
+    assert "odd: +100 %" in " ".join(bottleneck_chart(rising).to_dict()["title"]["subtitle"])
     single = {"odd": made["plain"][:1]}
     caption = " ".join(bottleneck_chart(single).to_dict()["title"]["subtitle"])
-    assert "odd: all sentences are of up to 3 words" in caption and change(single["odd"]) is None
+    assert "Nothing to compare, odd" in caption and change(single["odd"]) is None
+    assert change([]) is None and change([{**row, "bleu": 0.0} for row in made["plain"]]) is None
+
+
+def test_a_bin_of_few_sentences_is_not_compared():
+    rows = [
+        {"low": low, "label": str(low), "bleu": bleu, "sentences": count}
+        for low, bleu, count in ((21, 1.0, 49), (0, 40.0, 50), (9, 30.0, 900))
+    ]
+    assert change(rows) == {"from": "0", "to": "9", "share": -0.25}
 
 
 def test_nothing_to_draw_is_refused():
