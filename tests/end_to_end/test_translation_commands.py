@@ -453,3 +453,10 @@ def test_several_texts_are_translated_each(models):
     one, two = (ensue("translate", models / "seq2seq", "--text", text).out for text in ("one two", "nine"))
     answer = ensue("translate", models / "seq2seq", "--text", "one two", "--text", "nine")
     assert answer.code == 0 and answer.out == one + two
+
+
+def test_a_beam_that_no_machine_holds_and_a_folder_of_lines_are_refused(models):
+    answer = ensue("translate", models / "seq2seq", "--text", "one", "--beam", "1000000")
+    assert answer.code == 2 and "a beam of 1,000,000 is too wide; use at most 1,000" in answer.err
+    answer = ensue("translate", models / "seq2seq", models)
+    assert answer.code == 2 and "is a folder; give one of its files" in answer.err

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ensue.cli.options import Force, Json, Set
+from ensue.cli.options import Force, Json, Set, check_beam
 from ensue.cli.output import emit, say
 
 
@@ -146,6 +146,7 @@ def look(
     typed = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
     how: dict[str, Any] = {name: value for name, value in typed.items() if value}
     if beam is not None:
+        check_beam(beam)
         how["beam"] = beam
     path = out if out is not None or as_json else Path("look.html")
     seen = verb(view, what, out=path, **how)

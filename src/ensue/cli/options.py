@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ensue.core.errors import InputError
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `ensue fit` made.")]
 Seed = Annotated[int, typer.Option(help="Where random numbers come from.")]
@@ -25,3 +27,12 @@ Valid = Annotated[
     list[str],
     typer.Option(help="Text or pairs to validate with; repeatable (parallel files: twice). Else a part is held out."),
 ]
+
+WIDEST = 1000
+"""The widest beam."""
+
+
+def check_beam(beam: int) -> None:
+    """Refuse a beam that no machine holds: all its hypotheses are open at once."""
+    if beam > WIDEST:
+        raise InputError(f"a beam of {beam:,} is too wide", mend=f"use at most {WIDEST:,}; 5 is usual")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ensue.cli.options import Json, RunPath
+from ensue.cli.options import Json, RunPath, check_beam
 from ensue.cli.output import emit, say
 from ensue.core.errors import InputError
 
@@ -64,6 +64,7 @@ def translate(
 
     if text and file != "-":
         raise InputError("translate what?", mend="name a file or give --text, not both")
+    check_beam(beam)
     if alpha is not None and length is not Length.gnmt:
         raise InputError(f"--length {length.value} has no α", mend="leave out --alpha, or use --length gnmt")
     if trace is not None:

@@ -19,6 +19,8 @@ def line_blocks(name: str | Path, most: int) -> Iterator[list[str]]:
 
     Standard input ("-") is given on as it comes: what is typed or piped line by line is answered line by line.
     """
+    if name != "-" and Path(name).is_dir():
+        raise InputError("is a folder", where=str(name), mend="give one of its files")
     rest = ""
     for text in _typed() if name == "-" else (piece.text for piece in pieces([Path(name)])):
         *lines, rest = (rest + text).split("\n")
