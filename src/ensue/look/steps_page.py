@@ -49,7 +49,7 @@ def _encoding(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "kind": "encode",
             "title": f"Encoding: layer {layer} of {len(layers)}",
-            "text": f"All source tokens at once, mean over the heads. Where each looks most: {_strongest(source, weights)}.",
+            "text": f"All source tokens at once (mean over heads). Each looks most: {_strongest(source, weights)}.",
             "weights": _rounded(weights),
         }
         for layer, weights in enumerate(layers, 1)
