@@ -123,16 +123,19 @@ def convert(
 
 
 def look(
-    view: Annotated[str, typer.Argument(help="curves, alignment or bottleneck (of runs), ngrams (of a text).")],
+    view: Annotated[str, typer.Argument(help="curves, alignment, steps or bottleneck (of runs), ngrams (of a text).")],
     what: Annotated[list[str], typer.Argument(help="Runs, or for ngrams a text.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="x.html, x.png, x.svg or x.json; with --json none is needed.", show_default="look.html"),
+        typer.Option(
+            help="x.html, x.png, x.svg or x.json (steps: html or json); with --json none is needed.",
+            show_default="look.html",
+        ),
     ] = None,
-    text: Annotated[str, typer.Option(help="alignment: the sentence to translate.")] = "",
-    target: Annotated[str, typer.Option(help="alignment: a translation to align, instead of the model's own.")] = "",
+    text: Annotated[str, typer.Option(help="alignment, steps: the sentence to translate.")] = "",
+    target: Annotated[str, typer.Option(help="alignment, steps: a translation to show, not the model's own.")] = "",
     beam: Annotated[
-        int | None, typer.Option(help="alignment: how many hypotheses are kept open.", show_default="5")
+        int | None, typer.Option(help="alignment, steps: how many hypotheses are kept open.", show_default="5")
     ] = None,
     layer: Annotated[int, typer.Option(help="alignment: a layer, counted from 1; all its heads are shown.")] = 0,
     head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,

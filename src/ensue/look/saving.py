@@ -1,4 +1,4 @@
-"""Charts to files: PNG, SVG, HTML that works offline, or Vega-Lite JSON."""
+"""Charts to files: PNG, SVG, HTML that works offline, or Vega-Lite JSON; and pages, with their numbers as JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ensue.core.errors import InputError
 from ensue.core.files import whole_file
 
 ENDINGS = (".html", ".png", ".svg", ".json")
+PAGE_ENDINGS = (".html", ".json")
 HIDDEN = "\ue000"
 """A character for private use, which no chart has."""
 
@@ -40,6 +41,24 @@ def check_ending(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise InputError(f"{path.name!r} has no ending for a picture", mend=f"use {', '.join(ENDINGS)}")
+    return path
+
+
+def check_page_ending(path: str | Path) -> Path:
+    """The path, where its ending is one that a page can be written as; else refuse it."""
+    path = Path(path)
+    if path.suffix not in PAGE_ENDINGS:
+        what = f"this view is a page (.html) or numbers (.json), not {path.name!r}"
+        raise InputError(what, mend=f"use {' or '.join(PAGE_ENDINGS)}")
+    return path
+
+
+def save_page(page: str, numbers: dict[str, Any], path: str | Path) -> Path:
+    """Write a page, or where ``path`` ends so the numbers that it shows."""
+    path = check_page_ending(path)
+    with whole_file(path) as temporary:
+        text = page if path.suffix == ".html" else json.dumps(numbers, indent=2)
+        temporary.write_text(text, encoding="utf-8")
     return path
 
 

@@ -13,7 +13,8 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.look.alignment import alignment_chart, alignment_grid
 from ensue.look.bottleneck import bottleneck_chart, change
 from ensue.look.curves import curves_chart, ngram_chart
-from ensue.look.saving import check_ending, save_chart
+from ensue.look.saving import check_ending, check_page_ending, save_chart, save_page
+from ensue.look.steps_page import steps_html
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.search.beam import Search
 from ensue.tasks import language_modelling as lm
@@ -22,6 +23,7 @@ from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
 from ensue.verbs.run import TranslationRun, load
+from ensue.verbs.steps import step_numbers
 
 Files = Sequence[str | Path]
 
@@ -31,7 +33,7 @@ class View:
     """Something to look at: how to draw it, and the numbers that it shows."""
 
     draw: Callable[[], Any]
-    """Makes the Altair chart."""
+    """Makes the Altair chart; the text of the page where the view is one of ``PAGES``."""
     numbers: dict[str, Any]
     """For JSON."""
 
@@ -45,10 +47,10 @@ def look(view: str, what: Files, *, out: str | Path | None = None, **how: Any) -
         raise unknown_name("view", view, VIEWS)
     _check_options(view, how)
     if out is not None:
-        check_ending(out)  # before there is anything to compute
+        check_page_ending(out) if view in PAGES else check_ending(out)  # before there is anything to compute
     seen = VIEWS[view](what, **how)
     if out is not None:
-        save_chart(seen.draw(), out)
+        save_page(seen.draw(), seen.numbers, out) if view in PAGES else save_chart(seen.draw(), out)
     return seen
 
 
@@ -93,14 +95,7 @@ def alignment(
     ``layer`` and ``head`` count from 1. Without them it is the mean over the heads of the last layer but one, where
     Transformers align best (Garg et al., 2019), or of the only one there is; ``layer`` alone shows all its heads.
     """
-    if len(runs) != 1:
-        raise InputError(f"an alignment is of one run, not {len(runs)}", mend="name one")
-    run = _translating(runs[0])
-    if not text.strip():
-        raise InputError("an alignment is of a sentence", mend='give it with --text "…"')
-    if target and beam is not None:
-        raise InputError("a given --target is not searched for", mend="leave out --beam or --target")
-    how = Search() if beam is None else Search(beam=beam)
+    run, how = _one_sentence("an alignment is", runs, text, target, beam)
     source, words, weights = run.alignment(text, target=target, search=how)
     if not 0 <= layer <= len(weights):
         raise InputError(f"there is no layer {layer}", mend=f"there are {len(weights)}")
@@ -119,6 +114,25 @@ def alignment(
     looks = f"head {head}" if head else "mean of the heads" if len(heads) > 1 else "its attention"
     title = f"{run.folder.path.name} ({run.system}), layer {number}, {looks}: where each word looks in the source"
     return View(partial(alignment_chart, source, words, shown, title=title), numbers)
+
+
+def steps(runs: Files, *, text: str = "", target: str = "", beam: int | None = None) -> View:
+    """How a sentence is translated, step by step: ``target``, or what a search with ``beam`` finds; a page."""
+    run, how = _one_sentence("steps are", runs, text, target, beam)
+    numbers = step_numbers(run, text, target=target, search=how)
+    return View(partial(steps_html, numbers), numbers)
+
+
+def _one_sentence(said: str, runs: Files, text: str, target: str, beam: int | None) -> tuple[TranslationRun, Search]:
+    """The run and the search, where one sentence is looked at; ``said`` begins what is said of other wishes."""
+    if len(runs) != 1:
+        raise InputError(f"{said} of one run, not {len(runs)}", mend="name one")
+    run = _translating(runs[0])
+    if not text.strip():
+        raise InputError(f"{said} of a sentence", mend='give it with --text "…"')
+    if target and beam is not None:
+        raise InputError("a given --target is not searched for", mend="leave out --beam or --target")
+    return run, Search() if beam is None else Search(beam=beam)
 
 
 def bottleneck(runs: Files, *, data: Files = ()) -> View:
@@ -143,5 +157,8 @@ VIEWS: dict[str, Callable[..., View]] = {
     "curves": curves,
     "ngrams": ngrams,
     "alignment": alignment,
+    "steps": steps,
     "bottleneck": bottleneck,
 }
+PAGES = ("steps",)
+"""Views that are pages of their own and no charts."""

@@ -269,14 +269,8 @@ class TranslationRun(Run):
     ) -> tuple[list[str], list[str], list[np.ndarray]]:
         """The tokens of a source and its translation (or ``target``), and where they looked: (H, T, S) a layer."""
         between = self.translator()
-        source, end = between.encode(text.strip()), between.tokenizer.end
-        if not text.strip() or len(source) > between.longest:
-            what = "an empty text" if not text.strip() else f"a text of {len(source):,} tokens"
-            raise InputError(f"{what} cannot be aligned", mend=f"give 1 to {between.longest:,} tokens")
-        if target:
-            ids = between.tokenizer.encode(target.strip()).tolist()
-        else:
-            ids = between.translate([text], search or Search())[0].best[0][1].tokens
+        source, ids, _ = pair_tokens(between, text, target, search or Search())
+        end = between.tokenizer.end
         with torch.no_grad():
             state = self.model.start(torch.from_numpy(source)[None])
             seen = self.model(torch.tensor([[end, *ids]]), state, want=("attention",)).attention
@@ -284,6 +278,26 @@ class TranslationRun(Run):
             raise InputError(f"this {self.system} has no attention", where=str(self.folder.path))
         names = [between.source_tokenizer.name(int(token)) for token in source]
         return names, [between.tokenizer.name(token) for token in [*ids, end]], [layer[0].numpy() for layer in seen]
+
+
+def pair_tokens(between: Translator, text: str, target: str, search: Search) -> tuple[np.ndarray, list[int], bool]:
+    """A source and its translation (or ``target``) as tokens, and whether the translation has its end mark.
+
+    The source's end mark is its last token; the target's is not among the tokens.
+    """
+    line = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    source, longest = between.encode(line), between.longest
+    if not line or len(source) > longest:
+        what = "an empty text" if not line else f"a text of {len(source):,} tokens"
+        raise InputError(f"{what} cannot be shown", mend=f"give 1 to {longest:,} tokens")
+    if not target:
+        best = between.translate([line], search)[0].found[0].best
+        return source, best.tokens, best.ended
+    ids: list[int] = between.tokenizer.encode(target.strip()).tolist()
+    if not 0 < len(ids) < longest:
+        what = f"a target of {len(ids):,} tokens cannot be shown"
+        raise InputError(what, mend=f"give 1 to {longest - 1:,} and leave the end mark to the model")
+    return source, ids, True
 
 
 RUNS: dict[str, type[Run]] = {"language": LanguageRun, "translation": TranslationRun}

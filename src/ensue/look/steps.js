@@ -1,0 +1,222 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent), steps = data.steps;
+const SHOWN = 0.02, NAMED = 0.05, PACE = 1600, PILL = 24, GAP = 6;
+const find = id => document.getElementById(id);
+const picture = find("picture"), slider = find("slider");
+let at = 0, picked = null, timer = null;
+
+function make(kind, text, name) {
+  const made = document.createElement(kind);
+  if (text !== undefined) made.textContent = text;
+  if (name) made.className = name;
+  return made;
+}
+function draw(kind, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+const pen = document.createElement("canvas").getContext("2d");
+pen.font = "600 14px ui-monospace, monospace";
+const wide = label => Math.ceil(pen.measureText(label).width) + 14;
+
+// Two lines of tokens: beside each other from left to right where there is room, else from top to bottom.
+function layout(first, second) {
+  const room = picture.clientWidth, widths = [first, second].map(line => line.map(wide));
+  const tokens = Math.max(first.length, second.length);
+  const long = gap => Math.max(...widths.map(line => line.reduce((sum, width) => sum + width + gap, -gap)));
+  if (long(GAP) <= room) {
+    const below = 46 + Math.min(240, 90 + 8 * tokens);
+    const gap = Math.min(40, Math.max(GAP, Math.floor((room - long(0)) / tokens)));  // some air where there is room
+    const place = (line, y) => {
+      let x = 0;
+      return line.map(width => { const box = { x, y, width }; x += width + gap; return box; });
+    };
+    return { across: true, first: place(widths[0], 42), second: place(widths[1], 42 + below),
+      width: room, height: 42 + below + PILL + 20, names: [[0, 14], [0, 42 + below + PILL + 16]] };
+  }
+  const left = Math.max(...widths[0]), right = Math.max(0, ...widths[1]), start = 38;
+  const end = Math.max(room - right, start + left + 40);
+  const place = (line, x, size) => line.map((width, i) =>
+    ({ x: size ? x + size - width : x, y: 26 + i * (PILL + GAP), width }));
+  return { across: false, first: place(widths[0], start, left), second: place(widths[1], end, 0),
+    width: end + right, height: 26 + tokens * (PILL + GAP), names: [[start, 14], [end + right, 14, "end"]] };
+}
+function pill(label, box, kind) {
+  const group = draw("g", { class: "token " + kind, transform: "translate(" + box.x + " " + box.y + ")" });
+  group.append(draw("rect", { width: box.width, height: PILL, rx: 6 }),
+    draw("text", { x: box.width / 2, y: 17, "text-anchor": "middle" }, label));
+  return group;
+}
+function line(from, to, across, weight, faint) {
+  const [x1, y1, x2, y2] = across ? [from.x + from.width / 2, from.y, to.x + to.width / 2, to.y + PILL]
+    : [from.x, from.y + PILL / 2, to.x + to.width, to.y + PILL / 2];
+  const bend = across ? [x1, (y1 + y2) / 2, x2, (y1 + y2) / 2] : [(x1 + x2) / 2, y1, (x1 + x2) / 2, y2];
+  return draw("path", { d: `M${x1} ${y1}C${bend[0]} ${bend[1]} ${bend[2]} ${bend[3]} ${x2} ${y2}`,
+    "stroke-width": 1 + 5 * weight, opacity: faint + (1 - faint) * weight });
+}
+function figure(weight, box, across) {
+  const [x, y] = across ? [box.x + box.width / 2, box.y - 5] : [box.x - 4, box.y + 17];
+  return draw("text", { x, y, class: "small weight", "text-anchor": across ? "middle" : "end" },
+    weight.toFixed(2).slice(weight < 0.995 ? 1 : 0));
+}
+function canvas(places, names) {
+  const svg = draw("svg", { width: places.width, height: places.height,
+    viewBox: `0 0 ${places.width} ${places.height}`, role: "group", "aria-labelledby": "title" });
+  names.forEach((name, i) => name &&
+    svg.append(draw("text", { x: places.names[i][0], y: places.names[i][1], class: "small",
+      "text-anchor": places.names[i][2] || "start" }, name)));
+  return svg;
+}
+function rows(svg, places, weights, from, faint) {
+  weights.map((weight, i) => [weight, i]).sort((a, b) => a[0] - b[0]).forEach(([weight, i]) => {
+    if (weight >= SHOWN) svg.append(line(places.second[from], places.first[i], places.across, weight, faint));
+  });
+}
+function figures(svg, places, weights) {
+  weights.forEach((weight, i) => weight >= NAMED && svg.append(figure(weight, places.first[i], places.across)));
+}
+
+function encode(step) {
+  const places = layout(data.source, data.source);
+  const svg = canvas(places, ["what the layer reads", "what it writes"]);
+  if (picked === null) step.weights.forEach((row, i) => rows(svg, places, row, i, 0.08));
+  else {
+    rows(svg, places, step.weights[picked], picked, 0.25);
+    figures(svg, places, step.weights[picked]);
+  }
+  data.source.forEach((label, i) => svg.append(pill(label, places.first[i], "")));
+  data.source.forEach((label, i) => {
+    const token = pill(label, places.second[i], i === picked ? "picked" : "");
+    const best = step.weights[i].map((weight, j) => [weight, j]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+    const said = label + " looks most at " + best.map(([w, j]) => data.source[j] + " " + w.toFixed(2)).join(", ");
+    for (const [name, value] of Object.entries({ tabindex: 0, role: "button", "data-token": i, "aria-label": said,
+      "aria-pressed": i === picked })) token.setAttribute(name, value);
+    token.append(draw("title", {}, said));
+    svg.append(token);
+  });
+  return svg;
+}
+function read(step) {
+  const places = layout(data.source, []), svg = canvas(places, ["source"]);
+  data.source.forEach((label, i) => svg.append(pill(label, places.first[i], "")));
+  const last = places.first[places.first.length - 1], passes = step.passes || [];
+  let n = 0, end = places.across ? 42 + PILL : last.y + PILL, far = 0;
+  passes.forEach((directions, layer) => directions.forEach(direction => {
+    const size = places.across ? last.x + last.width : end - 26, off = 18 + 22 * n++;
+    const [a, b] = direction === "forward" ? [0, size] : [size, 0], tip = direction === "forward" ? -7 : 7;
+    const point = (along, aside) => places.across ? `${along} ${42 + PILL + aside}`
+      : `${38 + Math.max(...places.first.map(box => box.width)) + aside} ${26 + along}`;
+    svg.append(draw("path", { class: "arrow",
+      d: `M${point(a, off)}L${point(b, off)}M${point(b + tip, off - 5)}L${point(b, off)}L${point(b + tip, off + 5)}` }));
+    far = off;
+    if (places.across) svg.append(draw("text", { x: size + 10, y: 42 + PILL + off + 4, class: "small" },
+      `layer ${layer + 1}, ${direction}`));
+  }));
+  const height = places.across ? 42 + PILL + far + 12 : end + 8;
+  svg.setAttribute("height", height);
+  svg.setAttribute("viewBox", `0 0 ${places.width} ${height}`);
+  return svg;
+}
+function decode(step) {
+  const places = layout(data.source, data.target);
+  const svg = canvas(places, ["source", "target so far"]);
+  if (step.weights) {
+    rows(svg, places, step.weights, step.place, 0.25);
+    figures(svg, places, step.weights);
+  }
+  data.source.forEach((label, i) => svg.append(pill(label, places.first[i], "")));
+  for (let i = 0; i <= step.place; i++)
+    svg.append(pill(data.target[i], places.second[i], i === step.place ? "new" : ""));
+  return svg;
+}
+function choices(step) {
+  const table = make("table"), list = make("dl");
+  table.append(make("caption", "The likeliest next tokens and their probability; ✓ is written"));
+  for (const choice of step.choices) {
+    const row = table.insertRow(), bar = make("div");
+    row.className = choice.chosen ? "chosen" : "";
+    bar.style.width = 100 * choice.prob + "%";
+    const cell = make("td", undefined, "bar");
+    cell.append(bar);
+    row.append(make("td", choice.chosen ? "✓" : "", "mark"), make("td", choice.rank + ".", "figure"),
+      make("td", choice.token, "name"), make("td", choice.prob.toFixed(3), "figure"), cell);
+  }
+  for (const [name, value] of [["log P of this token", step.log_prob], ["sum so far", step.total]]) {
+    const pair = make("div");
+    pair.append(make("dt", name), make("dd", value));
+    list.append(pair);
+  }
+  return [table, list];
+}
+const drawn = { encode, read, decode };
+const legend = "The stronger a line, the larger the weight; weights under 0.02 have no line.";
+const hints = {
+  encode: "Each token of what the layer writes looks at what it reads; choose one there to see its lines alone. ",
+  read: "", decode: "",
+};
+
+function show() {
+  const step = steps[at], held = picture.contains(document.activeElement);
+  picture.parentNode.classList.toggle("reading", step.kind !== "decode");
+  find("choices").replaceChildren(...(step.kind === "decode" ? choices(step) : []));
+  picture.replaceChildren();
+  picture.append(drawn[step.kind](step));
+  find("title").textContent = step.title;
+  find("hint").textContent = step.weights ? hints[step.kind] + legend : "";
+  find("told").replaceChildren(make("span", step.title + ". ", "spoken"), step.text);
+  slider.value = at;
+  slider.setAttribute("aria-valuetext", step.title);
+  for (const [id, end] of [["first", 0], ["back", 0], ["next", steps.length - 1], ["last", steps.length - 1]])
+    find(id).setAttribute("aria-disabled", at === end);
+  if (held) (picture.querySelector(`[data-token="${picked}"]`) || find("play")).focus();
+}
+function go(to) {
+  at = Math.max(0, Math.min(steps.length - 1, to));
+  show();
+}
+function pause() {
+  clearInterval(timer);
+  timer = null;
+  find("play").textContent = "Play";
+  find("play").setAttribute("aria-label", "Play");
+  find("told").setAttribute("aria-live", "polite");
+}
+function play() {
+  find("told").setAttribute("aria-live", "off");  // else a reader would never get to the end of a step
+  find("play").textContent = "Pause";
+  find("play").setAttribute("aria-label", "Pause");
+  if (at === steps.length - 1) go(0);
+  timer = setInterval(() => { go(at + 1); if (at === steps.length - 1) pause(); }, PACE);
+}
+const keys = { ArrowLeft: () => at - 1, ArrowRight: () => at + 1, Home: () => 0, End: () => steps.length - 1 };
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.shiftKey || event.target === slider) return;
+  const token = event.target.closest("[data-token]");
+  if (token && (event.key === "Enter" || event.key === " ")) {
+    event.preventDefault();
+    pick(Number(token.dataset.token));
+  } else if (event.key in keys) {
+    event.preventDefault();
+    pause();
+    go(keys[event.key]());
+  }
+});
+function pick(i) {
+  picked = picked === i ? null : i;
+  show();
+  const token = picture.querySelector(`[data-token="${i}"]`);
+  if (token) token.focus();
+}
+picture.addEventListener("click", event => {
+  const token = event.target.closest("[data-token]");
+  if (token) pick(Number(token.dataset.token));
+});
+for (const [id, key] of [["first", "Home"], ["back", "ArrowLeft"], ["next", "ArrowRight"], ["last", "End"]])
+  find(id).addEventListener("click", () => { pause(); go(keys[key]()); });
+find("play").addEventListener("click", () => timer === null ? play() : pause());
+slider.addEventListener("input", () => { pause(); go(Number(slider.value)); });
+addEventListener("resize", show);
+document.querySelector("main").hidden = false;
+show();
