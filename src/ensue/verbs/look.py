@@ -22,7 +22,7 @@ from ensue.tasks.settings import DataSettings, TokenizerSettings, data_files
 from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
-from ensue.verbs.run import TranslationRun, load
+from ensue.verbs.run import TranslationRun, aligning_layer, load
 from ensue.verbs.steps import step_numbers
 
 Files = Sequence[str | Path]
@@ -99,7 +99,7 @@ def alignment(
     source, words, weights = run.alignment(text, target=target, search=how)
     if not 0 <= layer <= len(weights):
         raise InputError(f"there is no layer {layer}", mend=f"there are {len(weights)}")
-    number = layer or max(1, len(weights) - 1)
+    number = layer or aligning_layer(len(weights))
     heads = weights[number - 1]  # (H, T, S)
     if not 0 <= head <= len(heads):
         raise InputError(f"there is no head {head}", mend=f"there are {len(heads)}")

@@ -300,6 +300,12 @@ def pair_tokens(between: Translator, text: str, target: str, search: Search) -> 
     return source, ids, True
 
 
+def aligning_layer(layers: int) -> int:
+    """Of so many layers that attend to a source the one that shows alignments, from 1: the last but one, where
+    Transformers align best (Garg et al., 2019), or the only one there is."""
+    return max(1, layers - 1)
+
+
 RUNS: dict[str, type[Run]] = {"language": LanguageRun, "translation": TranslationRun}
 
 

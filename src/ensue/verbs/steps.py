@@ -21,7 +21,7 @@ from ensue.models.convs2s import ConvS2S
 from ensue.models.seq2seq import Seq2Seq
 from ensue.models.transformer import Transformer
 from ensue.search.beam import Search
-from ensue.verbs.run import TranslationRun, pair_tokens
+from ensue.verbs.run import TranslationRun, aligning_layer, pair_tokens
 
 CHOICES = 5
 """How many of the likeliest tokens are told."""
@@ -54,8 +54,8 @@ def step_numbers(run: TranslationRun, text: str, *, target: str = "", search: Se
         state = run.model.start(block)
         out = run.model(torch.tensor([[end, *written[:-1]]]), state, want=("logits", "attention"))
         log_probs = out.logits[0].double().log_softmax(-1)  # (T, V)
-    # the last layer that attends, mean over its heads: (T, S)
-    looked = None if out.attention is None else out.attention[-1][0].mean(0).tolist()
+    layer = None if out.attention is None else aligning_layer(len(out.attention))
+    looked = None if layer is None else out.attention[layer - 1][0].mean(0).tolist()  # mean over its heads: (T, S)
     told = _steps(log_probs, written, looked, between.tokenizer)
     return {
         "system": run.system,
@@ -67,7 +67,7 @@ def step_numbers(run: TranslationRun, text: str, *, target: str = "", search: Se
         "encoder": encoder,
         "reading": reading(run.model),
         "passes": _passes(run.model),
-        "layer": None if out.attention is None else len(out.attention),
+        "layer": layer,
         "without": without_attention(run.model) if looked is None else None,
         "log_prob": told[-1]["total"] if told else 0.0,
         "steps": told,
@@ -132,14 +132,14 @@ def _passes(model: Any) -> list[list[str]] | None:
     """The directions in which each layer of a recurrent encoder reads."""
     if not isinstance(model, Seq2Seq):
         return None
-    kind, both = model.config.encoder, ["forward", "backward"]
-    one = {
-        "both": lambda layer: both,
-        "forward": lambda layer: ["forward"],
-        "bottom": lambda layer: both if layer == 0 else ["forward"],
-        "alternating": lambda layer: ["forward", "backward"][layer % 2 :][:1],
-    }[kind]
-    return [one(layer) for layer in range(model.config.layers)]
+    kind, to, fro = model.config.encoder, "forward", "backward"
+    directions = {
+        "both": lambda layer: [to, fro],
+        "forward": lambda layer: [to],
+        "bottom": lambda layer: [to] if layer else [to, fro],
+        "alternating": lambda layer: [fro if layer % 2 else to],
+    }
+    return [directions[kind](layer) for layer in range(model.config.layers)]
 
 
 def without_attention(model: Any) -> str:

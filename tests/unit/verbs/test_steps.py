@@ -90,13 +90,13 @@ def test_choices_are_sorted_and_hold_the_chosen_token(name, runs):
 def test_attention_is_told_where_there_is_some(runs):
     seen = step_numbers(ensue.load(runs / "transformer"), "one six", target="xis")
     S = len(seen["source"])
-    assert S == 8 and seen["layer"] == 2 and seen["passes"] is None and seen["without"] is None
+    assert S == 8 and seen["layer"] == 1 and seen["passes"] is None and seen["without"] is None
     assert len(seen["encoder"]) == 2 and all(len(layer) == S for layer in seen["encoder"])
     for row in [*(row for layer in seen["encoder"] for row in layer), *(step["attention"] for step in seen["steps"])]:
         assert len(row) == S and sum(row) == pytest.approx(1, abs=1e-5)
     _, _, weights = ensue.load(runs / "transformer").alignment("one six", target="xis")
     told = torch.tensor([step["attention"] for step in seen["steps"]])
-    torch.testing.assert_close(told, torch.from_numpy(weights[-1].mean(0)))
+    torch.testing.assert_close(told, torch.from_numpy(weights[0].mean(0)))
     seen = step_numbers(ensue.load(runs / "convs2s"), "one six")
     assert seen["encoder"] is None and "at once by 2 layers of convolutions" in seen["reading"]
     assert all(sum(step["attention"]) == pytest.approx(1, abs=1e-5) for step in seen["steps"])
