@@ -22,12 +22,12 @@ pen.font = "600 14px ui-monospace, monospace";
 const wide = label => Math.ceil(pen.measureText(label).width) + 14;
 
 // Two lines of tokens: beside each other from left to right where there is room, else from top to bottom.
-function layout(first, second) {
+function layout(first, second, lines = true) {
   const room = picture.clientWidth, widths = [first, second].map(line => line.map(wide));
   const tokens = Math.max(first.length, second.length);
   const long = gap => Math.max(...widths.map(line => line.reduce((sum, width) => sum + width + gap, -gap)));
   if (long(GAP) <= room) {
-    const below = 46 + Math.min(240, 90 + 8 * tokens);
+    const below = lines ? 46 + Math.min(240, 90 + 8 * tokens) : 46;
     const gap = Math.min(40, Math.max(GAP, Math.floor((room - long(0)) / tokens)));  // some air where there is room
     const place = (line, y) => {
       let x = 0;
@@ -104,14 +104,14 @@ function read(step) {
   const last = places.first[places.first.length - 1], passes = step.passes || [];
   let n = 0, end = places.across ? 42 + PILL : last.y + PILL, far = 0;
   passes.forEach((directions, layer) => directions.forEach(direction => {
-    const size = places.across ? last.x + last.width : end - 26, off = 18 + 22 * n++;
+    const size = places.across ? last.x + last.width : end - 26, off = (places.across ? 32 : 18) + (places.across ? 30 : 22) * n++;
     const [a, b] = direction === "forward" ? [0, size] : [size, 0], tip = direction === "forward" ? -7 : 7;
     const point = (along, aside) => places.across ? `${along} ${42 + PILL + aside}`
       : `${38 + Math.max(...places.first.map(box => box.width)) + aside} ${26 + along}`;
     svg.append(draw("path", { class: "arrow",
       d: `M${point(a, off)}L${point(b, off)}M${point(b + tip, off - 5)}L${point(b, off)}L${point(b + tip, off + 5)}` }));
     far = off;
-    if (places.across) svg.append(draw("text", { x: size + 10, y: 42 + PILL + off + 4, class: "small" },
+    if (places.across) svg.append(draw("text", { x: 0, y: 42 + PILL + off - 8, class: "small" },
       `layer ${layer + 1}, ${direction}`));
   }));
   const height = places.across ? 42 + PILL + far + 12 : end + 8;
@@ -120,7 +120,7 @@ function read(step) {
   return svg;
 }
 function decode(step) {
-  const places = layout(data.source, data.target);
+  const places = layout(data.source, data.target, step.weights !== null);
   const svg = canvas(places, ["source", "target so far"]);
   if (step.weights) {
     rows(svg, places, step.weights, step.place, 0.25);
