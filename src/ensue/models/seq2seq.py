@@ -142,6 +142,9 @@ class Seq2Seq(ConditionalModel):
     """softmax(U s̃_t + b): a recurrent network that reads, one that writes, and attention between them."""
 
     Config = Seq2SeqConfig
+    expect: ClassVar[dict[str, str]] = {
+        "multi30k": "Multi30k English to German, test2016: 34.7 BLEU (17.8 without attention; one seed), 22 minutes, one core",
+    }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 2e-3, "train.label_smoothing": 0.1},
         "multi30k": {
