@@ -1,7 +1,7 @@
 """Memory that is freed and asked for again a thousand times a second should not go back to the system in between.
 
 glibc gives large blocks back as soon as they are freed, and the system hands out pages filled with zeros, one fault a
-page. A training step frees and asks for the same blocks each time: on two cores that was a tenth of its time.
+page. A training step frees and asks for the same blocks each time; a small Transformer had ten thousand faults a step.
 """
 
 from __future__ import annotations
