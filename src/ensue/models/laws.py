@@ -4,6 +4,7 @@
     rows law      picking rows before a step = after it
     padding law   what is padded never changes what is real
     cause law     no output depends on a later input (by gradients where there are any, else by changing inputs)
+    order law     rows in another order = the answers in that order (for models without steps)
     memory law    log_prob = the logits' log-softmax, and looking (hidden, attention) changes nothing
 
 and of an encoder–decoder, which reads a source first:
@@ -116,6 +117,11 @@ def padding_law(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> float:
     return max(worst, _gap(together[real], other[real]))
 
 
+def order_law(model: LanguageModel, tokens: Tensor, index: Tensor) -> float:
+    """Rows in another order are answered in that order: rows know nothing of each other."""
+    return _gap(log_probabilities(model, tokens)[0][index], log_probabilities(model, tokens[index])[0])
+
+
 def cause_law(model: LanguageModel, tokens: Tensor) -> float:
     """How much an output changes when a later token does."""
     first, _ = log_probabilities(model, tokens)
@@ -130,7 +136,7 @@ def cause_law(model: LanguageModel, tokens: Tensor) -> float:
 def leak_law(model: LanguageModel, tokens: Tensor) -> float:
     """The gradient of each output with respect to the embeddings it must not see: later ones, or its own place.
 
-    A causal model's output at t may depend on places ≤ t; a two-directional one's on all places but t.
+    A causal model's output at t may depend on places ≤ t; a blind two-directional one's on all places but t.
     """
     table = _table(model)
     assert table is not None
@@ -229,6 +235,9 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
                 yield Finding("chunk law", chunk_law(model, tokens, cuts), tolerance)
                 index = torch.randint(rows, (rows + 1,), generator=generator)
                 yield Finding("rows law", rows_law(model, tokens, index), tolerance)
+            else:
+                index = torch.randperm(rows, generator=generator)
+                yield Finding("order law", order_law(model, tokens, index), tolerance)
             context = model.traits.context or 0
             if model.traits.steps and 0 < context <= LONGEST:
                 past = torch.randint(model.config.vocabulary, (1, context + 3), generator=generator)
@@ -240,7 +249,7 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
             if model.traits.causal:
                 yield Finding("cause law", cause_law(model, tokens), tolerance)
             yield Finding("memory law", memory_law(model, tokens), tolerance)
-        if _table(model) is not None:
+        if _table(model) is not None and (model.traits.causal or model.traits.blind):
             yield Finding("leak law", leak_law(model, tokens[:, : model.traits.context]), 0.0)
         if model.traits.steps:
             with torch.enable_grad():  # under autograd states append instead of writing in place

@@ -27,5 +27,7 @@ SYSTEMS = Table(
             "ensue.models.bytenet:ByteNet", "dilated convolutions unfolded over the source, for translation"
         ),
         "transformer": Entry("ensue.models.transformer:Transformer", "encoder–decoder of attention, for translation"),
+        "bert": Entry("ensue.models.bert:BERT", "encoder that fills in hidden words and tells which sentence follows"),
+        "roberta": Entry("ensue.models.bert:RoBERTa", "encoder that fills in hidden words"),
     },
 )

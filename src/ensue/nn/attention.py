@@ -256,12 +256,28 @@ class FullAttention(nn.Module):
     ) -> tuple[Tensor, None, Tensor | None]:
         """Attend from each place of x (B, T, D) to every real one; with ``weights`` also say where to."""
         q, k, v = (_heads(part, self.heads) for part in self.project(x).chunk(3, dim=-1))
+        y, seen = self._attend(q, k, v, lengths, weights)
+        return y, None, seen
+
+    def at(
+        self, here: Tensor, x: Tensor, lengths: Tensor | None = None, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from some places ``here`` (B, K, D) to every real one of x (B, T, D)."""
+        D = here.shape[-1]
+        weight, bias = self.project.weight, self.project.bias
+        q = _heads(F.linear(here, weight[:D], bias[:D]), self.heads)
+        k, v = (_heads(part, self.heads) for part in F.linear(x, weight[D:], bias[D:]).chunk(2, dim=-1))
+        return self._attend(q, k, v, lengths, weights)
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
         mask = None
         if lengths is not None:  # a row of no tokens sees its padding: there is nothing else, and nobody asks
-            mask = (torch.arange(x.shape[1], device=x.device) < lengths.clamp(min=1)[:, None])[:, None, None]
+            mask = (torch.arange(k.shape[2], device=k.device) < lengths.clamp(min=1)[:, None])[:, None, None]
         y = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
         seen = attention_weights(q, k, mask) if weights else None
-        return self.out(y.transpose(1, 2).flatten(2)), None, seen
+        return self.out(y.transpose(1, 2).flatten(2)), seen
 
 
 class CrossAttention(nn.Module):

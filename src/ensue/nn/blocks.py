@@ -6,6 +6,8 @@ is an encoder's, one with SelfAttention a language model's; a decoder's has atte
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
@@ -18,12 +20,17 @@ class Block(nn.Module):
     """The parts that both orders of norm share."""
 
     def __init__(
-        self, attention: SelfAttention | FullAttention, feed: FeedForward, width: int, dropout: float = 0.0
+        self,
+        attention: SelfAttention | FullAttention,
+        feed: FeedForward,
+        width: int,
+        dropout: float = 0.0,
+        epsilon: float = 1e-5,
     ) -> None:
         super().__init__()
-        self.norm_attention = nn.LayerNorm(width)
+        self.norm_attention = nn.LayerNorm(width, eps=epsilon)
         self.attention = attention
-        self.norm_feed = nn.LayerNorm(width)
+        self.norm_feed = nn.LayerNorm(width, eps=epsilon)
         self.feed = feed
         self.dropout = Dropout(dropout)
 
@@ -68,6 +75,22 @@ class PostNormBlock(Block):
         y, state, seen = self.attention(x, state, lengths, weights)
         x = self.norm_attention(self.dropout.add(x, y))
         return self.norm_feed(self.dropout.add(x, self.feed(x))), state, seen
+
+
+class EncoderBlock(PostNormBlock):
+    """BERT's block: post-norm, and where only some places are asked for, the rest is not computed.
+
+    Every place is still attended to; queries, the residual path and the two-layer network are at ``places`` only. That
+    is exact in a last block, whose other outputs nobody reads.
+    """
+
+    def at(self, x: Tensor, places: Tensor, lengths: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Any]:
+        """(B, T, D), places (B, K) → (B, K, D), and where they looked."""
+        assert isinstance(self.attention, FullAttention)
+        here = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
+        y, seen = self.attention.at(here, x, lengths, weights)
+        here = self.norm_attention(self.dropout.add(here, y))
+        return self.norm_feed(self.dropout.add(here, self.feed(here))), seen
 
 
 BLOCKS: dict[str, type[Block]] = {"pre": PreNormBlock, "post": PostNormBlock}

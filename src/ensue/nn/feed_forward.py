@@ -45,6 +45,11 @@ def _gelu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
     return result
 
 
+def _gelu_erf_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
+    result: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate="none", grad_input=above)
+    return result
+
+
 def _relu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
     result: Tensor = torch.ops.aten.threshold_backward.grad_input(above, h, 0, grad_input=above)
     return result
@@ -52,6 +57,7 @@ def _relu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
 
 ACTIVATIONS = {
     "gelu": Activation(_gelu, _gelu, _gelu_backward, keeps=True),  # the tanh form (Hendrycks and Gimpel, 2016)
+    "gelu-erf": Activation(F.gelu, F.gelu, _gelu_erf_backward, keeps=True),  # u Φ(u) itself: BERT's
     "relu": Activation(F.relu, F.relu_, _relu_backward, keeps=False),
 }
 

@@ -23,6 +23,8 @@ class Traits:
     """It can be run in chunks, its state carried on: whole = in chunks = token by token."""
     padded: bool = True
     """It takes rows of different lengths, padded on the right."""
+    blind: bool = True
+    """Where it is not causal: an output at a place does not depend on the token that stands there."""
     context: int | None = None
     """How many tokens back an output can see; None where nothing is forgotten by construction."""
 

@@ -1,0 +1,203 @@
+"""A model that labels: a body that has learnt to read, and a small head that answers about what was read.
+
+    classify, pair   p(y | x) = softmax(W_y C)             C stands for the whole text: the pooled first token of an
+    regress          y = w · C + b                         encoder, the last token of a language model, a mean
+    choose           p(i | x) = softmax_i(w · C_i)         over the choices, each read with its context
+    tag              p(y_t | x) = softmax(W_y T_t)         at every token
+    answer           p(start = i) = softmax_i(s · T_i),  p(end = j) = softmax_j(e · T_j)
+
+The body is an encoder (bert, roberta) or a whole language model (gpt, lstm …), whose own output layer then serves the
+auxiliary loss of Radford et al. (2018). Heads are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in
+Hugging Face's library, so that weights can be exchanged.
+
+Legend: B rows, T tokens, D width, Y labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ensue.core.settings import check, check_below_one
+from ensue.models.encoder import Encoder
+from ensue.nn.dropout import Dropout
+from ensue.nn.output import mean_cross_entropy
+
+POOLINGS = ("auto", "first", "last", "mean", "max")
+DENSE = {"none": None, "tanh": torch.tanh, "relu": torch.relu}
+KINDS = ("whole", "choice", "token", "span")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadConfig:
+    """Settings of a head, under ``head.`` in run.toml."""
+
+    pooling: str = "auto"
+    """What stands for a whole text: its first token, its last, the mean or the highest values of all; auto: first for
+    encoders, last for gpt, max for recurrent networks."""
+    dense: str = "auto"
+    """A layer before the last one: none, tanh or relu; auto: the encoder's own pooling, else as the system has it."""
+    dropout: float = 0.1
+    """The share of units that training switches off at random before the last layer."""
+    outputs: int = 0
+    """How many numbers come out: the labels say."""
+    kind: str = "whole"
+    """What is labelled: the whole text, a choice among several, each token, or a span; the task says."""
+
+    def __post_init__(self) -> None:
+        check(self, "pooling", self.pooling in POOLINGS, f"one of {', '.join(POOLINGS)}")
+        check(self, "dense", self.dense in ("auto", *DENSE), f"one of auto, {', '.join(DENSE)}")
+        check_below_one(self, "dropout")
+        check(self, "outputs", self.outputs >= 0, "0 or more")
+        check(self, "kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a labelling model answers."""
+
+    logits: Tensor
+    """(B, Y) for whole texts, (B / choices, choices), (B, T, Y) for tokens, (B, T, 2) for spans."""
+    hidden: Tensor
+    """(B, T, D), or (B, 1, D) where only the first token was computed."""
+    layers: tuple[Tensor, ...] | None = None
+    """h_0 … h_L of an encoder, where they were asked for."""
+    attention: tuple[Tensor, ...] | None = None
+
+
+class Labelled(nn.Module):
+    """head(body(x))."""
+
+    def __init__(self, body: nn.Module, config: HeadConfig, choices: int = 1) -> None:
+        super().__init__()
+        self.body = body
+        self.config = resolved_head(body, config)
+        self.choices = choices
+        width = width_of(body)
+        made = self.config.dense in ("tanh", "relu") and not self._body_pools
+        self.dense = nn.Linear(width, width) if made else None
+        self.dropout = Dropout(self.config.dropout)
+        self.out = nn.Linear(width, self.config.outputs)
+        for layer in (self.dense, self.out):
+            if layer is not None:
+                nn.init.normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)
+
+    @property
+    def _body_pools(self) -> bool:
+        """Whether the dense layer is the encoder's own, trained before."""
+        body = self.body
+        return isinstance(body, Encoder) and body.pooler is not None and self.config.dense == "tanh"
+
+    @property
+    def vocabulary(self) -> int:
+        """V, of the body."""
+        return int(self.body.config.vocabulary)  # type: ignore[union-attr, arg-type]
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens the body reads at once."""
+        body: Any = self.body
+        found: int | None = body.config.context if isinstance(body, Encoder) else body.traits.context
+        return found
+
+    def forward(
+        self,
+        tokens: Tensor,
+        segments: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *,
+        layers: bool = False,
+        weights: bool = False,
+    ) -> Answer:
+        """Label rows of tokens (B, T)."""
+        whole = self.config.kind in ("whole", "choice")
+        hidden, held, seen = self._read(tokens, segments, lengths, whole, layers, weights)
+        x = self._pooled(hidden, lengths) if whole else hidden
+        logits = self.out(self.dropout(x))
+        if self.config.kind == "choice":
+            logits = logits.view(-1, self.choices)
+        return Answer(logits, hidden, held, seen)
+
+    def _read(
+        self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, whole: bool, layers: bool, weights: bool
+    ) -> tuple[Tensor, Any, Any]:
+        """The body's hidden states; of an encoder whose first token is enough, the last layer at that one only."""
+        if not isinstance(self.body, Encoder):
+            want = ("hidden", "attention") if weights else ("hidden",)
+            output = self.body(tokens, None, lengths, want=want)
+            return output.hidden, None, output.attention
+        places = None
+        if whole and self.config.pooling == "first" and not layers and not weights:
+            places = torch.zeros(len(tokens), 1, dtype=torch.long, device=tokens.device)
+        found = self.body(tokens, segments, lengths, places, layers=layers, weights=weights)
+        return found.hidden, found.layers, found.attention
+
+    def _pooled(self, hidden: Tensor, lengths: Tensor | None) -> Tensor:
+        """One vector a row, (B, T, D) → (B, D)."""
+        x = pool(hidden, lengths, self.config.pooling)
+        if self._body_pools:
+            assert isinstance(self.body, Encoder)
+            return self.body.pool(x)
+        function = DENSE[self.config.dense]
+        if function is None or self.dense is None:
+            return x
+        return function(self.dense(self.dropout(x)))
+
+    def language_loss(self, hidden: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """The auxiliary loss: the mean of −log P(x_{t+1} | x_≤t) over the real tokens of a language model's rows."""
+        head: Any = self.body.head
+        real = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]
+        return mean_cross_entropy(hidden[:, :-1][real], head.weight, head.bias, tokens[:, 1:][real])
+
+    def depths(self) -> dict[str, int]:
+        """How deep each parameter lies: 0 for what reads tokens, l for block l, L + 1 for the head."""
+        body: Any = self.body
+        blocks = list(getattr(body, "blocks", ()))
+        number = {id(p): place + 1 for place, block in enumerate(blocks) for p in block.parameters()}
+        top = len(blocks) + 1
+        own = {id(p) for p in (*self.out.parameters(), *(self.dense.parameters() if self.dense else ()))}
+        if isinstance(body, Encoder) and body.pooler is not None:
+            own |= {id(p) for p in body.pooler.parameters()}
+        if not isinstance(body, Encoder) and hasattr(body, "norm"):
+            own |= {id(p) for p in body.norm.parameters()}
+        return {name: top if id(p) in own else number.get(id(p), 0) for name, p in self.named_parameters()}
+
+
+def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
+    """A head's settings with what was left to us filled in."""
+    from dataclasses import replace
+
+    encoder = isinstance(body, Encoder)
+    pooling, dense = config.pooling, config.dense
+    if config.kind in ("token", "span"):
+        return replace(config, pooling="first", dense="none")
+    if pooling == "auto":
+        pooling = "first" if encoder else "last" if getattr(body, "cuts", "") == "windows" else "max"
+    if dense == "auto":
+        dense = "none"
+        if isinstance(body, Encoder) and pooling == "first":
+            dense = "relu" if not body.config.segments else "tanh"
+    return replace(config, pooling=pooling, dense=dense)
+
+
+def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
+    """One vector for each row's real tokens, (B, T, D) → (B, D)."""
+    if pooling == "first":
+        return hidden[:, 0]
+    if lengths is None:
+        lengths = torch.full((len(hidden),), hidden.shape[1], device=hidden.device)
+    if pooling == "last":
+        return hidden[torch.arange(len(hidden), device=hidden.device), (lengths - 1).clamp(min=0)]
+    real = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None])[..., None]
+    if pooling == "max":
+        return hidden.masked_fill(~real, float("-inf")).amax(1)
+    return hidden.masked_fill(~real, 0.0).sum(1) / lengths.clamp(min=1)[:, None]
+
+
+def width_of(body: Any) -> int:
+    """D, of what a body's output layer sees."""
+    return body.width if isinstance(body, Encoder) else int(body.head.weight.shape[1])
