@@ -31,7 +31,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.exchange.huggingface import marian_weights
 from ensue.search.beam import Search, beam_search
 from ensue.tasks import translation
-from ensue.tasks.settings import resolve
+from ensue.tasks.resolving import resolve
 from ensue.tasks.task import build_model
 from ensue.train.objectives import Translate
 from ensue.train.optimisers import clip

@@ -8,15 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ensue.core.errors import InputError
+from ensue.data.grouping import BLUR, Grouping, padded
 from ensue.data.pair_tokens import PairTokens
 
 LAYERS = 60
 """Into how many layers of nearly the same longer side pairs are put. With many batches more would pad the shorter side,
 with few batches fewer would pad the longer one; this is near the best from 30 batches an epoch to 500."""
-
-BLUR = 0.02
-"""By what share of its length a pair may be out of order: more gives newer neighbours, and more padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +42,16 @@ class PairBatch:
 class Buckets:
     """Batches of at most ``tokens`` padded tokens on the longer side: rows × max(S, T) ≤ ``tokens``.
 
-    A pair that alone is longer is a batch of its own. Each epoch shows every pair once: pairs are put in order of
-    their lengths on both sides, blurred by fresh noise so that they meet new neighbours; the order is cut into
-    batches and these are shuffled. Epochs may differ in their number of batches.
+    A pair that alone is longer is a batch of its own.
     """
 
     def __init__(self, pairs: PairTokens, tokens: int, end: int, seed: int = 0) -> None:
-        if tokens < 1:
-            raise InputError(f"batches of {tokens} tokens", mend="choose at least 1")
-        if not len(pairs):
-            raise InputError("there are no pairs to make batches of", mend="give some")
         self._pairs = pairs
         self._source, self._target = np.diff(pairs.source_at), np.diff(pairs.target_at)
-        self._ends: list[int] = []
-        self._plan: tuple[int, list[np.ndarray]] = (-1, [])
-        self.tokens = tokens
-        self.end = end
-        self.seed = seed
-        first = self._batches(0)
+        self.tokens, self.end, self.seed = tokens, end, seed
+        longer = np.maximum(self._source, self._target)
+        self._grouping = Grouping(longer, tokens, seed, lambda chance: _order(self._source, self._target, chance))
+        first = self._grouping.first
         self.rows = max(map(len, first))
         """The most rows that a batch of the first epoch has."""
         self.steps_per_epoch = len(first)
@@ -77,34 +66,15 @@ class Buckets:
 
     def batch(self, step: int) -> PairBatch:
         """The batch of a step, counted from 0 over all epochs."""
-        epoch, place = self._find(step)
-        rows = self._batches(epoch)[place]
-        source, _ = _padded(self._pairs.source, self._pairs.source_at[rows], self._source[rows])
-        targets, real = _padded(self._pairs.target, self._pairs.target_at[rows], self._target[rows])
+        rows = self._grouping.rows(step)
+        source, _ = padded(self._pairs.source, self._pairs.source_at[rows], self._source[rows])
+        targets, real = padded(self._pairs.target, self._pairs.target_at[rows], self._target[rows])
         tokens = np.full_like(targets, self.end)
         tokens[:, 1:] = targets[:, :-1]
         tokens[~real] = 0
         arrays = (source, self._source[rows], tokens, targets, self._target[rows])
         block = [torch.from_numpy(array) for array in arrays]
         return PairBatch(source=block[0], source_lengths=block[1], tokens=block[2], targets=block[3], lengths=block[4])
-
-    def _find(self, step: int) -> tuple[int, int]:
-        """The epoch of a step and its place in it; epochs are counted as far as needed."""
-        while not self._ends or self._ends[-1] <= step:
-            count = len(self._batches(len(self._ends)))
-            self._ends.append(count + (self._ends[-1] if self._ends else 0))
-        epoch = int(np.searchsorted(self._ends, step, side="right"))
-        return epoch, step - (self._ends[epoch - 1] if epoch else 0)
-
-    def _batches(self, epoch: int) -> list[np.ndarray]:
-        """The pairs of each batch of an epoch; remembered for the epoch at hand."""
-        if self._plan[0] != epoch:
-            chance = np.random.default_rng([self.seed % 2**64, epoch])
-            order = _order(self._source, self._target, chance)
-            longer = np.maximum(self._source, self._target)[order]
-            batches = np.split(order, _cuts(longer.tolist(), self.tokens))
-            self._plan = epoch, [batches[place] for place in chance.permutation(len(batches))]
-        return self._plan[1]
 
 
 def _order(source: np.ndarray, target: np.ndarray, chance: np.random.Generator) -> np.ndarray:
@@ -122,28 +92,3 @@ def _order(source: np.ndarray, target: np.ndarray, chance: np.random.Generator) 
     excess = (source - target + blur[1])[first]
     order: np.ndarray = first[np.lexsort((np.where(layer % 2, -excess, excess), layer))]
     return order
-
-
-def _cuts(longer: list[int], tokens: int) -> list[int]:
-    """Where to cut an order of pairs, so that rows × longest ≤ ``tokens`` in each batch.
-
-    >>> _cuts([2, 2, 3, 3, 9], 6)
-    [2, 4]
-    """
-    cuts: list[int] = []
-    start = longest = 0
-    for place, length in enumerate(longer):
-        longest = max(longest, length)
-        if (place - start + 1) * longest > tokens and place > start:
-            cuts.append(place)
-            start, longest = place, length
-    return cuts
-
-
-def _padded(flat: np.ndarray, at: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sentences as rows (B, T) with 0 where they are padded, and (B, T) whether a place is real."""
-    time = np.arange(lengths.max())
-    real = time < lengths[:, None]
-    block = np.zeros(real.shape, dtype=np.int64)
-    block[real] = flat[(at[:, None] + time)[real]]
-    return block, real

@@ -29,7 +29,10 @@ from ensue.data.tokens import TokenText, tokenise
 from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count, total_log_prob
 from ensue.models.language import LanguageModel
 from ensue.search.sampling import Sampling, sample
-from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings, check_device, systems_for
+from ensue.tasks.machine import check_device
+from ensue.tasks.means import Means
+from ensue.tasks.resolving import systems_for
+from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
 from ensue.train.objectives import OBJECTIVES, Objective
 
 SMALL_TEXT = 150_000
@@ -155,6 +158,21 @@ def resolved(settings: Settings, model: LanguageModel, corpus: Corpus) -> Settin
         train=replace(train, length=length, cut=kind, threads=threads),
         tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
     )
+
+
+def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
+    """A system is all there is to this task."""
+    return model
+
+
+def means(settings: Settings, model: Any, corpus: Any) -> Means:
+    """All layers learn alike, and the loss chooses."""
+    return Means()
+
+
+def finished(model: Any) -> Any:
+    """Nothing was added for training."""
+    return model
 
 
 def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams | Windows:

@@ -16,8 +16,11 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
-from ensue.tasks import language_modelling, translation
-from ensue.tasks.settings import Settings, task_name
+from ensue.tasks import language_modelling, masked, translation
+from ensue.tasks.labelled import LabelTask
+from ensue.tasks.labels import LABEL_KINDS
+from ensue.tasks.means import Means
+from ensue.tasks.settings import Settings
 from ensue.train.objectives import Objective
 
 
@@ -35,6 +38,15 @@ class Task(Protocol):
 
     def resolved(self, settings: Settings, model: Any, corpus: Any) -> Settings:
         """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
+
+    def with_head(self, settings: Settings, model: Any, corpus: Any) -> Any:
+        """The model with what the task adds to a system: a head that labels, for some."""
+
+    def means(self, settings: Settings, model: Any, corpus: Any) -> Means:
+        """Which layers learn, and what chooses the best weights."""
+
+    def finished(self, model: Any) -> Any:
+        """The model once it is trained, with what only training needed taken away."""
 
     def batches(self, settings: Settings, model: Any, corpus: Any) -> Any:
         """The training data as batches, each a pure function of its number."""
@@ -59,18 +71,23 @@ class Task(Protocol):
         """Facts of the data for the model card."""
 
 
-TASKS: dict[str, Task] = {"language": language_modelling, "translation": translation}
+TASKS: dict[str, Task] = {
+    "language": language_modelling,
+    "translation": translation,
+    "masked": masked,
+    **{name: LabelTask(kind) for name, kind in LABEL_KINDS.items()},
+}
 
 
-def task_of(system: str) -> Task:
-    """The task that a system is trained for."""
-    return TASKS[task_name(system)]
+def task_of(settings: Settings) -> Task:
+    """The task of a run."""
+    return TASKS[settings.run.task]
 
 
-def build_model(settings: Settings, corpus: Any) -> Model:
+def build_model(settings: Settings, corpus: Any) -> Any:
     """A new model for this data, its weights drawn from the run's seed."""
-    cls = SYSTEMS.load(settings.run.system)
-    facts = task_of(settings.run.system).model_facts(settings, corpus)
+    cls, task = SYSTEMS.load(settings.run.system), task_of(settings)
+    facts = task.model_facts(settings, corpus)
     values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
     seed_everything(derive(settings.run.seed, "model"))
     try:
@@ -78,4 +95,4 @@ def build_model(settings: Settings, corpus: Any) -> Model:
     except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"a model of this size cannot be built ({reason})", mend="choose smaller settings") from error
-    return model
+    return task.with_head(settings, model, corpus)

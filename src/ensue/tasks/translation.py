@@ -29,7 +29,10 @@ from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
-from ensue.tasks.settings import PairSettings, PairTokenizerSettings, Settings, check_device, systems_for
+from ensue.tasks.machine import check_device
+from ensue.tasks.means import Means
+from ensue.tasks.resolving import systems_for
+from ensue.tasks.settings import PairSettings, PairTokenizerSettings, Settings
 from ensue.tasks.translating import Translator
 from ensue.train.objectives import ExpectedReward, Objective, Translate
 
@@ -185,6 +188,21 @@ def resolved(settings: Settings, model: ConditionalModel, corpus: PairCorpus) ->
         data=replace(settings.data, eval_pairs=settings.data.eval_pairs or EVAL_PAIRS),
         tokenizer=replace(tokens, vocabulary=tokens.vocabulary or most),
     )
+
+
+def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
+    """A system is all there is to this task."""
+    return model
+
+
+def means(settings: Settings, model: Any, corpus: Any) -> Means:
+    """All layers learn alike, and the loss chooses."""
+    return Means()
+
+
+def finished(model: Any) -> Any:
+    """Nothing was added for training."""
+    return model
 
 
 def batches(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Buckets:

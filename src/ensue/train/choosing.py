@@ -19,15 +19,16 @@ def choose_weights(work: Training, checkpoints: Checkpoints, outcome: Outcome) -
         work.report("note", {"text": "there is no checkpoint to take the mean of"})
         return
     kept = {name: value.clone() for name, value in work.model.state_dict().items()}
-    before = evaluate(lambda: False)["valid_loss"] if evaluate else None
+    before = work.worth(evaluate(lambda: False)) if evaluate else None
     work.model.load_state_dict(mean)
     text = f"the weights are the mean of the last {settings.average} checkpoints"
     if evaluate and before is not None:
-        after = evaluate(lambda: False)["valid_loss"]
+        after = work.worth(evaluate(lambda: False))
         if after >= before and settings.keep == "best":
             work.model.load_state_dict(kept)
             text = f"the mean of the last {settings.average} checkpoints is no better"
-        text += f": {after:.4f} against {before:.4f} nats a token"
+        unit = " nats a token" if work.chosen_by == "valid_loss" else f" ({work.chosen_by})"
+        text += f": {abs(after):.4f} against {abs(before):.4f}{unit}"
     work.report("note", {"text": text})
 
 
@@ -35,4 +36,6 @@ def _last_is_better(work: Training, best: Checkpoint, outcome: Outcome) -> bool:
     """Where the budget ended a run between two evaluations, its last weights may be better than the best so far."""
     if outcome.stopped != "budget" or work.evaluate is None:
         return False
-    return work.evaluate(lambda: False)["valid_loss"] < float(best.progress["valid_loss"])
+    held = best.progress
+    before = float(held["worth"] if "worth" in held else held["valid_loss"])  # as older checkpoints call it
+    return work.worth(work.evaluate(lambda: False)) < before

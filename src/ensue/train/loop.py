@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
 from ensue.train.optimisers import build_optimiser, clip, learning_rate
 from ensue.train.settings import TextTrainSettings, TrainSettings
+from ensue.train.thawing import Thawing
 
 MOST_ROLLBACKS = 10
 
@@ -91,19 +92,28 @@ class Training:
     checkpoints: Checkpoints
     metrics: Metrics | None = None
     evaluate: Callable[[Callable[[], bool]], dict[str, float]] | None = None
-    """Measures on held-out data; the one named ``valid_loss`` chooses the best weights. It is given a question to ask
-    now and then, and raises ``Abandoned`` where the answer is that somebody wants to stop."""
+    """Measures on held-out data, ``valid_loss`` among them. It is given a question to ask now and then, and raises
+    ``Abandoned`` where the answer is that somebody wants to stop."""
+    chosen_by: str = "valid_loss"
+    """The measure that chooses the best weights: the lower the better, unless it is another than the loss."""
     sample: Callable[[], str] | None = None
+    thawing: Thawing | None = None
+    """Which layers learn, and how fast; without it all do alike."""
     report: Report = silent
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     compile: bool = False
     """The model was compiled, so its speed must be tried on a compiled copy."""
 
+    def worth(self, measures: Mapping[str, float]) -> float:
+        """What chooses the best weights, the lower the better."""
+        value = measures[self.chosen_by]
+        return value if self.chosen_by == "valid_loss" else -value
+
 
 def train(work: Training) -> Outcome:
     """Train until the steps are done, time is up, validation stalls, or somebody asks to stop."""
     settings = work.settings
-    optimiser = build_optimiser(work.model, settings)
+    optimiser = build_optimiser(work.model, settings, work.thawing.scales() if work.thawing else None)
     progress, state = restore(work, optimiser, work.checkpoints.latest())
     if progress.step == 0:
         save(work, optimiser, progress, state)  # something to roll back to
@@ -181,6 +191,8 @@ def update(
     """One update: gradients of ``accumulate`` batches, clipped, then a step; none where something is not finite."""
     settings = work.settings
     work.model.train()
+    if work.thawing is not None:
+        work.thawing.apply(work.model, step)
     optimiser.zero_grad(set_to_none=True)
     total, tokens = 0.0, 0
     for part in range(settings.accumulate):
@@ -193,7 +205,7 @@ def update(
     norm = clip([p.grad for p in work.model.parameters() if p.grad is not None], settings.clip)
     if math.isfinite(total) and math.isfinite(norm):
         for group in optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["scale"]
         optimiser.step()
     return total, norm, state, tokens
 
@@ -239,11 +251,11 @@ def evaluate(work: Training, progress: Progress, wish: Interrupts) -> dict[str, 
         return {}
     progress.owed = False
     work.report("evaluation", {"step": progress.step, **measures})
-    value = measures["valid_loss"]
+    value = work.worth(measures)
     if value < progress.best:
         progress.best, progress.stale = value, 0
         weights = {"model": dict(work.model.state_dict())}
-        work.checkpoints.save(Checkpoint(progress.step, weights, {"valid_loss": value}), BEST)
+        work.checkpoints.save(Checkpoint(progress.step, weights, {"worth": value}), BEST)
     else:
         progress.stale += 1
         if work.settings.schedule == "plateau":

@@ -7,7 +7,7 @@ clipping   if ‖g‖ ≥ threshold: g ← threshold · g / ‖g‖          (Pa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +15,27 @@ from torch import Tensor, nn
 from ensue.train.settings import TrainSettings
 
 
-def build_optimiser(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
-    """The optimiser that the settings name; only matrices decay."""
-    trained = [p for p in model.parameters() if p.requires_grad]
+def build_optimiser(
+    model: nn.Module, settings: TrainSettings, scales: Mapping[str, float] | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser that the settings name; only matrices decay.
+
+    ``scales`` says by parameter name what its rate is multiplied by, 1 where it says nothing; parameters that it names
+    are there even if they do not learn yet.
+    """
+    held = scales or {}
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad or name in held]
+    groups = []
+    for scale in sorted({held.get(name, 1.0) for name, _ in trained}, reverse=True):
+        own = [p for name, p in trained if held.get(name, 1.0) == scale]
+        for decays in (True, False):
+            params = [p for p in own if (p.dim() >= 2) == decays]
+            decay = settings.weight_decay if decays else 0.0
+            groups += [{"params": params, "weight_decay": decay, "scale": scale}] if params else []
     if settings.optimiser == "sgd":
-        return torch.optim.SGD(trained, lr=settings.lr, momentum=settings.momentum)
-    groups = [
-        {"params": [p for p in trained if p.dim() >= 2], "weight_decay": settings.weight_decay},
-        {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    betas = (0.9, settings.beta2)
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=settings.lr, betas=betas, fused=True)
+        plain = [{**group, "weight_decay": 0.0} for group in groups]
+        return torch.optim.SGD(plain, lr=settings.lr, momentum=settings.momentum)
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, settings.beta2), fused=True)
 
 
 def warmup_steps(settings: TrainSettings, steps: int) -> float:

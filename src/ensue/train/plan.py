@@ -56,7 +56,8 @@ def step_seconds(work: Training, limit: float) -> float:
         trial = replace(work, model=copy.deepcopy(work.model))
         if work.compile:
             trial.model.compile()
-        optimiser, state = build_optimiser(trial.model, work.settings), None
+        scales = work.thawing.scales() if work.thawing else None
+        optimiser, state = build_optimiser(trial.model, work.settings, scales), None
         while len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < limit):
             at = time.perf_counter()
             _, _, state, _ = update(trial, optimiser, len(times), state, 0.0)

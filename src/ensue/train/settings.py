@@ -121,3 +121,66 @@ class PairTrainSettings(TrainSettings):
         check(self, "objective", self.objective in ("likelihood", "reward"), "likelihood or reward")
         check(self, "samples", self.samples >= 2, "at least 2")
         check(self, "likelihood", 0 <= self.likelihood < float("inf"), "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskedTrainSettings(TrainSettings):
+    """How an encoder is trained to fill in what is hidden."""
+
+    batch: int = 32
+    """Rows in a batch."""
+    length: int = 0
+    """Tokens in a row, marks included; 0 means the model's context."""
+    mask: float = 0.15
+    """The share of a row's tokens that is hidden."""
+    mask_as_mask: float = 0.8
+    """Of the hidden tokens, the share that becomes the mask."""
+    mask_as_random: float = 0.1
+    """Of the hidden tokens, the share that becomes a random token; the rest stays as it is."""
+    mask_anew: bool = True
+    """Whether other tokens are hidden each time a text is read (RoBERTa); else the same every time."""
+
+    def __post_init__(self) -> None:
+        super(MaskedTrainSettings, self).__post_init__()
+        check_positive(self, "batch")
+        check(self, "length", self.length >= 0, "0 or more")
+        check(self, "mask", 0 < self.mask < 1, "between 0 and 1")
+        check(self, "mask_as_mask", 0 <= self.mask_as_mask <= 1, "between 0 and 1")
+        rest = 1 - self.mask_as_mask
+        check(self, "mask_as_random", 0 <= self.mask_as_random <= rest + 1e-9, f"between 0 and {rest:g}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelTrainSettings(TrainSettings):
+    """How a model is trained to label."""
+
+    batch_tokens: int = 1000
+    """Tokens in a batch of rows of similar lengths, padding counted."""
+    label_smoothing: float = 0.0
+    """The share of the target that is spread evenly over all labels."""
+    class_weights: str = "none"
+    """How much a label's examples count: none (each the same), or balanced (each label the same)."""
+    layer_decay: float = 1.0
+    """What the learning rate is multiplied by for each layer further from the head; 1 means all learn alike."""
+    freeze: int = 0
+    """How many layers stay as they are, from the embeddings (1) upward; -1 means the whole body."""
+    unfreeze: float = 0.0
+    """Epochs after which one more frozen layer is let go, from the top (gradual unfreezing); 0 means never."""
+    adapters: int = 0
+    """The rank of low-rank adapters that are trained in place of the body's weights; 0 means none."""
+    adapters_alpha: float = 16.0
+    """How much adapters count: their product is multiplied by this and divided by the rank."""
+    language: float = 0.0
+    """The weight of the loss of the next token beside that of the label, for language models."""
+
+    def __post_init__(self) -> None:
+        super(LabelTrainSettings, self).__post_init__()
+        check_positive(self, "batch_tokens")
+        check_below_one(self, "label_smoothing")
+        check(self, "class_weights", self.class_weights in ("none", "balanced"), "none or balanced")
+        check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
+        check(self, "freeze", self.freeze >= -1, "-1 or more")
+        check(self, "adapters", self.adapters >= 0, "0 or more")
+        for name in ("unfreeze", "language"):
+            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
+        check(self, "adapters_alpha", 0 < self.adapters_alpha < float("inf"), "above 0")

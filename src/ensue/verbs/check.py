@@ -20,7 +20,8 @@ from ensue.core.settings import describe, read_toml
 from ensue.core.table import load_target
 from ensue.models.laws import laws_of
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import VOCABULARIES, task_name
+from ensue.tasks.resolving import task_name
+from ensue.tasks.settings import VOCABULARIES
 from ensue.train.metrics import read_metrics
 from ensue.verbs.run import load
 

@@ -8,7 +8,8 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.measure.cost import flops_per_token, parameter_parts
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import VOCABULARIES, resolve
+from ensue.tasks.resolving import resolve
+from ensue.tasks.settings import VOCABULARIES
 
 
 def cost(

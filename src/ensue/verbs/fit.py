@@ -21,7 +21,9 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import VOCABULARIES, Settings, check_bf16, check_device, data_files, read_settings, resolve
+from ensue.tasks.machine import check_bf16, check_device, data_files
+from ensue.tasks.resolving import read_settings, resolve
+from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.task import Task, build_model, task_of
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.choosing import choose_weights

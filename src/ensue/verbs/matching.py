@@ -9,7 +9,7 @@ import torch
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import own_settings, resolve
+from ensue.tasks.resolving import own_settings, resolve
 
 REFERENCE = "lstm"
 """The system whose preset says how large all are, where it takes part; else the first that has parameters."""

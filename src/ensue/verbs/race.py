@@ -27,7 +27,8 @@ from ensue.look.saving import save_chart
 from ensue.models.table import SYSTEMS
 from ensue.nn.recurrent import Recurrent
 from ensue.tasks import language_modelling as lm
-from ensue.tasks.settings import data_files, own_settings, resolve, task_name
+from ensue.tasks.machine import data_files
+from ensue.tasks.resolving import own_settings, resolve, task_name
 from ensue.train.metrics import read_metrics
 from ensue.verbs.fit import fit
 from ensue.verbs.matching import matched_sizes

@@ -31,7 +31,7 @@ from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
-from ensue.tasks.settings import task_name
+from ensue.tasks.resolving import task_name
 from ensue.tasks.translating import Translation, Translator
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
 

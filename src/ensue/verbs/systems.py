@@ -8,7 +8,8 @@ from typing import Any
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import VOCABULARIES, tables
+from ensue.tasks.resolving import tables
+from ensue.tasks.settings import VOCABULARIES
 
 
 def systems(name: str = "") -> dict[str, Any]:

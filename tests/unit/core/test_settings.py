@@ -7,7 +7,7 @@ from ensue.core.durations import seconds, spoken
 from ensue.core.errors import InputError
 from ensue.core.settings import build, convert, describe, parse_assignments, toml_lines, toml_value
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import foreign, read_settings, resolve
+from ensue.tasks.resolving import foreign, read_settings, resolve
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.verbs.systems import systems
 

@@ -161,5 +161,5 @@ def test_a_pair_longer_than_the_limit_is_a_batch_of_its_own() -> None:
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(InputError, match="batches of 0 tokens"):
         Buckets(pairs_of([(2, 2)]), 0, END)
-    with pytest.raises(InputError, match="no pairs"):
+    with pytest.raises(InputError, match="nothing to make batches of"):
         Buckets(PairTokens(*[np.zeros(n, dtype=np.int64) for n in (0, 1, 0, 1, 0)], (0, 0), 0, 0, 0.0), 9, END)

@@ -12,7 +12,8 @@ from ensue.data.pairs import Pairs
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.search.beam import Search
 from ensue.tasks import translation
-from ensue.tasks.settings import PairSettings, PairTokenizerSettings, resolve
+from ensue.tasks.resolving import resolve
+from ensue.tasks.settings import PairSettings, PairTokenizerSettings
 from ensue.tasks.task import TASKS, build_model, task_of
 from ensue.tasks.translating import Translator
 

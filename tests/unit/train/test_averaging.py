@@ -20,7 +20,7 @@ def held(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=4)
     for step in STEPS:
         checkpoints.save(Checkpoint(step, {"model": dict(layer(step).state_dict())}, {}))
-    checkpoints.save(Checkpoint(20, {"model": dict(layer(20).state_dict())}, {"valid_loss": 0.5}), BEST)
+    checkpoints.save(Checkpoint(20, {"model": dict(layer(20).state_dict())}, {"worth": 0.5}), BEST)
     return checkpoints
 
 

@@ -127,7 +127,7 @@ def test_the_best_weights_are_kept_and_patience_ends_training(tmp_path):
     outcome = train(training)
     assert outcome.stopped == "patience" and outcome.step == 20
     best = training.checkpoints.best()
-    assert best.step == 10 and best.progress["valid_loss"] == 2.0
+    assert best.step == 10 and best.progress["worth"] == 2.0
 
 
 def test_plateau_halves_the_rate_when_validation_stalls(tmp_path):

@@ -1,0 +1,83 @@
+"""How well an encoder fills in what is hidden, beside what one would say who knows only how often each token occurs.
+
+    masked loss    −1/M Σ log P(x_i | x̂)          nats a hidden token
+    unigram loss   −1/M Σ log P(x_i)              counts of the text it learnt from, one added to each
+    accuracy       the share of hidden tokens whose likeliest filling is the true one
+    next           the share of pairs of which it says rightly whether the second text follows the first
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class MaskedScore:
+    """What filling in showed."""
+
+    loss: float
+    """Of both objectives together, as training has it."""
+    masked_loss: float
+    masked_perplexity: float
+    accuracy: float
+    unigram_loss: float
+    hidden: int
+    """How many tokens were hidden."""
+    rows: int
+    next_loss: float | None = None
+    next_accuracy: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@torch.no_grad()
+def masked_score(model: Any, batches: Iterable[Any], counts: np.ndarray) -> MaskedScore:
+    """A model's figures over batches; ``counts`` (V,) say how often each token occurs."""
+    unigram = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum()))
+    device = next(model.parameters()).device
+    fill = right = guess = 0.0
+    follow = told = 0.0
+    hidden = rows = pairs = 0
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in batches:
+            args = (batch.tokens, batch.segments, batch.lengths, batch.places)
+            found = model.encode(*(x.to(device) for x in args)).hidden
+            logits = model.head(found[:, 1:][batch.hidden.to(device)]).float()
+            targets = batch.targets.to(device)
+            fill += float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
+            right += int((logits.argmax(-1) == targets).sum())
+            guess -= float(unigram[batch.targets].sum())
+            hidden, rows = hidden + len(targets), rows + len(batch.lengths)
+            if batch.other is not None:
+                said, other = model.next_logits(found[:, 0]).float(), batch.other.to(device)
+                follow += float(torch.nn.functional.cross_entropy(said, other, reduction="sum"))
+                told += int((said.argmax(-1) == other).sum())
+                pairs += len(other)
+    finally:
+        model.train(was_training)
+    if not hidden:
+        raise InputError("there is nothing to hide in this text", mend="give more text")
+    each = fill / hidden
+    return MaskedScore(
+        loss=each + (follow / pairs if pairs else 0.0),
+        masked_loss=each,
+        masked_perplexity=math.exp(min(each, 700.0)),
+        accuracy=right / hidden,
+        unigram_loss=guess / hidden,
+        hidden=hidden,
+        rows=rows,
+        next_loss=follow / pairs if pairs else None,
+        next_accuracy=told / pairs if pairs else None,
+    )

@@ -1,0 +1,301 @@
+"""Pre-training an encoder: documents in, a model that fills in what is hidden out.
+
+It joins the reader and tokenizer, a model, the objective and the measure. Held-out documents are scored with masks that
+are always the same, beside what guessing each token by how often it occurs would cost (the unigram's loss).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Abandoned, Report, silent, tell_notes
+from ensue.core.run_folder import RunFolder
+from ensue.core.seeds import derive
+from ensue.data.documents import read_documents
+from ensue.data.masking import Documents, Hiding, MaskedRows
+from ensue.data.sources import Source
+from ensue.data.tokenizers.finding import find_tokenizer, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.marked import MarkedTokenizer
+from ensue.data.tokenizers.marked_fitting import fit_marked
+from ensue.data.tokenizers.marks import marks_of
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.measure.masked import MaskedScore, masked_score
+from ensue.models.bert import BERT
+from ensue.tasks.machine import check_device
+from ensue.tasks.means import Means
+from ensue.tasks.settings import MarkedTokenizerSettings, Settings
+from ensue.train.labelling import masked as masked_loss
+from ensue.train.objectives import Objective
+
+VOCABULARY = {"small": 8192, "large": 30_522}
+"""How many tokens a vocabulary has at most, for a small text and for a large one, if nothing is said."""
+LARGE_TEXT = 50_000_000
+"""Bytes from which a text is large."""
+EVAL_ROWS = 200
+SCORE_ROWS = 2000
+"""How many rows the final figures are of, at the most."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents to learn from and some to validate with, as tokens."""
+
+    tokenizer: MarkedTokenizer
+    train: Documents
+    valid: Documents | None
+
+    @property
+    def hash(self) -> str:
+        """Of both as tokens."""
+        whole = hashlib.sha256()
+        for part in (self.train, self.valid):
+            if part is not None:
+                for array in (part.tokens, part.sentences, part.documents):
+                    whole.update(np.ascontiguousarray(array).tobytes())
+        return whole.hexdigest()
+
+
+def marked(tokenizer: Tokenizer, where: str = "") -> MarkedTokenizer:
+    """Refuse a tokenizer without marks."""
+    if isinstance(tokenizer, MarkedTokenizer) and tokenizer.marks.mask is not None:
+        return tokenizer
+    raise InputError("this tokenizer has no mask", where=where, mend="use --tokenizer wordpiece, bpe or unigram")
+
+
+def choose_tokenizer(settings: MarkedTokenizerSettings, documents: Sequence[Sequence[str]]) -> MarkedTokenizer:
+    """The tokenizer that the settings name, fitted to the documents where it is not given ready."""
+    kind = "wordpiece" if settings.kind == "auto" else settings.kind
+    found = find_tokenizer(kind)
+    if not isinstance(found, str):
+        return marked(found, kind)
+    if found not in ("wordpiece", "bpe", "unigram"):
+        mend = "use wordpiece, bpe or unigram"
+        raise InputError(f"a {found} tokenizer has no marks for an encoder", mend=mend)
+    size = sum(len(sentence) for document in documents for sentence in document)
+    vocabulary = settings.vocabulary or VOCABULARY["large" if size >= LARGE_TEXT else "small"]
+    texts = (sentence for document in documents for sentence in document)
+    return fit_marked(found, texts, vocabulary, settings.min_count or 2, settings.lowercase)
+
+
+def tokenised(documents: Sequence[Sequence[str]], tokenizer: MarkedTokenizer) -> Documents:
+    """Documents as tokens; sentences that come to no token are left out, and so are documents of none."""
+    texts = [sentence for document in documents for sentence in document]
+    ids = tokenizer.encode_batch(texts)
+    place, kept, counts = 0, [], []
+    for document in documents:
+        own = [one for one in ids[place : place + len(document)] if len(one)]
+        place += len(document)
+        kept += own
+        counts += [len(own)] if own else []
+    tokens = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32)
+    return Documents(
+        tokens.astype(np.int32),
+        np.concatenate([[0], np.cumsum([len(one) for one in kept])]).astype(np.int64),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        sum(len(text.encode()) for text in texts),
+    )
+
+
+def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+    """The run's documents as tokens, by the tokenizer in its folder where there is one already."""
+    data = settings.data
+    notes: list[str] = []
+    report("phase", {"name": "reading the text"})
+    train = read_documents(list(data.files), data.field or None, notes)
+    valid = read_documents(list(data.valid), data.field or None, notes) if data.valid else []
+    tell_notes(notes, "and {} more notes", report)
+    if not valid and data.holdout and len(train) > 1:
+        chosen = spread(len(train), data.holdout)
+        valid = [train[place] for place in chosen]
+        out = set(chosen)
+        train = [document for place, document in enumerate(train) if place not in out]
+    where = ", ".join(map(str, data.files))
+    if not train:
+        raise InputError("there is no sentence to learn from", where=where, mend="give some text")
+    if folder is not None and folder.tokenizer.exists():
+        tokenizer = marked(load_tokenizer(folder.tokenizer), str(folder.tokenizer))
+    else:
+        report("phase", {"name": "fitting the tokenizer"})
+        tokenizer = choose_tokenizer(settings.tokenizer, train)
+    report("phase", {"name": "tokenising the text"})
+    return Corpus(tokenizer, tokenised(train, tokenizer), tokenised(valid, tokenizer) if valid else None)
+
+
+def spread(count: int, share: float) -> list[int]:
+    """Every so many-th of ``count``, so that a share is held out from all over: at least one, never all.
+
+    >>> spread(10, 0.2)
+    [2, 7]
+    """
+    held = min(count - 1, max(1, round(share * count)))
+    return [int((place + 0.5) * count / held) for place in range(held)]
+
+
+def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
+    """Write the tokenizer into a run's folder."""
+    save_tokenizer(corpus.tokenizer, folder.tokenizer)
+
+
+def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
+    """What the text says of a model."""
+    return {"vocabulary": corpus.tokenizer.size}
+
+
+def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
+    """A system is all there is to this task."""
+    return model
+
+
+def means(settings: Settings, model: Any, corpus: Any) -> Means:
+    """All layers learn alike, and the loss chooses."""
+    return Means()
+
+
+def finished(model: Any) -> Any:
+    """Nothing was added for training."""
+    return model
+
+
+def objective(settings: Settings, model: BERT, corpus: Corpus) -> Objective:
+    """What training asks of the model."""
+    return masked_loss
+
+
+def resolved(settings: Settings, model: BERT, corpus: Corpus) -> Settings:
+    """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
+    train, tokens = settings.train, settings.tokenizer
+    length = train.length or model.config.context
+    if length > model.config.context:
+        raise InputError(f"train.length = {length} is more than context = {model.config.context}", mend="make it less")
+    if tokens.kind == "auto":
+        tokens = replace(tokens, kind=corpus.tokenizer.kind)
+    return replace(
+        settings,
+        run=replace(settings.run, device=check_device(settings.run.device)),
+        train=replace(train, length=length, threads=train.threads or torch.get_num_threads()),
+        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
+    )
+
+
+def rows_of(settings: Settings, model: BERT, documents: Documents, tokenizer: Tokenizer, seed: int) -> MaskedRows:
+    """Documents as batches of rows with tokens hidden."""
+    train = settings.train
+    return MaskedRows(
+        documents,
+        marks_of(tokenizer),
+        tokenizer.size,
+        rows=train.batch,
+        length=train.length or model.config.context,
+        pairs=model.config.next_sentence,
+        hiding=Hiding(
+            share=train.mask, mask=train.mask_as_mask, random=train.mask_as_random, anew=train.mask_anew
+        ),
+        unknown=tokenizer.unknown,
+        seed=seed,
+    )
+
+
+def batches(settings: Settings, model: BERT, corpus: Corpus) -> MaskedRows:
+    """The training text as batches."""
+    return rows_of(settings, model, corpus.train, corpus.tokenizer, derive(settings.run.seed, "data"))
+
+
+def scored(
+    settings: Settings,
+    model: BERT,
+    documents: Documents,
+    tokenizer: Tokenizer,
+    most: int,
+    heed: Callable[[], bool] = lambda: False,
+    known: Documents | None = None,
+) -> MaskedScore:
+    """A model on rows of documents, hidden always the same way; ``known`` are those it learnt from."""
+    rows = rows_of(settings, model, documents, tokenizer, seed=0)
+    steps = min(rows.steps_per_epoch, max(1, -(-most // rows.rows)))
+
+    def batch(number: int) -> Any:
+        if heed():
+            raise Abandoned
+        return rows.batch(number)
+
+    counts = np.bincount((known or documents).tokens, minlength=tokenizer.size)
+    return masked_score(model, map(batch, range(steps)), counts)
+
+
+def evaluation(
+    settings: Settings, model: BERT, corpus: Corpus
+) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+    """What the loop calls to see how the model does on held-out text."""
+    valid = corpus.valid
+    if valid is None or (settings_pairs(model) and len(valid) < 2) or len(valid.tokens) < 2:
+        return None
+    most = settings.data.eval_rows or EVAL_ROWS
+
+    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+        score = scored(settings, model, valid, corpus.tokenizer, most, stop)
+        found = {"valid_loss": score.loss, "masked_accuracy": score.accuracy}
+        return found | ({} if score.next_accuracy is None else {"next_accuracy": score.next_accuracy})
+
+    return evaluate
+
+
+def settings_pairs(model: BERT) -> bool:
+    """Whether a model reads pairs."""
+    return bool(model.config.next_sentence)
+
+
+def writer(settings: Settings, model: BERT, corpus: Corpus, device: torch.device) -> Callable[[], str] | None:
+    """It does not write."""
+    return None
+
+
+def final_figures(
+    settings: Settings, model: BERT, corpus: Corpus, folder: RunFolder, report: Report
+) -> dict[str, Any] | None:
+    """How the finished model does on the held-out documents."""
+    if evaluation(settings, model, corpus) is None:
+        return None
+    assert corpus.valid is not None
+    report("phase", {"name": "scoring the validation text"})
+    score = scored(settings, model, corpus.valid, corpus.tokenizer, SCORE_ROWS, known=corpus.train)
+    report("result", {"masked_loss": score.masked_loss})
+    return score.as_dict()
+
+
+def score_files(
+    settings: Settings,
+    model: BERT,
+    tokenizer: Tokenizer,
+    files: Sequence[Source],
+    field: str | None,
+    report: Report = silent,
+) -> MaskedScore:
+    """All figures of a model on files."""
+    notes: list[str] = []
+    documents = tokenised(read_documents(list(files), field, notes), marked(tokenizer))
+    tell_notes(notes, "and {} more notes", report)
+    if len(documents.tokens) < 2:
+        raise InputError("there is no sentence to score", where=", ".join(str(Path(str(f))) for f in files))
+    return scored(settings, model, documents, tokenizer, SCORE_ROWS)
+
+
+def describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    """Facts of a corpus for the model card."""
+    valid = corpus.valid
+    return {
+        "tokenizer": corpus.tokenizer.kind,
+        "vocabulary": corpus.tokenizer.size,
+        "train_documents": len(corpus.train),
+        "train_tokens": len(corpus.train.tokens),
+        "train_bytes": corpus.train.bytes,
+        "valid_documents": len(valid) if valid else 0,
+        "valid_tokens": len(valid.tokens) if valid else 0,
+    }

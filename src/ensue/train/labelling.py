@@ -1,0 +1,78 @@
+"""What labelling and filling in ask of a model, as losses over a batch.
+
+    label      −log p(y | x), of whole texts, of choices, or of each token that is asked about
+    number     (y − ŷ)²
+    span       ½ (−log p(start) − log p(end)), over the places of the row that are real
+    masked     −log P(x_i | x̂) at hidden places, and −log P(B follows A or not) where rows are pairs
+
+Legend: B rows, T tokens, Y labels, M hidden places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.data.rows import NOT_ASKED
+from ensue.nn.state import State
+
+
+@dataclass(frozen=True)
+class Label:
+    """−log p of what is wanted."""
+
+    kind: str = "label"
+    """label, number or span."""
+    weights: Tensor | None = None
+    """(Y,): how much each label counts."""
+    smoothing: float = 0.0
+    language: float = 0.0
+    """The weight of the loss of the next token (Radford et al., 2018): L = L_label + λ L_language."""
+
+    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+        """The mean over what is asked; no state is carried on."""
+        answer = model(batch.tokens, batch.segments, batch.lengths)
+        loss = self.of(answer.logits, batch.targets, batch.lengths)
+        if self.language:
+            loss = loss + self.language * model.language_loss(answer.hidden, batch.tokens, batch.lengths)  # type: ignore[operator]
+        return loss, None
+
+    def of(self, logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
+        """The mean loss of given answers."""
+        if self.kind == "number":
+            return F.mse_loss(logits[..., 0], targets.to(logits.dtype))
+        if self.kind == "span":
+            return span_loss(logits, targets, lengths)
+        weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
+        return F.cross_entropy(
+            logits.flatten(0, -2),
+            targets.flatten(),
+            weights,
+            ignore_index=NOT_ASKED,
+            label_smoothing=self.smoothing,
+        )
+
+
+def span_loss(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
+    """½ (−log p(start) − log p(end)) of logits (B, T, 2) and targets (B, 2)."""
+    real = torch.arange(logits.shape[1], device=logits.device) < lengths[:, None]
+    scores = logits.masked_fill(~real[..., None], float("-inf"))
+    return (F.cross_entropy(scores[..., 0], targets[:, 0]) + F.cross_entropy(scores[..., 1], targets[:, 1])) / 2
+
+
+def masked(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+    """The masked loss, and with pairs that of the next sentence; no state is carried on."""
+    fill, follow = masked_losses(model, batch)
+    return (fill if follow is None else fill + follow), None
+
+
+def masked_losses(model: Any, batch: Any) -> tuple[Tensor, Tensor | None]:
+    """Both losses: in nats a hidden token, and in nats a pair."""
+    found = model.encode(batch.tokens, batch.segments, batch.lengths, batch.places).hidden  # (B, 1 + K, D)
+    fill = model.masked_loss(found[:, 1:][batch.hidden], batch.targets)
+    follow = None if batch.other is None else model.next_loss(found[:, 0], batch.other)
+    return fill, follow
