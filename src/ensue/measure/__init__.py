@@ -1,1 +1,1 @@
-"""What figures mean: perplexity, bits per byte, cost."""
+"""What figures mean: perplexity, bits per byte, BLEU, F1, exact match, correlation, cost."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,15 @@ VOCABULARY = {"char": None, "word": 20_000, "bpe": 4096, "wordpiece": 4096, "uni
 """How many tokens each kind has at most, if nothing is said."""
 
 FILE = "tokenizer.json"
+CONFIG = "tokenizer_config.json"
+BERT_FILE = "vocab.txt"
 GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+BERT_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""What ``tokenizer_config.json`` calls the settings of ``tokenizer.json``."""
 
 
 def fit_tokenizer(
@@ -89,18 +98,20 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | Path) -> None:
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Read a ``tokenizer.json``, a folder that has one, or a folder with GPT-2's two files."""
+    """Read a ``tokenizer.json``, a folder that has one, or the files of GPT-2, BERT or RoBERTa in a folder.
+
+    A ``tokenizer.json`` may be ours or Hugging Face's; BERT has ``vocab.txt``, the others a vocabulary and
+    merges. ``tokenizer_config.json``, where it is there, says whether case and accents count.
+    """
     path = Path(path)
     if not path.is_dir():
         return _restored(read_json(path), path)
     if (path / FILE).exists():
-        return _restored(read_json(path / FILE), path / FILE)
-    for vocab, merges in GPT2_FILES:
-        for ending in ("", ".gz"):
-            files = path / (vocab + ending), path / (merges + ending)
-            if all(file.exists() for file in files):
-                return _gpt2(*files)
-    mend = "give a folder with tokenizer.json, or with encoder.json and vocab.bpe"
+        return _restored(_as_described(read_json(path / FILE), _described(path)), path / FILE)
+    found = _from_files(path)
+    if found is not None:
+        return found
+    mend = "give a folder with tokenizer.json, with vocab.txt, or with vocab.json and merges.txt"
     raise InputError("there is no tokenizer in this folder", where=str(path), mend=mend)
 
 
@@ -130,9 +141,7 @@ def _restored(state: Any, path: Path) -> Tokenizer:
         if kind == "word":
             return WordTokenizer.restore(state)
         if isinstance(state, dict) and "model" in state:
-            from ensue.data.tokenizers.subword import SubwordTokenizer
-
-            return SubwordTokenizer.restore(state)
+            return _from_library(state)
     except InputError as error:
         raise InputError(str(error), where=str(path)) from error
     except (KeyError, TypeError, ValueError) as error:
@@ -140,17 +149,73 @@ def _restored(state: Any, path: Path) -> Tokenizer:
     raise InputError("does not describe a tokenizer", where=str(path))
 
 
-def _gpt2(vocab: Path, merges: Path) -> Tokenizer:
-    """GPT-2's tokenizer from its two files, compressed or not."""
+def _from_library(state: dict[str, Any]) -> Tokenizer:
+    """A tokenizer of the ``tokenizers`` library: one mark is an end mark, several are those of BERT and others."""
+    special = [token for token in state.get("added_tokens") or () if token.get("special")]
+    if len(special) == 1:
+        from ensue.data.tokenizers.subword import SubwordTokenizer
+
+        return SubwordTokenizer.restore(state)
+    from ensue.data.tokenizers.marked import MarkedTokenizer
+
+    return MarkedTokenizer.restore(state)
+
+
+def _as_described(state: Any, described: dict[str, Any]) -> Any:
+    """A ``tokenizer.json`` with BERT's settings for letters as ``tokenizer_config.json`` has them beside it."""
+    normalizer = state.get("normalizer") if isinstance(state, dict) else None
+    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
+        return state
+    said = {ours: described[theirs] for theirs, ours in BERT_SETTINGS.items() if theirs in described}
+    return {**state, "normalizer": {**normalizer, **said}}
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    """What ``tokenizer_config.json`` says, if there is one."""
+    file = folder / CONFIG
+    found = read_json(file) if file.exists() else {}
+    if not isinstance(found, dict):
+        raise InputError("does not describe a tokenizer", where=str(file))
+    return found
+
+
+def _from_files(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a folder with BERT's one file, or with GPT-2's or RoBERTa's two, compressed or not."""
+    for ending in ("", ".gz"):
+        for vocab, merges in GPT2_FILES:
+            files = folder / (vocab + ending), folder / (merges + ending)
+            if all(file.exists() for file in files):
+                return _vocabulary_and_merges(*files)
+        if (file := folder / (BERT_FILE + ending)).exists():
+            from ensue.data.tokenizers.bert import bert_from_lines
+
+            with _said_of(file):
+                return bert_from_lines(_text(file), _described(folder))
+    return None
+
+
+def _vocabulary_and_merges(vocab: Path, merges: Path) -> Tokenizer:
+    from ensue.data.tokenizers.bert import is_roberta, roberta_from_files
     from ensue.data.tokenizers.subword import gpt2_tokenizer
 
-    def text(path: Path) -> str:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    with _said_of(vocab.parent):
+        numbers = json.loads(_text(vocab))
+        if is_roberta(numbers):
+            return roberta_from_files(numbers, _text(merges), _described(vocab.parent))
+        return gpt2_tokenizer(numbers, _text(merges))
 
+
+def _text(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+
+
+@contextmanager
+def _said_of(path: Path) -> Iterator[None]:
+    """Errors of reading, in one line that names the file or folder."""
     try:
-        return gpt2_tokenizer(json.loads(text(vocab)), text(merges))
+        yield
     except InputError as error:
-        raise InputError(str(error), where=str(vocab.parent)) from error
-    except (OSError, EOFError, ValueError) as error:
-        raise InputError(f"cannot be read ({error})", where=str(vocab.parent)) from error
+        raise InputError(str(error), where=str(path)) from error
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise InputError(f"cannot be read ({error})", where=str(path)) from error

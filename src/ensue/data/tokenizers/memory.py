@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ GPT2_WORDS = re.compile(_CUT % ("", ""))
 """Radford et al. 2019, for ASCII."""
 LONE_HASH_WORDS = re.compile("#|" + _CUT % ("#", "#"))
 """The same, with each # on its own."""
+BERT_WORDS = re.compile(r"[A-Za-z0-9\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[!-/:-@\[-`{-~]")
+"""Devlin et al. 2019, for ASCII: each mark of punctuation on its own. Control characters are left out later."""
 
 
 class WordMemory:
@@ -62,6 +64,19 @@ class WordMemory:
 
     def _batch(self, texts: list[str]) -> list[list[int]]:
         return [found.ids for found in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+class LineMemory(WordMemory):
+    """The same for a tokenizer that drops white space, so that each line can be encoded on its own."""
+
+    def encode(self, data: bytes) -> np.ndarray:
+        """The tokens of a text in UTF-8."""
+        parts: list[list[int]] = []
+        lines = [data.decode()] if data.isascii() else data.decode().split("\n")
+        for plain, run in groupby(lines, str.isascii):
+            texts = list(run)
+            parts.extend(self._plain("\n".join(texts)) if plain else self._batch(texts))
+        return np.fromiter(chain.from_iterable(parts), dtype=np.int32)
 
 
 def _stretches(data: bytes) -> Iterator[tuple[bool, str]]:

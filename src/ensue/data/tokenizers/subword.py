@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.memory import GPT2_WORDS, LONE_HASH_WORDS, WordMemory
 from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible_bytes
+from ensue.data.tokenizers.spans import library_spans
 
 PREFIX = "##"
 LONGEST = 64
@@ -40,6 +41,7 @@ class SubwordTokenizer:
 
     unknown = None
     lines = False
+    spaced = True
 
     def __init__(self, inner: Tokenizer) -> None:
         inner.encode_special_tokens = True  # what looks like the end mark in a text is text
@@ -53,7 +55,7 @@ class SubwordTokenizer:
         model = self._state["model"]["type"]
         self.kind = "gpt2" if self._end_name == GPT2_END and model == "BPE" else str(model).lower()
         self.size: int = inner.get_vocab_size()
-        self._memory = WordMemory(inner, _words(self._state["pre_tokenizer"]))
+        self._memory = WordMemory(inner, ascii_words(self._state["pre_tokenizer"]))
         self._bytes = [self._spell(inner.id_to_token(token)) for token in range(self.size)]
         self._bytes[self.end] = b""
 
@@ -72,6 +74,10 @@ class SubwordTokenizer:
     def encode(self, text: str) -> np.ndarray:
         """The parts of the text's words."""
         return self._memory.encode(utf8(text))
+
+    def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens and the characters each stands for; see ``spans_of``."""
+        return library_spans(self._inner, text)
 
     def decode(self, ids: Ids) -> str:
         """The text; bytes that are not UTF-8 come out as �."""
@@ -103,7 +109,7 @@ class SubwordTokenizer:
 def _wrapped(model: Any, end: str = END) -> SubwordTokenizer:
     """A model with the byte alphabet around it."""
     inner = Tokenizer(model)
-    inner.pre_tokenizer = _pre_tokenizer(isinstance(model, models.WordPiece))
+    inner.pre_tokenizer = byte_pre_tokenizer(isinstance(model, models.WordPiece))
     inner.decoder = decoders.ByteLevel()
     if isinstance(model, models.WordPiece):
         inner.decoder = decoders.Sequence([decoders.Replace(Regex(f"^{PREFIX}"), ""), decoders.ByteLevel()])
@@ -111,7 +117,7 @@ def _wrapped(model: Any, end: str = END) -> SubwordTokenizer:
     return SubwordTokenizer(inner)
 
 
-def _pre_tokenizer(pieces: bool) -> Any:
+def byte_pre_tokenizer(pieces: bool) -> Any:
     """Words as GPT-2 cuts them. For WordPiece a # stands alone: no word may begin like a continuation."""
     words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if not pieces:
@@ -120,11 +126,11 @@ def _pre_tokenizer(pieces: bool) -> Any:
     return pre_tokenizers.Sequence([pre_tokenizers.Split("#", "isolated"), words, runs])
 
 
-def _words(described: Any) -> re.Pattern[str] | None:
+def ascii_words(described: Any) -> re.Pattern[str] | None:
     """How a pre-tokenizer that was read from a file cuts ASCII, if it is one of the two made here."""
     for pieces, words in ((False, GPT2_WORDS), (True, LONE_HASH_WORDS)):
         ours = Tokenizer(models.BPE())
-        ours.pre_tokenizer = _pre_tokenizer(pieces)
+        ours.pre_tokenizer = byte_pre_tokenizer(pieces)
         if described == json.loads(ours.to_str())["pre_tokenizer"]:
             return words
     return None
@@ -149,7 +155,7 @@ def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: in
     else:
         inner = Tokenizer(models.Unigram())
         trainer = trainers.UnigramTrainer(special_tokens=[END], **options)
-    inner.pre_tokenizer = _pre_tokenizer(kind == "wordpiece")
+    inner.pre_tokenizer = byte_pre_tokenizer(kind == "wordpiece")
     inner.train_from_iterator(iter(texts), trainer)
     return _wrapped(_settled(kind, json.loads(inner.to_str())["model"]))
 
@@ -160,17 +166,30 @@ def _settled(kind: str, trained: Mapping[str, Any]) -> Any:
         return models.BPE(vocab=trained["vocab"], merges=[tuple(merge) for merge in trained["merges"]])
     if kind == "wordpiece":
         return models.WordPiece(vocab=trained["vocab"], unk_token=END, max_input_chars_per_word=LONGEST)
-    scores = {token: round(score, 6) for token, score in trained["vocab"] if token != END}
+    return models.Unigram(vocab=[(END, 0.0), *settled_scores(trained["vocab"], [END])], unk_id=None)
+
+
+def settled_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str]) -> list[tuple[str, float]]:
+    """The log probabilities of a trained Unigram, likely tokens first, with every byte and without marks."""
+    scores = {token: round(score, 6) for token, score in trained if token not in marks}
     floor = min((score for token, score in scores.items() if len(token) > 1), default=0.0)
     scores |= {letter: floor - 1.0 for letter in LETTERS if scores.get(letter, floor) <= floor}
-    order = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-    return models.Unigram(vocab=[(END, 0.0), *order], unk_id=None)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
 def gpt2_tokenizer(vocab: Mapping[str, int], merges: str) -> SubwordTokenizer:
     """GPT-2's tokenizer from the contents of its two files: the same text gives the same numbers."""
-    lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
-    pairs = [tuple(line.split(" ")) for line in lines]
-    if GPT2_END not in vocab or any(len(pair) != 2 for pair in pairs):
+    pairs = merge_pairs(merges)
+    if GPT2_END not in vocab or pairs is None:
         raise InputError("not GPT-2's vocabulary and merges", mend=f"it has {GPT2_END} and two parts a line")
     return _wrapped(models.BPE(vocab=dict(vocab), merges=pairs), GPT2_END)
+
+
+def merge_pairs(merges: str) -> list[tuple[str, str]] | None:
+    """The pairs that a file of merges joins, in order; None where a line has not two parts.
+
+    >>> merge_pairs("#version: 0.2\\nt h\\nth e\\n")
+    [('t', 'h'), ('th', 'e')]
+    """
+    lines = [line.split(" ") for line in merges.split("\n") if line and not line.startswith("#version")]
+    return [(line[0], line[1]) for line in lines] if all(len(line) == 2 for line in lines) else None

@@ -1,0 +1,101 @@
+"""The tokenizers of BERT and RoBERTa, around a vocabulary of one's own or that of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from ensue.core.errors import InputError
+from ensue.data.tokenizers.marked import MarkedTokenizer, as_mark, bert_frame, roberta_frame
+from ensue.data.tokenizers.subword import PREFIX, merge_pairs
+
+BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROBERTA_MARKS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+"""In the order of their numbers; <mask> is RoBERTa's last token."""
+
+LONGEST = 100
+"""A word of more characters is unknown."""
+
+
+def bert_tokenizer(
+    vocab: Mapping[str, int],
+    *,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    chinese: bool = True,
+) -> MarkedTokenizer:
+    """BERT's WordPiece around a vocabulary with BERT's five marks.
+
+    ``strip_accents``: with nothing said, they go where case goes; ``chinese``: each Chinese character is a word.
+    """
+    _check_marks(vocab, BERT_MARKS)
+    unknown = BERT_MARKS[1]
+    inner = Tokenizer(models.WordPiece(vocab=dict(vocab), unk_token=unknown, max_input_chars_per_word=LONGEST))
+    inner.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
+    )
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.decoder = decoders.WordPiece(prefix=PREFIX)
+    first, last = ((name, vocab[name]) for name in ("[CLS]", "[SEP]"))
+    inner.post_processor = bert_frame(first, last)
+    inner.add_special_tokens([as_mark(name) for name in sorted(BERT_MARKS, key=vocab.__getitem__)])
+    return MarkedTokenizer(inner)
+
+
+def bert_from_lines(text: str, described: Mapping[str, Any]) -> MarkedTokenizer:
+    """BERT's tokenizer from ``vocab.txt``, a token a line, and what ``tokenizer_config.json`` says of it.
+
+    Where nothing says whether case counts, it does if the vocabulary has capital letters.
+    """
+    names = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+    vocab = {name: number for number, name in enumerate(names)}
+    lowercase = described.get("do_lower_case")
+    if lowercase is None:
+        lowercase = not any(name != name.lower() for name in names if not name.startswith("["))
+    chinese = described.get("tokenize_chinese_chars")
+    return bert_tokenizer(
+        vocab,
+        lowercase=bool(lowercase),
+        strip_accents=described.get("strip_accents"),
+        chinese=chinese is None or bool(chinese),
+    )
+
+
+def roberta_tokenizer(model: Any, *, lowercase: bool = False, prefix_space: bool = False) -> MarkedTokenizer:
+    """RoBERTa's marks and bytes around a BPE or Unigram ``model`` of the library with RoBERTa's five marks.
+
+    ``prefix_space``: a text is read as if a space stood before it.
+    """
+    inner = Tokenizer(model)
+    vocab = inner.get_vocab()
+    _check_marks(vocab, ROBERTA_MARKS)
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=True)
+    inner.decoder = decoders.ByteLevel()
+    first, last = ((name, vocab[name]) for name in ("<s>", "</s>"))
+    inner.post_processor = roberta_frame(first, last, prefix_space)
+    inner.add_special_tokens([as_mark(name) for name in sorted(ROBERTA_MARKS, key=vocab.__getitem__)])
+    return MarkedTokenizer(inner)
+
+
+def is_roberta(vocab: Mapping[str, int]) -> bool:
+    """Whether a ``vocab.json`` is RoBERTa's: no vocabulary of byte-level parts alone can have these names."""
+    return "<s>" in vocab or "<mask>" in vocab
+
+
+def roberta_from_files(vocab: Mapping[str, int], merges: str, described: Mapping[str, Any]) -> MarkedTokenizer:
+    """RoBERTa's tokenizer from the contents of ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``."""
+    pairs = merge_pairs(merges)
+    if pairs is None:
+        raise InputError("not RoBERTa's merges", mend="each line has two parts")
+    model = models.BPE(vocab=dict(vocab), merges=pairs)
+    return roberta_tokenizer(model, prefix_space=bool(described.get("add_prefix_space")))
+
+
+def _check_marks(vocab: Mapping[str, int], marks: Iterable[str]) -> None:
+    missing = [name for name in marks if name not in vocab]
+    if missing:
+        raise InputError(f"the vocabulary has no {missing[0]}", mend=f"it needs {' '.join(marks)}")

@@ -1,0 +1,141 @@
+"""How good tags are: F1 of whole entities where tags say B-, I- and O, else accuracy.
+
+    precision = right / given        right: entities whose type, first word and last word are all as wanted
+    recall    = right / wanted
+    F1        = 2 · right / (given + wanted)
+
+Half an entity is no entity. Tags are B-X at the first word of an entity of type X, I-X at its others, O outside. A model
+may also give tags that fit badly; they are read as conlleval, the script of the CoNLL tasks, does (and seqeval by
+default): an I-X begins an entity where no entity of type X is open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.measure.labels import LabelScores, label_scores, rates
+
+Sentences = Sequence[Sequence[str]]
+"""The tags of each sentence."""
+Span = tuple[str, int, int]
+"""The type of an entity, its first word, and the word after its last."""
+NO_TYPE = "_"
+"""The type of entities whose tags are a bare B and I."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityScores:
+    """What ``ensue score`` answers for a model that finds entities."""
+
+    precision: float
+    recall: float
+    f1: float
+    """Over the entities of all types and sentences together (micro)."""
+    accuracy: float
+    """The share of words with the right tag: high wherever most are O, so no figure to compare models by."""
+    per_type: list[dict[str, Any]]
+    """Of each type ``name``, ``precision``, ``recall``, ``f1``, ``count`` (wanted) and ``predicted`` (given)."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return {
+            "precision": self.precision,
+            "recall": self.recall,
+            "f1": self.f1,
+            "accuracy": self.accuracy,
+            "per_type": self.per_type,
+        }
+
+
+def tag_scores(wanted: Sentences, given: Sentences) -> EntityScores | LabelScores:
+    """Scores of entities where all tags are B-, I- or O; else of single tags, such as parts of speech.
+
+    Of those, look at ``accuracy`` and ``macro_f1``. Both kinds have ``accuracy``, ``f1`` and ``as_dict()``.
+
+    >>> tag_scores([["B-PER", "O"]], [["B-PER", "O"]]).f1, tag_scores([["NOUN", "VERB"]], [["NOUN", "NOUN"]]).accuracy
+    (1.0, 0.5)
+    """
+    _check_lengths(wanted, given)
+    truth, found = _flat(wanted), _flat(given)
+    if are_entities([*truth, *found]):
+        return entity_scores(wanted, given)
+    names = sorted({*truth, *found})
+    place = {name: number for number, name in enumerate(names)}
+    return label_scores([place[tag] for tag in truth], [place[tag] for tag in found], names)
+
+
+def entity_scores(wanted: Sentences, given: Sentences) -> EntityScores:
+    """Precision, recall and F1 of the entities in ``given`` tags where others were ``wanted``; figures are 0 to 1.
+
+    >>> scores = entity_scores([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "B-ORG"]])
+    >>> scores.precision, scores.recall, scores.f1, scores.accuracy
+    (0.5, 0.5, 0.5, 0.75)
+    """
+    _check_lengths(wanted, given)
+    count, predicted, right = Counter[str](), Counter[str](), Counter[str]()
+    for truth, found in zip(wanted, given):
+        there, seen = set(spans_of(truth)), set(spans_of(found))
+        for counter, spans in ((count, there), (predicted, seen), (right, there & seen)):
+            counter.update(type_ for type_, _, _ in spans)
+    whole = rates("all", right.total(), count.total(), predicted.total())
+    pairs = list(zip(_flat(wanted), _flat(given)))
+    return EntityScores(
+        precision=whole["precision"],
+        recall=whole["recall"],
+        f1=whole["f1"],
+        accuracy=sum(truth == found for truth, found in pairs) / len(pairs),
+        per_type=[rates(type_, right[type_], count[type_], predicted[type_]) for type_ in sorted({*count, *predicted})],
+    )
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The entities of one sentence, in order: (type, first word, word after the last).
+
+    >>> spans_of(["B-PER", "I-PER", "O", "I-LOC", "I-PER"])
+    [('PER', 0, 2), ('LOC', 3, 4), ('PER', 4, 5)]
+    """
+    spans: list[Span] = []
+    for place, tag in enumerate(tags):
+        if not _is_entity_tag(tag):
+            raise InputError(f"tag {tag!r} is not O and does not begin with B- or I-", mend="score single tags instead")
+        if tag == "O":
+            continue
+        type_ = tag[2:] or NO_TYPE
+        if tag[0] == "I" and spans and spans[-1][2] == place and spans[-1][0] == type_:
+            spans[-1] = (type_, spans[-1][1], place + 1)
+        else:
+            spans.append((type_, place, place + 1))
+    return spans
+
+
+def are_entities(tags: Iterable[str]) -> bool:
+    """Whether tags say where entities begin and go on: each is O, or begins with B- or I-.
+
+    >>> are_entities(["O", "B-PER"]), are_entities(["NOUN", "B-PER"])
+    (True, False)
+    """
+    return all(map(_is_entity_tag, set(tags)))
+
+
+def _is_entity_tag(tag: str) -> bool:
+    return tag in ("O", "B", "I") or tag.startswith(("B-", "I-"))
+
+
+def _flat(sentences: Sentences) -> list[str]:
+    return [tag for sentence in sentences for tag in sentence]
+
+
+def _check_lengths(wanted: Sentences, given: Sentences) -> None:
+    if len(wanted) != len(given):
+        raise InputError(f"{len(wanted)} sentences have tags of {len(given)}", mend="give tags for each sentence")
+    for number, (truth, found) in enumerate(zip(wanted, given), 1):
+        if len(truth) != len(found):
+            raise InputError(
+                f"sentence {number} has {len(truth)} words and {len(found)} tags", mend="give a tag for each word"
+            )
+    if not any(map(len, wanted)):
+        raise InputError("there are no tags to score")

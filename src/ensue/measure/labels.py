@@ -1,0 +1,126 @@
+"""How good labels are: accuracy, F1, Matthews' correlation, a row for each class and the table of confusions.
+
+    precision_k = right_k / given_k        right_k: rows that are and were called k
+    recall_k    = right_k / wanted_k       given_k: rows that were called k, wanted_k: rows that are k
+    F1_k        = 2 · right_k / (given_k + wanted_k), the harmonic mean of the two
+    MCC         = (c·n − Σ_k given_k·wanted_k) / √((n² − Σ_k given_k²) · (n² − Σ_k wanted_k²))
+                  c: rows that are right, n: all rows        (Gorodkin, 2004; for two classes Matthews, 1975)
+
+Where there is nothing to divide by, a figure is 0: precision of a class that was never given, recall of one that was
+never wanted, MCC where one side is constant. These are scikit-learn's figures with ``zero_division=0``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ensue.core.errors import InputError
+
+Places = Sequence[int] | np.ndarray
+"""Of each row, which of the classes it is, counted from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScores:
+    """What ``ensue score`` answers for a model that gives each text one label."""
+
+    accuracy: float
+    f1: float
+    """Of two classes the F1 of the second, as GLUE counts it for MRPC and QQP; of more (or one) the same as
+    ``macro_f1``."""
+    macro_f1: float
+    """The mean F1 of the classes that were wanted or given at least once, all counted alike."""
+    matthews: float
+    majority: float
+    """The share of the largest class: the accuracy of always answering that."""
+    per_class: list[dict[str, Any]]
+    """Of each class ``name``, ``precision``, ``recall``, ``f1``, ``count`` (wanted) and ``predicted`` (given)."""
+    confusion: list[list[int]]
+    """``confusion[k][j]``: how many rows that are k were called j."""
+    labels: tuple[str, ...]
+    """The names of the classes, in the order of rows and columns."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return {
+            "accuracy": self.accuracy,
+            "f1": self.f1,
+            "macro_f1": self.macro_f1,
+            "matthews": self.matthews,
+            "majority": self.majority,
+            "per_class": self.per_class,
+            "confusion": self.confusion,
+            "labels": list(self.labels),
+        }
+
+
+def label_scores(wanted: Places, given: Places, names: Sequence[str]) -> LabelScores:
+    """All figures of the labels that were ``given`` where others were ``wanted``; both are places in ``names``.
+
+    >>> scores = label_scores([0, 0, 0, 1], [0, 0, 1, 1], ["no", "yes"])
+    >>> scores.accuracy, round(scores.f1, 4), scores.majority, scores.confusion
+    (0.75, 0.6667, 0.75, [[2, 1], [0, 1]])
+    """
+    table = confusion_table(wanted, given, names)
+    rows, columns, right = table.sum(1), table.sum(0), table.diagonal()
+    per_class = [rates(*figures) for figures in zip(names, right.tolist(), rows.tolist(), columns.tolist())]
+    present = [row["f1"] for row in per_class if row["count"] or row["predicted"]]
+    macro = math.fsum(present) / len(present)
+    total = int(table.sum())
+    return LabelScores(
+        accuracy=int(right.sum()) / total,
+        f1=per_class[1]["f1"] if len(names) == 2 else macro,
+        macro_f1=macro,
+        matthews=_matthews(table.tolist()),
+        majority=int(rows.max()) / total,
+        per_class=per_class,
+        confusion=table.tolist(),
+        labels=tuple(names),
+    )
+
+
+def confusion_table(wanted: Places, given: Places, names: Sequence[str]) -> np.ndarray:
+    """How many rows that are k were called j, at (k, j): (K, K).
+
+    >>> confusion_table([0, 1, 1], [0, 0, 1], ["no", "yes"]).tolist()
+    [[1, 0], [1, 1]]
+    """
+    if len(wanted) != len(given):
+        raise InputError(f"{len(wanted)} labels are wanted and {len(given)} given", mend="give one for each row")
+    if len(wanted) == 0:
+        raise InputError("there are no labels to score")
+    classes, pairs = len(names), np.array([wanted, given], dtype=np.int64)
+    if pairs.min() < 0 or pairs.max() >= classes:
+        outside = pairs[(pairs < 0) | (pairs >= classes)][0]
+        raise InputError(f"label {outside} is none of the {classes} classes, which are counted from 0")
+    return np.bincount(pairs[0] * classes + pairs[1], minlength=classes**2).reshape(classes, classes)
+
+
+def rates(name: str, right: int, count: int, predicted: int) -> dict[str, Any]:
+    """Precision, recall and F1 of one kind of thing: so many are right, are there (``count``) and were given.
+
+    >>> rates("yes", 1, 1, 2)
+    {'name': 'yes', 'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666, 'count': 1, 'predicted': 2}
+    """
+    return {
+        "name": name,
+        "precision": right / predicted if predicted else 0.0,
+        "recall": right / count if count else 0.0,
+        "f1": 2 * right / (count + predicted) if count + predicted else 0.0,
+        "count": count,
+        "predicted": predicted,
+    }
+
+
+def _matthews(table: list[list[int]]) -> float:
+    """In Python's whole numbers: the product of two squares of n outgrows 64 bits from 55,000 rows on."""
+    wanted, given = [sum(row) for row in table], [sum(column) for column in zip(*table)]
+    total, right = sum(wanted), sum(row[k] for k, row in enumerate(table))
+    covariance = right * total - sum(w * g for w, g in zip(wanted, given))
+    spreads = [total**2 - sum(count**2 for count in side) for side in (wanted, given)]
+    return covariance / math.sqrt(spreads[0] * spreads[1]) if all(spreads) else 0.0
