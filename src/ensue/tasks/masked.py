@@ -195,9 +195,7 @@ def rows_of(settings: Settings, model: BERT, documents: Documents, tokenizer: To
         rows=train.batch,
         length=train.length or model.config.context,
         pairs=model.config.next_sentence,
-        hiding=Hiding(
-            share=train.mask, mask=train.mask_as_mask, random=train.mask_as_random, anew=train.mask_anew
-        ),
+        hiding=Hiding(share=train.mask, mask=train.mask_as_mask, random=train.mask_as_random, anew=train.mask_anew),
         unknown=tokenizer.unknown,
         seed=seed,
     )

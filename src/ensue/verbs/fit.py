@@ -1,4 +1,4 @@
-"""``ensue fit``: train a system on a text, in a folder that says all about it."""
+"""``ensue fit``: train a system, or a system for a task, in a folder that says all about it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from ensue.core.events import Report, silent
 from ensue.core.files import whole_file, write_text
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
-from ensue.core.settings import describe
+from ensue.core.settings import describe, read_toml
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
+from ensue.tasks.labelled import system_config
 from ensue.tasks.machine import check_bf16, check_device, data_files
 from ensue.tasks.resolving import read_settings, resolve
-from ensue.tasks.settings import VOCABULARIES, Settings
+from ensue.tasks.settings import LABELS, TABLES, VOCABULARIES, Settings
 from ensue.tasks.task import Task, build_model, task_of
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.choosing import choose_weights
@@ -32,16 +33,17 @@ from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
 from ensue.train.metrics import Metrics
 from ensue.train.plan import plan
-from ensue.verbs.beginning import begun_model, begun_settings, first_folder
+from ensue.verbs.beginning import begun_model, begun_settings, first_folder, system_and_task
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
 
 
 def fit(
-    system: str,
+    what: str,
     data: str | Path | Sequence[str | Path] = (),
     *,
     valid: str | Path | Sequence[str | Path] = (),
+    model: str = "",
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     config: str | Path | None = None,
@@ -52,10 +54,11 @@ def fit(
     report: Report = silent,
     **flat: Any,
 ) -> Run:
-    """Train ``system`` on ``data`` and return the run.
+    """Train ``what`` on ``data`` and return the run: a system, or a task that labels (classify, tag …), whose system is
+    that of the run it begins with, or ``model``.
 
     ``settings`` are flat names as in run.toml (``{"train.lr": 3e-4}``); keywords name settings without a dot
-    (``layers=2, tokenizer="word", seed=1``). Without ``out`` the run goes to ``runs/SYSTEM``. ``command`` is what the
+    (``layers=2, tokenizer="word", seed=1``). Without ``out`` the run goes to ``runs/WHAT``. ``command`` is what the
     model card says was typed.
 
     >>> import tempfile
@@ -63,28 +66,28 @@ def fit(
     >>> run.score(text="hello").tokens
     6
     """
-    folder = RunFolder(Path(out) if out is not None else Path("runs") / system)
+    folder = RunFolder(Path(out) if out is not None else Path("runs") / what)
     typed = _typed(_list(data), _list(valid), settings, flat)
     if resume:
         if config is not None:
             raise InputError("--resume goes on with the run's own run.toml", mend="leave out --config")
-        return _resume(folder, system, typed, seconds(str(budget)) if budget else 0.0, report)
+        return _resume(folder, what, typed, seconds(str(budget)) if budget else 0.0, report)
     if budget is not None:
         typed["train.budget"] = seconds(str(budget))
-    chosen = _resolved(system, typed, config, report)
+    chosen = _resolved(what, model, typed, config, report)
     first = first_folder(chosen, folder)
     folder.check_free(force)
     _prepare_process(chosen)
-    task = task_of(system)
+    task = task_of(chosen)
     corpus = task.corpus_of(chosen, first, report)
-    model = begun_model(chosen, corpus)
-    chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {system} --config run.toml"))
-    chosen = task.resolved(chosen, model, corpus)
-    _check_before(task, chosen, corpus, model)
-    _check_samples(task, chosen, corpus, model)
+    made = begun_model(chosen, corpus, report)
+    chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {what} --config run.toml"))
+    chosen = task.resolved(chosen, made, corpus)
+    _check_before(task, chosen, corpus, made)
+    _check_samples(task, chosen, corpus, made)
     folder.make(force)  # nothing is touched before all is known to be good
     with folder.held(), stoppable():
-        return _run(folder, chosen, corpus, model, report)
+        return _run(folder, chosen, corpus, made, report)
 
 
 def _typed(
@@ -102,9 +105,12 @@ def _typed(
     return typed
 
 
-def _resolved(system: str, typed: dict[str, Any], config: str | Path | None, report: Report) -> Settings:
+def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path | None, report: Report) -> Settings:
     """All layers of settings as one."""
-    file = read_settings(Path(config), system, report) if config is not None else {}
+    said = read_toml(Path(config)) if config is not None else {}
+    begun = str(typed.get("begin_with", said.get("begin_with", "")) or "")
+    system, task = system_and_task(what, model, begun, said)
+    file = read_settings(Path(config), system, task, report) if config is not None else {}
     cls = SYSTEMS.load(system)
     known = {f.name for f in describe(cls.Config)}
     file = {name: value for name, value in file.items() if name not in VOCABULARIES or name not in known}
@@ -112,18 +118,19 @@ def _resolved(system: str, typed: dict[str, Any], config: str | Path | None, rep
     files = typed.get("data.files", ())
     if not preset and not file and len(files) == 1 and files[0] in cls.presets:
         preset = files[0]  # a built-in corpus has settings of its own
-    begun = typed.get("begin_with", file.get("begin_with"))
     if begun:
         typed["begin_with"] = str(Path(begun).absolute())
-        file = begun_settings(str(begun), system, file, typed) | file
-    chosen = resolve(system, preset=preset, layers=[file, typed])
+        file = begun_settings(begun, system, task, file, typed) | file
+    chosen = resolve(system, task=task, preset=preset, layers=[file, typed])
     if not chosen.data.files:
+        if task in LABELS:
+            raise InputError("there is nothing to learn from", mend=f"name a file: ensue fit {task} train.tsv")
         mend = "name a file, a folder, - or a built-in corpus such as pydoc"
         raise InputError("there is no text to learn from", mend=mend)
     return chosen
 
 
-def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> None:
+def _check_before(task: Task, settings: Settings, corpus: Any, model: Any) -> None:
     """Whatever can go wrong before the first step should do so before anything is written."""
     if settings.train.precision == "bf16":
         check_bf16(settings.run.device)
@@ -132,7 +139,7 @@ def _check_before(task: Task, settings: Settings, corpus: Any, model: Model) -> 
         task.objective(settings, model, corpus)
 
 
-def _check_samples(task: Task, settings: Settings, corpus: Any, model: Model) -> None:
+def _check_samples(task: Task, settings: Settings, corpus: Any, model: Any) -> None:
     """Refuse to show what a model writes as it learns, where it writes nothing."""
     if not settings.train.sample_every:
         return
@@ -142,12 +149,12 @@ def _check_samples(task: Task, settings: Settings, corpus: Any, model: Model) ->
         raise InputError(what, mend="leave out --sample-every" + ("" if held_out else ", or hold something out"))
 
 
-def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
+def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
     """Go on with the run in a folder, as its run.toml says."""
     folder.check_resumable()
     flat = read_settings(folder.settings, report=report)
     chosen = resolve(str(flat.get("system", "")), layers=[flat])
-    _check_same(folder, chosen, system, flat, typed)
+    _check_same(folder, chosen, what, flat, typed)
     if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
         report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
         return load(folder.path)
@@ -158,27 +165,28 @@ def _resume(folder: RunFolder, system: str, typed: dict[str, Any], budget: float
     if planned:  # a budget has done its work once it has become a number of steps
         chosen = replace(chosen, train=replace(chosen.train, budget=budget))
     _prepare_process(chosen)
-    task = task_of(chosen.run.system)
+    task = task_of(chosen)
     corpus = task.corpus_of(chosen, folder, report)
     if chosen.data.hash != corpus.hash:
         mend = "put it back, or begin a new run"
         raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
     # a checkpoint holds every weight, so the run it began with may be gone
     saved = Checkpoints(folder.checkpoints).latest() is not None
-    model = build_model(chosen, corpus) if saved else begun_model(chosen, corpus)
+    model = build_model(chosen, corpus) if saved else begun_model(chosen, corpus, report)
     _check_before(task, chosen, corpus, model)
     with folder.held(), stoppable():
         return _run(folder, chosen, corpus, model, report)
 
 
-def _check_same(folder: RunFolder, chosen: Settings, system: str, flat: dict[str, Any], typed: dict[str, Any]) -> None:
+def _check_same(folder: RunFolder, chosen: Settings, what: str, flat: dict[str, Any], typed: dict[str, Any]) -> None:
     """A run goes on as it began: what was typed beside --resume must be what it has."""
     where, mend = str(folder.path), "leave it out, or begin a new run"
-    if system not in ("", chosen.run.system) and not Path(system).exists():
-        raise InputError(f"is a {chosen.run.system}, not a {system}", where=where, mend=mend)
+    own = ("", chosen.run.system, chosen.run.task)
+    if what not in own and not Path(what).exists():
+        raise InputError(f"is a {chosen.run.system}, not a {what}", where=where, mend=mend)
     extra = {name: value for name, value in typed.items() if name not in ("device", "compile")}
     asked = resolve(chosen.run.system, layers=[flat, extra])
-    for table in ("run", "train", "data", "tokenizer"):
+    for table in ("run", *TABLES[chosen.run.task]):
         for field in describe(type(getattr(chosen, table))):
             old, new = (getattr(getattr(s, table), field.name) for s in (chosen, asked))
             if old != new and field.name != "budget":
@@ -195,7 +203,7 @@ def _prepare_process(settings: Settings) -> None:
         torch.set_num_threads(settings.train.threads)
 
 
-def _run(folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report) -> Run:
+def _run(folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report) -> Run:
     """Train, and write what the run is; a stop at any moment says how to go on."""
     again = f"ensue fit {shlex.quote(str(folder.path))} --resume"
     try:
@@ -210,11 +218,11 @@ def _run(folder: RunFolder, settings: Settings, corpus: Any, model: Model, repor
     return load(folder.path)
 
 
-def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report) -> str:
+def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report) -> str:
     """Train, write the run, and answer why training stopped."""
-    settings = replace(settings, data=replace(settings.data, hash=corpus.hash), model=asdict(model.config))
+    settings = replace(settings, data=replace(settings.data, hash=corpus.hash), model=asdict(system_config(model)))
     write_text(folder.settings, settings.toml())
-    task_of(settings.run.system).save_tokenizers(corpus, folder)
+    task_of(settings).save_tokenizers(corpus, folder)
     fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)
@@ -222,10 +230,11 @@ def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: 
 
 
 def _fit_by_gradient(
-    folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report
+    folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report
 ) -> tuple[Model, Settings, Outcome]:
     """Train with the loop; the weights of the run are the best or the last."""
-    task, device = task_of(settings.run.system), torch.device(settings.run.device)
+    task, device = task_of(settings), torch.device(settings.run.device)
+    means = task.means(settings, model, corpus)
     model.to(device)
     if settings.run.compile:
         model.compile()
@@ -240,12 +249,15 @@ def _fit_by_gradient(
         settings=settings.train,
         checkpoints=checkpoints,
         evaluate=task.evaluation(settings, model, corpus),
+        chosen_by=means.chosen_by,
+        thawing=means.thawing,
         sample=task.writer(settings, model, corpus, device) if settings.train.sample_every else None,
         report=report,
         device=device,
         compile=settings.run.compile,
     )
-    report("phase", {"name": f"training {settings.run.system}"})
+    purpose = f" to {settings.run.task}" if settings.run.task in LABELS else ""
+    report("phase", {"name": f"training {settings.run.system}{purpose}"})
     if latest is None:
         work.settings = plan(work, batches.steps_per_epoch)
     settings = replace(settings, train=replace(work.settings, budget=0.0))  # it has become a number of steps
@@ -256,15 +268,15 @@ def _fit_by_gradient(
     finally:
         work.metrics.close()
     choose_weights(work, checkpoints, outcome)
-    return model.cpu(), settings, outcome
+    return task.finished(model.cpu()), settings, outcome
 
 
 def _fit_by_counting(
-    folder: RunFolder, settings: Settings, corpus: Any, model: Model, report: Report
+    folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report
 ) -> tuple[Model, Settings, Outcome]:
     """Count as the model's counter does."""
     report("phase", {"name": f"counting for {settings.run.system}"})
-    counter, checkpoints = model.counter(), Checkpoints(folder.checkpoints)  # type: ignore[operator]
+    counter, checkpoints = model.counter(), Checkpoints(folder.checkpoints)
     fitted, outcome = fit_by_counting(counter, corpus.train.tokens, checkpoints, settings.train.budget, report)
     assert isinstance(fitted, Model)
     for note in fitted.notes:  # type: ignore[union-attr]
@@ -293,15 +305,17 @@ def _finish(
     figures["tokens"] = outcome.tokens
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["bytes"] = folder.weights.stat().st_size
-    task = task_of(settings.run.system)
+    task = task_of(settings)
     if not outcome.stopped.startswith("SIG"):
         valid = task.final_figures(settings, model, corpus, folder, report)
         figures |= {"valid": valid} if valid is not None else {}
-    facts = {"data": task.describe_corpus(corpus), "figures": figures}
+    facts = {"task": settings.run.task, "data": task.describe_corpus(corpus), "figures": figures}
     if hasattr(settings.data, "direction"):
         facts["direction"] = settings.data.direction
+    if settings.head is not None:
+        facts["head"] = asdict(settings.head)
     write_text(folder.card, model_card(settings, facts))
-    folder.write_config(settings.run.system, model.config, ensue.__version__, **facts)
+    folder.write_config(settings.run.system, system_config(model), ensue.__version__, **facts)
 
 
 def _own_tensors(model: Model) -> dict[str, torch.Tensor]:

@@ -23,15 +23,25 @@ from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer, utf8
 from ensue.data.tokens import TokenText, token_text, tokenise
 from ensue.measure.language import LanguageScore, log_probs
+from ensue.measure.masked import MaskedScore
 from ensue.measure.translation import bleu_by_length
+from ensue.models.encoder import Encoder
+from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.model import Model
 from ensue.models.ngram import NGram
 from ensue.models.table import SYSTEMS
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
+from ensue.tasks.embedding import sentence_vectors
+from ensue.tasks.filling import Filled, filled
+from ensue.tasks.labelled import body_of, system_config
+from ensue.tasks.labeller import Labeller, quantised
+from ensue.tasks.labels import LABEL_KINDS
+from ensue.tasks.labels.kind import Form
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
-from ensue.tasks.resolving import task_name
+from ensue.tasks.masked import score_files
+from ensue.tasks.resolving import resolve, task_name
 from ensue.tasks.translating import Translation, Translator
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
 
@@ -76,8 +86,8 @@ class Run:
 
     @property
     def task(self) -> str:
-        """What it was trained for: language or translation."""
-        return task_name(self.system)
+        """What it was trained for: language, translation, masked, classify …"""
+        return str(self.config.get("task") or task_name(self.system))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -88,10 +98,10 @@ class Run:
     def model(self) -> Any:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
         keep_freed_memory()
-        cls = SYSTEMS.load(self.system)
-        model: Model = cls(build(cls.Config, self.config["model"]))
-        if model.config.vocabulary != self.tokenizer.size:
-            what = f"has {self.tokenizer.size} tokens, the model {model.config.vocabulary}"
+        model = self._built()
+        vocabulary = system_config(model).vocabulary
+        if vocabulary != self.tokenizer.size:
+            what = f"has {self.tokenizer.size} tokens, the model {vocabulary}"
             raise InputError(what, where=str(self.folder.tokenizer), mend="the folder may be damaged")
         try:
             tensors = load_file(self.folder.weights)
@@ -102,6 +112,11 @@ class Run:
         else:
             _fill(model, tensors, self.folder.weights)
         return model.eval()
+
+    def _built(self) -> Any:
+        """The model with whatever weights."""
+        cls = SYSTEMS.load(self.system)
+        return cls(build(cls.Config, self.config["model"]))
 
     def _cannot(self, what: str) -> InputError:
         return InputError(f"{self.system} cannot {what}", where=str(self.folder.path))
@@ -132,6 +147,21 @@ class Run:
     def translate(self, *args: Any, **kwargs: Any) -> list[Translation]:
         """Translations of lines."""
         raise self._cannot("translate")
+
+    def predict(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """What the model says of examples."""
+        raise self._cannot("label anything")
+
+    def fill(self, *args: Any, **kwargs: Any) -> Filled:
+        """A text with what is hidden in it filled in."""
+        raise self._cannot("fill in what is hidden")
+
+    def embed(self, texts: Sequence[str], *, report: Report = silent, **how: Any) -> np.ndarray:
+        """A vector for each text, (N, D); see ``ensue.tasks.embedding.sentence_vectors`` for how."""
+        body = body_of(self.model)
+        if (not isinstance(body, Encoder) and self.task == "translation") or isinstance(body, NGram):
+            raise self._cannot("make a vector of a text")
+        return sentence_vectors(body, self.tokenizer, texts, report=report, **how)
 
 
 class LanguageRun(Run):
@@ -306,7 +336,110 @@ def aligning_layer(layers: int) -> int:
     return max(1, layers - 1)
 
 
-RUNS: dict[str, type[Run]] = {"language": LanguageRun, "translation": TranslationRun}
+class MaskedRun(Run):
+    """An encoder that was pre-trained: it fills in what is hidden, and makes vectors of texts."""
+
+    refused = {
+        "text": "an encoder is scored on documents: name a file",
+        "columns": "it reads text, not pairs; --field names the field of a JSONL file",
+        "per_token": "an encoder sees both sides of a word, so a token has no cost of its own",
+        "streams": "rows are no stream",
+    }
+
+    def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
+        """How well it fills in what is hidden in files, and tells which sentence follows."""
+        if not files:
+            raise InputError("an encoder is scored on documents", mend="name a file")
+        settings = resolve(self.system, layers=[self.settings])
+        return score_files(settings, self.model, self.tokenizer, files, field, report)
+
+    def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
+        """Fill in every [MASK] of a text; see ``ensue.tasks.filling.filled``."""
+        return filled(self.model, self.tokenizer, text, top=top, rounds=rounds, seed=seed, temperature=temperature)
+
+    def generate(self, prompt: str = "", **how: Any) -> list[Text]:
+        """An encoder has no next token to say."""
+        mend = f'ensue fill {self.folder.path} "{prompt or "once"} [MASK] [MASK]" --rounds 4'
+        raise InputError(f"a {self.system} sees both sides of a word, so it fills in", mend=mend)
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    """What ``score`` answers for a model that labels."""
+
+    figures: dict[str, Any]
+    answers: list[Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return self.figures
+
+
+class LabelRun(Run):
+    """A model that labels: it predicts, and is scored by its task's measures."""
+
+    refused = {
+        "text": "a model that labels is scored on labelled examples: name a file",
+        "field": "use --columns to say which fields hold text and label",
+        "per_token": "it labels, and says nothing of single tokens",
+        "streams": "examples are no stream",
+    }
+
+    def _built(self) -> Labelled:
+        facts = self.config["data"]
+        return Labelled(body_of(super()._built()), build(HeadConfig, self.config["head"]), facts["choices"])
+
+    def labeller(self, int8: bool = False) -> Labeller:
+        """The model between its tokenizer and its task."""
+        facts = self.config["data"]
+        form = Form(
+            tokenizer=self.tokenizer,
+            labels=tuple(facts["labels"]),
+            length=facts["length"],
+            stride=facts["stride"],
+        )
+        threshold = self.config["figures"].get("valid", {}).get("threshold")
+        return Labeller(quantised(self.model) if int8 else self.model, LABEL_KINDS[self.task], form, threshold)
+
+    def predict(
+        self,
+        texts: Sequence[str] = (),
+        *,
+        file: str | Path | None = None,
+        columns: str = "",
+        int8: bool = False,
+        report: Report = silent,
+    ) -> list[dict[str, Any]]:
+        """What the model says of texts, or of what a file holds, in that order."""
+        labeller, notes = self.labeller(int8), []
+        kind = labeller.kind
+        if file is not None:
+            examples = kind.inputs(str(file), columns, notes)
+        else:
+            examples = [kind.example(text, f"text {number}") for number, text in enumerate(texts, start=1)]
+        for note in notes:
+            report("note", {"text": note})
+        return labeller.answers(examples, report)
+
+    def score(self, *files: Source, columns: str = "", int8: bool = False, report: Report = silent) -> LabelScore:
+        """The task's own measures on labelled examples."""
+        if not files:
+            raise InputError(self.refused["text"])
+        labeller, notes = self.labeller(int8), []
+        examples = labeller.kind.read(
+            [str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes
+        )
+        for note in notes:
+            report("note", {"text": note})
+        return LabelScore(*labeller.score(examples, report))
+
+
+RUNS: dict[str, type[Run]] = {
+    "language": LanguageRun,
+    "translation": TranslationRun,
+    "masked": MaskedRun,
+    **dict.fromkeys(LABEL_KINDS, LabelRun),
+}
 
 
 def _fill(model: Model, tensors: dict[str, torch.Tensor], path: Path) -> None:

@@ -1,0 +1,67 @@
+"""Sentence vectors: what an encoder, or any model that reads, makes of a text as a whole.
+
+    mean   v = 1/T Σ_t h_t        over the real tokens, marks included (Reimers and Gurevych, 2019)
+    cls    v = h_1                the first token
+
+Normalised to length one, so that a dot product is a cosine. Texts of similar lengths are read together and vectors come
+back in the order of the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.data.rows import batch_of, in_order, rows_of
+from ensue.data.tokenizers.many import encode_many
+from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.models.encoder import Encoder
+from ensue.models.labelled import pool, width_of
+
+POOLINGS = ("mean", "cls", "last", "max")
+AT_ONCE = 4096
+"""Tokens that are read at once."""
+
+
+@torch.inference_mode()
+def sentence_vectors(
+    body: Any,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    pooling: str = "mean",
+    normalise: bool = True,
+    longest: int | None = None,
+    report: Report = silent,
+) -> np.ndarray:
+    """A vector for each text, (N, D), float32; texts longer than the model reads lose their end."""
+    if pooling not in POOLINGS:
+        raise InputError(f"there is no pooling {pooling!r}", mend=f"use {', '.join(POOLINGS)}")
+    context = body.config.context if isinstance(body, Encoder) else body.traits.context
+    marks = marks_of(tokenizer)
+    rows = [framed(marks, ids, None, longest or context) for ids in encode_many(tokenizer, list(texts))]
+    held = rows_of(rows, np.zeros(len(rows), dtype=np.int64))
+    result = np.zeros((len(rows), width_of(body)), dtype=np.float32)
+    device = next(body.parameters()).device
+    body.eval()
+    done = 0
+    for places in in_order(held, AT_ONCE) if rows else ():
+        batch = batch_of(held, places)
+        tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
+        if isinstance(body, Encoder):
+            hidden = body(tokens, None, lengths).hidden
+        else:
+            hidden = body(tokens, None, lengths, want=("hidden",)).hidden
+        vectors = pool(hidden, lengths, "first" if pooling == "cls" else pooling).float()
+        if normalise:
+            vectors = torch.nn.functional.normalize(vectors, dim=-1)
+        result[places] = vectors.cpu().numpy()
+        done += len(places)
+        report("progress", {"done": done, "total": len(rows)})
+    return result

@@ -1,0 +1,96 @@
+"""Choose: which of several continuations fits a context (SWAG's form). Each is read with the context, as a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ensue.core.errors import InputError
+from ensue.data.labelled import Choice, read_choices
+from ensue.data.rows import rows_of
+from ensue.data.tokenizers.many import encode_many
+from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.tasks.labels.kind import Form, Written, softmax
+
+
+@dataclass(frozen=True)
+class Choose:
+    """One of several."""
+
+    name: str = "choose"
+    head: str = "choice"
+    loss: str = "label"
+    chosen_by: str = "accuracy"
+
+    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Choice]:
+        """The examples of tables; all have as many choices."""
+        found = read_choices(list(files), columns, notes, wanted)
+        for one in found:
+            if len(one.choices) != len(found[0].choices):
+                what = f"{len(one.choices)} choices where the first example has {len(found[0].choices)}"
+                raise InputError(what, where=one.where, mend="give as many to every context")
+        return found
+
+    def inputs(self, file: str, columns: str, notes: list[str]) -> list[Choice]:
+        """The examples of a table; labels are not looked at."""
+        return self.read([file], columns, notes, wanted=False)
+
+    def example(self, text: str, where: str) -> Choice:
+        """A context and its choices, with tabs between."""
+        context, *choices = text.split("\t")
+        if len(choices) < 2:
+            raise InputError(
+                "there is nothing to choose from", where=where, mend="put tabs between context and choices"
+            )
+        return Choice(context, tuple(choices), None, where)
+
+    def labels(self, examples: Sequence[Choice]) -> tuple[str, ...]:
+        """The choices by their numbers."""
+        return tuple(str(place) for place in range(len(examples[0].choices)))
+
+    def outputs(self, labels: tuple[str, ...]) -> int:
+        """How well a choice fits."""
+        return 1
+
+    def strata(self, examples: Sequence[Choice]) -> list[Any]:
+        """Which is right is chance."""
+        return [None] * len(examples)
+
+    def write(self, examples: Sequence[Choice], form: Form, wanted: bool = True) -> Written:
+        """[CLS] context [SEP] choice [SEP], a row for each choice."""
+        marks, each = marks_of(form.tokenizer), len(form.labels)
+        rows, cut = [], 0
+        contexts = encode_many(form.tokenizer, [one.context for one in examples])
+        choices = encode_many(form.tokenizer, [choice for one in examples for choice in one.choices])
+        for place, one in enumerate(examples):
+            if len(one.choices) != each:
+                raise InputError(f"{len(one.choices)} choices where the model has {each}", where=one.where)
+            for ids in choices[place * each : (place + 1) * each]:
+                rows.append(framed(marks, contexts[place], ids, form.length))
+                cut += len(contexts[place]) + len(ids) + 3 + marks.double > form.length
+        targets = [0 if one.label is None else one.label for one in examples]
+        return Written(rows=rows_of(rows, np.array(targets, dtype=np.int64), each), cut=cut)
+
+    def answers(
+        self, examples: Sequence[Choice], written: Written, logits: Sequence[np.ndarray], form: Form
+    ) -> list[dict[str, Any]]:
+        """The number of the best choice, from 0, and the probabilities of all."""
+        found = []
+        for example, one in zip(examples, logits, strict=True):
+            p = softmax(one)
+            best = int(p.argmax())
+            found.append({"choice": best, "text": example.choices[best], "probabilities": [float(x) for x in p]})
+        return found
+
+    def score(
+        self, examples: Sequence[Choice], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """The share that is right."""
+        right = sum(one.label == answer["choice"] for one, answer in zip(examples, answers, strict=True))
+        return {"accuracy": right / len(examples), "chance": 1 / len(labels), "examples": len(examples)}
+
+
+CHOOSE = Choose()

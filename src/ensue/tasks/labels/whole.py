@@ -1,0 +1,107 @@
+"""Labels and numbers of whole texts: classify one, classify a pair, give a pair a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ensue.core.errors import InputError
+from ensue.data.labelled import Labelled, read_labelled, read_texts
+from ensue.data.rows import rows_of
+from ensue.data.tokenizers.many import encode_many
+from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.measure.correlation import pearson, spearman
+from ensue.measure.labels import label_scores
+from ensue.tasks.labels.kind import Form, Written, in_order, label_number, softmax
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What classify, pair and regress share: a text or two, and one answer about all of it."""
+
+    name: Literal["classify", "pair", "regress"]
+    texts: int
+    loss: str = "label"
+    chosen_by: str = "accuracy"
+    head: str = "whole"
+
+    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Labelled]:
+        """The examples of tables."""
+        return read_labelled(list(files), self.name, columns, notes, wanted)
+
+    def inputs(self, file: str, columns: str, notes: list[str]) -> list[Labelled]:
+        """The texts of a file."""
+        return read_texts(file, columns, self.texts, notes)
+
+    def example(self, text: str, where: str) -> Labelled:
+        """A line as an example; a pair has a tab between its texts."""
+        parts = text.split("\t") if self.texts > 1 else [text]
+        if len(parts) != self.texts:
+            raise InputError(f"{len(parts)} texts where {self.texts} are needed", where=where, mend="put a tab between")
+        return Labelled(tuple(parts), None, where)
+
+    def labels(self, examples: Sequence[Labelled]) -> tuple[str, ...]:
+        """Those that occur; numbers have none."""
+        return () if self.loss == "number" else in_order({one.label for one in examples if one.label is not None})
+
+    def outputs(self, labels: tuple[str, ...]) -> int:
+        """One for each label, or the number."""
+        return 1 if self.loss == "number" else len(labels)
+
+    def strata(self, examples: Sequence[Labelled]) -> list[Any]:
+        """Labels; numbers are not told apart."""
+        return [None if self.loss == "number" else one.label for one in examples]
+
+    def write(self, examples: Sequence[Labelled], form: Form, wanted: bool = True) -> Written:
+        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+        marks = marks_of(form.tokenizer)
+        ids = encode_many(form.tokenizer, [text for one in examples for text in one.texts])
+        rows, cut = [], 0
+        for place in range(len(examples)):
+            parts = ids[place * self.texts : (place + 1) * self.texts]
+            row = framed(marks, parts[0], parts[1] if self.texts > 1 else None, form.length)
+            extra = 2 if self.texts == 1 else 3 + marks.double
+            cut += sum(map(len, parts)) + extra > form.length
+            rows.append(row)
+        targets = self._targets(examples, form.labels) if wanted else np.zeros(len(rows), dtype=np.int64)
+        return Written(rows=rows_of(rows, targets), cut=cut)
+
+    def _targets(self, examples: Sequence[Labelled], labels: tuple[str, ...]) -> np.ndarray:
+        if self.loss == "number":
+            return np.array([float(one.label or "nan") for one in examples], dtype=np.float32)
+        return np.array([label_number(one.label, labels, one.where) for one in examples], dtype=np.int64)
+
+    def answers(
+        self, examples: Sequence[Labelled], written: Written, logits: Sequence[np.ndarray], form: Form
+    ) -> list[dict[str, Any]]:
+        """The likeliest label and the probabilities of all, or the number."""
+        if self.loss == "number":
+            return [{"value": float(one[0])} for one in logits]
+        found = []
+        for one in logits:
+            p = softmax(one)
+            shares = dict(zip(form.labels, map(float, p), strict=True))
+            found.append({"label": form.labels[int(p.argmax())], "probabilities": shares})
+        return found
+
+    def score(
+        self, examples: Sequence[Labelled], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """Accuracy, F1, Matthews and each label's own figures; or the correlations of numbers."""
+        if self.loss == "number":
+            wanted = np.array([float(one.label or "nan") for one in examples])
+            given = np.array([one["value"] for one in answers])
+            figures = {"pearson": pearson(wanted, given), "spearman": spearman(wanted, given)}
+            return {**figures, "mse": float(((wanted - given) ** 2).mean()), "examples": len(examples)}
+        places = {label: place for place, label in enumerate(labels)}
+        wanted_places = [places[one.label or ""] for one in examples]
+        scores = label_scores(wanted_places, [places[one["label"]] for one in answers], labels)
+        return {**scores.as_dict(), "examples": len(examples)}
+
+
+CLASSIFY = Whole("classify", 1)
+PAIR = Whole("pair", 2)
+REGRESS = Whole("regress", 2, loss="number", chosen_by="pearson")
