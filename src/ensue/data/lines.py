@@ -8,10 +8,38 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ensue.core.errors import InputError
-from ensue.data.reading import pieces
+from ensue.data.reading import decoded, opened, pieces, skip_mark
+from ensue.data.sources import files_of
 
 CHUNK = 1 << 16
 """Bytes that standard input is asked for at once; it answers with what it has."""
+
+
+def read_lines(source: str | Path) -> Iterator[str]:
+    """The lines of one file or of standard input ("-"), one at a time, without their ends.
+
+    Whatever the file's ending, nothing but gzip is undone: this is what tables and tagged words are read from.
+    """
+    if source != "-" and is_folder(source):
+        raise InputError("is a folder", where=str(source), mend="give one of its files")
+    for path, name, _ in files_of(source, []):
+        with opened(path, name) as file:
+            skip_mark(file, name)
+            for number, data in enumerate(file, start=1):
+                yield decoded(data, name, number).removesuffix("\n").removesuffix("\r")
+
+
+def is_folder(source: str | Path) -> bool:
+    """Whether this is a folder; a name that no file can have is none, which is said where it is read."""
+    try:
+        return Path(source).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def source_name(source: str | Path) -> str:
+    """What errors and notes call a file or standard input."""
+    return "standard input" if source == "-" else str(source)
 
 
 def line_blocks(name: str | Path, most: int) -> Iterator[list[str]]:

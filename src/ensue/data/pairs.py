@@ -13,9 +13,13 @@ from pathlib import Path
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted, line_numbers
 from ensue.data.dates import DATES, date_pairs, describe
-from ensue.data.pair_tables import SIDES, Row, read_columns, read_records
-from ensue.data.reading import pieces
+from ensue.data.lines import is_folder, read_lines, source_name
+from ensue.data.pair_tables import PAIRS, SIDES, understood
 from ensue.data.sources import is_builtin, is_jsonl
+from ensue.data.tables import read_table
+
+Row = tuple[int, str, str]
+"""A line's number, its source and its target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,16 @@ def read_pairs(
     notes = [] if notes is None else notes
     sources = [sources] if isinstance(sources, str | Path) else list(sources)
     _check(sources, columns)
-    name = " and ".join("standard input" if source == "-" else str(source) for source in sources)
+    name = " and ".join(map(source_name, sources))
     if sources == [DATES]:
         return built_in_pairs("train")
     if len(sources) == 2:
-        understood, rows = _parallel(sources[0], sources[1], notes)
+        taken_for, rows = _parallel(sources[0], sources[1])
     else:
-        understood, rows = _one_file(sources[0], name, dict(columns or {}), notes)
-    return _full(rows, understood, name, notes)
+        table = read_table(sources[0], PAIRS, columns or {}, notes)
+        taken_for = understood(table)
+        rows = ((number, row["source"], row["target"]) for number, row in table.rows)
+    return _full(rows, taken_for, name, notes)
 
 
 def built_in_pairs(part: str) -> Pairs:
@@ -80,7 +86,7 @@ def _check(sources: list[str | Path], columns: Mapping[str, str] | None) -> None
         if (corpus and len(sources) == 2) or (is_builtin(source) and not corpus):
             what = "is to be given alone" if corpus else "has no translations"
             raise InputError(f"the corpus {what}", where=str(source), mend="give files, or the corpus dates alone")
-        if source != "-" and _is_folder(Path(source)):
+        if source != "-" and is_folder(source):
             raise InputError("is a folder", where=str(source), mend="give the two files in it")
     if columns and (len(sources) == 2 or sources == [DATES]):
         raise InputError("columns are chosen in one file that has both languages", mend="leave the columns out")
@@ -89,16 +95,9 @@ def _check(sources: list[str | Path], columns: Mapping[str, str] | None) -> None
             raise unknown_name("side of a pair", side, SIDES)
 
 
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # too long for a name, which is said where the file is read
-        return False
-
-
-def _full(rows: Iterable[Row], understood: str, name: str, notes: list[str]) -> Pairs:
+def _full(rows: Iterable[Row], taken_for: str, name: str, notes: list[str]) -> Pairs:
     """The pairs that have both sides, with a note on the others and on newlines inside a field."""
-    pairs, empty, broken = Pairs([], [], [], understood), [], []
+    pairs, empty, broken = Pairs([], [], [], taken_for), [], []
     for number, source, target in rows:
         if not (source.strip() and target.strip()):
             empty.append(number)
@@ -122,29 +121,15 @@ def _unbroken(text: str) -> str:
     return text.replace("\r\n", " ").replace("\n", " ") if "\n" in text else text
 
 
-def _lines(source: str | Path, notes: list[str]) -> list[str]:
-    """The lines of a text."""
-    # A path, so that a file with the name of a built-in corpus is read as the file it is.
-    text = "".join(piece.text for piece in pieces([source if source == "-" else Path(source)], notes=notes))
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def _parallel(source: str | Path, target: str | Path, notes: list[str]) -> tuple[str, Iterator[Row]]:
+def _parallel(source: str | Path, target: str | Path) -> tuple[str, Iterator[Row]]:
     """Two files, line by line."""
     for path in (source, target):
         if is_jsonl(Path(path)):
             mend = "give it alone, with both languages in it"
             raise InputError("a JSONL file is not one side of parallel files", where=str(path), mend=mend)
-    left, right = _lines(source, notes), _lines(target, notes)
+    left, right = list(read_lines(source)), list(read_lines(target))
     if len(left) != len(right):
         what = f"the files are not parallel: {len(left):,} lines and {len(right):,} lines"
         raise InputError(what, where=f"{source} and {target}", mend="give files whose lines belong together")
     numbers = range(1, len(left) + 1)
     return f"two parallel files, {counted(len(left), 'line')} each", zip(numbers, left, right)
-
-
-def _one_file(source: str | Path, name: str, columns: dict[str, str], notes: list[str]) -> tuple[str, Iterator[Row]]:
-    """One file with both languages."""
-    if source != "-" and is_jsonl(Path(source)):
-        return read_records(Path(source), name, columns, notes)
-    return read_columns(_lines(source, notes), name, columns)

@@ -99,16 +99,22 @@ def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Ite
             if found and (not start.removeprefix(_MARK) or b"\0" in start):
                 notes.append(f"{name}: skipped, {'binary' if start.removeprefix(_MARK) else 'empty'}")
                 continue
-            if not start.removeprefix(_MARK):
-                raise InputError("the file is empty", where=name, mend="give a file with text in it")
-            if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise InputError("is UTF-16", where=name, mend="convert it: iconv -f UTF-16 -t UTF-8")
-            if start.startswith(_MARK):
-                file.read(len(_MARK))
+            skip_mark(file, name)
             count += 1
             yield from _records(file, name, field or "text", notes) if lines else _cut(file, name)
     if not count:
         raise InputError("there is no text in this folder", where=str(source), mend="give one with text files")
+
+
+def skip_mark(file: io.BufferedReader, name: str) -> None:
+    """Go past the mark that some editors put before UTF-8; an empty file and one in UTF-16 are refused."""
+    start = file.peek(len(_MARK))[: len(_MARK) + 1]
+    if not start.removeprefix(_MARK):
+        raise InputError("the file is empty", where=name, mend="give a file with text in it")
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError("is UTF-16", where=name, mend="convert it: iconv -f UTF-16 -t UTF-8")
+    if start.startswith(_MARK):
+        file.read(len(_MARK))
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from ensue.data.pair_tokens import PairTokens, encode_pairs
 from ensue.data.pairs import Pairs, built_in_pairs, read_pairs
 from ensue.data.sources import is_builtin
 from ensue.data.splitting import held_out_pairs
+from ensue.data.tables import parse_columns
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.language import LanguageScore, language_score
@@ -64,18 +65,6 @@ class PairCorpus:
     def joint(self) -> bool:
         """Whether both languages share a vocabulary."""
         return self.source_tokenizer is self.tokenizer
-
-
-def parse_columns(text: str) -> dict[str, str]:
-    """``source=2,target=1`` as a mapping.
-
-    >>> parse_columns("source=de, target=en")
-    {'source': 'de', 'target': 'en'}
-    """
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    if any(not equals or not value.strip() for _, equals, value in pairs):
-        raise InputError(f"columns are named as source=2,target=1, not {text!r}")
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def check_pairs(sources: Sequence[str | Path]) -> None:

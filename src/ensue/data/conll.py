@@ -1,0 +1,264 @@
+"""Words with tags, a word a line and a blank line after each sentence: CoNLL's columns and Universal Dependencies.
+
+Tags that mark stretches of words come in four schemes, and are all read as BIO:
+
+    IOB1    I-X goes on and begins; B-X begins only right after another X
+    BIO     B-X begins, I-X goes on                        (IOB2)
+    BIOES   B-X, I-X, E-X ends, S-X stands alone           (BMES with M for I)
+    BILOU   B-X, I-X, L-X ends, U-X stands alone
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.wording import counted
+from ensue.data.lines import read_lines, source_name
+from ensue.data.sources import is_gzip
+from ensue.data.tables import SAMPLE, parse_columns
+
+ROLES = ("word", "tag")
+UNIVERSAL = {"word": 2, "tag": 4}
+"""Where Universal Dependencies have the word and its part of speech, of ten columns."""
+
+ENDING = frozenset("SEUL")
+"""Letters of a tag after which nothing goes on."""
+GOING_ON = frozenset("IMEL")
+"""Letters of a tag that goes on with what an earlier one began."""
+_MARKED = re.compile(r"([BIMESLU])-(.+)")
+_BARE = frozenset("BIMESLUO")
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A sentence and the tag of each word."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    where: str
+    """The file and line of the first word."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """A sentence as it stands in the file."""
+
+    words: list[str]
+    tags: list[str]
+    numbers: list[int]
+    """The line of each word."""
+
+
+def read_tagged(files: Sequence[str | Path], columns: str, notes: list[str]) -> list[Tagged]:
+    """The tagged sentences of some files; ``columns`` says where words and tags stand (``word=1,tag=4``).
+
+    Without it the word is the first column and the tag the last; in Universal Dependencies the second and the
+    fourth, the part of speech. Tags that mark stretches are read as BIO, whatever their scheme.
+    """
+    chosen = _chosen(columns)
+    found: list[Tagged] = []
+    for file in files:
+        name = source_name(file)
+        sentences = list(_sentences(file, chosen, name))
+        if not sentences:
+            raise InputError("there is no sentence in this file", where=name, mend="give a word and its tag a line")
+        scheme, said = _scheme(sentences, name)
+        words = sum(len(sentence.words) for sentence in sentences)
+        notes.append(f"{name}: {counted(len(sentences), 'sentence')}, {counted(words, 'word')}; {said}")
+        for sentence in sentences:
+            tags = to_bio(sentence.tags) if scheme else sentence.tags
+            found.append(Tagged(tuple(sentence.words), tuple(tags), f"{name}:{sentence.numbers[0]}"))
+    return found
+
+
+def read_words(file: str | Path, columns: str = "", notes: list[str] | None = None) -> list[Tagged]:
+    """Sentences whose tags are asked for: one a line, split at white space; a tagged file is known and keeps its tags."""
+    if columns or _has_columns(file):
+        return read_tagged([file], columns, [] if notes is None else notes)
+    name = source_name(file)
+    found = [
+        Tagged(tuple(line.split()), None, f"{name}:{number}")
+        for number, line in enumerate(read_lines(file), start=1)
+        if line.strip()
+    ]
+    if not found:
+        raise InputError("there is no sentence in this file", where=name, mend="give one sentence a line")
+    return found
+
+
+def _chosen(columns: str) -> dict[str, int]:
+    """The places of word and tag that were said, counted from 1."""
+    places = {}
+    for role, value in parse_columns(columns, "word=1,tag=4").items():
+        if role not in ROLES:
+            raise unknown_name("column", role, ROLES)
+        if not value.isdecimal() or int(value) < 1:
+            raise InputError(f"the column {value!r} of {role} is not a number", mend="count columns from 1")
+        places[role] = int(value)
+    return places
+
+
+def _is_universal(file: str | Path) -> bool:
+    """Whether the name says that a file is of Universal Dependencies."""
+    path = Path(file)
+    return (Path(path.stem) if is_gzip(path) else path).suffix.lower() == ".conllu"
+
+
+def _has_columns(file: str | Path) -> bool:
+    """Whether the first lines are words in columns: as many in each line, with blank lines between sentences."""
+    if _is_universal(file):
+        return True
+    full = [line.split() for line in islice(read_lines(file), SAMPLE)]
+    widths = {len(cells) for cells in full if cells and cells[0] != "-DOCSTART-"}
+    ends = sum(bool(cells) and not after for cells, after in pairwise([*full, []]))
+    return len(widths) == 1 and widths != {1} and 1 < ends <= sum(map(bool, full)) / 2
+
+
+# Lines.
+
+
+def _sentences(file: str | Path, chosen: dict[str, int], name: str) -> Iterator[_Sentence]:
+    """The sentences of a file, without the marks between documents."""
+    universal = _is_universal(file)
+    sentence = _Sentence([], [], [])
+    places: dict[str, int] = {}
+    width = 0
+    for number, line in enumerate(read_lines(file), start=1):
+        if not line.strip() or line.startswith("-DOCSTART-"):
+            if sentence.words:
+                yield sentence
+            sentence = _Sentence([], [], [])
+        elif not (universal and line.startswith("#")):
+            cells = line.split("\t") if universal or "\t" in line else line.split()
+            where = f"{name}:{number}"
+            if not places:
+                width, places = len(cells), _places(len(cells), chosen, universal, where)
+            if len(cells) != width:
+                what = f"{counted(len(cells), 'column')} where the first line has {width}"
+                mend = "give every word the same columns, and a blank line after each sentence"
+                raise InputError(what, where=where, mend=mend)
+            if universal and not cells[0].isdecimal():
+                continue  # 1-2 is written as one word and stands again as two, 1.1 is not in the text
+            word, tag = cells[places["word"] - 1].strip(), cells[places["tag"] - 1].strip()
+            if not word or not tag or (universal and tag == "_"):
+                what = f"the {'tag' if word else 'word'} is missing"
+                raise InputError(what, where=where, mend="give every word a tag")
+            sentence.words.append(word)
+            sentence.tags.append(tag)
+            sentence.numbers.append(number)
+    if sentence.words:
+        yield sentence
+
+
+def _places(width: int, chosen: dict[str, int], universal: bool, where: str) -> dict[str, int]:
+    """Where word and tag stand, counted from 1."""
+    places = {"word": 1, "tag": width} | (UNIVERSAL if universal else {}) | chosen
+    if max(places.values()) > width:
+        what = f"{counted(width, 'column')} where {max(places.values())} are needed"
+        raise InputError(what, where=where, mend="choose others with --columns word=…,tag=…")
+    if places["word"] == places["tag"]:
+        mend = "give a word and its tag a line, or choose others with --columns word=…,tag=…"
+        raise InputError(f"word and tag are both the column {places['tag']}", where=where, mend=mend)
+    return places
+
+
+# Schemes.
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """The letter of a tag and its kind; O has no kind.
+
+    >>> split_tag("B-PER"), split_tag("I-new-york"), split_tag("O"), split_tag("B")
+    (('B', 'PER'), ('I', 'new-york'), ('O', ''), ('B', ''))
+    """
+    letter, _, kind = tag.partition("-")
+    return letter, kind
+
+
+def to_bio(tags: Iterable[str]) -> list[str]:
+    """Tags of any scheme as BIO: what goes on with nothing begins.
+
+    >>> to_bio(["I-PER", "I-PER", "B-PER", "O", "S-LOC", "B-ORG", "E-ORG"])
+    ['B-PER', 'I-PER', 'B-PER', 'O', 'B-LOC', 'B-ORG', 'I-ORG']
+    """
+    found = []
+    going: str | None = None
+    for tag in tags:
+        letter, kind = split_tag(tag)
+        if letter == "O":
+            going = None
+            found.append("O")
+            continue
+        goes_on = letter in GOING_ON and going == kind
+        found.append(("I" if goes_on else "B") + tag[1:])
+        going = None if letter in ENDING else kind
+    return found
+
+
+def _scheme(sentences: Sequence[_Sentence], name: str) -> tuple[str, str]:
+    """The scheme of a file's tags, empty if they mark no stretches, and what to say of them."""
+    tags = {tag for sentence in sentences for tag in sentence.tags}
+    bare = tags <= _BARE and "O" in tags and bool(tags & {"B", "I"})
+    marked = {tag for tag in tags if _MARKED.fullmatch(tag)}
+    others = set() if bare else tags - marked - {"O"}
+    if others and not any(tag.startswith(("B-", "I-")) for tag in marked):
+        return "", f"{len(tags)} tags {_few(tags)}"
+    letters = {tag[0] for tag in tags} - {"O"} if bare else {tag[0] for tag in marked}
+    if others or (letters & set("LU") and letters & set("ESM")):
+        raise _no_scheme(sentences, others or {tag for tag in tags if tag[0] in "LU"}, name)
+    if not letters:
+        return "", "1 tag O"
+    kinds = {split_tag(tag)[1] for tag in tags} - {""}
+    said = f": {counted(len(kinds), 'kind')} {_few(kinds)}" if kinds else ""
+    if letters & set("ESMLU"):
+        scheme = "BILOU" if letters & set("LU") else "BMES" if "M" in letters else "BIOES"
+        return scheme, f"tags in {scheme}, read as BIO{said}"
+    return _with_inside(sentences, said, name)
+
+
+def _with_inside(sentences: Sequence[_Sentence], said: str, name: str) -> tuple[str, str]:
+    """IOB1 or BIO, which differ in how most stretches begin; a file that has both kinds is read as BIO, too."""
+    inside: list[int] = []
+    begun = 0
+    for sentence in sentences:
+        before: tuple[str, str] = ("O", "")
+        for tag, number in zip(sentence.tags, sentence.numbers):
+            letter, kind = split_tag(tag)
+            alone = before[0] == "O" or before[1] != kind
+            if letter == "I" and alone:
+                inside.append(number)
+            begun += letter == "B" and alone
+            before = letter, kind
+    if not inside:
+        return "BIO", f"tags in BIO{said}"
+    if not begun:
+        return "IOB1", f"tags in IOB1, read as BIO{said}"
+    which = (
+        f"{counted(len(inside), 'tag')} I- with nothing before to go on with, read as B- (first: {name}:{inside[0]})"
+    )
+    return "BIO", f"tags in BIO{said}; {which}"
+
+
+def _no_scheme(sentences: Sequence[_Sentence], others: set[str], name: str) -> InputError:
+    """The error for tags that mix, with the first that does not fit."""
+    for sentence in sentences:
+        for tag, number in zip(sentence.tags, sentence.numbers):
+            if tag in others:
+                mend = "give all tags as B-X, I-X and O, or as plain words"
+                return InputError(f"tags in no known scheme: {tag!r}", where=f"{name}:{number}", mend=mend)
+    raise AssertionError("a tag that was read is in no sentence")
+
+
+def _few(names: Iterable[str]) -> str:
+    """Some names in order.
+
+    >>> _few(["b", "a"])
+    'a, b'
+    """
+    ordered = sorted(names)
+    return ", ".join(ordered[:12]) + (", …" if len(ordered) > 12 else "")

@@ -1,0 +1,410 @@
+"""Labelled examples: texts with a class or a number, and questions with choices.
+
+Every example knows where it comes from, so that what is wrong with it can be said with its file and line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from ensue.core.errors import InputError
+from ensue.core.wording import counted, line_numbers
+from ensue.data.guessing import (
+    Column,
+    are_names,
+    columns_of,
+    label_among,
+    number_of,
+    score_among,
+    stands_out,
+    texts_among,
+)
+from ensue.data.lines import read_lines, source_name
+from ensue.data.tables import (
+    SAMPLE,
+    Places,
+    Role,
+    Roles,
+    Sample,
+    Table,
+    is_record,
+    parse_columns,
+    plain_name,
+    read_table,
+)
+
+Task = Literal["classify", "pair", "regress"]
+
+_TEXT = """
+    text sentence review content comment utterance tweet message document body phrase headline title question query
+    sentence1 text1 texta
+"""
+_FIRST = """
+    text1 sentence1 premise question1 #1string texta sentencea s1 first left source1 question query context text
+"""
+_SECOND = """
+    text2 sentence2 hypothesis question2 #2string textb sentenceb s2 second right source2 sentence answer passage
+"""
+_LABEL = """
+    label goldlabel class sentiment quality target category polarity intent topic tag isduplicate entailmentjudgment
+    labels gold y score similarity stars rating
+"""
+_SCORE = "score similarity relatedness relatednessscore similarityscore label rating stars target value y"
+TEXT, FIRST, SECOND, LABEL, SCORE = (tuple(names.split()) for names in (_TEXT, _FIRST, _SECOND, _LABEL, _SCORE))
+"""What headers call the only text, the first and the second of two, a class and a number; the likeliest first."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One text or two, with a label: a class, or a number as text."""
+
+    texts: tuple[str, ...]
+    label: str | None
+    where: str
+    """The file and line it comes from."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A beginning and ways to go on, of which one is right."""
+
+    context: str
+    choices: tuple[str, ...]
+    label: int | None
+    """Which choice is right, counted from 0."""
+    where: str
+
+
+# Which column is what.
+
+
+def text_roles(task: Task, labels_wanted: bool) -> Roles:
+    """What a table of labelled texts is read for."""
+    numeric = task == "regress"
+    names = ("text",) if task == "classify" else ("text1", "text2")
+    texts = [Role(name, called) for name, called in zip(names, (TEXT,) if task == "classify" else (FIRST, SECOND))]
+    if numeric:  # one text or two
+        texts = [Role("text1", FIRST + TEXT), Role("text2", SECOND, optional=True)]
+    members = (*texts, Role("label", SCORE if numeric else LABEL, "value", optional=not labels_wanted))
+
+    def guess(sample: Sample, known: Places) -> Places:
+        return _guess(sample, known, names, numeric, labels_wanted)
+
+    def is_header(first: list[str], places: Places, rest: Sample) -> bool:
+        if not are_names(first):
+            return False
+        named = {name for role in members for name in role.called}
+        if any(plain_name(cell) in named for cell in first):
+            return True
+        key = places.get("label")
+        return isinstance(key, int) and 0 <= key < len(first) and stands_out(first[key], Column(key, rest.column(key)))
+
+    return Roles(members, "example", guess, is_header)
+
+
+def _guess(sample: Sample, known: Places, names: tuple[str, ...], numeric: bool, labels_wanted: bool) -> Places:
+    """The label first, since it is told more surely; then the longest of the other columns are the texts."""
+    found: Places = dict(known)
+    columns = columns_of(sample, found)
+    missing = [name for name in names if name not in found]
+    if "label" not in found and (labels_wanted or len(columns) > len(missing)):
+        label = (score_among if numeric else label_among)(columns)
+        if label is not None:
+            found["label"] = label
+    columns = [column for column in columns if column.key not in found.values()]
+    texts = texts_among(columns, len(missing))
+    if not texts and numeric and len(missing) == 2 and sum(not column.numbers for column in columns) == 1:
+        texts = texts_among(columns, 1)
+    return {**found, **dict(zip(missing, texts))}
+
+
+# Labelled texts.
+
+
+def read_labelled(
+    files: Sequence[str | Path],
+    task: Task,
+    columns: str,
+    notes: list[str],
+    labels_wanted: bool = True,
+    to_learn: bool = True,
+) -> list[Labelled]:
+    """The labelled texts of some files: one text for ``classify``, two for ``pair``, one or two for ``regress``.
+
+    ``columns`` says which are meant (``text=2,label=1``, or ``text1=``, ``text2=``), as far as it cannot be seen.
+    Without ``labels_wanted`` labels may be missing, and without ``to_learn`` all may be the same.
+    """
+    found: list[Labelled] = []
+    chosen = _columns(columns, task)
+    for file in files:
+        table = read_table(file, text_roles(task, labels_wanted), chosen, notes)
+        examples = _examples(table, source_name(file), task, labels_wanted, notes)
+        notes.append(f"{source_name(file)}: {_understood(table, examples, task)}")
+        found += examples
+    _check_texts(found)
+    if labels_wanted and to_learn:
+        _check_labels(found, task, " and ".join(map(source_name, files)))
+    return found
+
+
+def _columns(columns: str, task: Task) -> dict[str, str]:
+    """What was said about columns; a regression may call its only text ``text``."""
+    chosen = parse_columns(columns, "text=2,label=1" if task == "classify" else "text1=1,text2=2,label=3")
+    if task == "regress" and "text" in chosen and "text1" not in chosen:
+        chosen["text1"] = chosen.pop("text")
+    return chosen
+
+
+def _examples(table: Table, name: str, task: Task, labels_wanted: bool, notes: list[str]) -> list[Labelled]:
+    """The rows that have a text; a row that has one needs a label, too."""
+    found, empty = [], []
+    for number, row in table.rows:
+        texts = tuple(text.strip() for role, text in row.items() if role != "label")
+        if not all(texts):
+            empty.append(number)
+            continue
+        where = f"{name}:{number}"
+        label = _label(row.get("label", ""), task, labels_wanted, where)
+        found.append(Labelled(texts, label, where))
+    _note_empty(empty, len(found), name, notes)
+    return found
+
+
+def _note_empty(empty: list[int], full: int, name: str, notes: list[str]) -> None:
+    """Say which lines were left out; an error if no line was kept."""
+    if not full:
+        raise InputError("there is no text in any line", where=name, mend="give lines with a text and its label")
+    if empty:
+        notes.append(f"{name}: left out {counted(len(empty), 'line')} without text ({line_numbers(empty)})")
+
+
+def _label(text: str, task: Task, wanted: bool, where: str) -> str | None:
+    """The label of one line."""
+    label = text.strip()
+    if not label:
+        if wanted:
+            raise InputError("the label is missing", where=where, mend="give every line a label, or leave the line out")
+        return None
+    if task == "regress" and number_of(label) is None:
+        mend = "give finite numbers; classes are learned with classify or pair"
+        raise InputError(f"the label {_short(label)!r} is not a number", where=where, mend=mend)
+    return label
+
+
+def _check_texts(examples: Sequence[Labelled]) -> None:
+    """All have one text, or all have two."""
+    for example in examples:
+        if len(example.texts) != len(examples[0].texts):
+            what = f"{counted(len(example.texts), 'text')} where {examples[0].where} has {len(examples[0].texts)}"
+            raise InputError(what, where=example.where, mend="give files with the same columns")
+
+
+def _check_labels(examples: Sequence[Labelled], task: Task, name: str) -> None:
+    """There is something to learn: not all labels are the same, nor all classes different."""
+    counts = Counter(example.label for example in examples)
+    if len(counts) == 1:
+        what = f"every line has the label {_short(str(examples[0].label))!r}, so that there is nothing to learn"
+        raise InputError(what, where=name, mend="give examples of two labels at least, or other --columns")
+    if task != "regress" and len(examples) >= 20 and len(counts) == len(examples):
+        mend = "choose the label with --columns, or learn numbers with regress"
+        raise InputError("every line has a label of its own", where=name, mend=mend)
+
+
+def _understood(table: Table, examples: Sequence[Labelled], task: Task) -> str:
+    """What a table was taken for, with its labels and its first example."""
+    labels = {example.label for example in examples if example.label is not None}
+    values = label_range(labels) if task == "regress" else label_list(labels)
+    first = examples[0]
+    shown = " and ".join(f"“{_short(text)}”" for text in first.texts)
+    answer = f" → {_short(first.label)}" if first.label is not None else ""
+    return f"{table.understood({'label': values})}; first: {shown}{answer}"
+
+
+def label_list(labels: Iterable[str]) -> str:
+    """Some labels in order, the first few of many.
+
+    >>> label_list(["10", "9"]), label_list("gfedcba")
+    ('9, 10', '7 labels: a, b, c, d, e, …')
+    """
+    ordered = sorted(labels, key=lambda label: (number_of(label) or 0.0, label))
+    if len(ordered) <= 5:
+        return ", ".join(map(_short, ordered))
+    return f"{len(ordered):,} labels: {', '.join(map(_short, ordered[:5]))}, …"
+
+
+def label_range(labels: Iterable[str]) -> str:
+    """The least and the greatest of labels that are numbers.
+
+    >>> label_range(["0.00", "10", "9.5"])
+    '0 to 10'
+    """
+    numbers = [float(label) for label in labels]
+    return f"{min(numbers):g} to {max(numbers):g}" if numbers else ""
+
+
+def _short(text: str, most: int = 40) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+# Texts to predict.
+
+
+def read_texts(
+    file: str | Path, columns: str, n_texts: int, notes: list[str] | None = None, numeric: bool = False
+) -> list[Labelled]:
+    """Texts whose labels are asked for: one a line, or two with a tab between them; labels that are there are kept.
+
+    A table is known by its tabs or by a header that names the text; any other file has a text a line. With
+    ``numeric`` a label is a number.
+    """
+    notes = [] if notes is None else notes
+    task: Task = "regress" if numeric else "classify" if n_texts == 1 else "pair"
+    if columns or n_texts == 2 or _is_table(file):
+        found = read_labelled([file], task, columns, notes, labels_wanted=False)
+        if len(found[0].texts) != n_texts:
+            what = f"{counted(len(found[0].texts), 'text')} in a line where the model takes {n_texts}"
+            raise InputError(what, where=found[0].where, mend="choose them with --columns text1=…,text2=…")
+        return found
+    name, found, empty = source_name(file), [], []
+    for number, line in enumerate(read_lines(file), start=1):
+        if line.strip():
+            found.append(Labelled((line.strip(),), None, f"{name}:{number}"))
+        else:
+            empty.append(number)
+    _note_empty(empty, len(found), name, notes)
+    return found
+
+
+def _is_table(file: str | Path) -> bool:
+    """Whether lines have columns: tabs, JSON objects, or commas under a header that names the text."""
+    lines = [line for line in islice(read_lines(file), SAMPLE) if line.strip()]
+    if not lines:
+        return False
+    cells = [plain_name(cell.strip('"')) for cell in lines[0].split(",")]
+    headed = len(cells) > 1 and bool({*TEXT} & {*cells}) and are_names(cells)
+    return is_record(lines[0]) or 2 * sum("\t" in line for line in lines) >= len(lines) or headed
+
+
+# Choices.
+
+ENDINGS = 10
+"""The most choices that columns may hold, numbered from 0 or from 1."""
+
+
+def choice_roles(labels_wanted: bool) -> Roles:
+    """What a table of choices is read for: endings in a column each, or all in one field of JSONL."""
+    endings = [
+        Role(f"ending{n}", tuple(f"{word}{n}" for word in ("ending", "choice", "option", "answer")), optional=True)
+        for n in range(ENDINGS + 1)
+    ]
+    return Roles(
+        (
+            Role("context", ("context", "sent1", "ctx", "ctxa", "premise", "question", "text")),
+            Role("start", ("sent2", "start", "ctxb"), optional=True),
+            Role("endings", ("endings", "choices", "options"), "any", optional=True),
+            *endings,
+            Role("label", ("label", "answer", "gold", "correct"), "value", optional=not labels_wanted),
+        ),
+        "question",
+    )
+
+
+def read_choices(
+    files: Sequence[str | Path], columns: str, notes: list[str], labels_wanted: bool = True
+) -> list[Choice]:
+    """The questions with choices of some files, in SWAG's form or as JSONL with ``context``, ``endings`` and ``label``.
+
+    Where an ending has its beginning in a column of its own (``sent2``), that stands before each choice.
+    """
+    chosen = parse_columns(columns, "context=1,ending0=2,ending1=3,label=4")
+    found: list[Choice] = []
+    for file in files:
+        name = source_name(file)
+        table = read_table(file, choice_roles(labels_wanted), chosen, notes)
+        if not any(role.startswith("ending") for role in table.called):
+            mend = "name the columns ending0, ending1, … or choose them with --columns ending0=…,ending1=…"
+            raise InputError("there are no choices", where=name, mend=mend)
+        found += _choices(table, name, labels_wanted, notes)
+    return found
+
+
+def _choices(table: Table, name: str, labels_wanted: bool, notes: list[str]) -> list[Choice]:
+    """The questions of one table, their labels counted from 0."""
+    rows: list[tuple[str, tuple[str, ...], str, str]] = []
+    empty = []
+    for number, row in table.rows:
+        where = f"{name}:{number}"
+        context, choices = row["context"].strip(), _endings(row, where)
+        if not context or not all(choices):
+            empty.append(number)
+            continue
+        if len(choices) < 2:
+            raise InputError(f"{counted(len(choices), 'choice')} where there must be two", where=where)
+        rows.append((context, choices, row.get("label", "").strip(), where))
+    _note_empty(empty, len(rows), name, notes)
+    labels = [_index(label, labels_wanted, where) for _, _, label, where in rows]
+    first = _counted_from(labels, [len(choices) for _, choices, _, _ in rows])
+    if first:
+        notes.append(f"{name}: labels count the choices from 1")
+    notes.append(f"{name}: {table.understood()}; {counted(len(rows), 'question')}")
+    found = []
+    for (context, choices, said, where), label in zip(rows, labels):
+        right = None if label is None else label - first
+        if right is not None and not 0 <= right < len(choices):
+            raise InputError(f"the label {said} is none of {len(choices)} choices", where=where)
+        found.append(Choice(context, choices, right, where))
+    return found
+
+
+def _endings(row: dict[str, Any], where: str) -> tuple[str, ...]:
+    """The choices of one row, each after the beginning they share."""
+    endings = [row[name] for n in range(ENDINGS + 1) if (name := f"ending{n}") in row]
+    if "endings" in row:
+        held = row["endings"]
+        if isinstance(held, dict):  # as the Hub's sets of questions have it: {"text": […], "label": […]}
+            held = held.get("text")
+        if isinstance(held, str) and held.lstrip().startswith("["):
+            held = json.loads(held) if is_list(held) else held
+        if held and not (isinstance(held, list) and all(isinstance(ending, str) for ending in held)):
+            raise InputError("the choices are not a list of texts", where=where, mend='write ["…", "…"]')
+        endings += held or []
+    start = row.get("start", "").strip()
+    return tuple(f"{start} {ending.strip()}".strip() if ending.strip() else "" for ending in endings)
+
+
+def is_list(text: str) -> bool:
+    """Whether a text is a list in JSON.
+
+    >>> is_list('["a"]'), is_list("[a]")
+    (True, False)
+    """
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _index(label: str, wanted: bool, where: str) -> int | None:
+    """The number that a label says; letters count from A."""
+    if len(label) == 1 and "A" <= label.upper() <= "J":
+        return ord(label.upper()) - ord("A")
+    if label.isdecimal():
+        return int(label)
+    if label or wanted:
+        what = f"the label {_short(label)!r} is not the number of a choice" if label else "the label is missing"
+        raise InputError(what, where=where, mend="give the number of the right choice, counted from 0")
+    return None
+
+
+def _counted_from(labels: Sequence[int | None], sizes: Sequence[int]) -> int:
+    """1 if no label is 0 and one is as high as there are choices, else 0."""
+    known = [(label, size) for label, size in zip(labels, sizes) if label is not None]
+    return int(0 not in (label for label, _ in known) and any(label == size for label, size in known))

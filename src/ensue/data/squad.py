@@ -1,0 +1,293 @@
+"""Questions whose answers are stretches of a passage: SQuAD's JSON, tables and JSONL.
+
+    passage[start : start + len(text)] = text        for every answer that is handed on
+
+An answer that is not where the file says is looked for elsewhere in its passage; one that is nowhere is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.core.wording import counted
+from ensue.data.lines import read_lines, source_name
+from ensue.data.sources import is_jsonl
+from ensue.data.tables import Role, Roles, parse_columns, read_table
+
+NOWHERE = "ANSWERNOTFOUND"
+"""What SubjQA has for an answer where there is none, and at the end of its passages."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A stretch of a passage."""
+
+    text: str
+    start: int
+    """Characters into the passage."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, the passage that may answer it, and its answers."""
+
+    id: str
+    question: str
+    passage: str
+    answers: tuple[Answer, ...]
+    impossible: bool
+    """Whether it is known that the passage does not answer."""
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question as it stands in the file, before its answers are looked for."""
+
+    id: str
+    question: str
+    passage: str
+    answers: list[tuple[str, int | None]] | None
+    """Texts and where they are said to begin; None if nothing is said of answers."""
+    where: str
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What must be said of the answers of one file."""
+
+    moved: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    found: int = 0
+    asked: int = 0
+
+
+QUESTIONS = Roles(
+    (
+        Role("question", ("question", "query", "questiontext")),
+        Role("passage", ("passage", "context", "review", "paragraph", "document", "text")),
+        Role("answer", ("answers", "answer", "answertext", "humanansspans", "span"), "any", optional=True),
+        Role("start", ("answerstart", "start", "humanansindices", "offset"), "any", optional=True),
+        Role("id", ("id", "qid", "questionid", "qreviewid"), "value", optional=True),
+    ),
+    "question",
+)
+
+
+def read_questions(
+    files: Sequence[str | Path], columns: str, notes: list[str], answers_wanted: bool = True
+) -> list[Question]:
+    """The questions of some files; rows with the same question and passage become one with several answers.
+
+    ``columns`` says which are meant in a table (``question=2,passage=3,answer=4,start=5,id=1``), as far as it
+    cannot be seen. Without ``answers_wanted`` there may be none.
+    """
+    chosen = parse_columns(columns, "question=1,passage=2,answer=3")
+    found: dict[str, Question] = {}
+    for file in files:
+        name = source_name(file)
+        tally, before = _Tally(), len(found)
+        for asked in _asked(file, chosen, notes):
+            tally.asked += 1
+            if asked.answers is None and answers_wanted:
+                mend = "give answers, or choose their column with --columns answer=…"
+                raise InputError("the answer is missing", where=asked.where, mend=mend)
+            if (question := _located(asked, tally)) is not None:
+                _add(found, question)
+        _tell(tally, list(found.values())[before:], name, notes)
+    return list(found.values())
+
+
+def _add(found: dict[str, Question], question: Question) -> None:
+    """Put a question with others; the answers of one that is there already are joined."""
+    known = found.get(question.id)
+    if known is None:
+        found[question.id] = question
+        return
+    if (known.question, known.passage) != (question.question, question.passage):
+        mend = "give every question an id of its own"
+        raise InputError(f"the id {question.id!r} stands for {known.where}, too", where=question.where, mend=mend)
+    answers = known.answers + question.answers
+    found[question.id] = replace(known, answers=answers, impossible=known.impossible and not answers)
+
+
+def _tell(tally: _Tally, questions: list[Question], name: str, notes: list[str]) -> None:
+    """Say what was read of one file, and what is amiss with its answers."""
+    if tally.lost:
+        said = f"{counted(len(tally.lost), 'answer')} {'is' if len(tally.lost) == 1 else 'are'} not in their passage"
+        if not tally.found:
+            mend = "give answers that are copied out of their passages"
+            raise InputError(f"no answer is in its passage (first: {tally.lost[0]})", where=name, mend=mend)
+        notes.append(f"{name}: {said} (first: {tally.lost[0]}), and left out")
+    if tally.moved:
+        said = f"{counted(len(tally.moved), 'answer')} found elsewhere in the passage than said, or with other spaces"
+        notes.append(f"{name}: {said} (first: {tally.moved[0]})")
+    if not tally.asked:
+        raise InputError("there is no question in this file", where=name, mend="give questions and passages")
+    none = sum(question.impossible for question in questions)
+    more = f", {none:,} of them without an answer" if none else ""
+    notes.append(f"{name}: {counted(len(questions), 'question')}{more}")
+
+
+# Where answers stand.
+
+
+def _located(asked: _Asked, tally: _Tally) -> Question | None:
+    """A question with those of its answers that are in the passage; None if it has answers, but none that is."""
+    passage = asked.passage
+    if passage.endswith(NOWHERE):
+        passage = passage.removesuffix(NOWHERE).rstrip()
+    said = [(text, start) for text, start in asked.answers or [] if text.strip() and text.strip() != NOWHERE]
+    answers = []
+    for text, start in said:
+        answer = locate(passage, text, start)
+        if answer is None:
+            tally.lost.append(asked.where)
+            continue
+        if start is not None and answer != Answer(text, start):
+            tally.moved.append(asked.where)
+        answers.append(answer)
+    tally.found += len(answers)
+    if said and not answers:
+        return None
+    impossible = asked.answers is not None and not said
+    return Question(asked.id, asked.question, passage, tuple(answers), impossible, asked.where)
+
+
+def locate(passage: str, text: str, start: int | None) -> Answer | None:
+    """An answer at its start, or where it occurs nearest to it; other spaces are forgiven, not other letters.
+
+    Whole words come before parts of words, so that "art" is not found in "party" where it stands alone, too.
+
+    >>> locate("It's fun, fun!", "fun", 9), locate("It's fun!", "It 's fun !", 0), locate("It's fun!", "dull", 0)
+    (Answer(text='fun', start=10), Answer(text="It's fun!", start=0), None)
+    """
+    if start is not None and start >= 0 and passage.startswith(text, start):
+        return Answer(text, start)
+    wanted = start or 0
+    for pattern in (re.escape(text), r"\s*".join(map(re.escape, "".join(text.split())))):
+        places = list(re.finditer(pattern, passage))
+        if places:
+            found = min(places, key=lambda place: (_cuts_words(passage, place), abs(place.start() - wanted)))
+            return Answer(found[0], found.start())
+    return None
+
+
+def _cuts_words(passage: str, found: re.Match[str]) -> bool:
+    """Whether a stretch begins or ends inside a word."""
+    edges = (found.start(), found.end())
+    return any(passage[edge - 1 : edge].isalnum() and passage[edge : edge + 1].isalnum() for edge in edges if edge)
+
+
+# Files.
+
+
+def _asked(file: str | Path, columns: dict[str, str], notes: list[str]) -> Iterator[_Asked]:
+    """The questions of a file, however they are written."""
+    if (file == "-" or not is_jsonl(Path(file))) and (data := _json(file)) is not None:
+        return _articles(data, source_name(file))
+    return _rows(file, columns, notes)
+
+
+def _json(file: str | Path) -> Any:
+    """What a file holds that is JSON as a whole; None if its lines are records or columns."""
+    first = next((line for line in read_lines(file) if line.strip()), "").strip()
+    if not first.startswith(("{", "[")):
+        return None
+    lines = list(islice((line for line in read_lines(file) if line.strip()), 2))
+    try:
+        record = json.loads(first)
+    except (ValueError, RecursionError):
+        record = None
+    if isinstance(record, dict) and ("data" not in record or len(lines) > 1):
+        return None
+    try:
+        return json.loads("\n".join(read_lines(file)))
+    except (ValueError, RecursionError) as error:
+        mend = 'give SQuAD\'s JSON, {"data": [{"paragraphs": […]}]}, or one JSON object a line'
+        raise InputError(f"not JSON ({error})", where=source_name(file), mend=mend) from error
+
+
+def _articles(data: Any, name: str) -> Iterator[_Asked]:
+    """The questions of SQuAD's JSON, 1.1 or 2.0."""
+    for a, article in enumerate(_held(data, "data", list, name)):
+        at = f"{name}: data[{a}]"
+        for p, paragraph in enumerate(_held(article, "paragraphs", list, at)):
+            place = f"{at}.paragraphs[{p}]"
+            passage = _held(paragraph, "context", str, place)
+            for q, asked in enumerate(_held(paragraph, "qas", list, place)):
+                where = f"{place}.qas[{q}]"
+                question = _held(asked, "question", str, where)
+                own = str(asked.get("id", where))
+                answers = [] if asked.get("is_impossible") else _answers(asked.get("answers"), None, where)
+                yield _Asked(own, question, passage, answers, f"{name}: {own}")
+
+
+def _held(record: Any, name: str, kind: type, where: str) -> Any:
+    """A field of SQuAD's JSON."""
+    value = record.get(name) if isinstance(record, dict) else None
+    if not isinstance(value, kind):
+        what = f"there is no {'list' if kind is list else 'text'} {name!r}"
+        raise InputError(what, where=where, mend="give SQuAD's JSON: data, paragraphs, context, qas, question")
+    return value
+
+
+def _rows(file: str | Path, columns: dict[str, str], notes: list[str]) -> Iterator[_Asked]:
+    """The questions of a table or of JSONL; without an id, rows that ask the same of the same passage are one."""
+    name = source_name(file)
+    table = read_table(file, QUESTIONS, columns, notes)
+    notes.append(f"{name}: {table.understood()}")
+    first: dict[tuple[str, str], str] = {}
+    for number, row in table.rows:
+        where, question, passage = f"{name}:{number}", row["question"].strip(), row["passage"]
+        if not question and not passage.strip():
+            continue
+        if not question or not passage.strip():
+            what = f"the {'passage' if question else 'question'} is empty"
+            raise InputError(what, where=where, mend="give every question its passage")
+        own = row.get("id", "").strip() or first.setdefault((question, passage), where)
+        answers = _answers(row["answer"], row.get("start"), where) if "answer" in row else None
+        yield _Asked(own, question, passage, answers, where)
+
+
+def _answers(held: Any, start: Any, where: str) -> list[tuple[str, int | None]] | None:
+    """Answers as files write them: a text, a list, SQuAD's list of objects, or lists of texts and of starts."""
+    if held is None:
+        return None
+    if isinstance(held, str):
+        return [(held, _start(start, where))]
+    if isinstance(held, dict):
+        texts, starts = held.get("text"), held.get("answer_start")
+        if isinstance(texts, list):
+            starts = starts if isinstance(starts, list) and len(starts) == len(texts) else [None] * len(texts)
+            held = [{"text": text, "answer_start": begins} for text, begins in zip(texts, starts)]
+        else:
+            held = [held]
+    if not isinstance(held, list):
+        raise InputError("the answer is not a text", where=where, mend='write {"text": "…", "answer_start": 0}')
+    starts = start if isinstance(start, list) and len(start) == len(held) else [start] * len(held)
+    found = []
+    for answer, begins in zip(held, starts):
+        if isinstance(answer, dict):
+            answer, begins = answer.get("text"), answer.get("answer_start")
+        if not isinstance(answer, str):
+            raise InputError("the answer is not a text", where=where, mend='write {"text": "…", "answer_start": 0}')
+        found.append((answer, _start(begins, where)))
+    return found
+
+
+def _start(value: Any, where: str) -> int | None:
+    """Where an answer is said to begin; of ``(526, 540)`` the first is meant."""
+    if value is None or value == "" or value == []:
+        return None
+    number = re.match(r"\s*[(\[]?\s*(-?\d+)\s*(?:[,)\]]|$)", str(value))
+    if number is None:
+        raise InputError(f"the answer's start {str(value)[:40]!r} is not a number", where=where)
+    return int(number[1])

@@ -1,0 +1,394 @@
+"""Rows of named roles out of a table: columns between tabs or commas, or JSONL; compressed or not, whatever its ending.
+
+A role is what a column is for: the text, the label, the source. Which column has which role is said with
+``columns``, or read off the header, or guessed from the first lines.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.wording import counted, line_numbers
+from ensue.data.lines import read_lines, source_name
+from ensue.data.sources import is_jsonl
+
+SAMPLE = 200
+"""So many lines are looked at before it is said what the columns are."""
+
+FIELD = 1 << 30
+"""The most characters that a field between commas may have."""
+
+Key = int | str
+"""A column's place counted from 0, or the name of a field in JSONL."""
+
+Places = dict[str, Key]
+"""Where each role stands."""
+
+Row = tuple[int, dict[str, Any]]
+"""A line's number and what each role has there; a blank line has nothing in any role."""
+
+Cells = Any
+"""A line: its columns (a list), its fields (a dict), or None if it is blank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a column is for."""
+
+    name: str
+    called: tuple[str, ...] = ()
+    """Headers that mean it, the likeliest first; small letters, without spaces, underscores and hyphens."""
+    holds: Literal["text", "value", "any"] = "text"
+    """What JSONL may have here: text; text, a number or true and false, all as text; anything, as it is."""
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The first lines of a table, for what must be guessed."""
+
+    rows: list[Cells]
+
+    def places(self) -> list[Key]:
+        """The columns that most lines have, or the fields of the first record."""
+        if isinstance(self.rows[0], dict):
+            return list(self.rows[0])
+        return list(range(Counter(map(len, self.rows)).most_common(1)[0][0]))
+
+    def column(self, key: Key) -> list[Any]:
+        """What the lines have there."""
+        if isinstance(key, str):
+            return [row[key] for row in self.rows if key in row]
+        return [row[key] for row in self.rows if key < len(row)]
+
+
+def no_header(first: list[str], places: Places, rest: Sample) -> bool:
+    """For tables whose header is known by its names alone."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What a table is read for."""
+
+    members: tuple[Role, ...]
+    noun: str
+    """What a line holds, for the error when there is none: a pair, an example."""
+    guess: Callable[[Sample, Places], Places] = lambda sample, known: {}
+    """Where roles stand that nobody named, beside those that are known."""
+    is_header: Callable[[list[str], Places, Sample], bool] = no_header
+    """Whether the first line is a header, where its names are not those of all roles."""
+    inside: str = ""
+    """A field of JSONL whose own fields are meant, where it is an object."""
+
+    def check(self, columns: Mapping[str, str]) -> None:
+        """Refuse columns for roles that there are not."""
+        for name in columns:
+            if name not in (known := [role.name for role in self.members]):
+                raise unknown_name("column", name, known)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a file was taken for, and its rows."""
+
+    kind: str
+    """How lines are parted: tab-separated, comma-separated or JSONL."""
+    header: bool
+    width: int
+    """How many columns or fields the first line has."""
+    called: dict[str, str]
+    """What the column of each role is called: the name in the header, or its number from 1."""
+    rows: Iterator[Row]
+
+    def understood(self, shown: Mapping[str, str] | None = None) -> str:
+        """One sentence on where each role stands; ``shown`` adds something to a role."""
+        parts = []
+        for role, name in self.called.items():
+            place = f"the field {name!r}" if self.kind == "JSONL" else f"column {repr(name) if self.header else name}"
+            more = (shown or {}).get(role, "")
+            parts.append(f"{role} is {place}{f' ({more})' if more else ''}")
+        header = "" if self.kind == "JSONL" else f", {'with a' if self.header else 'no'} header"
+        noun = "field" if self.kind == "JSONL" else "column"
+        return f"{self.kind}{header}, {counted(self.width, noun)}: {', '.join(parts)}"
+
+
+def parse_columns(text: str, example: str = "source=2,target=1") -> dict[str, str]:
+    """``source=2,target=1`` as a mapping.
+
+    >>> parse_columns("source=de, target=en")
+    {'source': 'de', 'target': 'en'}
+    """
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if any(not equals or not value.strip() for _, equals, value in pairs):
+        raise InputError(f"columns are named as {example}, not {text!r}")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def plain_name(header: str) -> str:
+    """A header as it is looked up.
+
+    >>> plain_name(" Sentence_1"), plain_name("#1 String")
+    ('sentence1', '#1string')
+    """
+    return re.sub(r"[\s_-]", "", header.lower())
+
+
+def read_table(source: str | Path, roles: Roles, columns: Mapping[str, str], notes: list[str]) -> Table:
+    """A file's rows; ``columns`` says by number (from 1) or by name where roles stand, as far as it is said."""
+    roles.check(columns)
+    name = source_name(source)
+    kind, rows = _parted(source, name, roles)
+    read: list[tuple[int, Cells]] = []
+    full: list[tuple[int, Cells]] = []
+    for row in rows:
+        read.append(row)
+        if row[1] is not None:
+            full.append(row)
+        if len(full) == SAMPLE:
+            break
+    if not full:
+        raise InputError(f"there is no {roles.noun} in this file", where=name, mend=f"give one {roles.noun} a line")
+    where = f"{name}:{full[0][0]}"
+    first = full[0][1]
+    places, header = _find(Sample([cells for _, cells in full]), roles, columns, where)
+    _check_places(places, roles, first, where)
+    header = header and not isinstance(first, dict)
+    if header:
+        read = [row for row in read if row[0] > full[0][0]]
+    called = {role: str(first[key]).strip() if header else _said(key) for role, key in places.items()}
+    picked = _picked(chain(read, rows), places, roles, name, len(first), notes)
+    return Table(kind, header, len(first), called, picked)
+
+
+def _said(key: Key) -> str:
+    """A column as people count it, or the name of a field."""
+    return str(key + 1) if isinstance(key, int) else key
+
+
+# How lines are parted.
+
+
+def _parted(source: str | Path, name: str, roles: Roles) -> tuple[str, Iterator[tuple[int, Cells]]]:
+    """What the lines look like, and their cells; tabs are looked for before commas."""
+    lines = read_lines(source)
+    start = list(islice(lines, SAMPLE))
+    first = [line for line in start if line.strip()]
+    every = chain(start, lines)
+    if (source != "-" and is_jsonl(Path(source))) or (first and is_record(first[0])):
+        return "JSONL", _records(every, name, roles)
+    if 2 * sum("\t" in line for line in first) >= len(first):
+        return "tab-separated", _tab_rows(every)
+    if any("," in line for line in first):
+        return "comma-separated", _comma_rows(every, name)
+    mend = f"give one {roles.noun} a line with a tab between its columns"
+    raise InputError("has one column: neither tabs nor commas part its lines", where=name, mend=mend)
+
+
+def is_record(line: str) -> bool:
+    """Whether a line is a JSON object.
+
+    >>> is_record('{"text": "a"}'), is_record("{a} b")
+    (True, False)
+    """
+    try:
+        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _tab_rows(lines: Iterator[str]) -> Iterator[tuple[int, Cells]]:
+    """Columns between tabs; quotation marks are text like any other."""
+    for number, line in enumerate(lines, start=1):
+        yield number, line.split("\t") if line.strip() else None
+
+
+def _comma_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, Cells]]:
+    """Columns between commas, in quotation marks where they hold a comma or a newline; as many in every line."""
+    csv.field_size_limit(FIELD)
+    reader = csv.reader((line + "\n" for line in lines), strict=True)
+    width, number = 0, 1
+    try:
+        for cells in reader:
+            full = bool("".join(cells).strip())
+            width = width or (len(cells) if full else 0)
+            if full and len(cells) != width:
+                what = f"{counted(len(cells), 'column')} where the first line has {width}"
+                mend = "put fields that hold commas in quotation marks, or part the columns with tabs"
+                raise InputError(what, where=f"{name}:{number}", mend=mend)
+            yield number, cells if full else None
+            number = reader.line_num + 1
+    except csv.Error as error:
+        mend = "write a quotation mark inside a field twice, or part the columns with tabs"
+        raise InputError(f"not comma-separated ({error})", where=f"{name}:{number}", mend=mend) from error
+
+
+def _records(lines: Iterator[str], name: str, roles: Roles) -> Iterator[tuple[int, Cells]]:
+    """The fields of each line's JSON object."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            yield number, None
+            continue
+        where = f"{name}:{number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError("not JSON", where=where, mend="give one JSON object a line") from error
+        if not isinstance(record, dict):
+            shown = ", ".join(f'"{role.name}": "…"' for role in roles.members if not role.optional)
+            raise InputError("not a JSON object", where=where, mend=f"a line should look like {{{shown}}}")
+        inner = record.get(roles.inside)
+        yield number, inner if isinstance(inner, dict) else record
+
+
+# Where the roles stand.
+
+
+def _find(sample: Sample, roles: Roles, columns: Mapping[str, str], where: str) -> tuple[Places, bool]:
+    """The place of each role, and whether the first line is a header.
+
+    What was said comes before what the header names, and that before a guess. Under a header nothing optional is
+    guessed: a column that is there has its name.
+    """
+    first = sample.rows[0]
+    records = isinstance(first, dict)
+    names: dict[str, Key] = {plain_name(name): key for key, name in reversed(_headed(first))}
+    given = {role: _given(name, first, where) for role, name in columns.items()}
+    named = _named(roles, names, set(given.values()))
+    rest = Sample(sample.rows[1:] or sample.rows)
+    guessed = {**roles.guess(rest, given), **given}
+    header = (
+        records
+        or not all(name.isdecimal() for name in columns.values())
+        or (_complete({**named, **given}, roles) and bool(named))
+        or roles.is_header(first, guessed, rest)
+    )
+    if header:
+        known = {**named, **given}
+        wanted = {role.name for role in roles.members if not role.optional}
+        guessed = {role: key for role, key in roles.guess(rest, known).items() if role in wanted} | known
+    return {role.name: guessed[role.name] for role in roles.members if role.name in guessed}, header
+
+
+def _headed(first: Cells) -> list[tuple[Key, str]]:
+    """Each column with what the first line calls it."""
+    return [(key, key) for key in first] if isinstance(first, dict) else list(enumerate(first))
+
+
+def _named(roles: Roles, names: Mapping[str, Key], taken: set[Key]) -> Places:
+    """The roles whose columns the first line names."""
+    found: Places = {}
+    for role in roles.members:
+        keys = [names[name] for name in role.called if name in names and names[name] not in {*found.values(), *taken}]
+        if keys:
+            found[role.name] = keys[0]
+    return found
+
+
+def _complete(places: Places, roles: Roles) -> bool:
+    """Whether every role that must be there has its place."""
+    return all(role.optional or role.name in places for role in roles.members)
+
+
+def _given(name: str, first: Cells, where: str) -> Key:
+    """The column that was named, or given by its number."""
+    if not isinstance(first, dict) and name.isdecimal():
+        return int(name) - 1
+    for alike in (str.strip, str.lower, plain_name):
+        for key, header in _headed(first):
+            if alike(header.strip()) == alike(name):
+                return key
+    if isinstance(first, dict):
+        raise InputError(f"there is no field {name!r}", where=where, mend=f"there is {', '.join(map(str, first))}")
+    mend = f"name columns by number, or as in the first line: {_shown(first)}"
+    raise InputError(f"there is no column {name!r}", where=where, mend=mend)
+
+
+def _shown(first: Cells) -> str:
+    """The columns of the first line, on one line."""
+    text = " ".join(", ".join(map(str, first)).split())
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _check_places(places: Places, roles: Roles, first: Cells, where: str) -> None:
+    """Every role that must be there stands somewhere, each at a place of its own."""
+    for role in roles.members:
+        if not role.optional and role.name not in places:
+            noun = "field" if isinstance(first, dict) else "column"
+            what = f"which {noun} is the {role.name} cannot be told"
+            mend = f"say so with --columns {role.name}=…; there is {_shown(first)}"
+            raise InputError(what, where=where, mend=mend)
+    keys = list(places.values())
+    if len(set(keys)) < len(keys) or any(isinstance(key, int) and key < 0 for key in keys):
+        names = " and ".join(places)
+        if isinstance(first, dict):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise InputError(f"{names} are both the field {twice!r}", where=where, mend="choose different ones")
+        what = f"{names} are the columns {' and '.join(map(_said, keys))}"
+        raise InputError(what, where=where, mend="choose different ones, counted from 1")
+    _check_width(first, _needed(places), where)
+
+
+def _needed(places: Places) -> int:
+    """How many columns a line must have."""
+    return 1 + max((key for key in places.values() if isinstance(key, int)), default=-1)
+
+
+def _check_width(cells: Cells, needed: int, where: str) -> None:
+    """A line must have the columns that were chosen."""
+    if len(cells) < needed:
+        what = f"{counted(len(cells), 'column')} where {needed} are needed"
+        raise InputError(what, where=where, mend="give all lines the same columns")
+
+
+# What stands there.
+
+
+def _picked(
+    rows: Iterator[tuple[int, Cells]], places: Places, roles: Roles, name: str, width: int, notes: list[str]
+) -> Iterator[Row]:
+    """What each role has in each line; ``notes`` learns of lines with more columns than the first."""
+    members = [role for role in roles.members if role.name in places]
+    needed, wide = _needed(places), []
+    for number, cells in rows:
+        where = f"{name}:{number}"
+        if cells is None:
+            yield number, {role.name: "" for role in members}
+        elif isinstance(cells, dict):
+            yield number, {role.name: _value(cells, str(places[role.name]), role, where) for role in members}
+        else:
+            _check_width(cells, needed, where)
+            if len(cells) > width:
+                wide.append(number)
+            yield number, {role: cells[key] for role, key in places.items() if isinstance(key, int)}
+    if wide:
+        lines = f"{counted(len(wide), 'line')} {'has' if len(wide) == 1 else 'have'}"
+        notes.append(f"{name}: {lines} more columns than the first, of which no notice is taken ({line_numbers(wide)})")
+
+
+def _value(record: dict[str, Any], name: str, role: Role, where: str) -> Any:
+    """What a field holds."""
+    if name not in record:
+        if role.optional:
+            return None if role.holds == "any" else ""
+        raise InputError(f"there is no field {name!r}", where=where, mend="give the same fields in every line")
+    value = record[name]
+    if role.holds == "any":
+        return value
+    if role.holds == "value" and (value is None or isinstance(value, int | float)):
+        return "" if value is None else json.dumps(value)
+    if not isinstance(value, str):
+        raise InputError(f"the field {name!r} is not text but {type(value).__name__}", where=where)
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        mend = "write the character as UTF-8"
+        raise InputError("half of a surrogate pair, which is no character", where=where, mend=mend)
+    return value
