@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ensue.cli.options import Columns, Data, Field, Json, RunPath, Seed
-from ensue.cli.output import emit, say, show_pair_score, show_score
+from ensue.cli.options import Columns, Data, Field, Int8, Json, RunPath, Seed
+from ensue.cli.output import emit, say, show_figures
 from ensue.core.errors import InputError
 
 
@@ -19,10 +20,11 @@ def score(
     columns: Columns = "",
     per_token: Annotated[bool, typer.Option(help="Say what each token costs, in bits.")] = False,
     streams: Annotated[int, typer.Option(help="Parallel streams; 1 reads the text in one go (0: by its length).")] = 0,
+    int8: Int8 = False,
+    out: Annotated[Path | None, typer.Option(help="Labels: also draw the confusion, x.html, x.png or x.svg.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how well a model predicts a text, or translates."""
-    from dataclasses import asdict
+    """Say how well a model predicts a text, translates or labels."""
     from math import log
 
     from ensue.cli.display import Display
@@ -32,17 +34,17 @@ def score(
         raise InputError("score what?", mend="name files or give --text, not both")
     with Display(quiet=as_json) as display:
         held = load(run)
-        pairs = held.task == "translation"
-        how: dict[str, Any] = {"columns": columns, "field": field, "streams": streams, "text": text}
+        how: dict[str, Any] = {"columns": columns, "field": field, "streams": streams, "text": text, "int8": int8}
         how = {name: value for name, value in how.items() if value or (name == "text" and value is not None)}
-        held.check_options([*how, *(["per_token"] if per_token else [])])
+        held.check_options([*how, *(["per_token"] if per_token else []), *(["out"] if out else [])])
         display("phase", {"name": "scoring"})
         found = held.score(*(data or []), report=display, **how)
-        result = found.as_dict() if pairs else asdict(found)
+        result = found.as_dict()
         read = held.per_token(*(data or []), **how) if per_token else []
-    if pairs:
-        emit(result) if as_json else show_pair_score(result)
-        return
+    if out is not None:
+        from ensue.verbs.look import draw_confusion
+
+        draw_confusion(result, out)
     if as_json:
         if per_token:
             result["per_token"] = [{"token": token, "bits": -value / log(2)} for token, value in read]
@@ -50,7 +52,7 @@ def score(
         return
     for token, value in read:
         say(f"{-value / log(2):8.3f}  {token}")
-    show_score(result)
+    show_figures(held.task, result)
 
 
 def generate(

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ensue.core.durations import spoken
 
+KNOWN = ("step", "valid_loss")
+
 
 class Display:
     """A ``Report`` that draws. Use it as a context manager."""
@@ -83,7 +85,12 @@ class Display:
 
     def on_evaluation(self, values: dict[str, Any]) -> None:
         """A measure on held-out text."""
-        self.say(f"step {values['step']:,}: validation loss {values['valid_loss']:.4f} nats a token")
+        others = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in values.items() if name not in KNOWN]
+        unit = "" if others else " nats a token"
+        self.say(
+            f"step {values['step']:,}: validation loss {values['valid_loss']:.4f}{unit}"
+            + "".join(f" · {one}" for one in others)
+        )
 
     def on_sample(self, values: dict[str, Any]) -> None:
         """What the model writes as it learns."""

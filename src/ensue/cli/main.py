@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ensue.cli import asking, inspecting, training, translating
+from ensue.cli import asking, inspecting, labelling, training, translating
 from ensue.cli.output import say
 from ensue.core.errors import InputError, Interrupted
 
@@ -22,13 +22,16 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Train, race and open up sequence models, from n-grams to GPT and translation, on the machine you have.",
+    help="Train, race and open up sequence models, from n-grams to BERT and GPT, on the machine you have.",
 )
 app.command()(training.fit)
 app.command()(asking.score)
 app.command()(asking.generate)
 app.command("next")(asking.next_)
 app.command()(translating.translate)
+app.command()(labelling.predict)
+app.command()(labelling.embed)
+app.command()(labelling.fill)
 app.command()(training.race)
 for command in (inspecting.systems, inspecting.check, inspecting.doctor, inspecting.cost, inspecting.convert):
     app.command()(command)

@@ -13,7 +13,11 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `ensue fit` made.")]
 Seed = Annotated[int, typer.Option(help="Where random numbers come from.")]
 Field = Annotated[str, typer.Option(help="Which field of a JSONL file holds the text.")]
-Columns = Annotated[str, typer.Option(help="Which columns or fields hold the pairs: source=2,target=1.")]
+Columns = Annotated[
+    str,
+    typer.Option(help="Which columns or fields hold what: source=2,target=1 or text=review,label=1."),
+]
+Int8 = Annotated[bool, typer.Option("--int8", help="Compute linear layers in eight bits: faster, nearly the same.")]
 Set = Annotated[
     list[str], typer.Option("--set", metavar="NAME=VALUE", help="A setting, e.g. train.lr=3e-4; repeatable.")
 ]

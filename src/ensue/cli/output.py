@@ -52,3 +52,49 @@ def show_pair_score(score: dict[str, Any]) -> None:
     say(f"{score['sentences']:,} sentences, {score['tokens']:,} tokens, {score['unknown']:,} unknown")
     for row in score.get("by_length", []):
         say(f"  {row['label']:>10} words  {row['sentences']:>6,} sentences  BLEU {row['bleu']:6.2f}")
+
+
+def show_masked_score(score: dict[str, Any]) -> None:
+    """The figures of an encoder that fills in, for people."""
+    masked, unigram = score["masked_loss"], score["unigram_loss"]
+    say(f"masked loss {masked:.4f} nats a hidden token (guessing by frequency: {unigram:.4f})")
+    say(f"perplexity {score['masked_perplexity']:.2f} · {score['accuracy']:.1%} filled in rightly")
+    if "next_accuracy" in score:
+        say(f"which sentence follows: {score['next_accuracy']:.1%} told rightly")
+    say(f"{score['hidden']:,} hidden tokens in {score['rows']:,} rows")
+
+
+NAMES = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "exact_match": "exact match",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "precision": "precision",
+    "recall": "recall",
+    "mse": "mean squared error",
+    "majority": "always the commonest label",
+    "chance": "by chance",
+    "best_f1": "F1 at the best threshold",
+}
+"""What figures of labels are called, in the order they are shown."""
+
+
+def show_label_score(score: dict[str, Any]) -> None:
+    """The figures of a model that labels, for people: the measures, then each label's own."""
+    say(" · ".join(f"{name} {score[key]:.4f}" for key, name in NAMES.items() if score.get(key) is not None))
+    rows = score.get("per_class") or score.get("per_type") or []
+    if 0 < len(rows) <= 60:
+        figures = ("precision", "recall", "f1")
+        lines = [[str(row["name"]), *(f"{row[key]:.4f}" for key in figures), f"{row['count']:,}"] for row in rows]
+        table(["label", *figures, "examples"], lines)
+    say(f"{score.get('examples', score.get('total', 0)):,} examples")
+
+
+SHOWN = {"language": show_score, "translation": show_pair_score, "masked": show_masked_score}
+
+
+def show_figures(task: str, score: dict[str, Any]) -> None:
+    """The figures of a task, for people."""
+    SHOWN.get(task, show_label_score)(score)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ensue.cli.options import Columns, Data, Device, Field, Force, Json, Set, Valid
-from ensue.cli.output import emit, say, show_pair_score, show_score, table
+from ensue.cli.output import emit, say, show_figures, table
 from ensue.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ class Match(StrEnum):
 
 
 def fit(
-    what: Annotated[str, typer.Argument(help="A system, e.g. lstm; see `ensue systems`.")] = "",
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A system, e.g. lstm (see `ensue systems`); or classify, pair, regress, choose, tag, answer."
+        ),
+    ] = "",
     data: Data = None,
     valid: Valid = [],
     tokenizer: Annotated[str, typer.Option(help="byte, char, word, bpe, wordpiece, unigram, or a path.")] = "",
@@ -41,6 +46,7 @@ def fit(
     begin_with: Annotated[
         str, typer.Option("--from", metavar="RUN", help="Begin with this run's weights and tokenizers.")
     ] = "",
+    model: Annotated[str, typer.Option(metavar="SYSTEM", help="The system of a task that labels (bert).")] = "",
     sample_every: Annotated[int, typer.Option(help="Show what the model writes every so many steps.")] = 0,
     device: Device = "",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
@@ -49,7 +55,7 @@ def fit(
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a system on a text, or on sentence pairs."""
+    """Train a system on a text or on sentence pairs, or a model that labels on examples."""
     from ensue.cli.display import Display
     from ensue.verbs.fit import fit as verb
 
@@ -74,6 +80,7 @@ def fit(
             what,
             data or [],
             valid=valid,
+            model=model,
             out=out,
             settings=typed,
             config=config,
@@ -117,7 +124,7 @@ def _show(run: Run, as_json: bool) -> None:
     if figures["stopped"] == "budget":
         say("the budget ended before the planned steps; --resume does the rest")
     if "valid" in figures:
-        (show_pair_score if run.task == "translation" else show_score)(figures["valid"])
+        show_figures(run.task, figures["valid"])
 
 
 def race(

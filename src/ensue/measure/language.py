@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,10 @@ class LanguageScore:
     streams: int
     pseudo: bool = False
     """The figures are of a model that sees both sides: a pseudo-likelihood, with no bits per byte."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
 
 
 def perplexity(log_probs: np.ndarray | list[float]) -> float:

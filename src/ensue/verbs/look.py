@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -12,6 +12,7 @@ from typing import Any
 from ensue.core.errors import InputError, unknown_name
 from ensue.look.alignment import alignment_chart, alignment_grid
 from ensue.look.bottleneck import bottleneck_chart, change
+from ensue.look.confusion import confusion_chart
 from ensue.look.curves import curves_chart, ngram_chart
 from ensue.look.saving import check_ending, check_page_ending, save_chart, save_page
 from ensue.look.steps_page import steps_html
@@ -152,6 +153,13 @@ def _translating(path: str | Path) -> TranslationRun:
     if not isinstance(run, TranslationRun):
         raise InputError(f"{run.system} translates nothing", where=str(path), mend="name a run of a translation system")
     return run
+
+
+def draw_confusion(figures: Mapping[str, Any], path: Path) -> None:
+    """Which labels were taken for which, from what ``score`` answered, to a file."""
+    if "confusion" not in figures:
+        raise InputError("only labels have a confusion to draw", mend="leave out --out")
+    save_chart(confusion_chart(figures["confusion"], figures["labels"]), path)
 
 
 VIEWS: dict[str, Callable[..., View]] = {

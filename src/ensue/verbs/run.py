@@ -64,11 +64,17 @@ class Text:
         }
 
 
+FOR_LABELS = {"int8": "only models that label compute in eight bits", "out": "only labels have a confusion to draw"}
+"""Options of ``ensue score`` that only models that label know."""
+
+
 class Run:
     """A trained model in its folder."""
 
     refused: Mapping[str, str] = {}
     """Options of ``ensue score`` that mean nothing to this kind of run, and what to do instead."""
+    labels: bool = False
+    """Whether it labels: only such a run computes in eight bits, and has a confusion to draw."""
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path))
@@ -123,10 +129,11 @@ class Run:
 
     def check_options(self, options: Iterable[str]) -> None:
         """Refuse options that would do nothing, before anything is read."""
+        refused = {**({} if self.labels else FOR_LABELS), **self.refused}
         for name in options:
-            if name in self.refused:
+            if name in refused:
                 what = f"{self.system} cannot use --{name.replace('_', '-')}"
-                raise InputError(what, where=str(self.folder.path), mend=self.refused[name])
+                raise InputError(what, where=str(self.folder.path), mend=refused[name])
 
     def score(self, *args: Any, **kwargs: Any) -> Any:
         """How well the model does on files."""
@@ -378,6 +385,7 @@ class LabelScore:
 class LabelRun(Run):
     """A model that labels: it predicts, and is scored by its task's measures."""
 
+    labels = True
     refused = {
         "text": "a model that labels is scored on labelled examples: name a file",
         "field": "use --columns to say which fields hold text and label",
@@ -411,8 +419,8 @@ class LabelRun(Run):
         report: Report = silent,
     ) -> list[dict[str, Any]]:
         """What the model says of texts, or of what a file holds, in that order."""
-        labeller, notes = self.labeller(int8), []
-        kind = labeller.kind
+        labeller, kind = self.labeller(int8), LABEL_KINDS[self.task]
+        notes: list[str] = []
         if file is not None:
             examples = kind.inputs(str(file), columns, notes)
         else:
@@ -425,7 +433,8 @@ class LabelRun(Run):
         """The task's own measures on labelled examples."""
         if not files:
             raise InputError(self.refused["text"])
-        labeller, notes = self.labeller(int8), []
+        labeller = self.labeller(int8)
+        notes: list[str] = []
         examples = labeller.kind.read(
             [str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes
         )

@@ -85,7 +85,7 @@ class LabelKind(Protocol):
 
 def label_number(label: str | None, labels: Sequence[str], where: str) -> int:
     """Which of the labels one is; one that is not among them is named with its line."""
-    if label not in labels:
+    if label is None or label not in labels:
         shown = ", ".join(labels[:8]) + (" …" if len(labels) > 8 else "")
         raise InputError(f"the label {label!r} is none of {shown}", where=where, mend="train with it, or mend the line")
     return list(labels).index(label)

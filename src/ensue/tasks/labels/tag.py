@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.conll import read_sentences, read_tagged
-from ensue.data.labelled import Tagged
+from ensue.data.conll import Tagged, read_tagged, read_words
 from ensue.data.rows import NOT_ASKED, rows_of
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.spans import words_of
@@ -32,7 +31,7 @@ class Tag:
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Tagged]:
         """A sentence a line, or CoNLL columns whose tags are not looked at."""
-        return read_sentences(file, columns, notes)
+        return read_words(file, columns, notes)
 
     def example(self, text: str, where: str) -> Tagged:
         """A sentence, its words between white space."""

@@ -1,0 +1,60 @@
+"""``ensue embed``: the texts of a file as vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.core.files import whole_file
+from ensue.data.labelled import read_texts
+from ensue.verbs.run import load
+
+ENDINGS = (".npy", ".tsv", ".jsonl")
+
+
+def embed(
+    run: str | Path,
+    file: str | Path = "",
+    *,
+    texts: Sequence[str] | None = None,
+    out: str | Path | None = None,
+    pooling: str = "mean",
+    normalise: bool = True,
+    report: Report = silent,
+) -> np.ndarray:
+    """A vector for each text of a file, or of ``texts``, (N, D); written to ``out`` where it is given."""
+    if out is not None and Path(out).suffix not in ENDINGS:
+        raise InputError("is no kind of file for vectors", where=str(out), mend=f"end it in {', '.join(ENDINGS)}")
+    if texts is None:
+        notes: list[str] = []
+        texts = [one.texts[0] for one in read_texts(file, "", 1, notes)]
+        for note in notes:
+            report("note", {"text": note})
+    if not texts:
+        raise InputError("there is no text", where=str(file), mend="give one a line")
+    held = load(run)
+    report("phase", {"name": "reading"})
+    vectors = held.embed(texts, pooling=pooling, normalise=normalise, report=report)
+    if out is not None:
+        write_vectors(vectors, Path(out))
+    return vectors
+
+
+def write_vectors(vectors: np.ndarray, path: Path) -> None:
+    """A matrix (.npy), numbers between tabs (.tsv), or a JSON list a line (.jsonl)."""
+    with whole_file(path) as temporary:
+        if path.suffix == ".npy":
+            with temporary.open("wb") as file:
+                np.save(file, vectors, allow_pickle=False)
+        elif path.suffix == ".tsv":
+            np.savetxt(temporary, vectors, fmt="%.7g", delimiter="\t")
+        else:
+            lines = (json.dumps([float(x) for x in row]) + "\n" for row in vectors)
+            with temporary.open("w", encoding="utf-8") as file:
+                file.writelines(lines)
+        temporary.chmod(0o644)
