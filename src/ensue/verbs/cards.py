@@ -6,16 +6,17 @@ from typing import Any
 
 from ensue.core.durations import spoken
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import Settings
+from ensue.tasks.settings import LABELS, Settings
 
 
 def model_card(settings: Settings, facts: dict[str, Any]) -> str:
     """The model card as Markdown."""
     data, figures = facts["data"], facts["figures"]
+    labels = settings.run.task in LABELS
     summary = SYSTEMS.entries[settings.run.system].summary
     took = f"{figures['steps']:,} {figures['unit']}, {spoken(figures['seconds'])}"
     lines = [
-        f"# {settings.run.system}",
+        f"# {settings.run.system}" + (f" to {settings.run.task}" if labels else ""),
         "",
         f"{summary[:1].upper()}{summary[1:]}. Trained with ensue.",
         "",
@@ -25,14 +26,16 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
         "",
         "| | |",
         "|---|---|",
-        f"| text | {', '.join(settings.data.files)} |",
+        f"| {'examples' if labels else 'text'} | {', '.join(settings.data.files)} |",
         f"| tokenizer | {data['tokenizer']}, {data['vocabulary']:,} tokens |",
         f"| trained on | {_size(data)} |",
         f"| parameters | {figures['parameters']:,} ({figures['bytes']:,} bytes on disk) |",
         f"| training | {took}, seed {settings.run.seed} |",
     ]
+    if settings.run.begin_with:
+        lines.append(f"| began with | {settings.run.begin_with} |")
     if "valid" in figures:
-        lines += _pair_lines(figures["valid"]) if "bleu" in figures["valid"] else _language_lines(figures["valid"])
+        lines += FIGURES.get(settings.run.task, _label_lines)(figures["valid"])
     lines += [
         "",
         "Every setting is in run.toml, with its meaning; what training measured is in metrics.jsonl.",
@@ -43,8 +46,10 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
 
 def _size(data: dict[str, Any]) -> str:
     """How much there was to learn from."""
-    pairs = f"{data['train_pairs']:,} pairs, " if "train_pairs" in data else ""
-    return f"{pairs}{data['train_tokens']:,} tokens, {data['train_bytes']:,} bytes"
+    kinds = ("pairs", "documents", "examples")
+    counts = [f"{data[f'train_{kind}']:,} {kind}" for kind in kinds if f"train_{kind}" in data]
+    size = [f"{data['train_bytes']:,} bytes"] if "train_bytes" in data else []
+    return ", ".join([*counts, f"{data['train_tokens']:,} tokens", *size])
 
 
 def _language_lines(score: dict[str, Any]) -> list[str]:
@@ -67,3 +72,25 @@ def _pair_lines(score: dict[str, Any]) -> list[str]:
         f"| exact | {score['exact']:.1%} |",
         f"| perplexity per token | {score['perplexity']['token']:.2f} |",
     ]
+
+
+def _masked_lines(score: dict[str, Any]) -> list[str]:
+    """The figures of an encoder that fills in."""
+    lines = [
+        f"| validation text | {score['hidden']:,} hidden tokens |",
+        f"| masked loss | {score['masked_loss']:.4f} nats (guessing by frequency: {score['unigram_loss']:.4f}) |",
+        f"| filled in rightly | {score['accuracy']:.1%} |",
+    ]
+    follows = score.get("next_accuracy")
+    return lines + ([f"| next sentence told rightly | {follows:.1%} |"] if follows is not None else [])
+
+
+def _label_lines(score: dict[str, Any]) -> list[str]:
+    """The figures of a model that labels."""
+    names = ("accuracy", "f1", "exact_match", "matthews", "pearson", "spearman", "majority")
+    count = score.get("examples", score.get("total", 0))
+    shown = [f"| {name.replace('_', ' ')} | {score[name]:.4f} |" for name in names if score.get(name) is not None]
+    return [f"| validation examples | {count:,} |", *shown]
+
+
+FIGURES = {"language": _language_lines, "translation": _pair_lines, "masked": _masked_lines}
