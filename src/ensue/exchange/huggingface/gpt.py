@@ -1,0 +1,37 @@
+"""GPT-2 and OpenAI-GPT, given as their configuration and state dict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ensue.exchange.huggingface.families import GPT2_BODY, OPENAI_GPT_BODY, Names
+from ensue.exchange.huggingface.naming import expanded, to_ours
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+
+BODIES: dict[str, tuple[Names, str]] = {"gpt2": (GPT2_BODY, "pre"), "openai-gpt": (OPENAI_GPT_BODY, "post")}
+"""The map of each, and where its layer norm stands."""
+
+
+def gpt_from(family: str, config: dict[str, Any], weights: dict[str, Tensor]) -> GPTLanguageModel:
+    """Our model with their weights, given their configuration and state dict."""
+    body, norm = BODIES[family]
+    model = GPTLanguageModel(
+        GPTConfig(
+            vocabulary=config["vocab_size"],
+            layers=config["n_layer"],
+            heads=config["n_head"],
+            hidden=config["n_embd"],
+            context=config["n_positions"],
+            positions="learned",
+            norm=norm,
+        )
+    )
+    names = expanded(body, config["n_layer"])
+    own = to_ours(names, {name: weights[name if name in weights else f"transformer.{name}"] for name in names})
+    own["head.weight"] = own["embed.weight"]
+    with torch.no_grad():
+        model.load_state_dict({name: tensor.clone() for name, tensor in own.items()})
+    return model

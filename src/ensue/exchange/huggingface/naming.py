@@ -1,0 +1,70 @@
+"""Weights under their names and under ours: what the maps of ``families`` say, carried out in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ensue.exchange.huggingface.families import POOL, Family, Names
+
+ENDS = (".weight", ".bias")
+
+
+def expanded(names: Names, layers: int, theirs: str = "", ours: str = "") -> Names:
+    """A map with every layer and both ends spelt out, and prefixes before both names.
+
+    >>> expanded({"h.*.ln": ("blocks.*.norm", "")}, 1, ours="body.")
+    {'h.0.ln.weight': ('body.blocks.0.norm.weight', ''), 'h.0.ln.bias': ('body.blocks.0.norm.bias', '')}
+    """
+    found: Names = {}
+    for left, (right, how) in names.items():
+        for layer in range(layers if "*" in left else 1):
+            for end in ("",) if left.endswith(ENDS) else ENDS:
+                name = f"{theirs}{left}{end}".replace("*", str(layer))
+                found[name] = (f"{ours}{right}{end}".replace("*", str(layer)), how)
+    return found
+
+
+def body_names(family: Family, layers: int, ours: str) -> Names:
+    """The map of a family's body, whose parts have ``ours`` before their names here."""
+    return expanded(family.body, layers, family.prefix, ours)
+
+
+def head_names(family: Family, head: str, pool: str) -> Names:
+    """The map of one head; ``pool`` is our name for what pools."""
+    names = expanded(family.heads[head], 1)
+    return {
+        theirs: (ours.replace(POOL, pool, 1) if ours.startswith(POOL) else ours, how)
+        for theirs, (ours, how) in names.items()
+    }
+
+
+def to_ours(names: Names, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
+    """Our tensors, made of theirs; ``unused`` rows in front are cut off where a tensor lies so."""
+    parts: dict[str, list[Tensor]] = {}
+    for theirs, (ours, how) in names.items():  # the map has the parts of one tensor in order
+        weight = weights[theirs]
+        if how == "T" and weight.dim() == 2:
+            weight = weight.T
+        elif how == "cut":
+            weight = weight[unused:]
+        parts.setdefault(ours, []).append(weight)
+    return {ours: torch.cat(tensors) if len(tensors) > 1 else tensors[0] for ours, tensors in parts.items()}
+
+
+def to_theirs(names: Names, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
+    """Their tensors, made of ours; ``unused`` rows of zeros are put in front where a tensor lies so."""
+    found: dict[str, Tensor] = {}
+    for theirs, (ours, how) in names.items():
+        weight = weights[ours]
+        if how == "T" and weight.dim() == 2:
+            weight = weight.T
+        elif how == "cut":
+            weight = torch.cat([weight.new_zeros(unused, weight.shape[1]), weight])
+        elif "/" in how:
+            number, count = map(int, how.split("/"))
+            weight = weight.chunk(count)[number - 1]
+        found[theirs] = weight.detach().contiguous().clone()
+    return found

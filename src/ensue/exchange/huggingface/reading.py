@@ -1,0 +1,338 @@
+"""Folders as Hugging Face's library writes them: config.json and safetensors, made into a model of ours.
+
+``read_folder`` reads and checks; what it finds has every tensor its class needs, under the library's newest names.
+``model_from`` builds the model. A pickle is never opened.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ensue.core.errors import InputError
+from ensue.core.files import read_json
+from ensue.exchange.huggingface.families import FAMILIES, POOL, Family, Names
+from ensue.exchange.huggingface.naming import body_names, head_names, to_ours
+from ensue.exchange.huggingface.settings import body_settings, check_settings, head_dropout, setting, unused_rows
+from ensue.models.bert import BERT, BERTConfig, RoBERTa, RoBERTaConfig
+from ensue.models.encoder import Encoder
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.labelled import KINDS, HeadConfig, Labelled
+
+WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json")
+OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
+"""How layer norms were called when the library began."""
+FEW = 3
+"""So many names stand in an error; the rest are counted."""
+TASKS = {"choice": "choose", "token": "tag", "span": "answer"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a folder holds."""
+
+    path: Path
+    family: str
+    """Their ``model_type``: a name in ``families.FAMILIES``."""
+    architecture: str
+    """Their class."""
+    heads: tuple[str, ...]
+    """The heads whose tensors are there and belong to it."""
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    """In single precision, under the library's newest names."""
+    tokenizer: Path | None
+    """tokenizer.json, or what else describes the tokenizer."""
+    labels: tuple[str, ...] | None
+    """id2label, in order."""
+    notes: tuple[str, ...]
+    """What a person should know, a sentence each."""
+
+
+class Made(NamedTuple):
+    """A model made of a folder: what system it is, and what task it is for."""
+
+    system: str
+    model: nn.Module
+    task: str
+    labels: tuple[str, ...] | None
+
+
+def read_folder(path: str | Path) -> Found:
+    """Read and check a folder; what is missing or cannot be honoured is an error that names it."""
+    path = Path(path)
+    where = str(path / CONFIG)
+    if not path.is_dir():
+        raise InputError("there is no such folder", where=str(path))
+    config = read_json(path / CONFIG)
+    if not isinstance(config, dict):
+        raise InputError("does not describe a model", where=where)
+    family = _family(config, where)
+    architecture = _architecture(family, config, where)
+    check_settings(family, config, where)
+    raw, notes = _single(_tensors(path))
+    layers = next(setting(family, config, theirs, where) for theirs, (o, _) in family.settings.items() if o == "layers")
+    weights = _untied(family, config, _tidied(family, layers, raw), where)
+    heads = _heads(family, architecture, weights)
+    notes += _checked(family, heads, body_names(family, layers, ""), weights, str(path))
+    notes += _remarks(family, config, heads)
+    tokenizer = next((path / name for name in TOKENIZERS if (path / name).exists()), None)
+    if tokenizer is None:
+        notes.append("there is no tokenizer in the folder")
+    return Found(
+        path, family.name, architecture, heads, config, weights, tokenizer, _labels(config, where), tuple(notes)
+    )
+
+
+def model_from(found: Found) -> Made:
+    """A masked or a language model, or one that labels, as the folder's class says; its weights are the folder's."""
+    family = FAMILIES[found.family]
+    where = str(found.path / CONFIG)
+    settings = body_settings(family, found.config, where)
+    kind = next((head for head in found.heads if head in KINDS), None)
+    if kind is not None:
+        return _labelling(found, family, settings, kind)
+    if family.name == "gpt2":
+        return Made("gpt", _filled(found, GPTLanguageModel(GPTConfig(**settings)), ""), "language", None)
+    pooled, following = any(_pools(family, head) for head in found.heads), "next" in found.heads
+    cls, form = (RoBERTa, RoBERTaConfig) if family.name == "roberta" else (BERT, BERTConfig)
+    model = cls(form(**settings, pooled=pooled, next_sentence=following))
+    return Made("roberta" if cls is RoBERTa else "bert", _filled(found, model, "body."), "masked", None)
+
+
+def _labelling(found: Found, family: Family, settings: dict[str, Any], kind: str) -> Made:
+    outputs = _outputs(found, family, kind)
+    task, labels = TASKS.get(kind, "classify"), found.labels
+    if kind == "whole" and (found.config.get("problem_type") == "regression" or outputs == 1):
+        task = "regress"
+    _may_be_task(found, task, outputs)
+    body: nn.Module
+    if family.name == "gpt2":
+        body, system, dense = GPTLanguageModel(GPTConfig(**settings)), "gpt", "none"
+    else:
+        form = RoBERTaConfig if family.name == "roberta" else BERTConfig
+        body = Encoder(form(**settings, pooled=_pools(family, kind), next_sentence=False))
+        system, dense = ("roberta" if family.name == "roberta" else "bert"), "tanh"
+        if family.name == "distilbert":
+            dense = "relu"
+    head = HeadConfig(
+        pooling="last" if system == "gpt" else "first",
+        dense=dense,
+        dropout=head_dropout(family, found.config, kind),
+        outputs=outputs,
+        kind=kind,
+    )
+    choices = found.config.get("num_choices", 1) if kind == "choice" else 1
+    model = _filled(found, Labelled(body, head, choices), "body.")
+    return Made(system, model, task, labels if task in ("classify", "tag") else None)
+
+
+def _outputs(found: Found, family: Family, kind: str) -> int:
+    """How many numbers a head answers: the rows of its last matrix."""
+    names = head_names(family, kind, POOL)
+    return len(next(found.weights[theirs] for theirs, (ours, _) in names.items() if ours == "out.weight"))
+
+
+def _may_be_task(found: Found, task: str, outputs: int) -> None:
+    where = str(found.path / CONFIG)
+    if found.config.get("problem_type") == "multi_label_classification":
+        what = "several labels at once (problem_type = multi_label_classification) have no form here"
+        raise InputError(what, where=where, mend="labels here exclude each other")
+    if task in ("classify", "tag") and found.labels is not None and len(found.labels) != outputs:
+        raise InputError(f"id2label has {len(found.labels)} labels, and the head {outputs} outputs", where=where)
+    wanted = {"regress": 1, "choose": 1, "answer": 2}.get(task, outputs)
+    if outputs != wanted:
+        raise InputError(f"a head with {outputs} outputs cannot {task}: that takes {wanted}", where=where)
+
+
+def _filled(found: Found, model: nn.Module, ours: str) -> nn.Module:
+    """The model with the folder's weights; what the folder does not have stays new."""
+    family, own = FAMILIES[found.family], model.state_dict()
+    layers = int(getattr(model, "body", model).config.layers)  # type: ignore[union-attr, arg-type]
+    names = body_names(family, layers, ours)
+    for head in found.heads:
+        names |= head_names(family, head, "body.pooler" if _pools(family, head) else "dense")
+    new = to_ours(names, found.weights, unused_rows(family, found.config))
+    wrong = [name for name, tensor in new.items() if tensor.shape != own[name].shape]
+    if wrong:
+        theirs = [name for name, (here, _) in names.items() if here in wrong]
+        sizes = f"{tuple(found.weights[theirs[0]].shape)}"
+        what = f"{_listed(theirs)}: the sizes, e.g. {sizes}, are not those that {CONFIG} gives"
+        raise InputError(what, where=str(found.path))
+    with torch.no_grad():
+        for name, tensor in new.items():  # tied weights are one tensor under two names: written once, both have it
+            own[name].copy_(tensor)
+    return model
+
+
+def _pools(family: Family, head: str) -> bool:
+    """Whether a head stands on the body's own pooled first token."""
+    return f"{family.prefix}pooler.dense" in family.heads[head]
+
+
+def _family(config: dict[str, Any], where: str) -> Family:
+    name = config.get("model_type")
+    if name not in FAMILIES:
+        what = "does not say its model_type" if name is None else f"a model_type {name!r} has no form here"
+        raise InputError(what, where=where, mend=f"there is {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
+    """The folder's class; where it says none, what its tensors are."""
+    said = config.get("architectures") or list(family.classes)[:1]
+    found = next((name for name in said if name in family.classes), None)
+    if found is None:
+        raise InputError(f"a {said[0]} has no form here", where=where, mend=f"there is {', '.join(family.classes)}")
+    return str(found)
+
+
+def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
+    names = config.get("id2label")
+    if not names:
+        return None
+    try:
+        numbered = {int(number): str(name) for number, name in names.items()}
+        return tuple(numbered[number] for number in range(len(numbered)))
+    except (AttributeError, ValueError, KeyError) as error:
+        raise InputError("id2label does not number its labels 0, 1, 2, …", where=where) from error
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a folder, of one file or of several."""
+    if (path / WEIGHTS).exists():
+        return _file(path / WEIGHTS)
+    if (path / INDEX).exists():
+        index = read_json(path / INDEX)
+        files = set(index["weight_map"].values()) if isinstance(index, dict) and "weight_map" in index else set()
+        if not files or any(Path(str(name)).name != name for name in files):
+            raise InputError("is damaged: it does not name the files of this folder", where=str(path / INDEX))
+        found: dict[str, Tensor] = {}
+        for name in sorted(files):
+            found |= _file(path / name)
+        absent = sorted(set(index["weight_map"]) - set(found))
+        if absent:
+            raise InputError(f"its files do not hold {_listed(absent)}", where=str(path / INDEX))
+        return found
+    pickles = sorted(file.name for kind in PICKLES for file in path.glob(kind))
+    if pickles:
+        what = f"{pickles[0]} is a pickle, which can run any code when it is opened, so it is not"
+        mend = "open it with transformers where you trust it and save_pretrained(folder, safe_serialization=True)"
+        raise InputError(what, where=str(path), mend=mend)
+    raise InputError(f"there is no {WEIGHTS}", where=str(path))
+
+
+def _file(path: Path) -> dict[str, Tensor]:
+    try:
+        found: dict[str, Tensor] = load_file(path)
+    except FileNotFoundError as error:
+        raise InputError("is missing", where=str(path)) from error
+    except SafetensorError as error:
+        raise InputError(f"is damaged: {error}", where=str(path)) from error
+    return found
+
+
+def _single(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors in single precision, and a note where they were not."""
+    kinds = {str(t.dtype).removeprefix("torch.") for t in weights.values() if t.is_floating_point()} - {"float32"}
+    single = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    return single, [f"its weights were {', '.join(sorted(kinds))} and are float32 here"] if kinds else []
+
+
+def _tidied(family: Family, layers: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under the library's newest names, the body's prefix included; what is not learnt is left out."""
+    known = _known(family, layers)
+    found = {}
+    for name, tensor in weights.items():
+        for old, new in OLD_ENDS.items():
+            if name.endswith(old):
+                name = name.removesuffix(old) + new
+        if name.endswith(family.buffers):
+            continue
+        found[family.prefix + name if name not in known and family.prefix + name in known else name] = tensor
+    return found
+
+
+def _known(family: Family, layers: int) -> Names:
+    names = body_names(family, layers, "")
+    for head in family.heads:
+        names |= head_names(family, head, POOL)
+    return names
+
+
+def _untied(family: Family, config: dict[str, Any], weights: dict[str, Tensor], where: str) -> dict[str, Tensor]:
+    """The tensors without those that are others again; one that should be and is not is refused."""
+    found = dict(weights)
+    for alias, name in family.tied.items():
+        again = found.pop(alias, None)
+        if again is None:
+            continue
+        held = found.setdefault(name, again)
+        apart = config.get("tie_word_embeddings") is False and name.startswith(family.prefix)
+        if apart and not torch.equal(held, again):
+            what = f"an output layer of its own ({alias} is not {name}, tie_word_embeddings = false) has no form here"
+            raise InputError(what, where=where)
+    return found
+
+
+def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tuple[str, ...]:
+    """The heads of a class; to one that does not label, others that are there whole are added."""
+    heads = family.classes[architecture]
+    if any(head in KINDS for head in heads):
+        return heads
+    more = (head for head in ("masked", "next", "pooler") if head in family.heads and head not in heads)
+    return heads + tuple(head for head in more if head_names(family, head, POOL).keys() <= weights.keys())
+
+
+def _checked(family: Family, heads: tuple[str, ...], body: Names, weights: dict[str, Tensor], where: str) -> list[str]:
+    """Refuse what has too few or too many tensors; a note of what another task's head has."""
+    needed = set(body).union(*(head_names(family, head, POOL) for head in heads))
+    missing = sorted(needed - set(weights), key=_natural)
+    if missing:
+        raise InputError(f"tensors are missing: {_listed(missing)}", where=where)
+    others = {name for head in family.heads for name in head_names(family, head, POOL)}
+    extra = set(weights) - needed
+    if extra - others:
+        what = f"tensors that its class has no place for: {_listed(sorted(extra - others, key=_natural))}"
+        raise InputError(what, where=where)
+    return [f"not used, of another task: {_listed(sorted(extra))}"] if extra else []
+
+
+def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> list[str]:
+    """What differs from theirs without making it wrong."""
+    notes = []
+    if "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads):
+        notes.append("the folder has no masked head: a new one, not trained, is put in")
+    dropout = next(theirs for theirs, (ours, _) in family.settings.items() if ours == "dropout")
+    share = config.get(dropout, family.settings[dropout][1])
+    notes += [
+        f"{name} = {config[name]} is {share} here: there is one dropout for the whole body"
+        for name in family.dropouts
+        if config.get(name, share) != share
+    ]
+    if config.get("sinusoidal_pos_embds"):
+        notes.append("its positions are sinusoids; here they are learnt on if it is trained")
+    return notes
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Layer 10 after layer 9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"\.", name)]
+
+
+def _listed(names: list[str]) -> str:
+    """The first few names, and how many there are.
+
+    >>> _listed(["a", "b", "c", "d", "e"])
+    'a, b, c … (5 in all)'
+    """
+    return ", ".join(names[:FEW]) + (f" … ({len(names)} in all)" if len(names) > FEW else "")

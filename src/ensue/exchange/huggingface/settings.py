@@ -1,0 +1,90 @@
+"""Settings under their names and under ours: config.json, read and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.exchange.huggingface.families import ACTIVATIONS, Family
+from ensue.models.encoder import EncoderConfig
+from ensue.models.gpt import GPTConfig
+
+UNUSED = 2
+"""RoBERTa's unused rows in front of its positions: one more than the number of its pad token, which is 1."""
+
+
+def check_settings(family: Family, config: dict[str, Any], where: str) -> None:
+    """Refuse what our models cannot be told: the first such setting is named."""
+    needs = dict(family.needs)
+    if family.name == "gpt2":
+        needs["n_inner"] = (None, 4 * setting(family, config, "n_embd", where))
+    else:
+        activation = next(name for name, (ours, _) in family.settings.items() if ours == "activation")
+        needs[activation] = ("gelu",) if _always_gelu(family, config) else tuple(ACTIVATIONS)
+    for name, allowed in needs.items():
+        value = config.get(name, allowed[0])
+        if value not in allowed:
+            said = " or ".join(str(one) for one in allowed)
+            raise InputError(f"{name} = {value!r} has no form here", where=where, mend=f"it can be {said}")
+
+
+def _always_gelu(family: Family, config: dict[str, Any]) -> bool:
+    """RoBERTa's masked head has a gelu whatever the blocks have, and ours has what the blocks have."""
+    return family.name == "roberta" and "RobertaForMaskedLM" in (config.get("architectures") or ())
+
+
+def setting(family: Family, config: dict[str, Any], name: str, where: str) -> Any:
+    """One of their settings, or what it is where the folder does not say; another kind of value is refused."""
+    default = family.settings[name][1]
+    value = config.get(name, default)
+    kinds = (int, float) if isinstance(default, float) else (type(default),)
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise InputError(f"{name} = {value!r} should be a {kinds[-1].__name__}", where=where)
+    return value
+
+
+def body_settings(family: Family, config: dict[str, Any], where: str) -> dict[str, Any]:
+    """What their configuration says of a body, under our names."""
+    found = {ours: setting(family, config, theirs, where) for theirs, (ours, _) in family.settings.items()}
+    if "activation" in found:
+        found["activation"] = ACTIVATIONS[found["activation"]]
+    if family.name == "roberta":
+        found["context"] -= unused_rows(family, config)
+    if family.name == "distilbert":
+        found["segments"] = 0
+    if family.name == "gpt2":
+        found |= {"positions": "learned", "norm": "pre"}
+    return found
+
+
+def unused_rows(family: Family, config: dict[str, Any]) -> int:
+    """How many rows of their positions are never used."""
+    if family.name != "roberta":
+        return 0
+    pad = config.get("pad_token_id", UNUSED - 1)
+    return pad + 1 if isinstance(pad, int) else UNUSED
+
+
+def head_dropout(family: Family, config: dict[str, Any], kind: str) -> float:
+    """The dropout of a head that labels ``kind``; where it is not said, it is the body's."""
+    name = family.head_dropouts.get(kind)
+    if name is None:
+        return 0.0
+    body = next(theirs for theirs, (ours, _) in family.settings.items() if ours == "dropout")
+    share = config.get(name)
+    return float(config.get(body, family.settings[body][1]) if share is None else share)
+
+
+def their_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int | None) -> dict[str, Any]:
+    """A body's settings under their names."""
+    ours: dict[str, Any] = {name: getattr(config, name, None) for name, _ in family.settings.values()}
+    if isinstance(config, EncoderConfig):
+        ours["inner"] = config.inner or 4 * config.hidden
+        ours["segments"] = max(1, config.segments)  # theirs has always one
+        ours["activation"] = next(theirs for theirs, name in ACTIVATIONS.items() if name == config.activation)
+    if family.name == "roberta":
+        ours["context"] += unused_rows(family, {"pad_token_id": pad})
+    found = {theirs: ours[name] for theirs, (name, _) in family.settings.items()}
+    found |= {name: values[0] for name, values in family.needs.items() if values[0] not in ({}, None)}
+    found |= dict.fromkeys(family.dropouts, config.dropout)
+    return found

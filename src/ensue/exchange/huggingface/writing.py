@@ -1,0 +1,315 @@
+"""A model as a folder that Hugging Face's library loads: config.json, model.safetensors and the tokenizer's files.
+
+What a model is written as follows from its parts:
+
+    gpt with learned positions and norm=pre                gpt2
+    encoder of roberta                                     roberta
+    encoder without segments, epsilon 1e-12, relu head     distilbert
+    any other encoder                                      bert, one without segments with a segment of zeros
+
+GPT-2's head for whole texts has no bias. W h + b = W (h + δ) with W δ = b, and h is the last layer norm's output, so δ
+is added to that norm's bias, which nothing else reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ensue.core.errors import InputError
+from ensue.core.files import whole_file, write_json, write_text
+from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
+from ensue.exchange.huggingface.families import DISTILBERT, GPT2, ROBERTA, Family
+from ensue.exchange.huggingface.naming import body_names, head_names, to_theirs
+from ensue.exchange.huggingface.settings import their_settings, unused_rows
+from ensue.models.bert import BERT, RoBERTaConfig
+from ensue.models.encoder import Encoder
+from ensue.models.gpt import GPTLanguageModel
+from ensue.models.labelled import Labelled
+
+DISTILBERT_EPSILON = 1e-12
+"""What DistilBERT's layer norms add to the variance; its config.json cannot say otherwise."""
+
+
+class Marks(Protocol):
+    """The numbers of the tokens that stand around texts and for no text."""
+
+    @property
+    def first(self) -> int:
+        """Before the first text."""
+
+    @property
+    def last(self) -> int:
+        """After the last text."""
+
+    @property
+    def mask(self) -> int | None:
+        """For a hidden token."""
+
+    @property
+    def pad(self) -> int:
+        """What fills a row up after its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a model is in their library."""
+
+    family: Family
+    heads: tuple[str, ...]
+    body: Any
+    ours: str
+    """What stands before the names of the body's parts in ours."""
+    pool: str
+    """Our name for what pools the first token."""
+
+    @property
+    def architecture(self) -> str:
+        """Their class: the one that has these heads."""
+        heads = tuple(head for head in self.heads if head != "pooler")
+        return next(name for name, held in self.family.classes.items() if held == heads)
+
+
+def write_folder(
+    model: nn.Module,
+    out: str | Path,
+    *,
+    tokenizer_state: Mapping[str, Any],
+    marks: Marks | None,
+    labels: Sequence[str] | None,
+    task: str,
+) -> Path:
+    """Write a model and its tokenizer as a folder; a model that has no such form is refused with one that has."""
+    out = Path(out)
+    form = form_of(model)
+    tokens = tokens_of(tokenizer_state)
+    pad = _pad(form, marks)
+    config = {
+        "architectures": [form.architecture],
+        "model_type": form.family.name,
+        **their_settings(form.family, form.body.config, pad),
+        **_numbers(form, marks, pad),
+        **_labelling(model, labels, task),
+        "torch_dtype": "float32",
+    }
+    weights = their_weights(model, form, pad)
+    write_json(out / "config.json", config)
+    with whole_file(out / "model.safetensors") as temporary:
+        save_file(weights, temporary, metadata={"format": "pt"})
+        temporary.chmod(0o644)
+    _write_tokenizer(out, tokenizer_state, tokens, marks, form)
+    return out
+
+
+def form_of(model: nn.Module) -> Form:
+    """What a model is written as."""
+    if isinstance(model, GPTLanguageModel):
+        _check_gpt(model)
+        return Form(GPT2, (), model, "", "")
+    if isinstance(model, BERT):
+        return _masked_form(model)
+    if isinstance(model, Labelled) and isinstance(model.body, Encoder):
+        return _encoder_form(model, model.body)
+    if isinstance(model, Labelled) and isinstance(model.body, GPTLanguageModel):
+        _check_gpt(model.body)
+        _check_gpt_head(model)
+        return Form(GPT2, (model.config.kind,), model.body, "body.", "")
+    name = type(model.body if isinstance(model, Labelled) else model).__name__
+    raise InputError(f"a {name} has no form in Hugging Face's library", mend="bert, roberta and gpt have one")
+
+
+def _masked_form(model: BERT) -> Form:
+    body = model.body
+    heads: tuple[str, ...] = ("masked",)
+    if model.next is not None:
+        heads += ("next",)
+    elif body.pooler is not None:
+        heads += ("pooler",)
+    family = BERT_FAMILY
+    if isinstance(body.config, RoBERTaConfig) and model.next is None:
+        if body.config.activation != "gelu-erf":
+            what = f"RoBERTa's masked head with activation={body.config.activation} has no form in their library"
+            raise InputError(what, mend="activation=gelu-erf has one")
+        family = ROBERTA
+    elif heads == ("masked",) and _is_distilled(body):
+        family = DISTILBERT
+    return Form(family, heads, body, "body.", "body.pooler")
+
+
+def _encoder_form(model: Labelled, body: Encoder) -> Form:
+    head = model.config
+    whole = head.kind in ("whole", "choice")
+    if whole and head.pooling != "first":
+        what = f"a head with pooling={head.pooling} has no form in Hugging Face's library"
+        raise InputError(what, mend="one with pooling=first has")
+    family = ROBERTA if isinstance(body.config, RoBERTaConfig) else BERT_FAMILY
+    if family is BERT_FAMILY and _is_distilled(body) and (not whole or head.dense == "relu"):
+        family = DISTILBERT
+    dense = "relu" if family is DISTILBERT else "tanh"
+    if whole and head.dense != dense:
+        what = f"a head with dense={head.dense} has no form in Hugging Face's library for this encoder"
+        raise InputError(what, mend=f"one with dense={dense} has")
+    return Form(family, (head.kind,), body, "body.", "body.pooler" if model.dense is None else "dense")
+
+
+def _is_distilled(body: Encoder) -> bool:
+    return not body.config.segments and body.config.epsilon == DISTILBERT_EPSILON
+
+
+def _check_gpt(model: GPTLanguageModel) -> None:
+    config = model.config
+    if config.positions != "learned" or config.norm != "pre":
+        what = f"a gpt with positions={config.positions}, norm={config.norm} has no form in Hugging Face's library"
+        raise InputError(what, mend="one with positions=learned, norm=pre has")
+
+
+def _check_gpt_head(model: Labelled) -> None:
+    head = model.config
+    if head.kind == "choice":
+        raise InputError("a gpt that chooses has no form in Hugging Face's library", mend="bert and roberta have one")
+    if head.kind == "whole" and (head.pooling, head.dense) != ("last", "none"):
+        what = f"a gpt's head with pooling={head.pooling}, dense={head.dense} has no form in Hugging Face's library"
+        raise InputError(what, mend="one with pooling=last, dense=none has")
+
+
+def their_weights(model: nn.Module, form: Form, pad: int | None) -> dict[str, Tensor]:
+    """The model's tensors under their names."""
+    own = {name: tensor.detach().float().cpu() for name, tensor in model.state_dict().items()}
+    segments = f"{form.ours}segments.weight"
+    if segments not in own:
+        own[segments] = torch.zeros(1, form.body.config.hidden)
+    if form.family is GPT2 and "whole" in form.heads:
+        own = _without_bias(own)
+    names = body_names(form.family, form.body.config.layers, form.ours)
+    for head in form.heads:
+        names |= head_names(form.family, head, form.pool)
+    return to_theirs(names, own, unused_rows(form.family, {"pad_token_id": pad}))
+
+
+def _without_bias(own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same head with its bias in the last layer norm: W δ = b."""
+    weight, bias = own["out.weight"].double(), own["out.bias"].double()
+    shift = torch.linalg.pinv(weight) @ bias
+    if not torch.allclose(weight @ shift, bias, atol=1e-6):
+        raise InputError(
+            "a gpt's head whose outputs depend on each other has no form in Hugging Face's library",
+            mend="its head has no bias; train with fewer labels or a wider model",
+        )
+    norm = own["body.norm.bias"]
+    return {**own, "out.bias": torch.zeros_like(own["out.bias"]), "body.norm.bias": (norm.double() + shift).to(norm)}
+
+
+def _pad(form: Form, marks: Marks | None) -> int | None:
+    """The pad token. GPT-2's last token is the last that is no pad, so one that ends texts too cannot be told."""
+    if form.family is GPT2:
+        return None if marks is None or marks.pad == marks.last else marks.pad
+    if marks is None:
+        raise InputError("an encoder is written with a tokenizer that has marks", mend="this one has none")
+    return marks.pad
+
+
+def _numbers(form: Form, marks: Marks | None, pad: int | None) -> dict[str, int | None]:
+    """The numbers of marks, where the library's own would be wrong."""
+    ends = {"bos_token_id": marks.first, "eos_token_id": marks.last} if marks else {}
+    if form.family in (BERT_FAMILY, DISTILBERT):
+        return {"pad_token_id": pad}
+    return {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": None, **ends}
+
+
+def _labelling(model: nn.Module, labels: Sequence[str] | None, task: str) -> dict[str, Any]:
+    """Their settings of a head and of its labels."""
+    if not isinstance(model, Labelled):
+        return {}
+    head, family = model.config, form_of(model).family
+    found: dict[str, Any] = {}
+    name = family.head_dropouts.get(head.kind)
+    if name is not None and name not in family.settings:  # else it is the body's
+        found[name] = head.dropout
+    if head.kind == "choice":
+        return {**found, "num_choices": model.choices}
+    if head.kind == "span":
+        return found
+    if task == "regress":
+        return {**found, "problem_type": "regression", "num_labels": 1, **_numbered(["LABEL_0"])}
+    if labels is None or len(labels) != head.outputs or len(set(labels)) != head.outputs:
+        raise InputError(f"{len(labels or ())} labels were given for a head of {head.outputs} outputs")
+    if head.kind == "whole":
+        found["problem_type"] = "single_label_classification"
+    return {**found, "num_labels": len(labels), **_numbered(labels)}
+
+
+def _numbered(labels: Sequence[str]) -> dict[str, Any]:
+    return {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }
+
+
+def tokens_of(state: Mapping[str, Any]) -> dict[int, str]:
+    """The name of each token of a tokenizer.json; another kind of tokenizer is refused."""
+    model = state.get("model")
+    if not isinstance(model, Mapping) or not model.get("vocab"):
+        what = f"a tokenizer of kind {state.get('kind', 'unknown')} has no form in Hugging Face's library"
+        raise InputError(what, mend="bpe, wordpiece and unigram have one")
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, Mapping):
+        found = {int(number): str(name) for name, number in vocabulary.items()}
+    else:  # unigram: pairs of a name and a score
+        found = {number: str(pair[0]) for number, pair in enumerate(vocabulary)}
+    found |= {int(token["id"]): str(token["content"]) for token in state.get("added_tokens") or ()}
+    return dict(sorted(found.items()))
+
+
+def _write_tokenizer(
+    out: Path, state: Mapping[str, Any], tokens: Mapping[int, str], marks: Marks | None, form: Form
+) -> None:
+    """tokenizer.json, tokenizer_config.json, special_tokens_map.json; vocab.txt for WordPiece."""
+    names = _mark_names(state, tokens, marks, form)
+    normalizer = state.get("normalizer") or {}
+    settings: dict[str, Any] = {"model_max_length": form.body.config.context, **names}
+    if state["model"].get("type") == "WordPiece":
+        write_text(out / "vocab.txt", "".join(f"{name}\n" for name in tokens.values()))
+    if state["model"].get("type") == "WordPiece" and normalizer.get("type") == "BertNormalizer":
+        settings |= {
+            "tokenizer_class": "DistilBertTokenizer" if form.family is DISTILBERT else "BertTokenizer",
+            "do_lower_case": normalizer.get("lowercase", True),
+            "strip_accents": normalizer.get("strip_accents"),
+            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+        }
+    else:  # the class that takes everything from tokenizer.json
+        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": _lowers(normalizer)}
+    if getattr(form.body.config, "segments", 0) < 2:
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
+    write_json(out / "tokenizer.json", dict(state))
+    write_json(out / "tokenizer_config.json", settings)
+    write_json(out / "special_tokens_map.json", names)
+
+
+def _mark_names(state: Mapping[str, Any], tokens: Mapping[int, str], marks: Marks | None, form: Form) -> dict[str, str]:
+    """The marks by what they are for; only those that no text has, lest the library cut texts at them."""
+    special = {int(token["id"]) for token in state.get("added_tokens") or () if token.get("special")}
+    numbers: dict[str, int | None] = {}
+    if marks is not None:
+        numbers = {"pad_token": marks.pad, "mask_token": marks.mask}
+        if form.family is not GPT2:
+            numbers |= {"cls_token": marks.first, "sep_token": marks.last}
+        if form.family in (ROBERTA, GPT2):
+            numbers |= {"bos_token": marks.first, "eos_token": marks.last}
+    found = {role: tokens[number] for role, number in numbers.items() if number is not None and number in special}
+    unknown = state["model"].get("unk_token") or tokens.get(state["model"].get("unk_id", -1))
+    if unknown:
+        found["unk_token"] = str(unknown)
+    return found
+
+
+def _lowers(normalizer: Mapping[str, Any]) -> bool:
+    """Whether a normaliser, or one of several, makes letters small."""
+    inner = normalizer.get("normalizers") or ()
+    lowers = normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase"))
+    return lowers or any(_lowers(one) for one in inner)

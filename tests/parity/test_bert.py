@@ -1,0 +1,195 @@
+"""Encoders, heads and GPT-2 against transformers with the same weights: their folder → ours → a folder → theirs."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ensue.exchange.huggingface import model_from, read_folder, write_folder
+from ensue.models.bert import BERT, RoBERTa
+from ensue.models.labelled import Labelled, pool
+
+transformers = pytest.importorskip("transformers")
+TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
+V, T, LABELS = 41, 17, ["no", "maybe", "yes"]
+LENGTHS = torch.tensor([17, 5, 11, 1])
+BERT_SIZES = {
+    "vocab_size": V,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "max_position_embeddings": 20,
+    "type_vocab_size": 2,
+}
+ROBERTA_SIZES = {**BERT_SIZES, "max_position_embeddings": 22, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+DISTILBERT_SIZES = {
+    "vocab_size": V,
+    "dim": 24,
+    "n_layers": 3,
+    "n_heads": 4,
+    "hidden_dim": 40,
+    "max_position_embeddings": 20,
+}
+GPT2_SIZES = {"vocab_size": V, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 20, "pad_token_id": 1}
+SIZES = {"Bert": BERT_SIZES, "Roberta": ROBERTA_SIZES, "DistilBert": DISTILBERT_SIZES, "GPT2": GPT2_SIZES}
+HEADS = ["SequenceClassification", "MultipleChoice", "TokenClassification", "QuestionAnswering"]
+TASKS = dict(zip(HEADS, ["classify", "choose", "tag", "answer"]))
+CLASSES = [
+    "BertModel",
+    "BertForPreTraining",
+    "BertForMaskedLM",
+    *(f"BertFor{head}" for head in HEADS),
+    "DistilBertModel",
+    "DistilBertForMaskedLM",
+    *(f"DistilBertFor{head}" for head in HEADS),
+    "RobertaModel",
+    "RobertaForMaskedLM",
+    *(f"RobertaFor{head}" for head in HEADS),
+    "GPT2LMHeadModel",
+    "GPT2ForSequenceClassification",
+    "GPT2ForTokenClassification",
+    "GPT2ForQuestionAnswering",
+]
+
+
+def theirs_of(name, **changes):
+    """A tiny model of theirs whose every weight is large enough to show."""
+    family = name.partition("For")[0].removesuffix("Model").removesuffix("LMHead")
+    settings = {**SIZES[family], **changes}
+    if name.endswith(("SequenceClassification", "TokenClassification")):
+        settings.setdefault("id2label", dict(enumerate(LABELS)))
+    config = getattr(transformers, f"{family}Config")(**settings)
+    model = getattr(transformers, name)(config).eval()
+    enlarge(model)
+    return model
+
+
+def enlarge(model):
+    """Weights so large that no place of the text, and no part of the model, can be left out unseen."""
+    for part in model.modules():
+        for name, weight in part.named_parameters(recurse=False):
+            norm = isinstance(part, torch.nn.LayerNorm) and name == "weight"
+            torch.nn.init.normal_(weight, mean=1.0 if norm else 0.0, std=0.4)
+
+
+def rows(model):
+    """Tokens, segments and the mask of rows of several lengths; pads are tokens that no text has."""
+    pad = model.config.pad_token_id
+    tokens = torch.randint(5, V, (len(LENGTHS), T))
+    real = torch.arange(T) < LENGTHS[:, None]
+    tokens[~real] = pad
+    segments = (torch.arange(T) >= LENGTHS[:, None] // 2).long() * real
+    if getattr(model.config, "type_vocab_size", 1) < 2 or model.config.model_type in ("distilbert", "gpt2"):
+        segments = torch.zeros_like(segments)
+    return tokens, segments, real
+
+
+@torch.no_grad()
+def their_answer(model, tokens, segments, real):
+    """Everything their model says about real places."""
+    inputs = {"input_ids": tokens, "attention_mask": real.long()}
+    if model.config.model_type in ("bert", "roberta"):
+        inputs["token_type_ids"] = segments
+    if type(model).__name__.endswith("MultipleChoice"):
+        inputs = {name: value.view(2, 2, T) for name, value in inputs.items()}
+    return model(**inputs)
+
+
+@torch.no_grad()
+def check(ours, theirs, tokens, segments, real):
+    answer = their_answer(theirs, tokens, segments, real)
+    if isinstance(ours, Labelled):
+        if ours.config.kind == "choice":
+            ours.choices = 2
+        found = ours(tokens, segments, LENGTHS).logits
+        if ours.config.kind == "span":
+            expected = torch.stack([answer.start_logits, answer.end_logits], dim=-1)[real]
+            found = found[real]
+        else:
+            spread = ours.config.kind == "token"
+            expected, found = (x[real] if spread else x for x in (answer.logits, found))
+    elif isinstance(ours, BERT):
+        found = ours(tokens, None, LENGTHS, ("logits", "hidden"), segments)
+        if "last_hidden_state" in answer:
+            expected, found = answer.last_hidden_state[real], found.hidden[real]
+        else:
+            scores = answer.logits if "logits" in answer else answer.prediction_logits
+            expected, found = scores[real], found.logits[real]
+    else:
+        expected, found = answer.logits[real], ours(tokens, None, LENGTHS).logits[real]
+    assert expected.std(0).max() > 0.2  # 1e-5 is a small difference
+    torch.testing.assert_close(found, expected, **TOLERANCE)
+
+
+def tokenizer_state(size=V):
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(size - 5))]
+    marks = [{"id": n, "content": names[n], "special": True} for n in range(5)]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+
+    def part(name, kind):
+        return {"SpecialToken" if name.startswith("[") else "Sequence": {"id": name, "type_id": kind}}
+
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{**mark, **flags} for mark in marks],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [part("[CLS]", 0), part("A", 0), part("[SEP]", 0)],
+            "pair": [part("[CLS]", 0), part("A", 0), part("[SEP]", 0), part("B", 1), part("[SEP]", 1)],
+            "special_tokens": {
+                "[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
+                "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]},
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {name: number for number, name in enumerate(names)},
+        },
+    }
+
+
+def marks(pad):
+    return SimpleNamespace(first=2, between=3, last=3, double=False, mask=4, pad=pad)
+
+
+def round_trip(theirs, folder):
+    """Ours of their folder, and theirs of ours."""
+    theirs.save_pretrained(folder / "theirs")
+    made = model_from(read_folder(folder / "theirs"))
+    made.model.eval()
+    state, own = tokenizer_state(), marks(theirs.config.pad_token_id)
+    write_folder(
+        made.model, folder / "ours", tokenizer_state=state, marks=own, labels=made.labels, task=made.task
+    )
+    again, report = type(theirs).from_pretrained(folder / "ours", output_loading_info=True)
+    assert not report["missing_keys"] and not report["mismatched_keys"]
+    return made, again.eval()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_model_is_the_same_here_and_there(name, tmp_path):
+    theirs = theirs_of(name)
+    made, again = round_trip(theirs, tmp_path)
+    tokens, segments, real = rows(theirs)
+    check(made.model, theirs, tokens, segments, real)
+    check(made.model, again, tokens, segments, real)
+    head = name.partition("For")[2]
+    whole = "language" if name.startswith("GPT2") else "masked"
+    assert made.task == TASKS.get(head, whole)
+    assert made.labels == (tuple(LABELS) if made.task in ("classify", "tag") else None)
+    assert made.system == {"Rober": "roberta", "GPT2L": "gpt", "GPT2F": "gpt"}.get(name[:5], "bert")
