@@ -109,16 +109,18 @@ def cost(
 
 
 def convert(
-    src: Annotated[Path, typer.Argument(help="A run, or an ARPA file.")],
-    to: Annotated[str, typer.Option(help="arpa; without it a file becomes a run.")] = "",
+    src: Annotated[Path, typer.Argument(help="A run, a folder of Hugging Face's library, or an ARPA file.")],
+    to: Annotated[str, typer.Option(help="hf, onnx or arpa; without it a folder or file becomes a run.")] = "",
     out: Annotated[Path | None, typer.Option(help="The file or folder to write.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Exchange models with other tools."""
+    from ensue.cli.display import Display
     from ensue.verbs.convert import convert as verb
 
-    result = verb(src, to=to or None, out=out, force=force)
+    with Display(quiet=as_json) as display:
+        result = verb(src, to=to or None, out=out, force=force, report=display)
     emit({"out": str(result)}) if as_json else say(f"written: {result}")
 
 

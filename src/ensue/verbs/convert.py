@@ -4,38 +4,132 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-
-from safetensors.torch import save_file
+from typing import Any
 
 import ensue
 from ensue.core.errors import InputError, unknown_name
-from ensue.core.files import whole_file, write_text
+from ensue.core.events import Report, silent
+from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
-from ensue.data.tokenizers.finding import save_tokenizer
+from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.marks import marks_of
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
+from ensue.exchange.huggingface.reading import model_from, read_folder
+from ensue.exchange.huggingface.writing import write_folder
+from ensue.exchange.onnx import write_onnx
+from ensue.models.labelled import Labelled
 from ensue.models.ngram import NGram
+from ensue.tasks.labelled import system_config
 from ensue.verbs.run import load
+from ensue.verbs.weights import write_weights
 
-TARGETS = ("arpa",)
+TARGETS = ("hf", "onnx", "arpa")
 
 
-def convert(src: str | Path, *, to: str | None = None, out: str | Path | None = None, force: bool = False) -> Path:
-    """Write a run in another tool's format (``to="arpa"``), or make a run of another tool's file."""
+def convert(
+    src: str | Path,
+    *,
+    to: str | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    report: Report = silent,
+) -> Path:
+    """Write a run in another tool's format (``to``), or make a run of another tool's file or folder."""
     path = Path(src)
     if to is not None and to not in TARGETS:
         raise unknown_name("format", to, TARGETS)
-    if to == "arpa":
-        return _to_arpa(path, Path(out) if out else path.with_suffix(".arpa"), force)
+    if to is not None:
+        suffix = {"arpa": ".arpa", "onnx": ".onnx", "hf": "-hf"}[to]
+        target = Path(out) if out else path.with_name(path.name + suffix)
+        return {"arpa": _to_arpa, "hf": _to_folder, "onnx": _to_onnx}[to](path, target, force)
+    name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
+    folder = RunFolder(Path(out) if out else Path("runs") / name)
     if path.is_dir():
-        raise InputError("convert to what?", where=str(path), mend="add --to arpa")
+        if RunFolder(path).ours():
+            raise InputError("convert to what?", where=str(path), mend=f"add --to {', --to '.join(TARGETS)}")
+        return _from_folder(path, folder, force, report)
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
     if not path.name.removesuffix(".gz").endswith(".arpa"):
-        raise InputError(
-            "is no format that is known here", where=str(path), mend="an ARPA file ends in .arpa or .arpa.gz"
-        )
-    return _from_arpa(path, RunFolder(Path(out) if out else Path("runs") / path.name.partition(".")[0]), force)
+        mend = "name a folder of Hugging Face's library, or an ARPA file (.arpa, .arpa.gz)"
+        raise InputError("is no format that is known here", where=str(path), mend=mend)
+    return _from_arpa(path, folder, force)
+
+
+def _from_folder(path: Path, folder: RunFolder, force: bool, report: Report) -> Path:
+    """A run of a folder as Hugging Face's library writes it."""
+    folder.check_free(force)
+    found = read_folder(path)
+    for note in found.notes:
+        report("note", {"text": f"{path}: {note}"})
+    if found.tokenizer is None:
+        raise InputError("there is no tokenizer in this folder", where=str(path), mend="add its tokenizer.json")
+    made = model_from(found)
+    tokenizer = load_tokenizer(found.tokenizer if found.tokenizer.name == folder.tokenizer.name else path)
+    config = system_config(made.model)
+    if tokenizer.size > config.vocabulary:
+        what = f"has {tokenizer.size} tokens, the model {config.vocabulary}"
+        raise InputError(what, where=str(found.tokenizer), mend="it belongs to another model")
+    folder.make(force)
+    save_tokenizer(tokenizer, folder.tokenizer)
+    write_weights(made.model, folder)
+    labels = made.labels or ()
+    data = {
+        "tokenizer": tokenizer.kind,
+        "vocabulary": tokenizer.size,
+        "labels": list(labels),
+        "length": config.context,
+        "stride": 0,
+        "choices": getattr(made.model, "choices", 1),
+    }
+    more: dict[str, Any] = {"task": made.task, "data": data, "figures": _figures(made.model, folder)}
+    if isinstance(made.model, Labelled):
+        more["head"] = asdict(made.model.config)
+    folder.write_config(made.system, config, ensue.__version__, **more)
+    origin = f"Read from {path.resolve().name} ({found.architecture}), as Hugging Face's library wrote it."
+    write_text(folder.card, f"# {made.system}\n\n{origin}\n")
+    return folder.path
+
+
+def _to_folder(path: Path, target: Path, force: bool) -> Path:
+    """A run as a folder that Hugging Face's library reads."""
+    run = load(path)
+    _check_new(target, force)
+    write_folder(
+        run.model,
+        target,
+        tokenizer_state=run.tokenizer.state(),
+        marks=marks_of(run.tokenizer),
+        labels=run.config.get("data", {}).get("labels") or None,
+        task=run.task,
+    )
+    return target
+
+
+def _to_onnx(path: Path, target: Path, force: bool) -> Path:
+    """A run as an ONNX file."""
+    _check_new(target, force)
+    write_onnx(load(path).model, target)
+    return target
+
+
+def _check_new(target: Path, force: bool) -> None:
+    """Refuse to write over what is there, unless ``force`` says so."""
+    if target.exists() and (target.is_file() or any(target.iterdir())) and not force:
+        raise InputError("is there already", where=str(target), mend="--force replaces it")
+
+
+def _figures(model: Any, folder: RunFolder) -> dict[str, Any]:
+    """What is known of a model that was not trained here."""
+    return {
+        "stopped": "converted",
+        "steps": 0,
+        "unit": "steps",
+        "seconds": 0.0,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "bytes": folder.weights.stat().st_size,
+    }
 
 
 def _to_arpa(path: Path, target: Path, force: bool) -> Path:
@@ -59,16 +153,8 @@ def _from_arpa(path: Path, folder: RunFolder, force: bool) -> Path:
     folder.make(force)
     tokenizer = word_tokenizer(words)
     save_tokenizer(tokenizer, folder.tokenizer)
-    with whole_file(folder.weights) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, temporary)
-        temporary.chmod(0o644)
-    figures = {
-        "stopped": "converted",
-        "steps": 0,
-        "seconds": 0.0,
-        "parameters": 0,
-        "bytes": folder.weights.stat().st_size,
-    }
-    folder.write_config("ngram", model.config, ensue.__version__, figures=figures, direction="forward")
+    write_weights(model, folder)
+    facts = {"figures": _figures(model, folder), "direction": "forward"}
+    folder.write_config("ngram", model.config, ensue.__version__, **facts)
     write_text(folder.card, f"# ngram\n\nRead from {path.name}: {asdict(model.config)}\n")
     return folder.path

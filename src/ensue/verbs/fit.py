@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 import ensue
 from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, silent
-from ensue.core.files import whole_file, write_text
+from ensue.core.files import write_text
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
@@ -36,6 +35,7 @@ from ensue.train.plan import plan
 from ensue.verbs.beginning import begun_model, begun_settings, first_folder, system_and_task
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
+from ensue.verbs.weights import write_weights
 
 
 def fit(
@@ -293,9 +293,7 @@ def _finish(
     report: Report,
 ) -> None:
     """Write the weights, the model card and config.json, which makes the run complete."""
-    with whole_file(folder.weights) as temporary:
-        save_file(_own_tensors(model), temporary, metadata={"format": "pt"})
-        temporary.chmod(0o644)
+    write_weights(model, folder)
     figures: dict[str, Any] = {
         "stopped": outcome.stopped,
         "steps": outcome.step,
@@ -316,18 +314,6 @@ def _finish(
         facts["head"] = asdict(settings.head)
     write_text(folder.card, model_card(settings, facts))
     folder.write_config(settings.run.system, system_config(model), ensue.__version__, **facts)
-
-
-def _own_tensors(model: Model) -> dict[str, torch.Tensor]:
-    """The state dict with shared weights stored once."""
-    seen: dict[int, str] = {}
-    result = {}
-    for name, tensor in model.state_dict().items():
-        key = tensor.data_ptr() if tensor.numel() else id(tensor)
-        if key not in seen:
-            seen[key] = name
-            result[name] = tensor.contiguous()
-    return result
 
 
 def _list(value: str | Path | Sequence[str | Path]) -> list[str | Path]:

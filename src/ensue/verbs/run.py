@@ -106,7 +106,7 @@ class Run:
         keep_freed_memory()
         model = self._built()
         vocabulary = system_config(model).vocabulary
-        if vocabulary != self.tokenizer.size:
+        if vocabulary < self.tokenizer.size:
             what = f"has {self.tokenizer.size} tokens, the model {vocabulary}"
             raise InputError(what, where=str(self.folder.tokenizer), mend="the folder may be damaged")
         try:
