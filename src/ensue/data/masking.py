@@ -119,12 +119,13 @@ class MaskedRows:
         self._plan: tuple[int, np.ndarray, np.ndarray] = (-1, np.zeros((0, 4), dtype=np.int64), np.zeros(0))
         self._ends: list[int] = []
         self.rows = rows
+        stretches, other = self._stretches(0)
+        if not len(stretches) or (pairs and other.all()):
+            mend = "end documents by blank lines, not sentences, or leave the next sentence out: next_sentence=false"
+            raise InputError("no document has a sentence that follows another", mend=mend)
         self.steps_per_epoch = self._steps(0)
-        stretches = self._stretches(0)[0]
-        real = (stretches[:, 1] - stretches[:, 0] + stretches[:, 3] - stretches[:, 2]).sum() + self._marked * len(
-            stretches
-        )
-        self.padding = 1 - float(real) / (len(stretches) * length)
+        real = (stretches[:, 1] - stretches[:, 0] + stretches[:, 3] - stretches[:, 2]).sum()
+        self.padding = 1 - float(real / len(stretches) + self._marked) / length
         """The share of places that are padded, in the first epoch."""
 
     @property
@@ -170,10 +171,14 @@ class MaskedRows:
         tokens = tokens.astype(np.int64)
         chance = np.random.default_rng([self._seed % 2**64, 1 << 32, step])
         own = (where >= 0) & ~np.isin(tokens, self._never)
-        keys = chance.random(tokens.shape) if self._hiding.anew else self._steady(where)
-        places, hidden = chosen_places(own, self._hiding.share, keys)
+        share, anew = self._hiding.share, self._hiding.anew
+        keys = chance.random(tokens.shape) if anew else self._steady(where, 0)
+        counts = np.rint(share * own.sum(1)) if anew else (own & (keys < share)).sum(1)
+        places, hidden = chosen_places(own, counts, keys)
         targets = np.take_along_axis(tokens, places, 1)
-        spoilt = self._spoilt(targets, chance.random(targets.shape), chance)
+        chances = chance.random(targets.shape) if anew else np.take_along_axis(self._steady(where, 1), places, 1)
+        others = chance.random(targets.shape) if anew else np.take_along_axis(self._steady(where, 2), places, 1)
+        spoilt = self._spoilt(targets, chances, others)
         row = np.broadcast_to(np.arange(len(tokens))[:, None], places.shape)
         tokens[row[hidden], places[hidden]] = spoilt[hidden]
         arrays = (tokens, segments, lengths, places, hidden, targets[hidden])
@@ -191,29 +196,30 @@ class MaskedRows:
         where = np.concatenate([[-1], np.arange(a, b), [-2], *second]).astype(np.int64)
         return where, np.repeat([0, 0 if double else 1], [b - a + 2, len(where) - (b - a + 2)])
 
-    def _steady(self, where: np.ndarray) -> np.ndarray:
-        """Chances that depend on where a token stands in the text, not on when it is read."""
-        mixed = (where.astype(np.uint64) + np.uint64(self._seed % 2**32)) * np.uint64(0x9E3779B97F4A7C15)
+    def _steady(self, where: np.ndarray, kind: int) -> np.ndarray:
+        """Chances of one kind that depend on where a token stands in the text, not on when it is read."""
+        mixed = where.astype(np.uint64) + np.uint64((self._seed % 2**30) << 32 | kind << 62)
+        mixed = (mixed ^ mixed >> np.uint64(29)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(31)
         mixed = mixed * np.uint64(0xBF58476D1CE4E5B9) >> np.uint64(11)
         chances: np.ndarray = mixed / 2.0**53
         return chances
 
-    def _spoilt(self, targets: np.ndarray, chances: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-        """What the encoder reads at hidden places."""
+    def _spoilt(self, targets: np.ndarray, chances: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """What the encoder reads at hidden places; both chances (B, K) are from 0 to 1."""
         hiding = self._hiding
-        others = self._usual[chance.integers(len(self._usual), size=targets.shape)]
-        kept = np.where(chances < hiding.mask + hiding.random, others, targets)
+        random = self._usual[(others * len(self._usual)).astype(np.int64)]
+        kept = np.where(chances < hiding.mask + hiding.random, random, targets)
         assert self._marks.mask is not None
         return np.where(chances < hiding.mask, self._marks.mask, kept)
 
 
-def chosen_places(own: np.ndarray, share: float, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row's own places (B, T) the given share, at least one, those with the smallest keys; in order.
+def chosen_places(own: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row's own places (B, T) so many (B,), at least one, those with the smallest keys; in order.
 
     Answers places (B, K) and which of them are meant (B, K): rows that hide fewer repeat place 0.
     """
-    counts = np.where(own.any(1), np.maximum(1, np.rint(share * own.sum(1))), 0).astype(np.int64)
+    counts = np.where(own.any(1), np.maximum(1, counts), 0).astype(np.int64)
     most = max(1, int(counts.max()))
     order = np.argsort(np.where(own, keys, 2.0), axis=1, kind="stable")[:, :most]
     hidden = np.arange(order.shape[1]) < counts[:, None]
@@ -226,34 +232,48 @@ def pairs_of(documents: Documents, room: int, chance: np.random.Generator) -> tu
 
     A begins with a sentence and ends with one. B goes on there, or begins with a random sentence of another document.
     A document's text is used up once: what a B from elsewhere left unread is where the next row begins. Nothing follows
-    a last sentence, so its B is from elsewhere, unless that would make too many of them; then it is left out.
+    a last sentence, so its B is from elsewhere, and a later row's B follows for that; where there are too few of those,
+    it is left out.
     """
     sentences, starts = documents.sentences, documents.documents
     stretches: list[Stretch] = []
     other: list[int] = []
+    owed = 0  # rows of last sentences that no row has made up for
     for number in range(len(documents)):
-        ends, at = sentences[starts[number] : starts[number + 1] + 1], 0
+        ends, at = in_halves(sentences[starts[number] : starts[number + 1] + 1], room), 0
         stop = int(ends[-1])
-        while at < len(ends) - 1 and stop - ends[at] >= 2:
-            begin = int(ends[at])
-            last = int(np.searchsorted(ends, begin + room, side="right")) - 1  # the last end within reach
-            cut = at + 1 if last <= at + 1 else int(chance.integers(at + 1, min(last, len(ends) - 2) + 1))
-            final, more = cut >= len(ends) - 1, 2 * sum(other[-200:]) > len(other[-200:])
-            if final and more:
+        while at < len(ends) - 1:
+            begin, final = int(ends[at]), at == len(ends) - 2
+            if final and owed == MOST_OWED:
                 break
-            elsewhere = final or bool(chance.random() < 0.5)
-            middle = min(int(ends[min(cut, len(ends) - 1)]), begin + room - 1)
-            left = room - (middle - begin)
+            elsewhere = final or (not owed and bool(chance.random() < 0.5))
+            owed += 1 if final else -1 if owed else 0
+            last = int(np.searchsorted(ends, begin + room, side="right")) - 1  # the last end within reach
+            cut = int(chance.integers(at + 1, max(last, at + 2)))
+            middle = int(ends[cut])
             if elsewhere:
-                c, d = _elsewhere(documents, number, left, chance)
-                at = max(at + 1, cut)
+                c, d = _elsewhere(documents, number, begin + room - middle, chance)
+                at = cut
             else:
-                c, d = middle, min(middle + left, stop)
-                at = max(at + 1, int(np.searchsorted(ends, d, side="right")) - 1)
-            if d > c:
-                stretches.append((begin, middle, c, d))
-                other.append(int(elsewhere))
+                c, d = middle, min(begin + room, stop)
+                at = max(cut, int(np.searchsorted(ends, d, side="right")) - 1)
+            stretches.append((begin, middle, c, d))
+            other.append(int(elsewhere))
     return np.array(stretches, dtype=np.int64).reshape(-1, 4), np.array(other, dtype=np.int64)
+
+
+MOST_OWED = 16
+"""So many rows of last sentences, whose B is from elsewhere, may wait for rows whose B follows."""
+
+
+def in_halves(ends: np.ndarray, room: int) -> np.ndarray:
+    """Where sentences end, with more ends inside those that are longer than half a row: so that two always fit.
+
+    >>> in_halves(np.array([0, 3, 12]), 8).tolist()
+    [0, 3, 7, 11, 12]
+    """
+    more = [np.arange(begin, end, room // 2) for begin, end in zip(ends[:-1], ends[1:])]
+    return np.concatenate([*more, ends[-1:]])
 
 
 def _elsewhere(documents: Documents, number: int, left: int, chance: np.random.Generator) -> tuple[int, int]:
@@ -271,6 +291,7 @@ def stretches_of(documents: Documents, room: int, chance: np.random.Generator) -
     begin = np.arange(-int(chance.integers(room)), size, room)
     ends = np.minimum(begin + room, size)
     begin = np.maximum(begin, 0)
-    kept = ends - begin >= min(8, size)
+    kept = ends - begin >= 8
+    kept |= not kept.any()
     zero = np.zeros(int(kept.sum()), dtype=np.int64)
     return np.stack([begin[kept], ends[kept], zero, zero], 1), zero

@@ -137,7 +137,8 @@ class Encoder(nn.Module):
             raise InputError(what, mend="cut the text")
         x = self.positions(self.embed(tokens), torch.arange(time, device=tokens.device)[None], time)
         if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+            alike = segments is None or self.config.segments == 1  # all tokens are of one kind
+            x = x + (self.segments.weight[0] if alike else self.segments(segments))
         result: Tensor = self.dropout(self.norm(x))
         return result
 

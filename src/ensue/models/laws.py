@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.models.conditional import ConditionalModel, Given
+from ensue.models.labelled import Labelled
 from ensue.models.language import LanguageModel
 from ensue.models.model import Model
 from ensue.nn.state import State
@@ -308,3 +309,32 @@ def laws_of(model: LanguageModel | ConditionalModel, seed: int = 0) -> Iterator[
     source = torch.randint(model.config.source_vocabulary, (size,), generator=torch.Generator().manual_seed(seed))
     yield from findings(Given(model, source), seed)
     yield from source_laws(model, seed)
+
+
+def labelled_laws(model: Labelled, seed: int = 0, rows: int = 3, time: int = 7) -> Iterator[Finding]:
+    """Test what a model that labels promises: neither padding nor other rows change what it says of an example."""
+    generator = torch.Generator().manual_seed(seed)
+    time, each = min(time, model.context or time), model.choices
+    tokens = torch.randint(model.vocabulary, (rows, each, time), generator=generator)
+    lengths = torch.randint(1, time + 1, (rows, each), generator=generator)
+    lengths[0] = time
+    tolerance = TOLERANCE.get(next(model.parameters()).dtype, 1e-5)
+
+    def logits(index: Tensor, longest: int) -> Tensor:
+        found: Tensor = model(tokens[index, :, :longest].flatten(0, 1), None, lengths[index].flatten()).logits
+        return found
+
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            together, worst = logits(torch.arange(rows), time), 0.0
+            for row in range(rows):
+                longest = int(lengths[row].max())
+                alone = logits(torch.tensor([row]), longest)
+                worst = max(worst, _gap(together[row : row + 1, : alone.shape[1]], alone))
+            yield Finding("padding law", worst, tolerance)
+            index = torch.randperm(rows, generator=generator)
+            yield Finding("order law", _gap(together[index], logits(index, time)), tolerance)
+    finally:
+        model.train(was_training)

@@ -31,12 +31,17 @@ class LowRank(nn.Module):
         return torch.addmm(weight, self.up, self.down, alpha=self.scale)
 
 
+def adaptable(module: nn.Module, where: Callable[[str], bool] = lambda name: True) -> list[nn.Linear]:
+    """A module's linear layers, those whose name ``where`` likes."""
+    return [layer for name, layer in module.named_modules() if type(layer) is nn.Linear and where(name)]
+
+
 def adapt(module: nn.Module, rank: int, alpha: float, where: Callable[[str], bool] = lambda name: True) -> int:
     """Freeze a module and give its linear layers adapters, those whose name ``where`` likes; answer how many."""
     for parameter in module.parameters():
         parameter.requires_grad_(False)
-    layers = [(name, layer) for name, layer in module.named_modules() if type(layer) is nn.Linear and where(name)]
-    for _, layer in layers:
+    layers = adaptable(module, where)
+    for layer in layers:
         rows, columns = layer.weight.shape
         adapter = LowRank(rows, columns, rank, alpha).to(layer.weight.device, layer.weight.dtype)
         parametrize.register_parametrization(layer, "weight", adapter)

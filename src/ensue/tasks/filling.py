@@ -58,6 +58,7 @@ def filled(
     if len(ids) > model.config.context:
         raise InputError(f"a text of {len(ids)} tokens", mend=f"the model reads at most {model.config.context}")
     never = [token for token in {*special(tokenizer)} if token is not None]
+    never += range(tokenizer.size, model.config.vocabulary)  # tokens that nobody has a name for
     places = np.flatnonzero(ids == tokenizer.marks.mask)
     p = distributions(model, torch.from_numpy(ids[None].astype(np.int64)), torch.from_numpy(places)[None], never)
     best = p.topk(min(top, p.shape[1]))

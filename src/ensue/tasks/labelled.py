@@ -21,7 +21,7 @@ from ensue.models.bert import BERT
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import Labelled
 from ensue.models.table import SYSTEMS
-from ensue.nn.adapters import adapt, merge
+from ensue.nn.adapters import adapt, adaptable, merge
 from ensue.tasks.labeller import Labeller, logits_of
 from ensue.tasks.labels.kind import Form, LabelKind, Written
 from ensue.tasks.machine import check_device
@@ -71,8 +71,7 @@ class LabelTask:
         """The run's examples as rows, by the tokenizer in its folder where there is one already."""
         data = settings.data
         report("phase", {"name": "reading the examples"})
-        train, valid = self._examples(settings, report)
-        labels = data.labels or self.kind.labels(train)
+        train, valid, labels = self._examples(settings, report)
         if folder is not None and folder.tokenizer.exists():
             tokenizer = load_tokenizer(folder.tokenizer)
         else:
@@ -85,13 +84,14 @@ class LabelTask:
         self._tell_cut(rows, held, form, report)
         return Corpus(form, train, rows, valid, held)
 
-    def _examples(self, settings: Settings, report: Report) -> tuple[list[Any], list[Any]]:
-        """What to learn from, and what to validate with."""
+    def _examples(self, settings: Settings, report: Report) -> tuple[list[Any], list[Any], tuple[str, ...]]:
+        """What to learn from, what to validate with, and the labels there are before anything is held out."""
         data = settings.data
         notes: list[str] = []
         train = self.kind.read(data.files, data.columns, notes)
-        valid = self.kind.read(data.valid, data.columns, notes) if data.valid else []
+        valid = self.kind.read(data.valid, data.columns, notes, to_learn=False) if data.valid else []
         tell_notes(notes, "and {} more notes", report)
+        labels = data.labels or self.kind.labels(train)
         if not valid and data.holdout and len(train) > 1:
             chosen = spread(len(train), min(data.holdout, MOST_HELD_OUT / len(train)))
             out = set(chosen)
@@ -100,7 +100,7 @@ class LabelTask:
         if 0 < data.limit < len(train):
             seed = derive(settings.run.seed, "limit")
             train = [train[place] for place in drawn(self.kind.strata(train), data.limit, seed)]
-        return train, valid
+        return train, valid, labels
 
     @staticmethod
     def _tell_cut(rows: Written, held: Written | None, form: Form, report: Report) -> None:
@@ -129,8 +129,13 @@ class LabelTask:
         return made
 
     def resolved(self, settings: Settings, model: Labelled, corpus: Corpus) -> Settings:
-        """The settings with everything that was left to us filled in; adapters are put in here."""
+        """The settings with everything that was left to us filled in."""
         train, tokens, data = settings.train, settings.tokenizer, settings.data
+        if train.adapters and (train.freeze or train.layer_decay < 1):
+            raise InputError("adapters leave the body as it is", mend="leave out train.freeze and train.layer_decay")
+        if train.adapters and not adaptable(model.body, _beside_head):
+            what = f"{settings.run.system} has no layers for adapters"
+            raise InputError(what, mend="leave out train.adapters, or use bert, roberta or gpt")
         if tokens.kind == "auto":
             tokens = replace(tokens, kind=corpus.tokenizer.kind)
         length, labels = corpus.form.length, corpus.form.labels
@@ -167,11 +172,7 @@ class LabelTask:
         train, depths = settings.train, model.depths()
         top = max(depths.values())
         if train.adapters:
-            if train.freeze or train.layer_decay < 1:
-                raise InputError(
-                    "adapters leave the body as it is", mend="leave out train.freeze and train.layer_decay"
-                )
-            adapt(model.body, train.adapters, train.adapters_alpha, lambda name: "head" not in name)
+            adapt(model.body, train.adapters, train.adapters_alpha, _beside_head)
             return Means(None, self.kind.chosen_by)
         frozen = top if train.freeze < 0 else min(train.freeze, top)
         if not frozen and train.layer_decay == 1.0:
@@ -236,7 +237,13 @@ class LabelTask:
             "length": corpus.form.length,
             "stride": corpus.form.stride,
             "choices": corpus.train.rows.each,
+            "texts": len(getattr(corpus.examples[0], "texts", ())),
         }
+
+
+def _beside_head(name: str) -> bool:
+    """Whether a layer of a body is none of its output layers."""
+    return "head" not in name
 
 
 def body_of(model: Any) -> Any:

@@ -38,7 +38,8 @@ class Labeller:
         found = self.kind.answers(examples, written, self.logits(written, report), self.form)
         if self.threshold is None:
             return found
-        return [{**one, "answer": "" if one["no_answer"] > self.threshold else one["answer"]} for one in found]
+        none = {"answer": "", "start": 0, "stop": 0}
+        return [{**one, **(none if one["no_answer"] > self.threshold else {})} for one in found]
 
     def logits(self, written: Written, report: Report = silent) -> list[np.ndarray]:
         """The model's logits of every row (of every example, where it has several rows)."""
@@ -48,6 +49,8 @@ class Labeller:
         """The task's measures on examples with labels, and what the model said."""
         written = self.kind.write(examples, self.form)
         found = self.kind.answers(examples, written, self.logits(written, report), self.form)
+        if self.threshold is not None:
+            found = [{**one, "threshold": self.threshold} for one in found]
         return self.kind.score(examples, found, self.form.labels), found
 
 

@@ -112,8 +112,9 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
     train = read_documents(list(data.files), data.field or None, notes)
     valid = read_documents(list(data.valid), data.field or None, notes) if data.valid else []
     tell_notes(notes, "and {} more notes", report)
-    if not valid and data.holdout and len(train) > 1:
-        chosen = spread(len(train), data.holdout)
+    least = 2 if settings.model.get("next_sentence") else 1  # of which one can be elsewhere
+    if not valid and data.holdout and len(train) >= 2 * least:
+        chosen = spread(len(train), max(data.holdout, least / len(train)))
         valid = [train[place] for place in chosen]
         out = set(chosen)
         train = [document for place, document in enumerate(train) if place not in out]
@@ -233,7 +234,11 @@ def evaluation(
 ) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
     """What the loop calls to see how the model does on held-out text."""
     valid = corpus.valid
-    if valid is None or (settings_pairs(model) and len(valid) < 2) or len(valid.tokens) < 2:
+    if valid is None:
+        return None
+    try:
+        rows_of(settings, model, valid, corpus.tokenizer, seed=0)
+    except InputError:  # too little is held out to make a row of
         return None
     most = settings.data.eval_rows or EVAL_ROWS
 
@@ -243,11 +248,6 @@ def evaluation(
         return found | ({} if score.next_accuracy is None else {"next_accuracy": score.next_accuracy})
 
     return evaluate
-
-
-def settings_pairs(model: BERT) -> bool:
-    """Whether a model reads pairs."""
-    return bool(model.config.next_sentence)
 
 
 def writer(settings: Settings, model: BERT, corpus: Corpus, device: torch.device) -> Callable[[], str] | None:

@@ -134,14 +134,18 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
 
 
 def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[str, Any]:
-    """What a preset says. For a task that is not the system's own it says the model's shape; training is the task's."""
+    """What a preset says. For a task that is not the system's own it says the model's shape and, where nothing is begun
+    with, the tokenizer; training is the task's."""
     presets = SYSTEMS.load(system).presets or {"default": {}}
     if chosen not in presets and chosen != "default":
         raise unknown_name("preset", chosen, {"default", *presets})
     flat: dict[str, Any] = dict(presets.get(chosen, {}))
     if task == task_name(system):
         return flat
-    return {name: value for name, value in flat.items() if "." not in name} | (TUNING if begun else LEARNING)
+    shape = {name: value for name, value in flat.items() if "." not in name}
+    if not begun and "tokenizer.kind" in flat:
+        shape["tokenizer.kind"] = flat["tokenizer.kind"]
+    return shape | (TUNING if begun else LEARNING)
 
 
 def own_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ensue.tasks import language_modelling, masked, translation
 from ensue.tasks.labelled import LabelTask
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.means import Means
-from ensue.tasks.settings import Settings
+from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.train.objectives import Objective
 
 
@@ -88,7 +88,11 @@ def build_model(settings: Settings, corpus: Any) -> Any:
     """A new model for this data, its weights drawn from the run's seed."""
     cls, task = SYSTEMS.load(settings.run.system), task_of(settings)
     facts = task.model_facts(settings, corpus)
-    values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
+    facts = {name: fact for name, fact in facts.items() if name in settings.model}
+    for name in VOCABULARIES:  # weights to begin with may know of more tokens than their tokenizer
+        if name in facts:
+            facts[name] = max(facts[name], settings.model[name])
+    values = {**settings.model, **facts}
     seed_everything(derive(settings.run.seed, "model"))
     try:
         model: Model = cls(cls.Config(**values))

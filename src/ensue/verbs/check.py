@@ -18,15 +18,21 @@ from ensue.core.files import sha256
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.core.table import load_target
-from ensue.models.laws import laws_of
+from ensue.models.labelled import Labelled
+from ensue.models.laws import labelled_laws, laws_of
 from ensue.models.table import SYSTEMS
 from ensue.tasks.resolving import task_name
-from ensue.tasks.settings import VOCABULARIES
+from ensue.tasks.settings import LABELS, VOCABULARIES
 from ensue.train.metrics import read_metrics
 from ensue.verbs.run import load
 
 PROOF_STEPS = 24
-EVALUATION = {"language": "data.eval_tokens=2000", "translation": "data.eval_pairs=50"}
+EVALUATION = {
+    "language": "data.eval_tokens=2000",
+    "translation": "data.eval_pairs=50",
+    "masked": "data.eval_rows=20",
+    **dict.fromkeys(LABELS, "data.eval_examples=50"),
+}
 """What keeps the evaluations of a proof short."""
 
 
@@ -53,7 +59,7 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
         if missing:
             raise InputError(f"{what} has no {missing[0]}, so it is no language model", mend="see docs/python.md")
     result = []
-    for found in laws_of(model):
+    for found in labelled_laws(model) if isinstance(model, Labelled) else laws_of(model):
         report("phase", {"name": found.law})
         detail = f"largest difference {found.difference:.1e}, allowed {found.tolerance:.0e}"
         result.append({"name": found.law, "kept": found.kept, "detail": detail})
@@ -95,7 +101,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             "train.checkpoint_every=5",
             "train.eval_every=8",
             "train.log_every=1",
-            EVALUATION[task_name(str(flat["system"]))],
+            EVALUATION[str(flat.get("task") or task_name(str(flat["system"])))],
             "data.hash=",
         ):
             base += ["--set", setting]

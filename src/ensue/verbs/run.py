@@ -38,7 +38,8 @@ from ensue.tasks.filling import Filled, filled
 from ensue.tasks.labelled import body_of, system_config
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
-from ensue.tasks.labels.kind import Form
+from ensue.tasks.labels.kind import Form, LabelKind
+from ensue.tasks.labels.whole import Whole
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
 from ensue.tasks.masked import score_files
 from ensue.tasks.resolving import resolve, task_name
@@ -125,7 +126,8 @@ class Run:
         return cls(build(cls.Config, self.config["model"]))
 
     def _cannot(self, what: str) -> InputError:
-        return InputError(f"{self.system} cannot {what}", where=str(self.folder.path))
+        purpose = f" that learnt to {self.task}" if self.labels else ""
+        return InputError(f"{self.system}{purpose} cannot {what}", where=str(self.folder.path))
 
     def check_options(self, options: Iterable[str]) -> None:
         """Refuse options that would do nothing, before anything is read."""
@@ -407,7 +409,14 @@ class LabelRun(Run):
             stride=facts["stride"],
         )
         threshold = self.config["figures"].get("valid", {}).get("threshold")
-        return Labeller(quantised(self.model) if int8 else self.model, LABEL_KINDS[self.task], form, threshold)
+        return Labeller(quantised(self.model) if int8 else self.model, self.kind, form, threshold)
+
+    @property
+    def kind(self) -> LabelKind:
+        """Its task, with as many texts as its examples had."""
+        kind = LABEL_KINDS[self.task]
+        texts = self.config["data"].get("texts")
+        return replace(kind, texts=texts) if isinstance(kind, Whole) and texts else kind
 
     def predict(
         self,
@@ -419,7 +428,7 @@ class LabelRun(Run):
         report: Report = silent,
     ) -> list[dict[str, Any]]:
         """What the model says of texts, or of what a file holds, in that order."""
-        labeller, kind = self.labeller(int8), LABEL_KINDS[self.task]
+        labeller, kind = self.labeller(int8), self.kind
         notes: list[str] = []
         if file is not None:
             examples = kind.inputs(str(file), columns, notes)
@@ -436,7 +445,7 @@ class LabelRun(Run):
         labeller = self.labeller(int8)
         notes: list[str] = []
         examples = labeller.kind.read(
-            [str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes
+            [str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes, to_learn=False
         )
         for note in notes:
             report("note", {"text": note})

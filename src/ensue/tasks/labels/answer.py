@@ -50,13 +50,13 @@ class Span:
     loss: str = "span"
     chosen_by: str = "f1"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Question]:
+    def read(self, files: Sequence[str], columns: str, notes: list[str], to_learn: bool = True) -> list[Question]:
         """The questions of SQuAD's JSON or of tables."""
         return read_questions(list(files), columns, notes)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Question]:
         """The same; answers are not looked at."""
-        return read_questions([file], columns, notes)
+        return read_questions([file], columns, notes, answers_wanted=False)
 
     def example(self, text: str, where: str) -> Question:
         """A question and its passage, with a tab between."""
@@ -120,15 +120,18 @@ class Span:
     def score(
         self, examples: Sequence[Question], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
     ) -> dict[str, Any]:
-        """Exact match and F1 as SQuAD's script counts them; where some have no answer, at the best threshold too."""
+        """Exact match and F1 as SQuAD's script counts them, where some have no answer at the threshold that answers
+        carry (training's choice), else at the best."""
         given = {one["id"]: one["answer"] for one in answers}
         wanted = {one.id: [answer.text for answer in one.answers] for one in examples}
-        if not any(one.impossible for one in examples):
+        thresholds = [one["threshold"] for one in answers if "threshold" in one]
+        if not thresholds and not any(one.impossible for one in examples):
             return answer_scores(given, wanted).as_dict()
         none = {one["id"]: one["no_answer"] for one in answers}
         free = answer_scores(given, wanted, none)
-        best = answer_scores(given, wanted, none, threshold=free.best_f1_threshold or 0.0)
-        return {**best.as_dict(), "threshold": free.best_f1_threshold}
+        at = thresholds[0] if thresholds else free.best_f1_threshold
+        assert at is not None
+        return {**answer_scores(given, wanted, none, threshold=at).as_dict(), "threshold": at}
 
 
 def windows(count: int, room: int, shared: int) -> Iterator[tuple[int, int]]:

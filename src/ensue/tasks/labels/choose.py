@@ -25,9 +25,13 @@ class Choose:
     loss: str = "label"
     chosen_by: str = "accuracy"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Choice]:
+    def read(self, files: Sequence[str], columns: str, notes: list[str], to_learn: bool = True) -> list[Choice]:
         """The examples of tables; all have as many choices."""
-        found = read_choices(list(files), columns, notes, wanted)
+        return self._alike(read_choices(list(files), columns, notes))
+
+    @staticmethod
+    def _alike(found: list[Choice]) -> list[Choice]:
+        """Refuse examples that differ in their number of choices."""
         for one in found:
             if len(one.choices) != len(found[0].choices):
                 what = f"{len(one.choices)} choices where the first example has {len(found[0].choices)}"
@@ -36,7 +40,7 @@ class Choose:
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Choice]:
         """The examples of a table; labels are not looked at."""
-        return self.read([file], columns, notes, wanted=False)
+        return self._alike(read_choices([file], columns, notes, labels_wanted=False))
 
     def example(self, text: str, where: str) -> Choice:
         """A context and its choices, with tabs between."""

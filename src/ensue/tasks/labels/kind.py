@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.data.guessing import number_of
 from ensue.data.rows import Rows
 from ensue.data.tokenizers.protocol import Tokenizer
 
@@ -55,8 +56,8 @@ class LabelKind(Protocol):
     def chosen_by(self) -> str:
         """The measure that chooses the best weights."""
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Any]:
-        """The examples of files; with ``wanted`` each must have its label."""
+    def read(self, files: Sequence[str], columns: str, notes: list[str], to_learn: bool = True) -> list[Any]:
+        """The labelled examples of files; with ``to_learn`` there must be something to learn from them."""
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Any]:
         """What a file holds to be labelled: one text a line, or a table whose labels are not looked at."""
@@ -97,10 +98,10 @@ def in_order(labels: set[str]) -> tuple[str, ...]:
     >>> in_order({"10", "9"}), in_order({"b", "a"})
     (('9', '10'), ('a', 'b'))
     """
-    try:
-        return tuple(sorted(labels, key=float))
-    except ValueError:
+    numbers = {label: number_of(label) for label in labels}
+    if None in numbers.values():
         return tuple(sorted(labels))
+    return tuple(sorted(labels, key=lambda label: (numbers[label], label)))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ class Tag:
     loss: str = "label"
     chosen_by: str = "f1"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Tagged]:
+    def read(self, files: Sequence[str], columns: str, notes: list[str], to_learn: bool = True) -> list[Tagged]:
         """The sentences of CoNLL columns."""
         return read_tagged(list(files), columns, notes)
 
@@ -72,7 +72,7 @@ class Tag:
     def answers(
         self, examples: Sequence[Tagged], written: Written, logits: Sequence[np.ndarray], form: Form
     ) -> list[dict[str, Any]]:
-        """A tag a word, and the entities they make; a word that was cut off is O, or the likeliest tag of all."""
+        """A tag a word, and the entities they make; a word that was cut off is O, or the first tag of all."""
         spare = "O" if "O" in form.labels else form.labels[0]
         entities = are_entities(form.labels)
         found = []
