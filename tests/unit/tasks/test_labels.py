@@ -1,0 +1,242 @@
+"""The tasks that label: examples as rows, and logits as answers, each way by hand."""
+
+import numpy as np
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.data.conll import Tagged
+from ensue.data.labelled import Choice, Labelled
+from ensue.data.rows import NOT_ASKED
+from ensue.data.squad import Answer, Question
+from ensue.data.tokenizers.finding import fit_to_texts
+from ensue.data.tokenizers.marked_fitting import fit_marked
+from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.tasks.labels import LABEL_KINDS
+from ensue.tasks.labels.answer import ANSWER, LONGEST_ANSWER, best_span, windows
+from ensue.tasks.labels.choose import CHOOSE
+from ensue.tasks.labels.kind import Form, in_order, label_number, softmax
+from ensue.tasks.labels.tag import TAG
+from ensue.tasks.labels.whole import CLASSIFY, PAIR, REGRESS
+
+PASSAGE = "The Nile, in Africa, is a long river. It flows north for 6,650 km to the sea; Cairo stands on it. " * 3
+TEXTS = [PASSAGE, "where does the river flow?", "how long is it, unbelievably?"]
+KINDS = ["wordpiece", "bpe", "unigram", "byte"]
+
+
+def tokenizer_of(kind):
+    if kind == "byte":
+        return fit_to_texts("byte", [])
+    return fit_marked(kind, TEXTS, 330, min_count=1)
+
+
+def form(kind="wordpiece", labels=(), length=64, stride=0):
+    return Form(tokenizer=tokenizer_of(kind), labels=labels, length=length, stride=stride)
+
+
+def row(written, place):
+    rows = written.rows
+    return rows.tokens[rows.at[place] : rows.at[place + 1]].tolist()
+
+
+# Whole texts.
+
+
+def test_texts_and_pairs_stand_in_their_frames():
+    given = form(labels=("a", "b"), length=12)
+    one = [Labelled(("the river",), "b", "f:1"), Labelled((PASSAGE,), "a", "f:2")]
+    written = CLASSIFY.write(one, given)
+    assert row(written, 0) == framed(marks_of(given.tokenizer), given.tokenizer.encode("the river"))[0].tolist()
+    assert written.rows.targets.tolist() == [1, 0] and written.rows.lengths.max() == 12 and written.cut == 1
+    two = PAIR.write([Labelled(("the river", "is long"), None, "f:1")], given, wanted=False)
+    ids = [given.tokenizer.encode(text) for text in ("the river", "is long")]
+    assert row(two, 0) == framed(marks_of(given.tokenizer), *ids)[0].tolist() and two.rows.segments[-1] == 1
+    assert len(CLASSIFY.write([], given).rows) == 0
+
+
+@pytest.mark.parametrize("texts", [("one",), ("one", "two")])
+def test_numbers_of_one_text_or_two(texts):
+    written = REGRESS.write([Labelled(texts, "2.5", "f:1"), Labelled(texts, "-1", "f:2")], form())
+    assert len(written.rows) == 2 and written.rows.targets.tolist() == [2.5, -1.0]
+    assert set(written.rows.segments.tolist()) == ({0} if len(texts) == 1 else {0, 1})
+    examples = [Labelled(texts, str(value), "f") for value in (1, 2, 3, 4)]
+    found = REGRESS.answers(examples, written, [np.array([value]) for value in (2.0, 4.0, 5.0, 9.0)], form())
+    score = REGRESS.score(examples, found, ())
+    assert score["spearman"] == pytest.approx(1) and score["mse"] == pytest.approx((1 + 4 + 4 + 25) / 4)
+    assert score["pearson"] == pytest.approx(np.corrcoef([1, 2, 3, 4], [2, 4, 5, 9])[0, 1])
+
+
+def test_a_label_that_is_not_known_is_named_with_its_line():
+    with pytest.raises(InputError, match=r"f.tsv:7: the label 'c' is none of a, b"):
+        CLASSIFY.write([Labelled(("x",), "c", "f.tsv:7")], form(labels=("a", "b")))
+    with pytest.raises(InputError, match="…"):
+        label_number("z", [str(n) for n in range(20)], "f:1")
+
+
+def test_the_likeliest_label_and_its_figures():
+    given = form(labels=("a", "b"))
+    examples = [Labelled(("x",), label, "f") for label in ("a", "b", "b")]
+    logits = [np.array([2.0, 1.0]), np.array([0.0, 1.0]), np.array([3.0, 0.0])]
+    found = CLASSIFY.answers(examples, CLASSIFY.write(examples, given), logits, given)
+    assert [one["label"] for one in found] == ["a", "b", "a"]
+    assert found[0]["probabilities"]["a"] == pytest.approx(1 / (1 + np.exp(-1)))
+    assert CLASSIFY.score(examples, found, given.labels)["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_labels_have_an_order_of_their_own():
+    assert in_order({"10", "9", "1.0", "1"}) == ("1", "1.0", "9", "10")
+    assert in_order({"nan", "1", "inf"}) == ("1", "inf", "nan")
+    np.testing.assert_allclose(softmax(np.array([1000.0, 1000.0])), [0.5, 0.5])
+
+
+def test_typed_examples():
+    assert CLASSIFY.example("a\tb", "text 1").texts == ("a\tb",)
+    assert PAIR.example("a\tb", "text 1").texts == ("a", "b")
+    assert CHOOSE.example("a\tb\tc", "text 1").choices == ("b", "c")
+    assert TAG.example(" a  b ", "text 1").words == ("a", "b")
+    assert ANSWER.example("who?\tme", "text 1").passage == "me"
+    for kind, text in ((PAIR, "a"), (CHOOSE, "a\tb"), (ANSWER, "who?")):
+        with pytest.raises(InputError, match="text 3"):
+            kind.example(text, "text 3")
+
+
+# Choices.
+
+
+def test_every_choice_is_read_with_its_context():
+    given = form(labels=("0", "1", "2"), length=16)
+    examples = [Choice("the river", ("flows", "is long", "stands"), 2, "f:1"), Choice("it", ("a", "b", "c"), 0, "f:2")]
+    written = CHOOSE.write(examples, given)
+    assert len(written.rows) == 2 and written.rows.each == 3 and written.rows.targets.tolist() == [2, 0]
+    ids = [given.tokenizer.encode(text) for text in ("the river", "is long")]
+    assert row(written, 1) == framed(marks_of(given.tokenizer), *ids)[0].tolist()
+    found = CHOOSE.answers(examples, written, [np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.5])], given)
+    assert [one["choice"] for one in found] == [2, 1] and found[0]["text"] == "stands"
+    assert CHOOSE.score(examples, found, given.labels) == {"accuracy": 0.5, "chance": 1 / 3, "examples": 2}
+    with pytest.raises(InputError, match="f:3: 2 choices where the model has 3"):
+        CHOOSE.write([Choice("it", ("a", "b"), 0, "f:3")], given)
+
+
+# Tags.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_is_answered_for_by_its_first_token(kind):
+    given = form(kind, labels=("O", "B-X", "I-X"))
+    words = ("The", "unbelievably", "long", "Nile")
+    tags = ("O", "B-X", "I-X", "O")
+    written = TAG.write([Tagged(words, tags, "f:1"), Tagged((), (), "f:9")], given)
+    (firsts, none), targets = written.notes, written.rows.targets
+    assert len(firsts) == 4 and len(none) == 0 and firsts[0] == 1
+    asked = np.flatnonzero(targets != NOT_ASKED)
+    assert asked.tolist() == firsts.tolist() and targets[asked].tolist() == [0, 1, 2, 0]
+    tokens = row(written, 0)
+    ends = [*firsts[1:], len(tokens) - 1]
+    parts = [given.tokenizer.decode(tokens[a:b]).strip().lower() for a, b in zip(firsts, ends)]
+    assert parts == [word.lower() for word in words]
+
+
+def test_words_that_were_cut_off_are_outside():
+    given = form("byte", labels=("O", "B-X"), length=8)
+    example = Tagged(("ab", "cde", "f", "g"), ("O", "B-X", "B-X", "O"), "f:1")
+    written = TAG.write([example], given)
+    assert written.cut == 1 and written.notes[0].tolist() == [1, 3]
+    logits = np.zeros((8, 2))
+    logits[[1, 3], [0, 1]] = 5.0
+    (found,) = TAG.answers([example], written, [logits], given)
+    assert found["tags"] == ["O", "B-X", "O", "O"]
+    assert found["entities"] == [{"type": "X", "start": 1, "stop": 2, "text": "cde"}]
+    assert TAG.score([example], [found], given.labels)["f1"] == pytest.approx(2 / 3)
+
+
+def test_tags_that_mark_no_entities():
+    example = Tagged(("a", "b"), ("NOUN", "VERB"), "f:1")
+    given = form(labels=TAG.labels([example]))
+    written = TAG.write([example], given)
+    logits = np.zeros((len(row(written, 0)), 2))
+    (found,) = TAG.answers([example], written, [logits], given)
+    assert "entities" not in found and TAG.score([example], [found], given.labels)["accuracy"] == 0.5
+    assert TAG.labels([Tagged(("a",) * 4, ("I-B", "O", "B-B", "B-A"), "f")]) == ("O", "B-A", "B-B", "I-B")
+
+
+# Answers.
+
+
+@pytest.mark.parametrize(("count", "room", "shared"), [(10, 6, 2), (6, 6, 2), (0, 6, 2), (25, 7, 3), (9, 3, 8), (50, 8, 0)])
+def test_windows_cover_a_passage(count, room, shared):
+    found = list(windows(count, room, shared))
+    assert found[0][0] == 0 and found[-1][1] == count
+    assert all(stop - start <= room for start, stop in found)
+    for (_, stop), (start, _) in zip(found, found[1:]):
+        assert start <= stop and (shared >= room or stop - start == shared)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [40, 400])
+def test_targets_are_read_back_as_the_answer(kind, length):
+    given = form(kind, length=length)
+    questions = []
+    for number, text in enumerate(("Nile", "in Africa", "6,650 km", "Cairo", "it. The")):
+        start = PASSAGE.rindex(text) if number % 2 else PASSAGE.index(text)
+        questions.append(Question(str(number), "where is it?", PASSAGE, (Answer(text, start),), False, "f"))
+    questions.append(Question("none", "who?", PASSAGE, (), True, "f"))
+    written = ANSWER.write(questions, given)
+    assert written.rows.lengths.max() <= length
+    logits = []
+    for place in range(len(written.rows)):
+        one = np.zeros((int(written.rows.lengths[place]), 2))
+        start, stop = written.rows.targets[place]
+        one[start, 0] = one[stop, 1] = 9.0
+        logits.append(one)
+    found = ANSWER.answers(questions, written, logits, given)
+    for question, one in zip(questions[:-1], found):
+        wanted = question.answers[0]
+        assert one["answer"] == question.passage[one["start"] : one["stop"]]
+        if kind == "byte":
+            assert one["start"] == wanted.start and one["answer"] == wanted.text
+        assert wanted.text in one["answer"] and len(one["answer"]) <= len(wanted.text) + 2
+        assert one["no_answer"] < 0 and abs(one["start"] - wanted.start) <= 1
+    assert found[-1]["no_answer"] > 0
+    for window in written.notes:  # each window's places are those of the passage
+        spans = window.spans[window.spans[:, 1] > window.spans[:, 0]]
+        assert (np.diff(spans[:, 0]) >= 0).all()
+
+
+def test_the_best_span_is_the_best_of_all():
+    chance = np.random.default_rng(0)
+    for size in (1, 5, 45):
+        logits = chance.normal(size=(size, 2))
+        pairs = [(i, j) for i in range(size) for j in range(i, min(size, i + LONGEST_ANSWER))]
+        i, j = max(pairs, key=lambda pair: logits[pair[0], 0] + logits[pair[1], 1])
+        assert best_span(logits) == (pytest.approx(logits[i, 0] + logits[j, 1]), i, j)
+    assert best_span(np.zeros((0, 2)))[0] == -np.inf
+
+
+def question(number, *answers):
+    texts = tuple(Answer(text, PASSAGE.index(text)) for text in answers)
+    return Question(str(number), "?", PASSAGE, texts, not answers, "f")
+
+
+def test_no_answer_is_given_above_a_threshold():
+    examples = [question(0, "Nile"), question(1), question(2, "Cairo"), question(3)]
+    scores = [-3.0, 1.0, -1.0, 2.0]
+    answers = [
+        {"id": str(place), "answer": text, "no_answer": score}
+        for place, (text, score) in enumerate(zip(("Nile", "sea", "Cairo", "sea"), scores))
+    ]
+    free = ANSWER.score(examples, answers, ())
+    assert free["f1"] == free["exact_match"] == 100.0 and -1.0 <= free["threshold"] < 1.0
+    strict = ANSWER.score(examples, [{**one, "threshold": -2.0} for one in answers], ())
+    assert strict["f1"] == 75.0 and strict["threshold"] == -2.0 and strict["best_f1"] == 100.0
+    assert "threshold" not in ANSWER.score(examples[:1], answers[:1], ())
+
+
+def test_every_task_says_how_it_is_chosen_and_what_comes_out():
+    assert {name: kind.chosen_by for name, kind in LABEL_KINDS.items()} == {
+        "classify": "accuracy",
+        "pair": "accuracy",
+        "regress": "pearson",
+        "choose": "accuracy",
+        "tag": "f1",
+        "answer": "f1",
+    }
+    assert [kind.outputs(("a", "b", "c")) for kind in LABEL_KINDS.values()] == [3, 3, 1, 1, 3, 2]
