@@ -97,8 +97,8 @@ parameters with 30,522 tokens, heads not counted."""
 LEARNING: dict[str, dict[str, Any]] = {
     "tiny": {"train.lr": 2e-3},
     "small": {"train.lr": 1e-3},
-    "base": {"train.lr": 1e-4, "train.warmup": 10_000, "train.batch_tokens": 131_072, "train.steps": 1_000_000},
-    "large": {"train.lr": 1e-4, "train.warmup": 10_000, "train.batch_tokens": 131_072, "train.steps": 1_000_000},
+    "base": {"train.lr": 1e-4, "train.warmup": 10_000, "train.batch": 256, "train.steps": 1_000_000},
+    "large": {"train.lr": 1e-4, "train.warmup": 10_000, "train.batch": 256, "train.steps": 1_000_000},
 }
 
 

@@ -1,0 +1,193 @@
+"""Training to label: what is learnt from, what is held out, what counts how much, and which layers learn."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import silent
+from ensue.models.labelled import HeadConfig
+from ensue.tasks.labelled import drawn, mean_loss, row_length
+from ensue.tasks.labeller import Labeller, logits_of
+from ensue.tasks.resolving import resolve
+from ensue.tasks.task import build_model, task_of
+from ensue.train.labelling import Label
+
+SMALL = {"layers": 1, "heads": 2, "hidden": 8, "context": 32, "tokenizer.vocabulary": 400, "tokenizer.min_count": 1}
+WORDS = {"good": "fine lovely great nice", "bad": "awful dull poor sad", "odd": "strange weird queer quaint"}
+
+
+def table(path, counts, seed=0):
+    """A table with so many texts of each label, sorted by label."""
+    chance = np.random.default_rng(seed)
+    lines = []
+    for label, count in counts.items():
+        for _ in range(count):
+            lines.append(f"it was {' '.join(chance.choice(WORDS[label].split(), size=3))} really and very much so\t{label}\n")
+    Path(path).write_text("text\tlabel\n" + "".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def corpus_of(tmp_path, counts=None, system="bert", task="classify", notes=None, **flat):
+    file = table(tmp_path / "train.tsv", counts or {"good": 30, "bad": 20})
+    small = {k: v for k, v in SMALL.items() if system != "lstm" or k not in ("heads", "context")}
+    settings = resolve(system, task=task, layers=[{**small, "data.files": (file,), **flat}])
+    report = silent if notes is None else lambda kind, values: notes.append(values.get("text", ""))
+    return settings, task_of(settings).corpus_of(settings, None, report)
+
+
+def test_a_draw_keeps_shares_and_holds_all_smaller_draws():
+    strata = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
+    whole = [set(drawn(strata, count, 3)) for count in (10, 20, 50, 100)]
+    for less, more in zip(whole, whole[1:]):
+        assert less < more
+    assert whole[-1] == set(range(100))
+    for count, found in zip((10, 20, 50), whole):
+        shares = Counter(strata[place] for place in found)
+        assert all(abs(shares[kind] - share * count) <= 1 for kind, share in (("a", 0.6), ("b", 0.3), ("c", 0.1)))
+    assert drawn(strata, 20, 3) == drawn(strata, 20, 3) != drawn(strata, 20, 4)
+
+
+def test_some_examples_are_held_out_from_all_over(tmp_path):
+    _, corpus = corpus_of(tmp_path, {"good": 40, "bad": 40, "odd": 20})
+    assert (len(corpus.examples), len(corpus.valid_examples)) == (90, 10)
+    assert Counter(one.label for one in corpus.valid_examples) == {"good": 4, "bad": 4, "odd": 2}
+    assert not {one.where for one in corpus.examples} & {one.where for one in corpus.valid_examples}
+    _, none = corpus_of(tmp_path, **{"data.holdout": 0.0})
+    assert none.valid is None and task_of(resolve("bert", task="classify", layers=[{}])).evaluation(_, None, none) is None
+
+
+def test_a_label_that_is_only_held_out_is_a_label(tmp_path):
+    """The middle one of every ten is held out."""
+    lines = [f"text number {n}\t{'rare' if n == 5 else 'ab'[n % 2]}\n" for n in range(10)]
+    (tmp_path / "rare.tsv").write_text("text\tlabel\n" + "".join(lines))
+    _, corpus = corpus_of(tmp_path, **{"data.files": (str(tmp_path / "rare.tsv"),)})
+    assert [one.label for one in corpus.valid_examples] == ["rare"]
+    assert corpus.form.labels == ("a", "b", "rare") and corpus.valid.rows.targets.tolist() == [2]
+
+
+def test_fewer_examples_are_drawn_over_the_labels(tmp_path):
+    flat = {"data.limit": 10, "data.holdout": 0.0}
+    _, corpus = corpus_of(tmp_path, {"good": 40, "bad": 10}, **flat)
+    assert Counter(one.label for one in corpus.examples) == {"good": 8, "bad": 2}
+    _, again = corpus_of(tmp_path, {"good": 40, "bad": 10}, **flat)
+    _, other = corpus_of(tmp_path, {"good": 40, "bad": 10}, **flat, seed=1)
+    assert corpus.hash == again.hash != other.hash
+
+
+def test_validation_may_have_one_label_but_none_that_is_new(tmp_path):
+    valid = table(tmp_path / "valid.tsv", {"bad": 3})
+    _, corpus = corpus_of(tmp_path, **{"data.valid": (valid,)})
+    assert len(corpus.valid_examples) == 3 and len(corpus.examples) == 50
+    table(valid, {"bad": 2, "odd": 1})
+    with pytest.raises(InputError, match=r"valid.tsv:4: the label 'odd' is none of bad, good"):
+        corpus_of(tmp_path, **{"data.valid": (valid,)})
+
+
+def test_labels_in_an_order_of_ones_own(tmp_path):
+    _, corpus = corpus_of(tmp_path, **{"data.labels": ("good", "bad", "odd")})
+    assert corpus.form.labels == ("good", "bad", "odd")
+    with pytest.raises(InputError, match="the label 'bad' is none of good, odd"):
+        corpus_of(tmp_path, **{"data.labels": ("good", "odd")})
+
+
+def test_long_texts_are_cut_which_is_said(tmp_path):
+    notes = []
+    settings, corpus = corpus_of(tmp_path, notes=notes, **{"data.length": 8})
+    assert corpus.train.rows.lengths.max() == 8
+    assert any("50 of 50 texts are longer than 8 tokens and were cut" in note for note in notes)
+    for flat, says in (({"data.length": 99}, "more than the model's context"), ({"data.length": 5}, "no room")):
+        with pytest.raises(InputError, match=says):
+            row_length(resolve("bert", task="tag", layers=[{**SMALL, **flat}]))
+    assert row_length(resolve("lstm", task="tag", layers=[{}])) == 256
+
+
+def test_balanced_weights(tmp_path):
+    settings, corpus = corpus_of(tmp_path, {"good": 30, "bad": 10}, **{"train.class_weights": "balanced"})
+    task, model = task_of(settings), build_model(settings, corpus)
+    weights = task.objective(settings, model, corpus).weights
+    counts = torch.tensor([sum(one.label == label for one in corpus.examples) for label in ("bad", "good")])
+    torch.testing.assert_close(weights, counts.sum() / (2 * counts))
+    assert float((weights * counts).sum()) == pytest.approx(len(corpus.examples))
+
+
+def test_what_cannot_be_asked_of_a_model(tmp_path):
+    settings, corpus = corpus_of(tmp_path, **{"train.language": 0.5})
+    with pytest.raises(InputError, match="which bert does not say"):
+        task_of(settings).objective(settings, build_model(settings, corpus), corpus)
+    settings, corpus = corpus_of(tmp_path, **{"train.adapters": 2, "train.freeze": 1})
+    with pytest.raises(InputError, match="adapters leave the body as it is"):
+        task_of(settings).resolved(settings, build_model(settings, corpus), corpus)
+    settings, corpus = corpus_of(tmp_path, system="lstm", **{"train.adapters": 2})
+    with pytest.raises(InputError, match="lstm has no layers for adapters"):
+        task_of(settings).resolved(settings, build_model(settings, corpus), corpus)
+
+
+def test_adapters_learn_with_the_head_and_are_merged(tmp_path):
+    settings, corpus = corpus_of(tmp_path, **{"train.adapters": 2})
+    task, model = task_of(settings), build_model(settings, corpus)
+    names = model.state_dict().keys()
+    means = task.means(settings, model, corpus)
+    learns = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert learns >= {"out.weight", "out.bias"} and means.thawing is None and means.chosen_by == "accuracy"
+    assert all(name.startswith("out.") or "parametrizations.weight.0" in name for name in learns)
+    done = task.finished(model)
+    assert done.state_dict().keys() == names and all(p.requires_grad for p in done.parameters())
+
+
+@pytest.mark.parametrize(
+    ("flat", "frozen", "every"),
+    [
+        ({"train.freeze": -1}, 2, 0),
+        ({"train.freeze": 99, "train.unfreeze": 1.0}, 2, 3),
+        ({"train.freeze": 1, "train.unfreeze": 2.0, "train.accumulate": 2}, 1, 3),
+        ({"train.layer_decay": 0.9}, 0, 0),
+    ],
+    ids=str,
+)
+def test_which_layers_learn(tmp_path, flat, frozen, every):
+    settings, corpus = corpus_of(tmp_path, **flat, **{"train.batch_tokens": 200})
+    task, model = task_of(settings), build_model(settings, corpus)
+    steps = task.batches(settings, model, corpus).steps_per_epoch
+    thawing = task.means(settings, model, corpus).thawing
+    assert (thawing.frozen, thawing.decay) == (frozen, flat.get("train.layer_decay", 1.0))
+    share = flat.get("train.unfreeze", 0.0) / flat.get("train.accumulate", 1)
+    assert thawing.every == (max(1, round(share * steps)) if every else 0)
+
+
+def test_a_number_begins_with_the_mean(tmp_path):
+    lines = [f"number {n}\tis {n}\t{n / 2}\n" for n in range(12)]
+    (tmp_path / "n.tsv").write_text("text1\ttext2\tscore\n" + "".join(lines))
+    settings, corpus = corpus_of(tmp_path, task="regress", **{"data.files": (str(tmp_path / "n.tsv"),)})
+    model = build_model(settings, corpus)
+    assert model.out.bias.item() == pytest.approx(corpus.train.rows.targets.mean())
+    assert task_of(settings).resolved(settings, model, corpus).data.labels == ()
+
+
+@pytest.mark.parametrize("system", ["bert", "gpt", "lstm"])
+def test_answers_come_in_the_order_of_the_examples(tmp_path, system):
+    settings, corpus = corpus_of(tmp_path, system=system)
+    torch.manual_seed(0)
+    model = build_model(settings, corpus)
+    torch.nn.init.normal_(model.out.weight)
+    kind, form = task_of(settings).kind, corpus.form
+    whole = Labeller(model, kind, form).answers(corpus.examples)
+    one_by_one = [Labeller(model, kind, form).answers([one])[0] for one in corpus.examples[:8]]
+    for a, b in zip(whole, one_by_one):
+        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
+    logits = logits_of(model, corpus.train.rows, at_once=40)
+    mean = mean_loss(Label(), corpus.train, logits)
+    plain = Label().of(torch.from_numpy(np.stack(logits)), torch.from_numpy(corpus.train.rows.targets), torch.ones(1))
+    assert mean == pytest.approx(float(plain), abs=1e-5)
+    evaluate = task_of(settings).evaluation(settings, model, corpus)
+    assert evaluate(lambda: False).keys() == {"valid_loss", "accuracy"}
+
+
+def test_the_head_is_that_of_the_settings(tmp_path):
+    settings, corpus = corpus_of(tmp_path, **{"head.pooling": "mean", "head.dense": "relu", "head.dropout": 0.3})
+    model = build_model(settings, corpus)
+    assert model.config == HeadConfig(pooling="mean", dense="relu", dropout=0.3, outputs=2)
+    assert task_of(settings).resolved(settings, model, corpus).head == model.config

@@ -1,0 +1,135 @@
+"""Pre-training an encoder: which documents are held out, and what the figures mean."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import silent
+from ensue.data.tokenizers.marked_fitting import fit_marked
+from ensue.measure.masked import masked_score
+from ensue.tasks import masked
+from ensue.tasks.resolving import resolve
+from ensue.tasks.task import build_model
+
+SMALL = {
+    "layers": 1,
+    "heads": 2,
+    "hidden": 8,
+    "context": 32,
+    "train.batch": 4,
+    "tokenizer.vocabulary": 100,
+    "tokenizer.min_count": 1,
+}
+WORDS = "the river flows north and students read old books while rain fell on grey houses".split()
+
+
+def text(path, documents, sentences=4):
+    chance = np.random.default_rng(0)
+    blocks = [
+        "".join(" ".join(chance.choice(WORDS, size=6)).capitalize() + ".\n" for _ in range(sentences))
+        for _ in range(documents)
+    ]
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return str(path)
+
+
+def prepared(file, system="bert", **flat):
+    small = {k: v for k, v in SMALL.items() if system == "bert" or not k.startswith("tokenizer")}
+    settings = resolve(system, layers=[{**small, "data.files": (file,), **flat}])
+    if system == "roberta":
+        settings = resolve(system, layers=[{**small, "data.files": (file,), "tokenizer.vocabulary": 300, **flat}])
+    corpus = masked.corpus_of(settings, None, silent)
+    return settings, corpus, build_model(settings, corpus)
+
+
+@pytest.mark.parametrize(
+    ("documents", "held", "flat"),
+    [(40, 2, {}), (10, 2, {}), (4, 2, {}), (3, 0, {}), (2, 0, {}), (10, 1, {"next_sentence": False})],
+)
+def test_pairs_need_two_documents_on_either_side(tmp_path, documents, held, flat):
+    settings, corpus, model = prepared(text(tmp_path / "t.txt", documents), **flat)
+    assert (len(corpus.valid) if corpus.valid else 0) == held and len(corpus.train) == documents - held
+    assert masked.batches(settings, model, corpus).batch(0).size
+    evaluate = masked.evaluation(settings, model, corpus)
+    assert (evaluate is not None) == (held > 0)
+    if evaluate:
+        assert evaluate(lambda: False) == evaluate(lambda: False)
+
+
+def test_validation_that_makes_no_rows_is_none(tmp_path):
+    valid = text(tmp_path / "v.txt", 1)
+    settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"data.valid": (valid,)})
+    assert len(corpus.valid) == 1 and masked.evaluation(settings, model, corpus) is None
+    assert masked.final_figures(settings, model, corpus, None, silent) is None
+
+
+def test_the_figures_by_hand(tmp_path):
+    settings, corpus, model = prepared(text(tmp_path / "t.txt", 30))
+    torch.nn.init.normal_(model.body.embed.weight, std=0.5)
+    found = masked.scored(settings, model, corpus.valid, corpus.tokenizer, 2000, known=corpus.train)
+    rows = masked.rows_of(settings, model, corpus.valid, corpus.tokenizer, seed=0)
+    counts = np.bincount(corpus.train.tokens, minlength=corpus.tokenizer.size) + 1
+    fill = right = guess = hidden = told = pairs = 0.0
+    model.eval()
+    for step in range(rows.steps_per_epoch):
+        batch = rows.batch(step)
+        with torch.no_grad():
+            logits = model(batch.tokens, None, batch.lengths, segments=batch.segments).logits.log_softmax(-1)
+            first = model.body(batch.tokens, batch.segments, batch.lengths).hidden[:, 0]
+            told += int((model.next_logits(first).argmax(-1) == batch.other).sum())
+        at = batch.hidden.nonzero()[:, 0], batch.places[batch.hidden]
+        fill -= float(logits[at][torch.arange(len(batch.targets)), batch.targets].sum())
+        right += int((logits[at].argmax(-1) == batch.targets).sum())
+        guess -= sum(math.log(counts[token] / counts.sum()) for token in batch.targets.tolist())
+        hidden, pairs = hidden + len(batch.targets), pairs + len(batch.lengths)
+    assert found.hidden == hidden and found.rows == pairs
+    assert found.masked_loss == pytest.approx(fill / hidden, rel=1e-4)
+    assert found.unigram_loss == pytest.approx(guess / hidden, rel=1e-6)
+    assert found.accuracy == pytest.approx(right / hidden) and found.next_accuracy == pytest.approx(told / pairs)
+    assert found.loss == pytest.approx(found.masked_loss + found.next_loss)
+    assert found.masked_perplexity == pytest.approx(math.exp(found.masked_loss))
+
+
+def test_roberta_reads_one_text_a_row(tmp_path):
+    settings, corpus, model = prepared(text(tmp_path / "t.txt", 12), "roberta")
+    assert corpus.tokenizer.kind == "bpe" and corpus.tokenizer.marks.double
+    assert masked.batches(settings, model, corpus).batch(0).other is None
+    score = masked.scored(settings, model, corpus.valid, corpus.tokenizer, 50)
+    assert score.next_accuracy is None and "next_loss" not in score.as_dict()
+
+
+def test_files_are_scored_with_what_they_say_themselves(tmp_path):
+    settings, corpus, model = prepared(text(tmp_path / "t.txt", 12))
+    found = masked.score_files(settings, model, corpus.tokenizer, [tmp_path / "t.txt"], None)
+    assert found.hidden and found.rows
+    with pytest.raises(InputError, match="one document"):
+        masked.score_files(settings, model, corpus.tokenizer, [text(tmp_path / "one.txt", 1)], None)
+    with pytest.raises(InputError, match="nothing to hide"):
+        masked_score(model, [], np.ones(4))
+
+
+def test_sentences_become_tokens_and_empty_ones_nothing():
+    tokenizer = fit_marked("wordpiece", [" ".join(WORDS)], 100, min_count=1)
+    found = masked.tokenised([["the river", "\u200b"], ["\u200b"], ["rain", "fell"]], tokenizer)
+    assert len(found) == 2 and found.documents.tolist() == [0, 1, 3]
+    assert tokenizer.decode(found.tokens[: found.sentences[1]]) == "the river"
+
+
+def test_settings_that_do_not_fit(tmp_path):
+    settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"train.length": 64})
+    with pytest.raises(InputError, match="train.length = 64 is more than context = 32"):
+        masked.resolved(settings, model, corpus)
+    for kind in ("char", "word"):
+        with pytest.raises(InputError, match=f"a {kind} tokenizer has no marks"):
+            prepared(text(tmp_path / "t.txt", 6), **{"tokenizer.kind": kind})
+    with pytest.raises(InputError, match="the text is one document"):
+        _, corpus, _ = prepared(text(tmp_path / "t.txt", 1))
+        masked.batches(settings, model, corpus)
+
+
+def test_what_is_held_out_is_from_all_over():
+    assert masked.spread(10, 0.2) == [2, 7] and masked.spread(2, 0.9) == [1]
+    assert len(set(masked.spread(1000, 0.05))) == 50
