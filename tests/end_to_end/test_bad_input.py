@@ -77,7 +77,7 @@ def test_files_that_are_not_there():
 
 
 NAMES = [
-    (("fit", "ltsm", "TEXT"), "unknown system 'ltsm'; did you mean 'lstm'?"),
+    (("fit", "ltsm", "TEXT"), "unknown system or task 'ltsm'; did you mean 'lstm'?"),
     (("fit", "lstm", "TEXT", "--preset", "pbt"), "unknown preset 'pbt'; did you mean 'ptb'?"),
     (("fit", "lstm", "TEXT", "--tokenizer", "wrd"), "unknown tokenizer 'wrd'; did you mean 'word'?"),
     (("fit", "lstm", "TEXT", "--tokenizer", "./no.json"), "./no.json: there is no such file"),
@@ -311,7 +311,7 @@ def test_what_cannot_be_converted_or_drawn(runs, text):
     assert ensue("convert", ngram, "--to", "arpa", "--out", "good.arpa").code == 0
     Path("cut.arpa").write_bytes(Path("good.arpa").read_bytes()[:300])
     refused("convert", "nowhere", says="there is no such file")
-    refused("convert", ngram, says="add --to arpa")
+    refused("convert", ngram, says="--to arpa")
     refused("convert", ngram, "--to", "arpaa", says="did you mean 'arpa'?")
     refused("convert", ngram, "--to", "arpa", "--out", "there.arpa", says="--force replaces it")
     refused("convert", runs / "lstm", "--to", "arpa", says="is no n-gram model")

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from labelled_files import KINDS, write_all
-from test_bad_input import refused
+from test_bad_input import contents
 from typed import ensue
 
 from ensue.core.files import sha256
+from ensue.verbs import check
 from ensue.verbs.fit import fit
 from ensue.verbs.run import load
 
@@ -42,12 +43,22 @@ def encoders(tmp_path_factory, files):
     assert answer.code == 0, answer.err
     assert {"masked_loss", "unigram_loss", "next_accuracy"} <= answer.json["valid"].keys()
     for task in MEASURES:
-        lr = ("--set", "train.lr=3e-3", "--set", "train.steps=40" if task == "classify" else "train.steps=6")
-        words = (task, files[task], "--from", folder / "bert", *BRIEF, *lr, "--out", folder / task, "--json")
+        more = ("--set", "train.lr=1e-2", "--set", "train.steps=60") if task == "classify" else ()
+        words = (task, files[task], "--from", folder / "bert", *BRIEF, *more, "--out", folder / task, "--json")
         answer = ensue("fit", *words)
         assert answer.code == 0, answer.err
         assert MEASURES[task] <= answer.json["valid"].keys()
     return folder
+
+
+def refused(*words, says):
+    """The command fails with one line after its notes, if any, and the folder it ran in stays as it was."""
+    before = contents(".")
+    answer = ensue(*words)
+    *notes, last = answer.err.splitlines()
+    assert answer.code == 2 and answer.out == "" and contents(".") == before
+    assert all(line.startswith("note: ") for line in notes), answer.err
+    assert last.startswith("ensue: ") and says in last, answer.err
 
 
 def output(*words):
@@ -225,7 +236,7 @@ def test_a_run_goes_on_with_the_head_of_another_where_labels_are_the_same(encode
         files["classify"],
         out="first",
         begin_with=encoders / "bert",
-        settings={"head.pooling": "mean", "head.dense": "relu", **small},
+        settings={"head.pooling": "mean", "head.dense": "relu", **small, "train.steps": 5, "train.lr": 1e-2},
     )
     same = fit("classify", files["classify"], out="same", begin_with="first", settings=small, report=report)
     assert same.model.config.pooling == "mean" and same.model.config.dense == "relu"
@@ -335,7 +346,15 @@ def test_runs_are_checked(encoders):
 
 
 @pytest.mark.parametrize("what", ["bert", "classify"])
-def test_resuming_is_proven(encoders, what):
+def test_resuming_is_proven(encoders, what, monkeypatch):
+    """In this process, and broken before its first step: what is killed in the midst is tested above."""
+
+    def finish(command):
+        answer = ensue(*command[3:])
+        assert answer.code == 0, answer.err
+
+    monkeypatch.setattr(check, "_finish", finish)
+    monkeypatch.setattr(check, "_kill_at", lambda command, folder, step: 0)
     found = output("check", encoders / what, "--resume", "--json")
     assert found["kept"] and "the same SHA-256" in found["findings"][0]["detail"]
 
@@ -399,7 +418,7 @@ def test_commands_that_cannot_be(encoders, files, runs, text):
         ("fit", "classify", data, "--set", "train.language=0.5", *TINY): "which bert does not say",
         ("fit", "classify", data, "--set", "train.adapters=2", "--set", "train.freeze=1", *TINY): "leave the body",
         ("fit", "classify", data, "--tokenizer", "char", *TINY): "no marks for an encoder",
-        ("fit", "regress", data, *TINY): "regress",
+        ("fit", "regress", data, *TINY): "the label 'good' is not a number",
         ("fit", "bert", text, "--set", "train.batch_tokens=9"): "use train.batch",
         ("fit", "answer", data, *TINY): "question",
         ("predict", bert, "--text", "a film"): "bert cannot label anything",

@@ -1,14 +1,13 @@
 """The mean of the last checkpoints' weights: what it is, and when a run keeps it."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from ensue.train.checkpoints import BEST, Checkpoint, Checkpoints
 from ensue.train.choosing import choose_weights
-from ensue.train.loop import Outcome
+from ensue.train.loop import Outcome, Training
+from ensue.train.objectives import next_token
 from ensue.train.settings import TrainSettings
 
 STEPS = (10, 20, 30, 40)
@@ -74,8 +73,11 @@ def choose(checkpoints, losses, stopped="finished", **settings):
         first = model.weight[0, 0].item()
         return {"valid_loss": next(loss for key, loss in losses.items() if abs(key - first) < 1e-6)}
 
-    work = SimpleNamespace(
+    work = Training(
         model=model,
+        objective=next_token,
+        batches=None,
+        checkpoints=checkpoints,
         settings=TrainSettings(**{"steps": 40, "average": 3, **settings}),
         evaluate=evaluate if losses else None,
         report=lambda kind, values: notes.append(values["text"]),
