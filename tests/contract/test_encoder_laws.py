@@ -1,4 +1,4 @@
-"""Every encoder keeps the laws that concern it, saves and loads, and can learn; a model broken on purpose is found out."""
+"""Every encoder keeps its laws, saves and loads, and can learn; a model broken on purpose is found out."""
 
 import pytest
 import torch
@@ -21,7 +21,9 @@ VARIANTS = {
     ],
     "roberta": [{}, {"activation": "gelu", "heads": 4}],
 }
-CASES = [pytest.param(name, values, id=f"{name}-{n}") for name, many in VARIANTS.items() for n, values in enumerate(many)]
+CASES = [
+    pytest.param(name, values, id=f"{name}-{n}") for name, many in VARIANTS.items() for n, values in enumerate(many)
+]
 
 
 def build(name, values, dtype=torch.float32, cls=None):

@@ -41,7 +41,7 @@ def write_all(folder, count=40):
 
 
 def _tagged(text):
-    tags = {word: "B-GOOD" for word in KINDS["good"]} | {word: "B-BAD" for word in KINDS["bad"]}
+    tags = dict.fromkeys(KINDS["good"], "B-GOOD") | dict.fromkeys(KINDS["bad"], "B-BAD")
     return "".join(f"{word} {tags.get(word, 'O')}\n" for word in text.split()) + "\n"
 
 

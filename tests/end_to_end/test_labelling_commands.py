@@ -39,15 +39,17 @@ def files(tmp_path_factory):
 def encoders(tmp_path_factory, files):
     """A tiny pre-trained encoder, and a run of each task that begins with it; tests that change one copy it first."""
     folder = tmp_path_factory.mktemp("encoders")
-    answer = ensue("fit", "bert", files["documents"], *TINY, "--set", "train.batch=8", "--out", folder / "bert", "--json")
+    answer = ensue(
+        "fit", "bert", files["documents"], *TINY, "--set", "train.batch=8", "--out", folder / "bert", "--json"
+    )
     assert answer.code == 0, answer.err
     assert {"masked_loss", "unigram_loss", "next_accuracy"} <= answer.json["valid"].keys()
-    for task in MEASURES:
+    for task, measures in MEASURES.items():
         more = ("--set", "train.lr=1e-2", "--set", "train.steps=60") if task == "classify" else ()
         words = (task, files[task], "--from", folder / "bert", *BRIEF, *more, "--out", folder / task, "--json")
         answer = ensue("fit", *words)
         assert answer.code == 0, answer.err
-        assert MEASURES[task] <= answer.json["valid"].keys()
+        assert measures <= answer.json["valid"].keys()
     return folder
 
 
@@ -89,7 +91,9 @@ def test_scores_have_the_measures_of_their_task(encoders, files, task):
 
 
 def test_what_was_learnt_is_predicted(encoders, files):
-    found = output("predict", encoders / "classify", "--text", "fine lovely great", "--text", "awful dull poor", "--json")
+    found = output(
+        "predict", encoders / "classify", "--text", "fine lovely great", "--text", "awful dull poor", "--json"
+    )
     assert [one["label"] for one in found["predictions"]] == ["good", "bad"] and found["task"] == "classify"
     assert all(sum(one["probabilities"].values()) == pytest.approx(1) for one in found["predictions"])
     assert output("score", encoders / "classify", files["classify"], "--json")["accuracy"] > 0.9
@@ -107,7 +111,11 @@ def test_files_and_lines_are_predicted_alike(encoders, files, task, monkeypatch)
     for again in (
         output("predict", encoders / task, "-", "--json")["predictions"],
         output("predict", encoders / task, "--text", typed[0], "--text", typed[1], "--json")["predictions"],
-        *([output("predict", encoders / task, "plain.txt", "--json")["predictions"]] if task in ("classify", "tag") else []),
+        *(
+            [output("predict", encoders / task, "plain.txt", "--json")["predictions"]]
+            if task in ("classify", "tag")
+            else []
+        ),
     ):
         for one, other in zip(found, again):
             for name in ("label", "choice", "tags", "answer"):
@@ -157,7 +165,9 @@ def test_fill(encoders):
     assert "[MASK]" not in found["text"]
     shown = output("fill", encoders / "bert", "the [MASK] was [MASK]", "--top", "2")
     assert shown.count("gap ") == 2 and "round 2:" in shown and shown.splitlines()[-1] == found["text"]
-    drawn = [output("fill", encoders / "bert", "[MASK] film", "--temperature", "1", "--seed", s, "--json") for s in "112"]
+    drawn = [
+        output("fill", encoders / "bert", "[MASK] film", "--temperature", "1", "--seed", s, "--json") for s in "112"
+    ]
     assert drawn[0] == drawn[1]
 
 
@@ -195,7 +205,9 @@ def test_folders_of_hugging_face_and_back(encoders, files, run):
         begun = fit("classify", files["classify"], out="begun", begin_with="ours", settings={"train.steps": 2})
         assert begun.config["figures"]["steps"] == 2
     else:
-        one, other = (output("predict", where, files[run], "--json")["predictions"] for where in ("ours", encoders / run))
+        one, other = (
+            output("predict", where, files[run], "--json")["predictions"] for where in ("ours", encoders / run)
+        )
         for a, b in zip(one, other):
             assert a.get("label") == b.get("label") and a.get("tags") == b.get("tags")
         refused("convert", "theirs", "--out", "ours", says="ours")
@@ -268,7 +280,7 @@ def test_other_systems_learn_to_label(files, system, flat):
     assert run.system == system and run.task == task
     assert "accuracy" in run.config["figures"]["valid"]
     assert not any("parametrizations" in name for name in run.model.state_dict())
-    assert run.predict([line for line in typed_lines(task, files[task])[:2]])
+    assert run.predict(list(typed_lines(task, files[task])[:2]))
     assert len(run.embed(["the film"])[0]) == 16
 
 

@@ -12,6 +12,7 @@ Legend: B rows, T tokens, K hidden places of a row.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -272,7 +273,7 @@ def in_halves(ends: np.ndarray, room: int) -> np.ndarray:
     >>> in_halves(np.array([0, 3, 12]), 8).tolist()
     [0, 3, 7, 11, 12]
     """
-    more = [np.arange(begin, end, room // 2) for begin, end in zip(ends[:-1], ends[1:])]
+    more = [np.arange(begin, end, room // 2) for begin, end in itertools.pairwise(ends)]
     return np.concatenate([*more, ends[-1:]])
 
 

@@ -154,7 +154,7 @@ class Labelled(nn.Module):
         return mean_cross_entropy(hidden[:, :-1][real], head.weight, head.bias, tokens[:, 1:][real])
 
     def depths(self) -> dict[str, int]:
-        """How deep each parameter lies: 0 for what reads tokens, l for block or recurrent layer l, L + 1 for the head."""
+        """How deep each parameter lies: 0 for what reads tokens, l for layer l, L + 1 for the head."""
         body: Any = self.body
         blocks = list(body.blocks if hasattr(body, "blocks") else body.stack.layers)
         number = {id(p): place + 1 for place, block in enumerate(blocks) for p in block.parameters()}

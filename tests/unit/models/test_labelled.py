@@ -16,11 +16,13 @@ TOKENS = torch.randint(V, (4, T), generator=torch.Generator().manual_seed(2))
 BODIES = {
     "bert": lambda: BERT(BERTConfig(vocabulary=V, layers=2, heads=2, hidden=8, context=12)).body,
     "roberta": lambda: RoBERTa(RoBERTaConfig(vocabulary=V, layers=2, heads=2, hidden=8, context=12)).body,
-    "distilbert": lambda: BERT(
-        BERTConfig(
-            vocabulary=V, layers=1, heads=2, hidden=8, context=12, segments=0, pooled=False, next_sentence=False
-        )
-    ).body,
+    "distilbert": lambda: (
+        BERT(
+            BERTConfig(
+                vocabulary=V, layers=1, heads=2, hidden=8, context=12, segments=0, pooled=False, next_sentence=False
+            )
+        ).body
+    ),
     "gpt": lambda: GPTLanguageModel(GPTConfig(vocabulary=V, layers=2, heads=2, hidden=8, context=12)),
     "lstm": lambda: LSTMLanguageModel(LSTMConfig(vocabulary=V, layers=2, hidden=8)),
 }

@@ -39,7 +39,9 @@ def test_each_text_has_the_vector_it_has_alone(name, pooling, monkeypatch):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(found[0], found[5], atol=1e-6)
     for place, text in enumerate(TEXTS):
-        np.testing.assert_allclose(sentence_vectors(body, tokenizer, [text], pooling=pooling)[0], found[place], atol=1e-5)
+        np.testing.assert_allclose(
+            sentence_vectors(body, tokenizer, [text], pooling=pooling)[0], found[place], atol=1e-5
+        )
     monkeypatch.setattr(embedding, "AT_ONCE", 24)
     np.testing.assert_allclose(sentence_vectors(body, tokenizer, TEXTS, pooling=pooling), found, atol=1e-5)
     order = [3, 0, 4, 1, 5, 2]

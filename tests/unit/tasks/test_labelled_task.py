@@ -1,5 +1,6 @@
 """Training to label: what is learnt from, what is held out, what counts how much, and which layers learn."""
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -26,7 +27,9 @@ def table(path, counts, seed=0):
     lines = []
     for label, count in counts.items():
         for _ in range(count):
-            lines.append(f"it was {' '.join(chance.choice(WORDS[label].split(), size=3))} really and very much so\t{label}\n")
+            lines.append(
+                f"it was {' '.join(chance.choice(WORDS[label].split(), size=3))} really and very much so\t{label}\n"
+            )
     Path(path).write_text("text\tlabel\n" + "".join(lines), encoding="utf-8")
     return str(path)
 
@@ -42,7 +45,7 @@ def corpus_of(tmp_path, counts=None, system="bert", task="classify", notes=None,
 def test_a_draw_keeps_shares_and_holds_all_smaller_draws():
     strata = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
     whole = [set(drawn(strata, count, 3)) for count in (10, 20, 50, 100)]
-    for less, more in zip(whole, whole[1:]):
+    for less, more in itertools.pairwise(whole):
         assert less < more
     assert whole[-1] == set(range(100))
     for count, found in zip((10, 20, 50), whole):
@@ -57,7 +60,9 @@ def test_some_examples_are_held_out_from_all_over(tmp_path):
     assert Counter(one.label for one in corpus.valid_examples) == {"good": 4, "bad": 4, "odd": 2}
     assert not {one.where for one in corpus.examples} & {one.where for one in corpus.valid_examples}
     _, none = corpus_of(tmp_path, **{"data.holdout": 0.0})
-    assert none.valid is None and task_of(resolve("bert", task="classify", layers=[{}])).evaluation(_, None, none) is None
+    assert (
+        none.valid is None and task_of(resolve("bert", task="classify", layers=[{}])).evaluation(_, None, none) is None
+    )
 
 
 def test_a_label_that_is_only_held_out_is_a_label(tmp_path):
@@ -96,7 +101,7 @@ def test_labels_in_an_order_of_ones_own(tmp_path):
 
 def test_long_texts_are_cut_which_is_said(tmp_path):
     notes = []
-    settings, corpus = corpus_of(tmp_path, notes=notes, **{"data.length": 8})
+    _settings, corpus = corpus_of(tmp_path, notes=notes, **{"data.length": 8})
     assert corpus.train.rows.lengths.max() == 8
     assert any("50 of 50 texts are longer than 8 tokens and were cut" in note for note in notes)
     for flat, says in (({"data.length": 99}, "more than the model's context"), ({"data.length": 5}, "no room")):

@@ -1,5 +1,7 @@
 """The tasks that label: examples as rows, and logits as answers, each way by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -161,12 +163,14 @@ def test_tags_that_mark_no_entities():
 # Answers.
 
 
-@pytest.mark.parametrize(("count", "room", "shared"), [(10, 6, 2), (6, 6, 2), (0, 6, 2), (25, 7, 3), (9, 3, 8), (50, 8, 0)])
+@pytest.mark.parametrize(
+    ("count", "room", "shared"), [(10, 6, 2), (6, 6, 2), (0, 6, 2), (25, 7, 3), (9, 3, 8), (50, 8, 0)]
+)
 def test_windows_cover_a_passage(count, room, shared):
     found = list(windows(count, room, shared))
     assert found[0][0] == 0 and found[-1][1] == count
     assert all(stop - start <= room for start, stop in found)
-    for (_, stop), (start, _) in zip(found, found[1:]):
+    for (_, stop), (start, _) in itertools.pairwise(found):
         assert start <= stop and (shared >= room or stop - start == shared)
 
 

@@ -23,7 +23,23 @@ SMALL = {
     "tokenizer.vocabulary": 100,
     "tokenizer.min_count": 1,
 }
-WORDS = "the river flows north and students read old books while rain fell on grey houses".split()
+WORDS = [
+    "the",
+    "river",
+    "flows",
+    "north",
+    "and",
+    "students",
+    "read",
+    "old",
+    "books",
+    "while",
+    "rain",
+    "fell",
+    "on",
+    "grey",
+    "houses",
+]
 
 
 def text(path, documents, sentences=4):
@@ -120,7 +136,7 @@ def test_sentences_become_tokens_and_empty_ones_nothing():
 
 def test_settings_that_do_not_fit(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"train.length": 64})
-    with pytest.raises(InputError, match="train.length = 64 is more than context = 32"):
+    with pytest.raises(InputError, match=r"train\.length = 64 is more than context = 32"):
         masked.resolved(settings, model, corpus)
     for kind in ("char", "word"):
         with pytest.raises(InputError, match=f"a {kind} tokenizer has no marks"):

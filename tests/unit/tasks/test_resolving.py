@@ -61,7 +61,9 @@ def test_settings_of_another_task_are_refused_with_what_to_do(system, task, name
     assert says in str(found.value)
 
 
-@pytest.mark.parametrize(("name", "near"), [("head.poling", "head.pooling"), ("train.layer_decai", "train.layer_decay")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("head.poling", "head.pooling"), ("train.layer_decai", "train.layer_decay")]
+)
 def test_a_wrong_name_gets_the_nearest_right_one(name, near):
     with pytest.raises(InputError, match=f"did you mean '{near}'"):
         resolve("bert", task="classify", layers=[{name: 1}])

@@ -1,5 +1,6 @@
 """Losses of labels against plain torch; layers that learn slower, later or not at all; and resuming in between."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +12,8 @@ from ensue.data.masking import Documents, Hiding, MaskedRows
 from ensue.data.rows import NOT_ASKED, RowBatches, rows_of
 from ensue.data.tokenizers.marks import Marks
 from ensue.models.bert import BERT, BERTConfig
-from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.labelled import HeadConfig, Labelled
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.labelling import Label, masked, masked_losses, span_loss
 from ensue.train.loop import Training, train
@@ -169,7 +170,7 @@ def test_frozen_layers_change_when_they_are_let_go(tmp_path):
     training.objective = objective
     train(training)
     seen.append(dict(training.model.named_parameters()))
-    for step, (before, after) in enumerate(zip(seen, seen[1:])):
+    for step, (before, after) in enumerate(itertools.pairwise(seen)):
         boundary = max(0, 4 - step // 3)
         for name, depth in training.model.depths().items():
             changed = not torch.equal(before[name], after[name])
