@@ -57,6 +57,8 @@ def line(run: Run, one: dict[str, Any]) -> str:
     """An answer as a line for people."""
     if "label" in one:
         return f"{one['label']}\t{one['probabilities'][one['label']]:.4f}"
+    if "follows" in one:
+        return f"{'follows' if one['follows'] else 'does not follow'}\t{one['probability']:.4f}"
     if "value" in one:
         return f"{one['value']:.4f}"
     if "choice" in one:

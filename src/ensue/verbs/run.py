@@ -18,6 +18,7 @@ from ensue.core.events import Report, silent
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build, read_toml
+from ensue.data.labelled import read_texts
 from ensue.data.sources import Source
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer, utf8
@@ -40,7 +41,7 @@ from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import Form
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
-from ensue.tasks.masked import score_files
+from ensue.tasks.masked import follows, score_files
 from ensue.tasks.resolving import resolve, task_name
 from ensue.tasks.translating import Translation, Translator
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
@@ -359,6 +360,28 @@ class MaskedRun(Run):
             raise InputError("an encoder is scored on documents", mend="name a file")
         settings = resolve(self.system, layers=[self.settings])
         return score_files(settings, self.model, self.tokenizer, files, field, report)
+
+    def predict(
+        self,
+        texts: Sequence[str] = (),
+        *,
+        file: str | Path | None = None,
+        columns: str = "",
+        int8: bool = False,
+        report: Report = silent,
+    ) -> list[dict[str, Any]]:
+        """Whether the second text of each pair follows the first; a tab stands between them."""
+        notes: list[str] = []
+        read = read_texts(file, columns, 2, notes) if file is not None else None
+        pairs = [one.texts for one in read] if read is not None else [tuple(text.split("\t")) for text in texts]
+        for note in notes:
+            report("note", {"text": note})
+        for number, pair in enumerate(pairs, start=1):
+            if len(pair) != 2:
+                what = f"{len(pair)} texts where an encoder tells whether one follows another"
+                raise InputError(what, where=f"text {number}", mend="put a tab between two texts")
+        chances = follows(self.model, self.tokenizer, [(pair[0], pair[1]) for pair in pairs])
+        return [{"follows": p >= 0.5, "probability": p} for p in chances]
 
     def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
         """Fill in every [MASK] of a text; see ``ensue.tasks.filling.filled``."""
