@@ -5,7 +5,7 @@ ENSUE_DATA=… python -m benchmarks.quality.bert_tasks --data conll2003 --out ru
 
 Data: sst2, imdb, conll2003, stsb, mrpc, cola, rte, subjqa. The figures are those of the development set (imdb: 5,000
 test reviews; subjqa: its test questions, the development questions choose the weights). Where the development set also
-chose the weights (train.keep=best) the line says so. A run that is in the folder already is gone on with, or only scored.
+chose the weights (train.keep=best) the line says so. A run that is in the folder already is gone on with, or scored.
 """
 
 from __future__ import annotations
