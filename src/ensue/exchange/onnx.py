@@ -1,0 +1,141 @@
+"""ONNX: a model as one file that runs without Python, in onnxruntime and many more.
+
+    input_ids, attention_mask, token_type_ids   (B, T), int64, any B and T  →  logits, or vectors (B, D)
+
+The mask is 1 for tokens and 0 for what fills rows up, on the right; T is at most the model's context. The names are
+those that Hugging Face's tools use. Choices are rows that follow each other: logits are (B / choices, choices) then.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.core.errors import InputError
+from ensue.core.files import whole_file
+from ensue.models.bert import BERT
+from ensue.models.encoder import Encoder
+from ensue.models.gpt import GPTLanguageModel
+from ensue.models.labelled import Labelled, pool
+from ensue.nn.feed_forward import FeedForward
+
+FORMS = ("logits", "vectors")
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OLDEST = 14
+"""The first opset that has all the operations."""
+
+
+def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str = "logits") -> Path:
+    """Write a BERT, a labelling model, or with ``form="vectors"`` what makes a vector of a text: the mean of its
+    tokens, of length one.
+    """
+    path = Path(path)
+    if importlib.util.find_spec("onnx") is None:
+        raise InputError("ONNX needs a package that is not installed", mend="pip install 'ensue[onnx]'")
+    if form not in FORMS:
+        raise InputError(f"form {form!r} is unknown", mend=f"there is {', '.join(FORMS)}")
+    if opset < OLDEST:
+        raise InputError(f"opset {opset} is too old for this model", mend=f"use {OLDEST} or more")
+    wrapped = _wrapped(_plain(model), form)
+    answer = wrapped(*_example(model))
+    axes = {name: {0: "batch", 1: "length"} for name in INPUTS}
+    axes[form] = {0: "batch", 1: "length"} if answer.dim() == 3 else {0: "batch"}
+    with whole_file(path) as temporary, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter warns of checks of the input's size, which are for people
+        torch.onnx.export(
+            wrapped,
+            _example(model),
+            temporary,
+            input_names=list(INPUTS),
+            output_names=[form],
+            dynamic_axes=axes,
+            opset_version=opset,
+            dynamo=False,
+        )
+        temporary.chmod(0o644)
+    return path
+
+
+def _plain(model: nn.Module) -> nn.Module:
+    """A copy that does what it does, with nothing that only training has."""
+    plain = copy.deepcopy(model).eval().float().cpu().requires_grad_(False)
+    for part in plain.modules():
+        if isinstance(part, FeedForward):
+            part.kernel = "reference"
+    return plain
+
+
+def _wrapped(model: nn.Module, form: str) -> nn.Module:
+    body = model.body if isinstance(model, (BERT, Labelled)) else model
+    if not isinstance(body, (Encoder, GPTLanguageModel)):
+        name = type(body).__name__
+        raise InputError(f"a {name} has no ONNX form", mend="bert, roberta and what they label have one")
+    if form == "vectors":
+        return Vectors(body)
+    if isinstance(model, (BERT, Labelled)):
+        return Logits(model)
+    raise InputError(f"a {type(model).__name__} alone has no ONNX form but vectors", mend='use form="vectors"')
+
+
+def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+    """Two rows, one of them padded, for as many choices as there are."""
+    rows = 2 * (model.choices if isinstance(model, Labelled) else 1)
+    mask = torch.ones(rows, 3, dtype=torch.long)
+    mask[0, 2:] = 0
+    return torch.zeros(rows, 3, dtype=torch.long), mask, torch.zeros(rows, 3, dtype=torch.long)
+
+
+class Logits(nn.Module):
+    """The logits of a masked or a labelling model."""
+
+    def __init__(self, model: BERT | Labelled) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """(B, T) each → logits."""
+        model = self.model
+        tokens, segments, lengths = _given(model.body, input_ids, attention_mask, token_type_ids)
+        if isinstance(model, Labelled):
+            if isinstance(model.body, GPTLanguageModel):
+                return model.label(_read(model.body, tokens, segments, lengths), lengths)
+            labelled: Tensor = model(tokens, segments, lengths).logits
+            return labelled
+        logits: Tensor = model.head(_read(model.body, tokens, segments, lengths))
+        return logits
+
+
+class Vectors(nn.Module):
+    """The mean of a text's hidden states, divided by its length."""
+
+    def __init__(self, body: Encoder | GPTLanguageModel) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """(B, T) each → (B, D)."""
+        tokens, segments, lengths = _given(self.body, input_ids, attention_mask, token_type_ids)
+        return F.normalize(pool(_read(self.body, tokens, segments, lengths), lengths, "mean"), dim=-1)
+
+
+def _given(body: nn.Module, tokens: Tensor, mask: Tensor, segments: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Tokens, segments for a body that tells them apart, and lengths."""
+    apart = isinstance(body, Encoder) and body.config.segments > 1
+    tokens = tokens + 0 * (mask + segments)  # an input that nothing reads would not be one of the file's
+    return tokens, segments if apart else None, mask.sum(1)
+
+
+def _read(body: nn.Module, tokens: Tensor, segments: Tensor | None, lengths: Tensor) -> Tensor:
+    """Hidden states (B, T, D). A language model sees only what was before, so padding on the right changes nothing."""
+    if isinstance(body, Encoder):
+        hidden: Tensor = body(tokens, segments, lengths).hidden
+        return hidden
+    with torch.enable_grad():  # so that keys and values are no buffer of a fixed size
+        hidden = body(tokens, want=("hidden",)).hidden
+    return hidden
