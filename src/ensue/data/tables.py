@@ -71,8 +71,13 @@ class Sample:
         return [row[key] for row in self.rows if key < len(row)]
 
 
+def no_guess(sample: Sample, known: Places) -> Places:
+    """For tables that are known by their header alone."""
+    return {}
+
+
 def no_header(first: list[str], places: Places, rest: Sample) -> bool:
-    """For tables whose header is known by its names alone."""
+    """For tables whose header is known by the names of their roles alone."""
     return False
 
 
@@ -83,7 +88,7 @@ class Roles:
     members: tuple[Role, ...]
     noun: str
     """What a line holds, for the error when there is none: a pair, an example."""
-    guess: Callable[[Sample, Places], Places] = lambda sample, known: {}
+    guess: Callable[[Sample, Places], Places] = no_guess
     """Where roles stand that nobody named, beside those that are known."""
     is_header: Callable[[list[str], Places, Sample], bool] = no_header
     """Whether the first line is a header, where its names are not those of all roles."""
@@ -264,19 +269,20 @@ def _find(sample: Sample, roles: Roles, columns: Mapping[str, str], where: str) 
     names: dict[str, Key] = {plain_name(name): key for key, name in reversed(_headed(first))}
     given = {role: _given(name, first, where) for role, name in columns.items()}
     named = _named(roles, names, set(given.values()))
-    rest = Sample(sample.rows[1:] or sample.rows)
-    guessed = {**roles.guess(rest, given), **given}
-    header = (
-        records
-        or not all(name.isdecimal() for name in columns.values())
-        or (_complete({**named, **given}, roles) and bool(named))
-        or roles.is_header(first, guessed, rest)
-    )
-    if header:
-        known = {**named, **given}
+    known = {**named, **given}
+    rest = sample if records else Sample(sample.rows[1:] or sample.rows)
+    by_name = any(not name.isdecimal() for name in columns.values())
+    by_name = by_name or (bool(named) and (_complete(known, roles) or roles.guess is no_guess))
+    if records or by_name or roles.is_header(first, {**roles.guess(rest, given), **given}, rest):
         wanted = {role.name for role in roles.members if not role.optional}
-        guessed = {role: key for role, key in roles.guess(rest, known).items() if role in wanted} | known
-    return {role.name: guessed[role.name] for role in roles.members if role.name in guessed}, header
+        guessed = {role: key for role, key in roles.guess(rest, known).items() if role in wanted}
+        return _ordered({**guessed, **known}, roles), True
+    return _ordered({**roles.guess(sample, given), **given}, roles), False
+
+
+def _ordered(places: Places, roles: Roles) -> Places:
+    """Places in the order of the roles."""
+    return {role.name: places[role.name] for role in roles.members if role.name in places}
 
 
 def _headed(first: Cells) -> list[tuple[Key, str]]:
