@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.data.labelled import Question
 from ensue.data.rows import rows_of
-from ensue.data.squad import Question, read_questions
+from ensue.data.squad import read_questions
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.spans import spans_of

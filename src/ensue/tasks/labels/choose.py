@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Choice, read_choices
+from ensue.data.choices import read_choices
+from ensue.data.labelled import Choice
 from ensue.data.rows import rows_of
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed, marks_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.conll import Tagged, read_tagged, read_words
+from ensue.data.conll import read_tagged, read_words
+from ensue.data.labelled import Tagged
 from ensue.data.rows import NOT_ASKED, rows_of
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.spans import words_of
