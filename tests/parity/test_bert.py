@@ -1,5 +1,6 @@
 """Encoders, heads and GPT-2 against transformers with the same weights: their folder → ours → a folder → theirs."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -289,6 +290,44 @@ def test_the_automatic_classes_load_model_and_tokenizer(tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(model.eval()(**inputs).logits, theirs(**inputs).logits, **TOLERANCE)
     assert model.config.id2label == dict(enumerate(LABELS))
+
+
+def test_the_next_sentence_alone_is_read_too(tmp_path):
+    theirs = theirs_of("BertForNextSentencePrediction")
+    theirs.save_pretrained(tmp_path)
+    ours = model_from(read_folder(tmp_path)).model.eval()
+    tokens, segments, real = rows(theirs)
+    with torch.no_grad():
+        first = ours.encode(tokens, segments, LENGTHS, torch.zeros(len(tokens), 0, dtype=torch.long)).hidden[:, 0]
+        found, expected = ours.next_logits(first), their_answer(theirs, tokens, segments, real).logits
+    torch.testing.assert_close(found, expected, **TOLERANCE)
+
+
+def test_a_tokenizer_of_bytes_is_loaded_as_it_is(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    backend = Tokenizer(models.BPE(unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        ["how are you"] * 5, trainers.BpeTrainer(special_tokens=names, initial_alphabet=letters)
+    )
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    ours = RoBERTa(RoBERTa.Config(**{**SMALL, "vocabulary": backend.get_vocab_size()})).eval()
+    enlarge(ours)
+    own = SimpleNamespace(first=0, last=2, mask=4, pad=1)
+    state = json.loads(backend.to_str())
+    write_folder(ours, tmp_path, tokenizer_state=state, marks=own, labels=None, task="masked")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    inputs = tokenizer([("how <mask> you", "é you"), ("are", "w")], padding=True, return_tensors="pt")
+    assert inputs["input_ids"][0].tolist() == backend.encode("how <mask> you", "é you").ids
+    assert sorted(inputs) == ["attention_mask", "input_ids"]
+    real = inputs["attention_mask"].bool()
+    with torch.no_grad():
+        expected = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()(**inputs).logits[real]
+        found = ours(inputs["input_ids"], None, real.sum(1)).logits[real]
+    torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
 SENTENCES = [
