@@ -37,7 +37,7 @@ DATA = {
         ("labelled/imdb/train.tsv.gz",),
         (),
         ("labelled/imdb/test5k.tsv.gz",),
-        {"data.limit": 8000, "data.length": 256, "data.holdout": 0.04},
+        {"data.limit": 8000, "data.length": 256, "data.holdout": 0.04, "data.bad_lines": "skip"},
     ),
     "conll2003": Data("tag", ("tagged/conll2003/train.txt.gz",), ("tagged/conll2003/valid.txt.gz",)),
     "stsb": Data("regress", ("labelled/stsb/train.csv.gz",), ("labelled/stsb/dev.csv.gz",)),

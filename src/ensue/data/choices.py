@@ -8,7 +8,7 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
-from ensue.data.labelled import Choice, note_empty, short
+from ensue.data.labelled import TOO_SHORT, Choice, note_empty, short
 from ensue.data.lines import source_name
 from ensue.data.tables import Role, Roles, Table, parse_columns, read_table
 
@@ -31,11 +31,12 @@ def choice_roles(labels_wanted: bool) -> Roles:
             Role("label", ("label", "answer", "gold", "correct"), "value", optional=not labels_wanted),
         ),
         "question",
+        too_short=TOO_SHORT,
     )
 
 
 def read_choices(
-    files: Sequence[str | Path], columns: str, notes: list[str], labels_wanted: bool = True
+    files: Sequence[str | Path], columns: str, notes: list[str], labels_wanted: bool = True, skip: bool = False
 ) -> list[Choice]:
     """The questions with choices of some files, in SWAG's form or as JSONL with ``context``, ``endings`` and ``label``.
 
@@ -45,7 +46,7 @@ def read_choices(
     found: list[Choice] = []
     for file in files:
         name = source_name(file)
-        table = read_table(file, choice_roles(labels_wanted), chosen, notes)
+        table = read_table(file, choice_roles(labels_wanted), chosen, notes, skip)
         if not any(role.startswith("ending") for role in table.called):
             mend = "name the columns ending0, ending1, … or choose them with --columns ending0=…,ending1=…"
             raise InputError("there are no choices", where=name, mend=mend)

@@ -58,6 +58,10 @@ TEXT, FIRST, SECOND, LABEL, SCORE = (tuple(names.split()) for names in (_TEXT, _
 """What headers call the only text, the first and the second of two, a class and a number; the likeliest first."""
 
 
+TOO_SHORT = "give all lines the same columns, or leave such lines out: --set data.bad_lines=skip"
+"""What mends a line with too few columns."""
+
+
 @dataclass(frozen=True)
 class Labelled:
     """One text or two, with a label: a class, or a number as text."""
@@ -135,7 +139,7 @@ def text_roles(task: Task, labels_wanted: bool) -> Roles:
         key = places.get("label")
         return isinstance(key, int) and 0 <= key < len(first) and stands_out(first[key], Column(key, rest.column(key)))
 
-    return Roles(members, "example", guess, is_header)
+    return Roles(members, "example", guess, is_header, TOO_SHORT)
 
 
 def _guess(sample: Sample, known: Places, names: tuple[str, ...], numeric: bool, labels_wanted: bool) -> Places:
@@ -164,16 +168,18 @@ def read_labelled(
     notes: list[str],
     labels_wanted: bool = True,
     to_learn: bool = True,
+    skip: bool = False,
 ) -> list[Labelled]:
     """The labelled texts of some files: one text for ``classify``, two for ``pair``, one or two for ``regress``.
 
     ``columns`` says which are meant (``text=2,label=1``, or ``text1=``, ``text2=``), as far as it cannot be seen.
-    Without ``labels_wanted`` labels may be missing, and without ``to_learn`` all may be the same.
+    Without ``labels_wanted`` labels may be missing, and without ``to_learn`` all may be the same. With ``skip`` lines
+    with too few columns are left out.
     """
     found: list[Labelled] = []
     chosen = _columns(columns, task)
     for file in files:
-        table = read_table(file, text_roles(task, labels_wanted), chosen, notes)
+        table = read_table(file, text_roles(task, labels_wanted), chosen, notes, skip)
         examples = _examples(table, source_name(file), task, labels_wanted, notes)
         notes.append(f"{source_name(file)}: {_understood(table, examples, task)}")
         found += examples
@@ -288,12 +294,17 @@ def short(text: str, most: int = 40) -> str:
 
 
 def read_texts(
-    file: str | Path, columns: str, n_texts: int, notes: list[str] | None = None, numeric: bool = False
+    file: str | Path,
+    columns: str,
+    n_texts: int,
+    notes: list[str] | None = None,
+    numeric: bool = False,
+    keep_empty: bool = False,
 ) -> list[Labelled]:
     """Texts whose labels are asked for: one a line, or two with a tab between them; labels that are there are kept.
 
     A table is known by its tabs or by a header that names the text; any other file has a text a line. With
-    ``numeric`` a label is a number.
+    ``numeric`` a label is a number. With ``keep_empty`` a line without text keeps its place, as an empty text.
     """
     notes = [] if notes is None else notes
     task: Task = "regress" if numeric else "classify" if n_texts == 1 else "pair"
@@ -305,7 +316,7 @@ def read_texts(
         return found
     name, found, empty = source_name(file), [], []
     for number, line in enumerate(read_lines(file), start=1):
-        if line.strip():
+        if line.strip() or keep_empty:
             found.append(Labelled((line.strip(),), None, f"{name}:{number}"))
         else:
             empty.append(number)

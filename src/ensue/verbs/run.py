@@ -36,7 +36,7 @@ from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.filling import Filled, filled
-from ensue.tasks.labelled import body_of, system_config
+from ensue.tasks.labelled import body_of, system_config, texts_of
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import Form
@@ -450,7 +450,10 @@ class LabelRun(Run):
             examples = [kind.example(text, f"text {number}") for number, text in enumerate(texts, start=1)]
         for note in notes:
             report("note", {"text": note})
-        return labeller.answers(examples, report)
+        full = [place for place, one in enumerate(examples) if any(text.strip() for text in texts_of([one]))]
+        found = iter(labeller.answers([examples[place] for place in full], report))
+        kept = set(full)
+        return [next(found) if place in kept else {"empty": True} for place in range(len(examples))]
 
     def score(self, *files: Source, columns: str = "", int8: bool = False, report: Report = silent) -> LabelScore:
         """The task's own measures on labelled examples."""
@@ -458,9 +461,9 @@ class LabelRun(Run):
             raise InputError(self.refused["text"])
         labeller = self.labeller(int8)
         notes: list[str] = []
-        examples = labeller.kind.read(
-            [str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes
-        )
+        said, skip = self.settings.get("data.columns", ""), self.settings.get("data.bad_lines") == "skip"
+        names = [str(file) for file in files]
+        examples = labeller.kind.read(names, columns or str(said), notes, learn=False, skip=skip)
         for note in notes:
             report("note", {"text": note})
         return LabelScore(*labeller.score(examples, report))

@@ -51,7 +51,16 @@ class Span:
     loss: str = "span"
     chosen_by: str = "f1"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Question]:
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Question]:
         """The questions of SQuAD's JSON or of tables."""
         return read_questions(list(files), columns, notes)
 

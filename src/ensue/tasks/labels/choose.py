@@ -26,9 +26,18 @@ class Choose:
     loss: str = "label"
     chosen_by: str = "accuracy"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Choice]:
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Choice]:
         """The examples of tables; all have as many choices."""
-        found = read_choices(list(files), columns, notes, wanted)
+        found = read_choices(list(files), columns, notes, wanted, skip)
         for one in found:
             if len(one.choices) != len(found[0].choices):
                 what = f"{len(one.choices)} choices where the first example has {len(found[0].choices)}"

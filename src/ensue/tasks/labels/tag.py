@@ -26,7 +26,16 @@ class Tag:
     loss: str = "label"
     chosen_by: str = "f1"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Tagged]:
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Tagged]:
         """The sentences of CoNLL columns."""
         return read_tagged(list(files), columns, notes)
 
