@@ -6,7 +6,7 @@ Every example knows where it comes from, so that what is wrong with it can be sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -182,11 +182,19 @@ def read_labelled(
         table = read_table(file, text_roles(task, labels_wanted), chosen, notes, skip)
         examples = _examples(table, source_name(file), task, labels_wanted, notes)
         notes.append(f"{source_name(file)}: {_understood(table, examples, task)}")
+        notes += [f"{source_name(file)}: {note}" for note in _second_texts(table, task)]
         found += examples
     _check_texts(found)
     if labels_wanted and to_learn:
         _check_labels(found, task, " and ".join(map(source_name, files)))
     return found
+
+
+def _second_texts(table: Table, task: Task) -> Iterator[str]:
+    """A word on each text that a table has beside the one that is read."""
+    for name in table.names if task == "classify" else ():
+        if plain_name(name) in SECOND and name not in table.called.values():
+            yield f"{name!r} looks like a second text, which classify does not read; pair reads both"
 
 
 def _columns(columns: str, task: Task) -> dict[str, str]:

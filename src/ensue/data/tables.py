@@ -111,8 +111,8 @@ class Table:
     kind: str
     """How lines are parted: tab-separated, comma-separated or JSONL."""
     header: bool
-    width: int
-    """How many columns or fields the first line has."""
+    names: tuple[str, ...]
+    """What the header calls the columns, or the fields of the first record; columns without a header are numbered."""
     called: dict[str, str]
     """What the column of each role is called: the name in the header, or its number from 1."""
     rows: Iterator[Row]
@@ -126,7 +126,7 @@ class Table:
             parts.append(f"{role} is {place}{f' ({more})' if more else ''}")
         header = "" if self.kind == "JSONL" else f", {'with a' if self.header else 'no'} header"
         noun = "field" if self.kind == "JSONL" else "column"
-        return f"{self.kind}{header}, {counted(self.width, noun)}: {', '.join(parts)}"
+        return f"{self.kind}{header}, {counted(len(self.names), noun)}: {', '.join(parts)}"
 
 
 def parse_columns(text: str, example: str = "source=2,target=1") -> dict[str, str]:
@@ -178,9 +178,15 @@ def read_table(
     if header:
         read = [row for row in read if row[0] > full[0][0]]
     called = {role: str(first[key]).strip() if header else _said(key) for role, key in places.items()}
+<<<<<<< HEAD
     whole = _without_short(chain(read, rows), _needed(places), name, notes) if skip else chain(read, rows)
     picked = _picked(whole, places, roles, name, len(first), notes)
     return Table(kind, header, len(first), called, picked)
+=======
+    picked = _picked(chain(read, rows), places, roles, name, len(first), notes)
+    names = [name.strip() if header or isinstance(key, str) else _said(key) for key, name in _headed(first)]
+    return Table(kind, header, tuple(names), called, picked)
+>>>>>>> bert-readers
 
 
 def _said(key: Key) -> str:

@@ -69,6 +69,16 @@ def test_what_was_understood_is_one_sentence(tmp_path: Path) -> None:
     assert "label is column 5 (0 to 1); first: “A b.” and “B a.” → 1" in notes[1]
 
 
+def test_a_second_text_that_is_not_read_is_said(tmp_path: Path) -> None:
+    notes: list[str] = []
+    read(tmp_path, PAIRS["rte"][1], "classify", "text=sentence1", notes)
+    assert "'sentence2' looks like a second text, which classify does not read" in notes[1]
+    notes.clear()
+    read(tmp_path, PAIRS["rte"][1], "pair", notes=notes)
+    read(tmp_path, GLUE["sst2"][1], "classify", notes=notes)
+    assert not any("second text" in note for note in notes)
+
+
 def test_several_files_are_read_as_one_each_in_its_layout(tmp_path: Path) -> None:
     files = [put(tmp_path, f"{name}.gz", GLUE[name][1]) for name in GLUE]
     found = read_labelled(files, "classify", "", [])

@@ -66,7 +66,7 @@ class Span:
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Question]:
         """The same; answers are not looked at."""
-        return read_questions([file], columns, notes)
+        return read_questions([file], columns, notes, answers_wanted=False)
 
     def example(self, text: str, where: str) -> Question:
         """A question and its passage, with a tab between."""
