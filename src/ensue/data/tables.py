@@ -178,15 +178,10 @@ def read_table(
     if header:
         read = [row for row in read if row[0] > full[0][0]]
     called = {role: str(first[key]).strip() if header else _said(key) for role, key in places.items()}
-<<<<<<< HEAD
     whole = _without_short(chain(read, rows), _needed(places), name, notes) if skip else chain(read, rows)
     picked = _picked(whole, places, roles, name, len(first), notes)
-    return Table(kind, header, len(first), called, picked)
-=======
-    picked = _picked(chain(read, rows), places, roles, name, len(first), notes)
     names = [name.strip() if header or isinstance(key, str) else _said(key) for key, name in _headed(first)]
     return Table(kind, header, tuple(names), called, picked)
->>>>>>> bert-readers
 
 
 def _said(key: Key) -> str:
