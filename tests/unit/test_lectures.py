@@ -8,9 +8,14 @@ import torch
 from torch import nn
 
 from ensue.core.settings import describe
+from ensue.data.rows import RowBatch
+from ensue.data.tokenizers.marks import Marks, framed
 from ensue.measure.language import log_probs, perplexity
+from ensue.models.bert import SIZES
 from ensue.models.bidirectional import BidirectionalLanguageModel
+from ensue.models.encoder import Encoder, EncoderConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.recurrent import (
     GRULanguageModel,
     LSTMConfig,
@@ -27,6 +32,7 @@ from ensue.nn.positions import sinusoids
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
 from ensue.nn.stacks import Bidirectional, Stack
 from ensue.search.sampling import Sampling, sample
+from ensue.train.labelling import Label
 from ensue.train.optimisers import clip
 
 
@@ -367,3 +373,44 @@ def test_r71_the_probability_of_a_sequence_is_a_product():
 def test_every_setting_of_every_model_explains_itself():
     for config in (WindowConfig, RNNConfig, LSTMConfig, GPTConfig):
         assert all(len(field.meaning) > 10 for field in describe(config))
+
+
+def test_r114_a_language_model_labels_by_its_last_token_and_keeps_its_own_loss():
+    body = GPTLanguageModel(GPTConfig(vocabulary=9, layers=2, heads=2, hidden=8, context=8, positions="learned")).eval()
+    model = Labelled(body, HeadConfig(outputs=3)).eval()
+    x, y, lengths = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]), torch.tensor([2, 0]), torch.tensor([4, 2])
+    h = body(x, None, lengths, want=("hidden",)).hidden
+    last = torch.stack([h[0, 3], h[1, 1]])  # h_L^m of each row's last token
+    p = (last @ model.out.weight.T + model.out.bias).softmax(-1)  # p(y | x) = softmax(h_L W_y)
+    supervised = -p[[0, 1], y].log().mean()
+    steps = body(x, None, lengths).logits.log_softmax(-1)
+    language = -(steps[0, [0, 1, 2], [2, 3, 4]].sum() + steps[1, 0, 6]) / 4
+    batch = RowBatch(x, torch.zeros_like(x), lengths, y, torch.arange(2))
+    loss, _ = Label(language=0.5)(model, batch, None)
+    assert loss.item() == pytest.approx((supervised + 0.5 * language).item(), abs=1e-6)
+
+
+def test_r131_a_token_is_the_sum_of_what_it_is_of_which_text_and_where():
+    marks = Marks(first=1, between=2, last=2, double=False, mask=3, pad=0)
+    ids, segments = framed(marks, [5, 6], [7])
+    assert ids.tolist() == [1, 5, 6, 2, 7, 2] and segments.tolist() == [0, 0, 0, 0, 1, 1]  # [CLS] A [SEP] B [SEP]
+    body = Encoder(EncoderConfig(vocabulary=9, layers=1, heads=1, hidden=4, context=8)).eval()
+    tokens, kinds = (torch.from_numpy(part).long()[None] for part in (ids, segments))
+    seen = body(tokens, kinds, layers=True).layers[0]
+    total = body.embed.weight[tokens] + body.segments.weight[kinds] + body.positions.weight[:6]
+    torch.testing.assert_close(seen, body.norm(total))
+
+
+@pytest.mark.parametrize(("size", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
+def test_r132_base_and_large_have_the_papers_sizes(size, parameters):
+    with torch.device("meta"):
+        body = Encoder(EncoderConfig(vocabulary=30_522, **SIZES[size]))
+    assert sum(p.numel() for p in body.parameters()) == parameters
+
+
+def test_r133_every_token_has_a_vector_and_the_whole_has_one():
+    body = Encoder(EncoderConfig(vocabulary=9, layers=2, heads=2, hidden=8, context=8)).eval()
+    T = body(torch.tensor([[1, 5, 6, 2]])).hidden
+    C = body.pool(T[:, 0])
+    assert T.shape == (1, 4, 8) and C.shape == (1, 8)
+    torch.testing.assert_close(C, torch.tanh(T[:, 0] @ body.pooler.weight.T + body.pooler.bias))

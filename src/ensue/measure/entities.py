@@ -5,8 +5,8 @@
     F1        = 2 · right / (given + wanted)
 
 Half an entity is no entity. Tags are B-X at the first word of an entity of type X, I-X at its others, O outside. A
-model may also give tags that fit badly; they are read as conlleval, the script of the CoNLL tasks, does (and seqeval
-by default): an I-X begins an entity where no entity of type X is open.
+model may also give tags that fit badly; they are read as conlleval, the script of the CoNLL tasks, does (and seqeval by
+default): an I-X begins an entity where no entity of type X is open.
 """
 
 from __future__ import annotations

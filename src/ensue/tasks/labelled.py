@@ -88,8 +88,9 @@ class LabelTask:
         """What to learn from, what to validate with, and the labels there are before anything is held out."""
         data = settings.data
         notes: list[str] = []
-        train = self.kind.read(data.files, data.columns, notes)
-        valid = self.kind.read(data.valid, data.columns, notes, to_learn=False) if data.valid else []
+        skip = data.bad_lines == "skip"
+        train = self.kind.read(data.files, data.columns, notes, skip=skip)
+        valid = self.kind.read(data.valid, data.columns, notes, learn=False, skip=skip) if data.valid else []
         tell_notes(notes, "and {} more notes", report)
         labels = data.labels or self.kind.labels(train)
         if not valid and data.holdout and len(train) > 1:

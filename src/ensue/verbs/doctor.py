@@ -37,6 +37,7 @@ from ensue.verbs.run import load
 
 PARTS = {
     "tensorboard": "pip install 'ensue[tensorboard]' (curves in a browser)",
+    "onnxruntime": "pip install 'ensue[onnx]' (convert --to onnx)",
     "transformers": "pip install transformers==4.57.6 (a reference to compare with)",
     "kenlm": "pip install kenlm (a reference for n-grams)",
     "nltk": "pip install nltk (a reference for n-grams)",

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.conll import Tagged
-from ensue.data.labelled import Choice, Labelled
+from ensue.data.labelled import Answer, Choice, Labelled, Question, Tagged
 from ensue.data.rows import NOT_ASKED
-from ensue.data.squad import Answer, Question
 from ensue.data.tokenizers.finding import fit_to_texts
 from ensue.data.tokenizers.marked_fitting import fit_marked
 from ensue.data.tokenizers.marks import framed, marks_of

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Choice, read_choices
+from ensue.data.choices import read_choices
+from ensue.data.labelled import Choice
 from ensue.data.rows import rows_of
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed, marks_of
@@ -25,13 +26,18 @@ class Choose:
     loss: str = "label"
     chosen_by: str = "accuracy"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], to_learn: bool = True) -> list[Choice]:
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Choice]:
         """The examples of tables; all have as many choices."""
-        return self._alike(read_choices(list(files), columns, notes))
-
-    @staticmethod
-    def _alike(found: list[Choice]) -> list[Choice]:
-        """Refuse examples that differ in their number of choices."""
+        found = read_choices(list(files), columns, notes, wanted, skip)
         for one in found:
             if len(one.choices) != len(found[0].choices):
                 what = f"{len(one.choices)} choices where the first example has {len(found[0].choices)}"
@@ -40,7 +46,7 @@ class Choose:
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Choice]:
         """The examples of a table; labels are not looked at."""
-        return self._alike(read_choices([file], columns, notes, labels_wanted=False))
+        return self.read([file], columns, notes, wanted=False)
 
     def example(self, text: str, where: str) -> Choice:
         """A context and its choices, with tabs between."""
