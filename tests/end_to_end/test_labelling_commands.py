@@ -159,6 +159,20 @@ def test_numbers_of_single_texts(encoders, monkeypatch):
     assert len(output("predict", "stars", "stars.tsv", "--json")["predictions"]) == 20
 
 
+def test_which_sentence_follows(encoders, files):
+    import torch
+
+    from ensue.data.tokenizers.marks import framed
+
+    found = output("predict", encoders / "bert", "--text", "the film\twas fine", "--json")["predictions"]
+    run = load(encoders / "bert")
+    ids, segments = framed(run.tokenizer.marks, *(run.tokenizer.encode(text) for text in ("the film", "was fine")))
+    row, kinds = (torch.tensor([part.tolist()]) for part in (ids, segments))
+    p = run.model.next_logits(run.model.body(row, kinds).hidden[:, 0]).softmax(-1)[0, 0].item()
+    assert found == [{"follows": p >= 0.5, "probability": pytest.approx(p, abs=1e-5)}]
+    refused("predict", encoders / "bert", "--text", "a film", says="put a tab between two texts")
+
+
 def test_fill(encoders):
     found = output("fill", encoders / "bert", "the [MASK] was [MASK]", "--json")
     assert len(found["gaps"]) == 2 and len(found["gaps"][0]) == 5 and len(found["steps"]) == 2
@@ -189,6 +203,9 @@ def test_embed(encoders, run, monkeypatch):
     lines = output("embed", encoders / run, "-").splitlines()
     np.testing.assert_allclose([json.loads(line) for line in lines], vectors["npy"][[2, 0]], atol=1e-5)
     assert output("embed", encoders / run, "texts.txt", "--no-normalise", "--pooling", "cls", "--json")["vectors"]
+    Path("gaps.txt").write_text("the film\n\nit\n")  # a vector a line, also of an empty one
+    gaps = np.array(output("embed", encoders / run, "gaps.txt", "--json")["vectors"])
+    np.testing.assert_allclose(gaps[[0, 2]], vectors["npy"][[0, 2]], atol=1e-5)
 
 
 @pytest.mark.parametrize("run", ["bert", "classify", "tag"])
@@ -433,7 +450,8 @@ def test_commands_that_cannot_be(encoders, files, runs, text):
         ("fit", "regress", data, *TINY): "the label 'good' is not a number",
         ("fit", "bert", text, "--set", "train.batch_tokens=9"): "use train.batch",
         ("fit", "answer", data, *TINY): "question",
-        ("predict", bert, "--text", "a film"): "bert cannot label anything",
+        ("predict", bert, "--text", "a film"): "whether one follows another",
+        ("predict", runs / "lstm", "--text", "a film"): "lstm cannot label anything",
         ("predict", classify): "predict what?",
         ("predict", classify, data, "--text", "x"): "predict what?",
         ("predict", classify, "nowhere.txt"): "there is no such file",

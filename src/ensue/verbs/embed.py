@@ -32,7 +32,7 @@ def embed(
         raise InputError("is no kind of file for vectors", where=str(out), mend=f"end it in {', '.join(ENDINGS)}")
     if texts is None:
         notes: list[str] = []
-        texts = [one.texts[0] for one in read_texts(file, "", 1, notes)]
+        texts = [one.texts[0] for one in read_texts(file, "", 1, notes, keep_empty=True)]
         for note in notes:
             report("note", {"text": note})
     if not texts:
