@@ -8,6 +8,7 @@ answers are about whole texts, or about words.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,11 +21,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
+from ensue.core.durations import spoken
 from ensue.core.errors import InputError
 from ensue.core.events import Report, tell_notes
 from ensue.core.files import sha256, whole_file
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
+from ensue.core.wording import counted
 from ensue.data.rows import NOT_ASKED
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.models.encoder import Encoder
@@ -161,6 +164,7 @@ class DistilTask(LabelTask):
     def _asked(self, corpus: DistilCorpus, device: torch.device, report: Report) -> np.ndarray:
         """The teacher's logits (E, Y), or (Σ lengths, Y) with NaN at tokens that nobody asks about."""
         report("phase", {"name": "asking the teacher"})
+        begun = time.perf_counter()
         labeller = corpus.teacher.labeller
         written = corpus.train
         if not same_rows(corpus.form, labeller.form):
@@ -168,6 +172,8 @@ class DistilTask(LabelTask):
         logits = logits_of(labeller.model.to(device), written.rows, report=report)
         if not all(np.isfinite(one).all() for one in logits):
             raise InputError("answers with numbers that are not finite", where=str(corpus.teacher.folder.path))
+        took = spoken(time.perf_counter() - begun)
+        report("note", {"text": f"the teacher has answered about {counted(len(corpus.examples), 'text')} in {took}"})
         return by_word(corpus.train, written, logits) if corpus.train.rows.by_token else np.stack(logits)
 
     def _centre(self, corpus: Corpus) -> float:
@@ -229,9 +235,9 @@ class DistilTask(LabelTask):
 
 
 def taught_tokens(settings: Settings) -> Settings:
-    """Settings in which a student has its teacher's tokenizer, unless they name another."""
+    """Settings in which a student has its teacher's tokenizer, unless they name another or a run to begin with."""
     tokens = settings.tokenizer
-    if tokens.kind != "auto":
+    if tokens.kind != "auto" or settings.run.begin_with:
         return settings
     own = RunFolder(Path(settings.run.teacher)).tokenizer
     return replace(settings, tokenizer=replace(tokens, kind=str(own)))
