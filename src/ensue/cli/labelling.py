@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ensue.cli.options import Columns, Int8, Json, RunPath, Seed
 from ensue.cli.output import emit, say
 from ensue.core.errors import InputError
-
-if TYPE_CHECKING:
-    from ensue.verbs.run import Run
 
 
 def predict(
@@ -43,7 +41,7 @@ def predict(
         emit({"run": str(run), "task": held.task, "predictions": found})
         return
     for one in found:
-        say(line(held, one))
+        say(line(one))
 
 
 def _given(file: str) -> dict[str, Any]:
@@ -53,17 +51,22 @@ def _given(file: str) -> dict[str, Any]:
     return {"texts": [text.rstrip("\n") for text in sys.stdin]}
 
 
-def line(run: Run, one: dict[str, Any]) -> str:
-    """An answer as a line for people."""
-    if "label" in one:
-        return f"{one['label']}\t{one['probabilities'][one['label']]:.4f}"
-    if "value" in one:
-        return f"{one['value']:.4f}"
-    if "choice" in one:
-        return f"{one['choice']}\t{one['probabilities'][one['choice']]:.4f}\t{one['text']}"
-    if "tags" in one:
-        return " ".join(f"{word}/{tag}" if tag != "O" else word for word, tag in zip(one["words"], one["tags"]))
-    return one["answer"] or "(no answer)"
+def line(one: dict[str, Any]) -> str:
+    """An answer as a line for people; an empty text keeps its line."""
+    return next((write(one) for key, write in LINES.items() if key in one), "")
+
+
+LINES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "label": lambda one: f"{one['label']}\t{one['probabilities'][one['label']]:.4f}",
+    "follows": lambda one: f"{'follows' if one['follows'] else 'does not follow'}\t{one['probability']:.4f}",
+    "value": lambda one: f"{one['value']:.4f}",
+    "choice": lambda one: f"{one['choice']}\t{one['probabilities'][one['choice']]:.4f}\t{one['text']}",
+    "tags": lambda one: " ".join(
+        f"{word}/{tag}" if tag != "O" else word for word, tag in zip(one["words"], one["tags"])
+    ),
+    "answer": lambda one: one["answer"] or "(no answer)",
+}
+"""How an answer is written, by the key that tells its kind."""
 
 
 def embed(

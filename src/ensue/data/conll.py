@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted
+from ensue.data.labelled import Tagged
 from ensue.data.lines import read_lines, source_name
 from ensue.data.sources import is_gzip
 from ensue.data.tables import SAMPLE, parse_columns
@@ -32,16 +33,6 @@ GOING_ON = frozenset("IMEL")
 """Letters of a tag that goes on with what an earlier one began."""
 _MARKED = re.compile(r"([BIMESLU])-(.+)")
 _BARE = frozenset("BIMESLUO")
-
-
-@dataclass(frozen=True)
-class Tagged:
-    """A sentence and the tag of each word."""
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    where: str
-    """The file and line of the first word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +68,7 @@ def read_tagged(files: Sequence[str | Path], columns: str, notes: list[str]) -> 
 
 
 def read_words(file: str | Path, columns: str = "", notes: list[str] | None = None) -> list[Tagged]:
-    """Sentences whose tags are asked for: one a line, split at white space; a tagged file is known and keeps its tags."""
+    """Sentences whose tags are asked for: one a line, split at white space; a tagged file keeps its tags."""
     if columns or _has_columns(file):
         return read_tagged([file], columns, [] if notes is None else notes)
     name = source_name(file)
@@ -113,13 +104,18 @@ def _has_columns(file: str | Path) -> bool:
     """Whether the first lines are words in columns: as many in each line, with blank lines between sentences."""
     if _is_universal(file):
         return True
-    full = [line.split() for line in islice(read_lines(file), SAMPLE)]
-    widths = {len(cells) for cells in full if cells and cells[0] != "-DOCSTART-"}
+    full = [[] if _is_mark(line) else line.split() for line in islice(read_lines(file), SAMPLE)]
+    widths = {len(cells) for cells in full if cells}
     ends = sum(bool(cells) and not after for cells, after in pairwise([*full, []]))
     return len(widths) == 1 and widths != {1} and 1 < ends <= sum(map(bool, full)) / 2
 
 
 # Lines.
+
+
+def _is_mark(line: str) -> bool:
+    """Whether a line marks where a document begins."""
+    return line.startswith("-DOCSTART-")
 
 
 def _sentences(file: str | Path, chosen: dict[str, int], name: str) -> Iterator[_Sentence]:
@@ -129,7 +125,7 @@ def _sentences(file: str | Path, chosen: dict[str, int], name: str) -> Iterator[
     places: dict[str, int] = {}
     width = 0
     for number, line in enumerate(read_lines(file), start=1):
-        if not line.strip() or line.startswith("-DOCSTART-"):
+        if not line.strip() or _is_mark(line):
             if sentence.words:
                 yield sentence
             sentence = _Sentence([], [], [])

@@ -28,7 +28,7 @@ WRAPPED = 100
 """Lines of at most so many characters may be parts of a paragraph; longer ones are paragraphs or sentences."""
 
 _HEADING = re.compile(r"\s*(=(?: ?=)*) [^=].* \1\s*")
-_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?:\s+(?:''|[”’)\]])(?=\s))?\s+|[。！？]+[」』”]?\s*")
+_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?:\s+(?:[.!?…]+|''|[”’)\]])(?=\s|$))*(?:\s+|$)|[。！？]+[」』”]?\s*")
 _ENDED = re.compile(r"[.!?:][\"'”’)\]]*$")
 _ALONE = re.compile(r"\s[.!?]+(?:\s|$)")
 _OPENING = "\"'“‘«„([`"
@@ -181,9 +181,12 @@ def split_sentences(text: str) -> list[str]:
     found, start = [], 0
     apart = _ALONE.search(text) is not None
     for end in _END.finditer(text):
-        if _ends_here(text, end, apart):
-            found.append(text[start : end.end()].strip())
-            start = end.end()
+        if end.start() >= start and _ends_here(text, end, apart):
+            stop = end.end()
+            if text.startswith('"', stop) and text.count('"', start, stop) % 2:  # it closes what was opened
+                stop += 1
+            found.append(text[start:stop].strip())
+            start = stop
     return [sentence for sentence in (*found, text[start:].strip()) if sentence]
 
 

@@ -56,8 +56,8 @@ class Column:
 
     @cached_property
     def distinct(self) -> int:
-        """How many different values there are."""
-        return len(set(self.cells))
+        """How many different values there are, but for nothing."""
+        return len({*self.cells} - {""})
 
     @cached_property
     def numbers(self) -> list[float]:
@@ -84,7 +84,7 @@ def columns_of(sample: Sample, known: Places) -> list[Column]:
 def label_among(columns: Sequence[Column]) -> Key | None:
     """The column of few different short values; None if there is none, or two that are as likely.
 
-    >>> label_among([Column(0, ["gj04", "gj04"]), Column(1, ["1", "0"]), Column(2, ["", "*"]), Column(3, ["A b.", "C."])])
+    >>> label_among([Column(0, ["gj04", "gj04"]), Column(1, ["1", "0"]), Column(2, ["", "*"])])
     1
     """
     fit = [column for column in columns if column.full and column.length <= SHORT and column.words <= 3]
@@ -108,7 +108,7 @@ def score_among(columns: Sequence[Column]) -> Key | None:
     """
     fit = []
     for column in columns:
-        whole = all(number.is_integer() for number in column.numbers)
+        whole = not any("." in cell for cell in column.cells)
         if column.full and column.numbers and not (whole and column.unlike):
             reach = max(column.numbers) - min(column.numbers)
             near_zero = max(map(abs, column.numbers)) <= 100

@@ -1,17 +1,16 @@
-"""Labelled examples: texts with a class or a number, and questions with choices.
+"""Labelled examples of every kind, and the reader of texts with a class or a number.
 
 Every example knows where it comes from, so that what is wrong with it can be said with its file and line.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted, line_numbers
@@ -43,7 +42,6 @@ Task = Literal["classify", "pair", "regress"]
 
 _TEXT = """
     text sentence review content comment utterance tweet message document body phrase headline title question query
-    sentence1 text1 texta
 """
 _FIRST = """
     text1 sentence1 premise question1 #1string texta sentencea s1 first left source1 question query context text
@@ -58,6 +56,10 @@ _LABEL = """
 _SCORE = "score similarity relatedness relatednessscore similarityscore label rating stars target value y"
 TEXT, FIRST, SECOND, LABEL, SCORE = (tuple(names.split()) for names in (_TEXT, _FIRST, _SECOND, _LABEL, _SCORE))
 """What headers call the only text, the first and the second of two, a class and a number; the likeliest first."""
+
+
+TOO_SHORT = "give all lines the same columns, or leave such lines out: --set data.bad_lines=skip"
+"""What mends a line with too few columns."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,38 @@ class Choice:
     choices: tuple[str, ...]
     label: int | None
     """Which choice is right, counted from 0."""
+    where: str
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A sentence and the tag of each word."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    where: str
+    """The file and line of the first word."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A stretch of a passage."""
+
+    text: str
+    start: int
+    """Characters into the passage."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, the passage that may answer it, and its answers."""
+
+    id: str
+    question: str
+    passage: str
+    answers: tuple[Answer, ...]
+    impossible: bool
+    """Whether it is known that the passage does not answer."""
     where: str
 
 
@@ -105,7 +139,7 @@ def text_roles(task: Task, labels_wanted: bool) -> Roles:
         key = places.get("label")
         return isinstance(key, int) and 0 <= key < len(first) and stands_out(first[key], Column(key, rest.column(key)))
 
-    return Roles(members, "example", guess, is_header)
+    return Roles(members, "example", guess, is_header, TOO_SHORT)
 
 
 def _guess(sample: Sample, known: Places, names: tuple[str, ...], numeric: bool, labels_wanted: bool) -> Places:
@@ -134,16 +168,18 @@ def read_labelled(
     notes: list[str],
     labels_wanted: bool = True,
     to_learn: bool = True,
+    skip: bool = False,
 ) -> list[Labelled]:
     """The labelled texts of some files: one text for ``classify``, two for ``pair``, one or two for ``regress``.
 
     ``columns`` says which are meant (``text=2,label=1``, or ``text1=``, ``text2=``), as far as it cannot be seen.
-    Without ``labels_wanted`` labels may be missing, and without ``to_learn`` all may be the same.
+    Without ``labels_wanted`` labels may be missing, and without ``to_learn`` all may be the same. With ``skip`` lines
+    with too few columns are left out.
     """
     found: list[Labelled] = []
     chosen = _columns(columns, task)
     for file in files:
-        table = read_table(file, text_roles(task, labels_wanted), chosen, notes)
+        table = read_table(file, text_roles(task, labels_wanted), chosen, notes, skip)
         examples = _examples(table, source_name(file), task, labels_wanted, notes)
         notes.append(f"{source_name(file)}: {_understood(table, examples, task)}")
         found += examples
@@ -172,11 +208,11 @@ def _examples(table: Table, name: str, task: Task, labels_wanted: bool, notes: l
         where = f"{name}:{number}"
         label = _label(row.get("label", ""), task, labels_wanted, where)
         found.append(Labelled(texts, label, where))
-    _note_empty(empty, len(found), name, notes)
+    note_empty(empty, len(found), name, notes)
     return found
 
 
-def _note_empty(empty: list[int], full: int, name: str, notes: list[str]) -> None:
+def note_empty(empty: list[int], full: int, name: str, notes: list[str]) -> None:
     """Say which lines were left out; an error if no line was kept."""
     if not full:
         raise InputError("there is no text in any line", where=name, mend="give lines with a text and its label")
@@ -193,7 +229,7 @@ def _label(text: str, task: Task, wanted: bool, where: str) -> str | None:
         return None
     if task == "regress" and number_of(label) is None:
         mend = "give finite numbers; classes are learned with classify or pair"
-        raise InputError(f"the label {_short(label)!r} is not a number", where=where, mend=mend)
+        raise InputError(f"the label {short(label)!r} is not a number", where=where, mend=mend)
     return label
 
 
@@ -209,7 +245,7 @@ def _check_labels(examples: Sequence[Labelled], task: Task, name: str) -> None:
     """There is something to learn: not all labels are the same, nor all classes different."""
     counts = Counter(example.label for example in examples)
     if len(counts) == 1:
-        what = f"every line has the label {_short(str(examples[0].label))!r}, so that there is nothing to learn"
+        what = f"every line has the label {short(str(examples[0].label))!r}, so that there is nothing to learn"
         raise InputError(what, where=name, mend="give examples of two labels at least, or other --columns")
     if task != "regress" and len(examples) >= 20 and len(counts) == len(examples):
         mend = "choose the label with --columns, or learn numbers with regress"
@@ -221,8 +257,8 @@ def _understood(table: Table, examples: Sequence[Labelled], task: Task) -> str:
     labels = {example.label for example in examples if example.label is not None}
     values = label_range(labels) if task == "regress" else label_list(labels)
     first = examples[0]
-    shown = " and ".join(f"“{_short(text)}”" for text in first.texts)
-    answer = f" → {_short(first.label)}" if first.label is not None else ""
+    shown = " and ".join(f"“{short(text)}”" for text in first.texts)
+    answer = f" → {short(first.label)}" if first.label is not None else ""
     return f"{table.understood({'label': values})}; first: {shown}{answer}"
 
 
@@ -234,8 +270,8 @@ def label_list(labels: Iterable[str]) -> str:
     """
     ordered = sorted(labels, key=lambda label: (number_of(label) or 0.0, label))
     if len(ordered) <= 5:
-        return ", ".join(map(_short, ordered))
-    return f"{len(ordered):,} labels: {', '.join(map(_short, ordered[:5]))}, …"
+        return ", ".join(map(short, ordered))
+    return f"{len(ordered):,} labels: {', '.join(map(short, ordered[:5]))}, …"
 
 
 def label_range(labels: Iterable[str]) -> str:
@@ -248,7 +284,7 @@ def label_range(labels: Iterable[str]) -> str:
     return f"{min(numbers):g} to {max(numbers):g}" if numbers else ""
 
 
-def _short(text: str, most: int = 40) -> str:
+def short(text: str, most: int = 40) -> str:
     """The beginning of a text, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
@@ -258,12 +294,17 @@ def _short(text: str, most: int = 40) -> str:
 
 
 def read_texts(
-    file: str | Path, columns: str, n_texts: int, notes: list[str] | None = None, numeric: bool = False
+    file: str | Path,
+    columns: str,
+    n_texts: int,
+    notes: list[str] | None = None,
+    numeric: bool = False,
+    keep_empty: bool = False,
 ) -> list[Labelled]:
     """Texts whose labels are asked for: one a line, or two with a tab between them; labels that are there are kept.
 
     A table is known by its tabs or by a header that names the text; any other file has a text a line. With
-    ``numeric`` a label is a number.
+    ``numeric`` a label is a number. With ``keep_empty`` a line without text keeps its place, as an empty text.
     """
     notes = [] if notes is None else notes
     task: Task = "regress" if numeric else "classify" if n_texts == 1 else "pair"
@@ -275,11 +316,11 @@ def read_texts(
         return found
     name, found, empty = source_name(file), [], []
     for number, line in enumerate(read_lines(file), start=1):
-        if line.strip():
+        if line.strip() or keep_empty:
             found.append(Labelled((line.strip(),), None, f"{name}:{number}"))
         else:
             empty.append(number)
-    _note_empty(empty, len(found), name, notes)
+    note_empty(empty, len(found), name, notes)
     return found
 
 
@@ -291,120 +332,3 @@ def _is_table(file: str | Path) -> bool:
     cells = [plain_name(cell.strip('"')) for cell in lines[0].split(",")]
     headed = len(cells) > 1 and bool({*TEXT} & {*cells}) and are_names(cells)
     return is_record(lines[0]) or 2 * sum("\t" in line for line in lines) >= len(lines) or headed
-
-
-# Choices.
-
-ENDINGS = 10
-"""The most choices that columns may hold, numbered from 0 or from 1."""
-
-
-def choice_roles(labels_wanted: bool) -> Roles:
-    """What a table of choices is read for: endings in a column each, or all in one field of JSONL."""
-    endings = [
-        Role(f"ending{n}", tuple(f"{word}{n}" for word in ("ending", "choice", "option", "answer")), optional=True)
-        for n in range(ENDINGS + 1)
-    ]
-    return Roles(
-        (
-            Role("context", ("context", "sent1", "ctx", "ctxa", "premise", "question", "text")),
-            Role("start", ("sent2", "start", "ctxb"), optional=True),
-            Role("endings", ("endings", "choices", "options"), "any", optional=True),
-            *endings,
-            Role("label", ("label", "answer", "gold", "correct"), "value", optional=not labels_wanted),
-        ),
-        "question",
-    )
-
-
-def read_choices(
-    files: Sequence[str | Path], columns: str, notes: list[str], labels_wanted: bool = True
-) -> list[Choice]:
-    """The questions with choices of some files, in SWAG's form or as JSONL with ``context``, ``endings`` and ``label``.
-
-    Where an ending has its beginning in a column of its own (``sent2``), that stands before each choice.
-    """
-    chosen = parse_columns(columns, "context=1,ending0=2,ending1=3,label=4")
-    found: list[Choice] = []
-    for file in files:
-        name = source_name(file)
-        table = read_table(file, choice_roles(labels_wanted), chosen, notes)
-        if not any(role.startswith("ending") for role in table.called):
-            mend = "name the columns ending0, ending1, … or choose them with --columns ending0=…,ending1=…"
-            raise InputError("there are no choices", where=name, mend=mend)
-        found += _choices(table, name, labels_wanted, notes)
-    return found
-
-
-def _choices(table: Table, name: str, labels_wanted: bool, notes: list[str]) -> list[Choice]:
-    """The questions of one table, their labels counted from 0."""
-    rows: list[tuple[str, tuple[str, ...], str, str]] = []
-    empty = []
-    for number, row in table.rows:
-        where = f"{name}:{number}"
-        context, choices = row["context"].strip(), _endings(row, where)
-        if not context or not all(choices):
-            empty.append(number)
-            continue
-        if len(choices) < 2:
-            raise InputError(f"{counted(len(choices), 'choice')} where there must be two", where=where)
-        rows.append((context, choices, row.get("label", "").strip(), where))
-    _note_empty(empty, len(rows), name, notes)
-    labels = [_index(label, labels_wanted, where) for _, _, label, where in rows]
-    first = _counted_from(labels, [len(choices) for _, choices, _, _ in rows])
-    if first:
-        notes.append(f"{name}: labels count the choices from 1")
-    notes.append(f"{name}: {table.understood()}; {counted(len(rows), 'question')}")
-    found = []
-    for (context, choices, said, where), label in zip(rows, labels):
-        right = None if label is None else label - first
-        if right is not None and not 0 <= right < len(choices):
-            raise InputError(f"the label {said} is none of {len(choices)} choices", where=where)
-        found.append(Choice(context, choices, right, where))
-    return found
-
-
-def _endings(row: dict[str, Any], where: str) -> tuple[str, ...]:
-    """The choices of one row, each after the beginning they share."""
-    endings = [row[name] for n in range(ENDINGS + 1) if (name := f"ending{n}") in row]
-    if "endings" in row:
-        held = row["endings"]
-        if isinstance(held, dict):  # as the Hub's sets of questions have it: {"text": […], "label": […]}
-            held = held.get("text")
-        if isinstance(held, str) and held.lstrip().startswith("["):
-            held = json.loads(held) if is_list(held) else held
-        if held and not (isinstance(held, list) and all(isinstance(ending, str) for ending in held)):
-            raise InputError("the choices are not a list of texts", where=where, mend='write ["…", "…"]')
-        endings += held or []
-    start = row.get("start", "").strip()
-    return tuple(f"{start} {ending.strip()}".strip() if ending.strip() else "" for ending in endings)
-
-
-def is_list(text: str) -> bool:
-    """Whether a text is a list in JSON.
-
-    >>> is_list('["a"]'), is_list("[a]")
-    (True, False)
-    """
-    try:
-        return isinstance(json.loads(text), list)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _index(label: str, wanted: bool, where: str) -> int | None:
-    """The number that a label says; letters count from A."""
-    if len(label) == 1 and "A" <= label.upper() <= "J":
-        return ord(label.upper()) - ord("A")
-    if label.isdecimal():
-        return int(label)
-    if label or wanted:
-        what = f"the label {_short(label)!r} is not the number of a choice" if label else "the label is missing"
-        raise InputError(what, where=where, mend="give the number of the right choice, counted from 0")
-    return None
-
-
-def _counted_from(labels: Sequence[int | None], sizes: Sequence[int]) -> int:
-    """1 if no label is 0 and one is as high as there are choices, else 0."""
-    known = [(label, size) for label, size in zip(labels, sizes) if label is not None]
-    return int(0 not in (label for label, _ in known) and any(label == size for label, size in known))

@@ -17,34 +17,13 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
+from ensue.data.labelled import Answer, Question
 from ensue.data.lines import read_lines, source_name
 from ensue.data.sources import is_jsonl
 from ensue.data.tables import Role, Roles, parse_columns, read_table
 
 NOWHERE = "ANSWERNOTFOUND"
 """What SubjQA has for an answer where there is none, and at the end of its passages."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A stretch of a passage."""
-
-    text: str
-    start: int
-    """Characters into the passage."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question, the passage that may answer it, and its answers."""
-
-    id: str
-    question: str
-    passage: str
-    answers: tuple[Answer, ...]
-    impossible: bool
-    """Whether it is known that the passage does not answer."""
-    where: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,17 +254,16 @@ def _answers(held: Any, start: Any, where: str) -> list[tuple[str, int | None]] 
     starts = start if isinstance(start, list) and len(start) == len(held) else [start] * len(held)
     found = []
     for answer, begins in zip(held, starts):
-        if isinstance(answer, dict):
-            answer, begins = answer.get("text"), answer.get("answer_start")
-        if not isinstance(answer, str):
+        text = answer.get("text") if isinstance(answer, dict) else answer
+        if not isinstance(text, str):
             raise InputError("the answer is not a text", where=where, mend='write {"text": "…", "answer_start": 0}')
-        found.append((answer, _start(begins, where)))
+        found.append((text, _start(answer.get("answer_start") if isinstance(answer, dict) else begins, where)))
     return found
 
 
 def _start(value: Any, where: str) -> int | None:
     """Where an answer is said to begin; of ``(526, 540)`` the first is meant."""
-    if value is None or value == "" or value == []:
+    if value is None or value in ("", []):
         return None
     number = re.match(r"\s*[(\[]?\s*(-?\d+)\s*(?:[,)\]]|$)", str(value))
     if number is None:

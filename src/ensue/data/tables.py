@@ -71,8 +71,13 @@ class Sample:
         return [row[key] for row in self.rows if key < len(row)]
 
 
+def no_guess(sample: Sample, known: Places) -> Places:
+    """For tables that are known by their header alone."""
+    return {}
+
+
 def no_header(first: list[str], places: Places, rest: Sample) -> bool:
-    """For tables whose header is known by its names alone."""
+    """For tables whose header is known by the names of their roles alone."""
     return False
 
 
@@ -83,10 +88,12 @@ class Roles:
     members: tuple[Role, ...]
     noun: str
     """What a line holds, for the error when there is none: a pair, an example."""
-    guess: Callable[[Sample, Places], Places] = lambda sample, known: {}
+    guess: Callable[[Sample, Places], Places] = no_guess
     """Where roles stand that nobody named, beside those that are known."""
     is_header: Callable[[list[str], Places, Sample], bool] = no_header
     """Whether the first line is a header, where its names are not those of all roles."""
+    too_short: str = "give all lines the same columns"
+    """What mends a line with too few columns."""
     inside: str = ""
     """A field of JSONL whose own fields are meant, where it is an object."""
 
@@ -143,8 +150,13 @@ def plain_name(header: str) -> str:
     return re.sub(r"[\s_-]", "", header.lower())
 
 
-def read_table(source: str | Path, roles: Roles, columns: Mapping[str, str], notes: list[str]) -> Table:
-    """A file's rows; ``columns`` says by number (from 1) or by name where roles stand, as far as it is said."""
+def read_table(
+    source: str | Path, roles: Roles, columns: Mapping[str, str], notes: list[str], skip: bool = False
+) -> Table:
+    """A file's rows; ``columns`` says by number (from 1) or by name where roles stand, as far as it is said.
+
+    A line with too few columns is an error; with ``skip`` it is left out, and ``notes`` learns its number.
+    """
     roles.check(columns)
     name = source_name(source)
     kind, rows = _parted(source, name, roles)
@@ -166,7 +178,8 @@ def read_table(source: str | Path, roles: Roles, columns: Mapping[str, str], not
     if header:
         read = [row for row in read if row[0] > full[0][0]]
     called = {role: str(first[key]).strip() if header else _said(key) for role, key in places.items()}
-    picked = _picked(chain(read, rows), places, roles, name, len(first), notes)
+    whole = _without_short(chain(read, rows), _needed(places), name, notes) if skip else chain(read, rows)
+    picked = _picked(whole, places, roles, name, len(first), notes)
     return Table(kind, header, len(first), called, picked)
 
 
@@ -264,19 +277,20 @@ def _find(sample: Sample, roles: Roles, columns: Mapping[str, str], where: str) 
     names: dict[str, Key] = {plain_name(name): key for key, name in reversed(_headed(first))}
     given = {role: _given(name, first, where) for role, name in columns.items()}
     named = _named(roles, names, set(given.values()))
-    rest = Sample(sample.rows[1:] or sample.rows)
-    guessed = {**roles.guess(rest, given), **given}
-    header = (
-        records
-        or not all(name.isdecimal() for name in columns.values())
-        or (_complete({**named, **given}, roles) and bool(named))
-        or roles.is_header(first, guessed, rest)
-    )
-    if header:
-        known = {**named, **given}
+    known = {**named, **given}
+    rest = sample if records else Sample(sample.rows[1:] or sample.rows)
+    by_name = any(not name.isdecimal() for name in columns.values())
+    by_name = by_name or (bool(named) and (_complete(known, roles) or roles.guess is no_guess))
+    if records or by_name or roles.is_header(first, {**roles.guess(rest, given), **given}, rest):
         wanted = {role.name for role in roles.members if not role.optional}
-        guessed = {role: key for role, key in roles.guess(rest, known).items() if role in wanted} | known
-    return {role.name: guessed[role.name] for role in roles.members if role.name in guessed}, header
+        guessed = {role: key for role, key in roles.guess(rest, known).items() if role in wanted}
+        return _ordered({**guessed, **known}, roles), True
+    return _ordered({**roles.guess(sample, given), **given}, roles), False
+
+
+def _ordered(places: Places, roles: Roles) -> Places:
+    """Places in the order of the roles."""
+    return {role.name: places[role.name] for role in roles.members if role.name in places}
 
 
 def _headed(first: Cells) -> list[tuple[Key, str]]:
@@ -335,7 +349,7 @@ def _check_places(places: Places, roles: Roles, first: Cells, where: str) -> Non
             raise InputError(f"{names} are both the field {twice!r}", where=where, mend="choose different ones")
         what = f"{names} are the columns {' and '.join(map(_said, keys))}"
         raise InputError(what, where=where, mend="choose different ones, counted from 1")
-    _check_width(first, _needed(places), where)
+    _check_width(first, _needed(places), roles, where)
 
 
 def _needed(places: Places) -> int:
@@ -343,14 +357,28 @@ def _needed(places: Places) -> int:
     return 1 + max((key for key in places.values() if isinstance(key, int)), default=-1)
 
 
-def _check_width(cells: Cells, needed: int, where: str) -> None:
+def _check_width(cells: Cells, needed: int, roles: Roles, where: str) -> None:
     """A line must have the columns that were chosen."""
     if len(cells) < needed:
         what = f"{counted(len(cells), 'column')} where {needed} are needed"
-        raise InputError(what, where=where, mend="give all lines the same columns")
+        raise InputError(what, where=where, mend=roles.too_short)
 
 
 # What stands there.
+
+
+def _without_short(
+    rows: Iterator[tuple[int, Cells]], needed: int, name: str, notes: list[str]
+) -> Iterator[tuple[int, Cells]]:
+    """The lines that have all columns."""
+    short = []
+    for number, cells in rows:
+        if cells is None or isinstance(cells, dict) or len(cells) >= needed:
+            yield number, cells
+        else:
+            short.append(number)
+    if short:
+        notes.append(f"{name}: left out {counted(len(short), 'line')} with too few columns ({line_numbers(short)})")
 
 
 def _picked(
@@ -366,7 +394,7 @@ def _picked(
         elif isinstance(cells, dict):
             yield number, {role.name: _value(cells, str(places[role.name]), role, where) for role in members}
         else:
-            _check_width(cells, needed, where)
+            _check_width(cells, needed, roles, where)
             if len(cells) > width:
                 wide.append(number)
             yield number, {role: cells[key] for role, key in places.items() if isinstance(key, int)}

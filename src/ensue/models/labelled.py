@@ -116,11 +116,13 @@ class Labelled(nn.Module):
         """Label rows of tokens (B, T)."""
         whole = self.config.kind in ("whole", "choice")
         hidden, held, seen = self._read(tokens, segments, lengths, whole, layers, weights)
-        x = self._pooled(hidden, lengths) if whole else hidden
-        logits = self.out(self.dropout(x))
-        if self.config.kind == "choice":
-            logits = logits.view(-1, self.choices)
-        return Answer(logits, hidden, held, seen)
+        return Answer(self.label(hidden, lengths), hidden, held, seen)
+
+    def label(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The head alone: logits of the body's hidden states (B, T, D)."""
+        x = self._pooled(hidden, lengths) if self.config.kind in ("whole", "choice") else hidden
+        logits: Tensor = self.out(self.dropout(x))
+        return logits.view(-1, self.choices) if self.config.kind == "choice" else logits
 
     def _read(
         self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, whole: bool, layers: bool, weights: bool
@@ -132,7 +134,7 @@ class Labelled(nn.Module):
             return output.hidden, None, output.attention
         places = None
         if whole and self.config.pooling == "first" and not layers and not weights:
-            places = torch.zeros(len(tokens), 1, dtype=torch.long, device=tokens.device)
+            places = torch.zeros(tokens.shape[0], 1, dtype=torch.long, device=tokens.device)
         found = self.body(tokens, segments, lengths, places, layers=layers, weights=weights)
         return found.hidden, found.layers, found.attention
 
@@ -189,9 +191,9 @@ def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
     if pooling == "first":
         return hidden[:, 0]
     if lengths is None:
-        lengths = torch.full((len(hidden),), hidden.shape[1], device=hidden.device)
+        lengths = torch.full((hidden.shape[0],), hidden.shape[1], device=hidden.device)
     if pooling == "last":
-        return hidden[torch.arange(len(hidden), device=hidden.device), (lengths - 1).clamp(min=0)]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), (lengths - 1).clamp(min=0)]
     real = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None])[..., None]
     if pooling == "max":
         return hidden.masked_fill(~real, float("-inf")).amax(1)

@@ -222,7 +222,7 @@ class SelfAttention(nn.Module):
         T, k = x.shape[1], state.each
         if state.seen is not None and (lengths is not None or weights or state.written + k * T > SHARED):
             state, k = state.alone(), 1
-        side_by_side = x.reshape(len(x) // k, k * T, x.shape[2])  # (G, k·T, D)
+        side_by_side = x.reshape(x.shape[0] // k, k * T, x.shape[2])  # (G, k·T, D)
         query, key, value = (_heads(part, self.heads) for part in self.project(side_by_side).chunk(3, dim=-1))
         if self.rotary is not None:
             turn = self.rotary(state.places(T).repeat(1, k), x)
@@ -233,7 +233,7 @@ class SelfAttention(nn.Module):
         plain = state.seen is None and state.even and (state.used == 0 or T == 1)
         mask = None if plain else state.visible(T, S)
         y = F.scaled_dot_product_attention(
-            query, keys, values, mask, self.dropout if self.training else 0.0, is_causal=mask is None and T > 1
+            query, keys, values, mask, self.dropout if self.training else 0.0, is_causal=mask is None and bool(T > 1)
         )
         seen = attention_weights(query, keys, state.visible(T, S)) if weights else None
         return self.out(y.transpose(1, 2).reshape(x.shape)), new, seen

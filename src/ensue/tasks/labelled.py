@@ -82,8 +82,9 @@ class LabelTask:
         """What to learn from, and what to validate with."""
         data = settings.data
         notes: list[str] = []
-        train = self.kind.read(data.files, data.columns, notes) if data.files else []
-        valid = self.kind.read(data.valid, data.columns, notes) if data.valid else []
+        skip = data.bad_lines == "skip"
+        train = self.kind.read(data.files, data.columns, notes, skip=skip) if data.files else []
+        valid = self.kind.read(data.valid, data.columns, notes, learn=False, skip=skip) if data.valid else []
         tell_notes(notes, "and {} more notes", report)
         if not valid and data.holdout and len(train) > 1:
             chosen = spread(len(train), min(data.holdout, MOST_HELD_OUT / len(train)))

@@ -25,7 +25,7 @@ from ensue.data.sources import Source
 from ensue.data.tokenizers.finding import find_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.marked import MarkedTokenizer
 from ensue.data.tokenizers.marked_fitting import fit_marked
-from ensue.data.tokenizers.marks import marks_of
+from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.masked import MaskedScore, masked_score
 from ensue.models.bert import BERT
@@ -288,6 +288,20 @@ def score_files(
     if len(documents.tokens) < 2:
         raise InputError("there is no sentence to score", where=", ".join(str(Path(str(f))) for f in files))
     return scored(settings, model, documents, tokenizer, SCORE_ROWS)
+
+
+@torch.inference_mode()
+def follows(model: BERT, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The probability that the second text of each pair goes on where the first ends."""
+    if model.next is None:
+        raise InputError("this encoder did not learn which sentence follows", mend="use one with next_sentence=true")
+    marks, found = marks_of(tokenizer), []
+    for first, second in pairs:
+        ids, segments = framed(marks, tokenizer.encode(first), tokenizer.encode(second), model.config.context)
+        row, kinds = (torch.from_numpy(part.astype(np.int64))[None] for part in (ids, segments))
+        hidden = model.body(row, kinds, None, torch.zeros(1, 1, dtype=torch.long)).hidden[:, 0]
+        found.append(float(model.next_logits(hidden).softmax(-1)[0, 0]))
+    return found
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:

@@ -97,6 +97,8 @@ class LabelSettings:
     """Which columns or fields are meant, e.g. text=2,label=1; empty means as they are found."""
     holdout: float = 0.1
     """The share of the examples that is held out where there are none to validate with (at most 2,000); 0: none."""
+    bad_lines: str = "error"
+    """What a line with too few columns is: an error, or left out with a note (skip)."""
     limit: int = 0
     """Learn from at most so many examples, drawn evenly over the labels; 0 means all."""
     labels: tuple[str, ...] = ()
@@ -112,6 +114,7 @@ class LabelSettings:
 
     def __post_init__(self) -> None:
         check_below_one(self, "holdout")
+        check(self, "bad_lines", self.bad_lines in ("error", "skip"), "error or skip")
         for name in ("limit", "length", "stride", "eval_examples"):
             check(self, name, getattr(self, name) >= 0, "0 or more")
         check(self, "labels", len(set(self.labels)) == len(self.labels), "different from each other")

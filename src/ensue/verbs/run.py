@@ -15,6 +15,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
+from ensue.data.labelled import read_texts
 from ensue.data.sources import Source
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer, utf8
@@ -29,11 +30,11 @@ from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.filling import Filled, filled
-from ensue.tasks.labelled import body_of
+from ensue.tasks.labelled import body_of, texts_of
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
-from ensue.tasks.masked import score_files
+from ensue.tasks.masked import follows, score_files
 from ensue.tasks.opening import form_in, model_in
 from ensue.tasks.resolving import resolve, task_name
 from ensue.tasks.translating import Translation, Translator
@@ -335,6 +336,28 @@ class MaskedRun(Run):
         settings = resolve(self.system, layers=[self.settings])
         return score_files(settings, self.model, self.tokenizer, files, field, report)
 
+    def predict(
+        self,
+        texts: Sequence[str] = (),
+        *,
+        file: str | Path | None = None,
+        columns: str = "",
+        int8: bool = False,
+        report: Report = silent,
+    ) -> list[dict[str, Any]]:
+        """Whether the second text of each pair follows the first; a tab stands between them."""
+        notes: list[str] = []
+        read = read_texts(file, columns, 2, notes) if file is not None else None
+        pairs = [one.texts for one in read] if read is not None else [tuple(text.split("\t")) for text in texts]
+        for note in notes:
+            report("note", {"text": note})
+        for number, pair in enumerate(pairs, start=1):
+            if len(pair) != 2:
+                what = f"{len(pair)} texts where an encoder tells whether one follows another"
+                raise InputError(what, where=f"text {number}", mend="put a tab between two texts")
+        chances = follows(self.model, self.tokenizer, [(pair[0], pair[1]) for pair in pairs])
+        return [{"follows": p >= 0.5, "probability": p} for p in chances]
+
     def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
         """Fill in every [MASK] of a text; see ``ensue.tasks.filling.filled``."""
         return filled(self.model, self.tokenizer, text, top=top, rounds=rounds, seed=seed, temperature=temperature)
@@ -392,7 +415,10 @@ class LabelRun(Run):
             examples = [kind.example(text, f"text {number}") for number, text in enumerate(texts, start=1)]
         for note in notes:
             report("note", {"text": note})
-        return labeller.answers(examples, report)
+        full = [place for place, one in enumerate(examples) if any(text.strip() for text in texts_of([one]))]
+        found = iter(labeller.answers([examples[place] for place in full], report))
+        kept = set(full)
+        return [next(found) if place in kept else {"empty": True} for place in range(len(examples))]
 
     def score(self, *files: Source, columns: str = "", int8: bool = False, report: Report = silent) -> LabelScore:
         """The task's own measures on labelled examples."""
@@ -400,9 +426,9 @@ class LabelRun(Run):
             raise InputError(self.refused["text"])
         labeller = self.labeller(int8)
         notes: list[str] = []
-        examples = labeller.kind.read(
-            [str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes
-        )
+        said, skip = self.settings.get("data.columns", ""), self.settings.get("data.bad_lines") == "skip"
+        names = [str(file) for file in files]
+        examples = labeller.kind.read(names, columns or str(said), notes, learn=False, skip=skip)
         for note in notes:
             report("note", {"text": note})
         return LabelScore(*labeller.score(examples, report))

@@ -209,3 +209,11 @@ def test_surcharge_of_pieces_adds_up(tmp_path: Path) -> None:
     for parts in (lines, middle):
         assert math.isclose(parts[0][0] + parts[1][0], whole[0], rel_tol=1e-12)
         assert parts[0][1] + parts[1][1] == whole[1]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+def test_a_vocabulary_is_never_larger_than_asked_for(kind: str, tmp_path: Path) -> None:
+    text = "the cat sat on the mat, unbelievable cats and dogs ran\n" * 20
+    for size in (513, 520, 540) if kind == "wordpiece" else (257, 260, 280):
+        tokenizer = fitted(kind, tmp_path, text, vocabulary=size)
+        assert tokenizer.size <= size and tokenizer.decode(tokenizer.encode("ж\0 cat")) == "ж\0 cat"

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.marked import MarkedTokenizer, as_mark, bert_frame, roberta_frame
-from ensue.data.tokenizers.subword import PREFIX, merge_pairs
+from ensue.data.tokenizers.subword import PREFIX, merging
 
 BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_MARKS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -88,11 +88,7 @@ def is_roberta(vocab: Mapping[str, int]) -> bool:
 
 def roberta_from_files(vocab: Mapping[str, int], merges: str, described: Mapping[str, Any]) -> MarkedTokenizer:
     """RoBERTa's tokenizer from the contents of ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``."""
-    pairs = merge_pairs(merges)
-    if pairs is None:
-        raise InputError("not RoBERTa's merges", mend="each line has two parts")
-    model = models.BPE(vocab=dict(vocab), merges=pairs)
-    return roberta_tokenizer(model, prefix_space=bool(described.get("add_prefix_space")))
+    return roberta_tokenizer(merging(vocab, merges), prefix_space=bool(described.get("add_prefix_space")))
 
 
 def _check_marks(vocab: Mapping[str, int], marks: Iterable[str]) -> None:

@@ -49,7 +49,9 @@ class MarkedTokenizer:
         self._state: dict[str, Any] = json.loads(inner.to_str())
         model = self._state["model"]
         self.kind = str(model["type"]).lower()
-        self.unknown: int | None = model.get("unk_id") or _named(inner, model.get("unk_token"), *NAMES["unknown"])
+        unknown: int | None = model.get("unk_id")  # a Unigram says it by number, the others by name
+        named = _named(inner, model.get("unk_token"), *NAMES["unknown"])
+        self.unknown = named if unknown is None else unknown
         vocabulary: dict[str, int] = inner.get_vocab()
         self.size = 1 + max(vocabulary.values())
         self.spaced = "ByteLevel" in _types(self._state["pre_tokenizer"])
@@ -93,7 +95,7 @@ class MarkedTokenizer:
 
     def name(self, token: int) -> str:
         """The part as it can be printed."""
-        name = self._inner.id_to_token(token) or ""
+        name = self._inner.id_to_token(token) or f"<{token}>"  # numbers without a token are left out of some files
         if self.spaced and token not in self._special and LETTERS.keys() >= set(name):
             return visible_bytes(bytes(LETTERS[letter] for letter in name))
         return visible(name)

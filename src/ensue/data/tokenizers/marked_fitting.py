@@ -110,7 +110,8 @@ def _fit_bytes(kind: str, texts: Iterable[str], vocabulary: int, min_count: int,
     inner.train_from_iterator(iter(texts), trainer)
     trained = json.loads(inner.to_str())["model"]
     if kind == "unigram":
-        scores = [*((name, 0.0) for name in first), *settled_scores(trained["vocab"], first), (mask, 0.0)]
+        settled = settled_scores(trained["vocab"], first, vocabulary - len(ROBERTA_MARKS))
+        scores = [*((name, 0.0) for name in first), *settled, (mask, 0.0)]
         return roberta_tokenizer(models.Unigram(vocab=scores, unk_id=first.index("<unk>")), lowercase=lowercase)
     vocab = {**trained["vocab"], mask: len(trained["vocab"])}
     merges = [tuple(merge) for merge in trained["merges"]]

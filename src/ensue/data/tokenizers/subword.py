@@ -157,39 +157,47 @@ def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: in
         trainer = trainers.UnigramTrainer(special_tokens=[END], **options)
     inner.pre_tokenizer = byte_pre_tokenizer(kind == "wordpiece")
     inner.train_from_iterator(iter(texts), trainer)
-    return _wrapped(_settled(kind, json.loads(inner.to_str())["model"]))
+    return _wrapped(_settled(kind, json.loads(inner.to_str())["model"], vocabulary))
 
 
-def _settled(kind: str, trained: Mapping[str, Any]) -> Any:
+def _settled(kind: str, trained: Mapping[str, Any], vocabulary: int) -> Any:
     """The trained model in one certain order, whatever order the trainer's hash tables had."""
     if kind == "bpe":
         return models.BPE(vocab=trained["vocab"], merges=[tuple(merge) for merge in trained["merges"]])
     if kind == "wordpiece":
         return models.WordPiece(vocab=trained["vocab"], unk_token=END, max_input_chars_per_word=LONGEST)
-    return models.Unigram(vocab=[(END, 0.0), *settled_scores(trained["vocab"], [END])], unk_id=None)
+    return models.Unigram(vocab=[(END, 0.0), *settled_scores(trained["vocab"], [END], vocabulary - 1)], unk_id=None)
 
 
-def settled_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str]) -> list[tuple[str, float]]:
-    """The log probabilities of a trained Unigram, likely tokens first, with every byte and without marks."""
+def settled_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str], most: int) -> list[tuple[str, float]]:
+    """The log probabilities of a trained Unigram, likely tokens first, with every byte and without marks.
+
+    The trainer leaves out bytes that it did not see: the least likely tokens make room for them.
+    """
     scores = {token: round(score, 6) for token, score in trained if token not in marks}
     floor = min((score for token, score in scores.items() if len(token) > 1), default=0.0)
     scores |= {letter: floor - 1.0 for letter in LETTERS if scores.get(letter, floor) <= floor}
-    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    order = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    joined = [token for token, _ in order if token not in LETTERS]
+    late = set(joined[most - len(LETTERS) :])
+    return [(token, score) for token, score in order if token not in late]
 
 
 def gpt2_tokenizer(vocab: Mapping[str, int], merges: str) -> SubwordTokenizer:
     """GPT-2's tokenizer from the contents of its two files: the same text gives the same numbers."""
-    pairs = merge_pairs(merges)
-    if GPT2_END not in vocab or pairs is None:
+    if GPT2_END not in vocab:
         raise InputError("not GPT-2's vocabulary and merges", mend=f"it has {GPT2_END} and two parts a line")
-    return _wrapped(models.BPE(vocab=dict(vocab), merges=pairs), GPT2_END)
+    return _wrapped(merging(vocab, merges), GPT2_END)
 
 
-def merge_pairs(merges: str) -> list[tuple[str, str]] | None:
-    """The pairs that a file of merges joins, in order; None where a line has not two parts.
-
-    >>> merge_pairs("#version: 0.2\\nt h\\nth e\\n")
-    [('t', 'h'), ('th', 'e')]
-    """
+def merging(vocab: Mapping[str, int], merges: str) -> Any:
+    """The library's BPE from the contents of a file of numbers and one of merges, two parts a line."""
     lines = [line.split(" ") for line in merges.split("\n") if line and not line.startswith("#version")]
-    return [(line[0], line[1]) for line in lines] if all(len(line) == 2 for line in lines) else None
+    if any(len(line) != 2 for line in lines):
+        raise InputError("not a file of merges", mend="each line has two parts")
+    try:
+        return models.BPE(vocab=dict(vocab), merges=[(left, right) for left, right in lines])
+    except (TypeError, ValueError, OverflowError):
+        raise
+    except Exception as error:  # the library raises nothing narrower
+        raise InputError(f"vocabulary and merges do not belong together ({error})") from error

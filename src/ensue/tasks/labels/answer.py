@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.data.labelled import Question
 from ensue.data.rows import rows_of
-from ensue.data.squad import Question, read_questions
+from ensue.data.squad import read_questions
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.spans import spans_of
@@ -50,7 +51,16 @@ class Span:
     loss: str = "span"
     chosen_by: str = "f1"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Question]:
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Question]:
         """The questions of SQuAD's JSON or of tables."""
         return read_questions(list(files), columns, notes)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Choice, read_choices
+from ensue.data.choices import read_choices
+from ensue.data.labelled import Choice
 from ensue.data.rows import rows_of
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed, marks_of
@@ -25,9 +26,18 @@ class Choose:
     loss: str = "label"
     chosen_by: str = "accuracy"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Choice]:
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Choice]:
         """The examples of tables; all have as many choices."""
-        found = read_choices(list(files), columns, notes, wanted)
+        found = read_choices(list(files), columns, notes, wanted, skip)
         for one in found:
             if len(one.choices) != len(found[0].choices):
                 what = f"{len(one.choices)} choices where the first example has {len(found[0].choices)}"

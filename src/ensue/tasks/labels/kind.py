@@ -55,8 +55,20 @@ class LabelKind(Protocol):
     def chosen_by(self) -> str:
         """The measure that chooses the best weights."""
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Any]:
-        """The examples of files; with ``wanted`` each must have its label."""
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Any]:
+        """The examples of files; with ``wanted`` each must have its label, with ``learn`` there must be several.
+
+        With ``skip`` lines with too few columns are left out.
+        """
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Any]:
         """What a file holds to be labelled: one text a line, or a table whose labels are not looked at."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.conll import Tagged, read_tagged, read_words
+from ensue.data.conll import read_tagged, read_words
+from ensue.data.labelled import Tagged
 from ensue.data.rows import NOT_ASKED, rows_of
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.spans import words_of
@@ -25,7 +26,16 @@ class Tag:
     loss: str = "label"
     chosen_by: str = "f1"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Tagged]:
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Tagged]:
         """The sentences of CoNLL columns."""
         return read_tagged(list(files), columns, notes)
 

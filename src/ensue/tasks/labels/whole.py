@@ -28,13 +28,22 @@ class Whole:
     chosen_by: str = "accuracy"
     head: str = "whole"
 
-    def read(self, files: Sequence[str], columns: str, notes: list[str], wanted: bool = True) -> list[Labelled]:
+    def read(
+        self,
+        files: Sequence[str],
+        columns: str,
+        notes: list[str],
+        wanted: bool = True,
+        *,
+        learn: bool = True,
+        skip: bool = False,
+    ) -> list[Labelled]:
         """The examples of tables."""
-        return read_labelled(list(files), self.name, columns, notes, wanted)
+        return read_labelled(list(files), self.name, columns, notes, wanted, learn, skip)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Labelled]:
         """The texts of a file."""
-        return read_texts(file, columns, self.texts, notes)
+        return read_texts(file, columns, self.texts, notes, self.loss == "number", keep_empty=True)
 
     def example(self, text: str, where: str) -> Labelled:
         """A line as an example; a pair has a tab between its texts."""
@@ -59,11 +68,12 @@ class Whole:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
         marks = marks_of(form.tokenizer)
         ids = encode_many(form.tokenizer, [text for one in examples for text in one.texts])
-        rows, cut = [], 0
-        for place in range(len(examples)):
-            parts = ids[place * self.texts : (place + 1) * self.texts]
-            row = framed(marks, parts[0], parts[1] if self.texts > 1 else None, form.length)
-            extra = 2 if self.texts == 1 else 3 + marks.double
+        rows, cut, place = [], 0, 0
+        for one in examples:
+            parts = ids[place : place + len(one.texts)]
+            place += len(parts)
+            row = framed(marks, parts[0], parts[1] if len(parts) > 1 else None, form.length)
+            extra = 2 if len(parts) == 1 else 3 + marks.double
             cut += sum(map(len, parts)) + extra > form.length
             rows.append(row)
         targets = self._targets(examples, form.labels) if wanted else np.zeros(len(rows), dtype=np.int64)

@@ -1,0 +1,312 @@
+"""Folders as Hugging Face's library writes them: what is read, what is refused, what is written."""
+
+import json
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ensue.core.errors import InputError
+from ensue.exchange.huggingface import model_from, read_folder, write_folder
+from ensue.models.bert import BERT, RoBERTa
+from ensue.models.encoder import Encoder
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.labelled import HeadConfig, Labelled
+from ensue.models.recurrent import LSTMLanguageModel
+
+SMALL = {"vocabulary": 9, "layers": 2, "heads": 2, "hidden": 8, "context": 6}
+MARKS = SimpleNamespace(first=2, last=3, mask=4, pad=0)
+STATE = {
+    "added_tokens": [
+        {"id": n, "content": f"[{name}]", "special": True}
+        for n, name in enumerate(["PAD", "UNK", "CLS", "SEP", "MASK"])
+    ],
+    "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None, "handle_chinese_chars": True},
+    "model": {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6, "##a": 7, "##b": 8},
+    },
+}
+
+
+def write(model, folder, task="masked", labels=None, marks=MARKS, state=STATE):
+    return write_folder(model, folder, tokenizer_state=state, marks=marks, labels=labels, task=task)
+
+
+def bert(**settings):
+    return BERT(BERT.Config(**SMALL, **settings)).eval()
+
+
+def labelled(body=None, **head):
+    body = body or Encoder(BERT.Config(**SMALL))
+    return Labelled(body, HeadConfig(**{"outputs": 3, **head})).eval()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write(bert(), tmp_path / "bert")
+
+
+def change(folder, **settings):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+
+
+def retensor(folder, function):
+    save_file(function(load_file(folder / "model.safetensors")), folder / "model.safetensors")
+
+
+def refused(folder, *words):
+    with pytest.raises(InputError) as error:
+        model_from(read_folder(folder))
+    message = str(error.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    return message
+
+
+def test_what_was_written_is_read_again_to_the_bit(folder):
+    first = bert()
+    write(first, folder)
+    made = model_from(read_folder(folder))
+    assert (made.system, made.task, made.labels) == ("bert", "masked", None)
+    assert made.model.config == replace(first.config, inner=32)
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, made.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RoBERTa.Config(**SMALL, activation="gelu-erf"),
+        RoBERTa.Config(**SMALL, pooled=True),
+        BERT.Config(**SMALL, segments=0, pooled=False, next_sentence=False),
+        BERT.Config(**SMALL, next_sentence=False, inner=12, dropout=0.2),
+    ],
+)
+def test_settings_survive_the_way_there_and_back(config, tmp_path):
+    cls = RoBERTa if isinstance(config, RoBERTa.Config) else BERT
+    made = model_from(read_folder(write(cls(config), tmp_path)))
+    assert made.model.config == replace(config, inner=config.inner or 32)
+
+
+def test_a_folder_in_several_files_is_one_model(folder):
+    whole = model_from(read_folder(folder)).model
+    weights = load_file(folder / "model.safetensors")
+    names = sorted(weights)
+    files = {name: f"model-{1 + place % 2:05d}-of-00002.safetensors" for place, name in enumerate(names)}
+    for file in set(files.values()):
+        save_file({name: weights[name] for name in names if files[name] == file}, folder / file)
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": files}))
+    sharded = model_from(read_folder(folder)).model
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, sharded.state_dict()[name])
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    refused(folder, "model-00002-of-00002.safetensors", "is missing")
+    index.write_text(json.dumps({"weight_map": {names[0]: "../model.safetensors"}}))
+    refused(folder, "does not name the files of this folder")
+    index.write_text(json.dumps({"weight_map": {**dict.fromkeys(names, "model-00001-of-00002.safetensors")}}))
+    refused(folder, "its files do not hold")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt"])
+def test_a_pickle_is_refused_and_never_opened(folder, name):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(b"cos\nabort\n(tR.")  # opening this one would end the process
+    refused(folder, name, "can run any code", "safe_serialization=True")
+
+
+def test_what_is_missing_is_named(folder):
+    retensor(folder, lambda w: {name: t for name, t in w.items() if ".layer.1." not in name})
+    refused(folder, "bert.encoder.layer.1.attention.output.LayerNorm.bias", "16 in all")
+    (folder / "model.safetensors").unlink()
+    refused(folder, "there is no model.safetensors")
+
+
+def test_what_has_no_place_is_named_and_buffers_are_not(folder):
+    retensor(folder, lambda w: {**w, "bert.embeddings.position_ids": torch.arange(6)[None]})
+    read_folder(folder)
+    retensor(folder, lambda w: {**w, "bert.encoder.layer.2.output.dense.weight": torch.ones(2)})
+    refused(folder, "no place", "bert.encoder.layer.2.output.dense.weight")
+
+
+def test_the_head_of_another_task_is_a_note(folder):
+    retensor(folder, lambda w: {**w, "classifier.weight": torch.ones(2, 8), "classifier.bias": torch.ones(2)})
+    found = read_folder(folder)
+    assert any("another task: classifier.bias, classifier.weight" in note for note in found.notes)
+
+
+def test_names_of_old_and_names_without_a_prefix_are_understood(folder):
+    expected = model_from(read_folder(folder)).model
+
+    def older(weights):
+        renamed = {}
+        for name, tensor in weights.items():
+            if "LayerNorm" in name:
+                name = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+            renamed[name.removeprefix("bert.")] = tensor
+        return renamed
+
+    retensor(folder, older)
+    found = model_from(read_folder(folder)).model
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(tensor, found.state_dict()[name]), name
+
+
+def test_an_encoder_alone_gets_a_new_masked_head_and_says_so(folder):
+    keep = ("bert.embeddings.", "bert.encoder.")
+    retensor(folder, lambda w: {name.removeprefix("bert."): t for name, t in w.items() if name.startswith(keep)})
+    change(folder, architectures=["BertModel"])
+    found = read_folder(folder)
+    model = model_from(found).model
+    assert any("no masked head" in note for note in found.notes)
+    assert model.body.pooler is None and model.next is None
+    assert model(torch.zeros(1, 4, dtype=torch.long)).logits.shape == (1, 4, 9)
+
+
+def test_half_precision_becomes_single_with_a_note(folder):
+    retensor(folder, lambda w: {name: t.half() for name, t in w.items()})
+    found = read_folder(folder)
+    assert any("float16" in note for note in found.notes)
+    assert model_from(found).model.body.embed.weight.dtype == torch.float32
+
+
+def test_an_output_layer_of_its_own_is_refused_only_where_it_differs(folder):
+    change(folder, tie_word_embeddings=False)
+    embed = "bert.embeddings.word_embeddings.weight"
+    retensor(folder, lambda w: {**w, "cls.predictions.decoder.weight": w[embed].clone()})
+    read_folder(folder)
+    retensor(folder, lambda w: {**w, "cls.predictions.decoder.weight": w[embed] + 1})
+    refused(folder, "cls.predictions.decoder.weight", "tie_word_embeddings")
+
+
+def test_sizes_that_do_not_match_are_named(folder):
+    change(folder, vocab_size=10)
+    refused(folder, "bert.embeddings.word_embeddings.weight", "(9, 8)", "config.json")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"position_embedding_type": "relative_key"},
+        {"is_decoder": True},
+        {"add_cross_attention": True},
+        {"hidden_act": "silu"},
+        {"quantization_config": {"bits": 4}},
+        {"hidden_size": "many"},
+        {"num_hidden_layers": True},
+    ],
+)
+def test_what_cannot_be_honoured_is_named(folder, settings):
+    change(folder, **settings)
+    ((name, value),) = settings.items()
+    refused(folder, f"{name} = {value!r}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"scale_attn_by_inverse_layer_idx": True},
+        {"n_inner": 9},
+        {"activation_function": "relu"},
+        {"layer_norm_epsilon": 1e-3},
+    ],
+)
+def test_what_gpt_cannot_honour_is_named(settings, tmp_path):
+    write(GPTLanguageModel(GPTConfig(**SMALL, positions="learned")), tmp_path, "language")
+    assert model_from(read_folder(tmp_path)).system == "gpt"
+    change(tmp_path, **settings)
+    ((name, value),) = settings.items()
+    refused(tmp_path, f"{name} = {value!r}")
+
+
+def test_unknown_models_and_classes_name_the_known_ones(folder, tmp_path):
+    change(folder, model_type="mamba")
+    refused(folder, "'mamba'", "bert, distilbert, roberta, gpt2")
+    change(folder, model_type="bert", architectures=["BertLMHeadModel"])
+    refused(folder, "BertLMHeadModel", "BertForMaskedLM")
+    (folder / "config.json").write_text("{")
+    refused(folder, "not JSON")
+    (folder / "config.json").unlink()
+    refused(folder, "config.json: is missing")
+    refused(tmp_path / "nowhere", "no such folder")
+
+
+def test_damaged_weights_are_an_error_for_people(folder):
+    (folder / "model.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00nonsense")
+    refused(folder, "model.safetensors", "is damaged")
+
+
+def test_labels_and_tasks_are_what_the_folder_says(tmp_path):
+    write(labelled(), tmp_path, "classify", ["x", "y", "z"])
+    made = model_from(read_folder(tmp_path))
+    assert (made.task, made.labels, made.model.config.dropout) == ("classify", ("x", "y", "z"), 0.1)
+    change(tmp_path, id2label={"0": "x"})
+    refused(tmp_path, "1 labels", "3 outputs")
+    change(tmp_path, id2label={"1": "x"})
+    refused(tmp_path, "id2label")
+    change(tmp_path, id2label=None, problem_type="regression")
+    refused(tmp_path, "3 outputs cannot regress")
+    change(tmp_path, problem_type="multi_label_classification")
+    refused(tmp_path, "multi_label_classification")
+    write(labelled(outputs=1), tmp_path, "regress")
+    assert model_from(read_folder(tmp_path)).task == "regress"
+    model = labelled(kind="choice", outputs=1)
+    model.choices = 4
+    write(model, tmp_path, "choose")
+    made = model_from(read_folder(tmp_path))
+    assert (made.task, made.model.choices) == ("choose", 4)
+
+
+def test_what_has_no_form_there_says_what_has(tmp_path):
+    lstm = LSTMLanguageModel(LSTMLanguageModel.Config(vocabulary=9))
+    gpt = GPTLanguageModel(GPTConfig(**SMALL))
+    learned = GPTLanguageModel(GPTConfig(**SMALL, positions="learned"))
+    cases = [
+        (labelled(pooling="mean"), "pooling=first"),
+        (labelled(pooling="max"), "pooling=first"),
+        (labelled(dense="none"), "dense=tanh"),
+        (labelled(lstm), "bert, roberta and gpt"),
+        (lstm, "bert, roberta and gpt"),
+        (gpt, "positions=learned"),
+        (labelled(gpt), "positions=learned"),
+        (labelled(learned, pooling="mean"), "pooling=last"),
+        (labelled(learned, kind="choice"), "bert and roberta"),
+        (RoBERTa(RoBERTa.Config(**SMALL, activation="relu")), "activation=gelu-erf"),
+    ]
+    for model, mend in cases:
+        with pytest.raises(InputError, match=re.escape(mend)) as error:
+            write(model, tmp_path / "out", "classify", ["x", "y", "z"])
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="kind byte has no form"):
+        write(bert(), tmp_path / "out", state={"kind": "byte"})
+    with pytest.raises(InputError, match="2 labels were given for a head of 3"):
+        write(labelled(), tmp_path / "out", "classify", ["x", "y"])
+    with pytest.raises(InputError, match="has marks"):
+        write(bert(), tmp_path / "out", marks=None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_files_of_the_tokenizer_say_its_marks(folder):
+    assert (folder / "vocab.txt").read_text().split() == list(STATE["model"]["vocab"])
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    assert settings["tokenizer_class"] == "BertTokenizer"
+    assert settings["do_lower_case"] is True and settings["model_max_length"] == 6
+    marks = json.loads((folder / "special_tokens_map.json").read_text())
+    assert marks == {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "mask", "cls", "sep", "unk")}
+    assert json.loads((folder / "tokenizer.json").read_text()) == STATE
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"] and config["pad_token_id"] == 0
+
+
+def test_a_token_of_texts_is_never_called_a_mark(tmp_path):
+    state = {**STATE, "added_tokens": STATE["added_tokens"][1:]}
+    write(bert(), tmp_path, state=state)
+    assert "pad_token" not in json.loads((tmp_path / "special_tokens_map.json").read_text())

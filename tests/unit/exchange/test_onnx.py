@@ -1,0 +1,104 @@
+"""Files for onnxruntime answer what the model answers, for any number of rows and any length."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from ensue.core.errors import InputError
+from ensue.exchange.onnx import write_onnx
+from ensue.models.bert import BERT, RoBERTa
+from ensue.models.encoder import Encoder
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.labelled import KINDS, HeadConfig, Labelled, pool
+from ensue.models.recurrent import LSTMLanguageModel
+
+pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+SMALL = {"vocabulary": 31, "layers": 2, "heads": 4, "hidden": 16, "context": 40}
+SHAPES = [(1, 1), (2, 5), (4, 40), (6, 17)]
+
+
+def large(model):
+    """Weights so large that no place of the text can be left out unseen; training mode, which must not matter."""
+    for part in model.modules():
+        for name, weight in part.named_parameters(recurse=False):
+            norm = isinstance(part, torch.nn.LayerNorm) and name == "weight"
+            torch.nn.init.normal_(weight, mean=1.0 if norm else 0.0, std=0.25)
+    return model.train()
+
+
+@torch.no_grad()
+def check(model, path, expected, segments=2, choices=1, **form):
+    """The file's answer at real places is ``expected(tokens, segments, lengths)`` for every shape."""
+    write_onnx(model, path, **form)
+    assert model.training  # it is left as it was
+    model.eval()
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for rows, time in SHAPES:
+        tokens = torch.randint(31, (rows * choices, time))
+        lengths = torch.randint(1, time + 1, (rows * choices,))
+        kinds = torch.randint(segments, tokens.shape)
+        real = torch.arange(time) < lengths[:, None]
+        inputs = {"input_ids": tokens, "attention_mask": real.long(), "token_type_ids": kinds}
+        (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        found, wanted = torch.from_numpy(found), expected(tokens, kinds, lengths)
+        if wanted.dim() == 3:
+            found, wanted = found[real], wanted[real]
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+        assert wanted.std() > 0.05 or wanted.numel() == 1
+
+
+def test_a_masked_model(tmp_path):
+    model = large(BERT(BERT.Config(**SMALL)))
+    check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, None, n, ("logits",), s).logits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_head(kind, tmp_path):
+    outputs = {"choice": 1, "span": 2}.get(kind, 3)
+    model = large(Labelled(Encoder(BERT.Config(**SMALL)), HeadConfig(kind=kind, outputs=outputs), choices=2))
+    choices = 2 if kind == "choice" else 1
+    check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, s, n).logits, choices=choices)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "last"])
+def test_every_pooling_and_an_encoder_without_segments(pooling, tmp_path):
+    body = Encoder(RoBERTa.Config(**SMALL, segments=0))
+    model = large(Labelled(body, HeadConfig(outputs=3, pooling=pooling)))
+    check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, None, n).logits, segments=1)
+
+
+@pytest.mark.parametrize("kind", ["whole", "token"])
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+def test_a_labelling_language_model(kind, positions, tmp_path):
+    body = GPTLanguageModel(GPTConfig(**SMALL, positions=positions))
+    model = large(Labelled(body, HeadConfig(kind=kind, outputs=3)))
+    check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, None, n).logits)
+
+
+def test_vectors_of_texts(tmp_path):
+    model = large(BERT(BERT.Config(**SMALL)))
+
+    def vectors(tokens, segments, lengths):
+        mean = pool(model.body(tokens, segments, lengths).hidden, lengths, "mean")
+        return mean / mean.norm(dim=1, keepdim=True)
+
+    check(model, tmp_path / "m.onnx", vectors, form="vectors")
+
+
+def test_one_line_says_what_is_wrong(tmp_path, monkeypatch):
+    lstm = Labelled(LSTMLanguageModel(LSTMLanguageModel.Config(vocabulary=9)), HeadConfig(outputs=2))
+    with pytest.raises(InputError, match="LSTMLanguageModel has no ONNX form"):
+        write_onnx(lstm, tmp_path / "m.onnx")
+    bert = BERT(BERT.Config(**SMALL))
+    with pytest.raises(InputError, match="opset 9 is too old"):
+        write_onnx(bert, tmp_path / "m.onnx", 9)
+    with pytest.raises(InputError, match="there is logits, vectors"):
+        write_onnx(bert, tmp_path / "m.onnx", form="words")
+    with pytest.raises(InputError, match="vectors"):
+        write_onnx(bert.body, tmp_path / "m.onnx")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'ensue\[onnx\]'"):
+        write_onnx(bert, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
