@@ -126,10 +126,16 @@ class DistilTask(LabelTask):
 
     def _texts(self, settings: Settings, report: Report) -> list[Any]:
         """What the teacher is asked about."""
+        distil, found = settings.distil, []
         notes: list[str] = []
-        found = [
-            one for file in settings.distil.files for one in self.kind.inputs(file, settings.distil.columns, notes)
-        ]
+        for file in distil.files:
+            held = self.kind.inputs(file, distil.columns, notes)
+            full = [one for one in held if all(text.strip() for text in texts_of([one]))]
+            if not full:
+                raise InputError("there is no text in any line", where=file, mend="give one text a line")
+            if len(full) < len(held):
+                notes.append(f"{file}: left out {counted(len(held) - len(full), 'line')} without text")
+            found += full
         tell_notes(notes, "and {} more notes", report)
         if not settings.data.files and not settings.data.valid:
             report("note", {"text": "without --valid the student is not scored, and its last weights are kept"})
