@@ -1,4 +1,4 @@
-"""`ensue fit` and `ensue race`."""
+"""`ensue fit`, `ensue distil` and `ensue race`."""
 
 from __future__ import annotations
 
@@ -84,6 +84,65 @@ def fit(
             out=out,
             settings=typed,
             config=config,
+            budget=budget or None,
+            resume=resume,
+            force=force,
+            command=shlex.join(["ensue", *sys.argv[1:]]),
+            report=display,
+        )
+    _show(run, as_json)
+
+
+def distil(
+    teacher: Annotated[Path, typer.Argument(metavar="TEACHER", help="A run that labels.")],
+    student: Annotated[
+        str, typer.Argument(metavar="STUDENT", help="The system of the new run: bert, lstm, gru, gpt …")
+    ],
+    unlabelled: Annotated[
+        list[str],
+        typer.Option(help="Texts for the teacher to label: one a line, pairs with a tab between; repeatable."),
+    ] = [],
+    labelled: Annotated[list[str], typer.Option(help="Examples with labels, to learn from beside; repeatable.")] = [],
+    valid: Annotated[list[str], typer.Option(help="Examples with labels to validate with; repeatable.")] = [],
+    tokenizer: Annotated[str, typer.Option(help="wordpiece, bpe, unigram, byte … or a path (the teacher's).")] = "",
+    preset: Annotated[str, typer.Option(help="The student's size; see `ensue systems NAME`.")] = "",
+    set_: Set = [],
+    budget: Annotated[
+        str, typer.Option(help="How long to train: 45s, 10m, 2h; the teacher's answers not counted.")
+    ] = "",
+    seed: Annotated[int | None, typer.Option(help="Where random numbers come from (0).")] = None,
+    columns: Columns = "",
+    begin_with: Annotated[
+        str,
+        typer.Option("--from", metavar="RUN", help="Begin with this run's weights; of more layers, some are taken."),
+    ] = "",
+    device: Device = "",
+    out: Annotated[Path | None, typer.Option(help="The run folder (runs/STUDENT).")] = None,
+    force: Force = False,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a smaller model to label as a larger one does, from texts without labels."""
+    from ensue.cli.display import Display
+    from ensue.verbs.distil import distil as verb
+
+    options = {
+        "tokenizer.kind": tokenizer,
+        "preset": preset,
+        "seed": seed,
+        "data.columns": columns,
+        "begin_with": begin_with,
+        "device": device,
+    }
+    with Display(quiet=as_json) as display:
+        run = verb(
+            teacher,
+            student,
+            unlabelled,
+            labelled=labelled,
+            valid=valid,
+            out=out,
+            settings=_typed(set_, options),
             budget=budget or None,
             resume=resume,
             force=force,

@@ -17,6 +17,7 @@ from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
 from ensue.tasks import language_modelling, masked, translation
+from ensue.tasks.distilled import DistilTask
 from ensue.tasks.labelled import LabelTask
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.means import Means
@@ -32,6 +33,9 @@ class Task(Protocol):
 
     def save_tokenizers(self, corpus: Any, folder: RunFolder) -> None:
         """Write the tokenizers into a run's folder."""
+
+    def prepared(self, settings: Settings, corpus: Any, folder: RunFolder, report: Report) -> Any:
+        """The data with what takes long to find out; it is kept in the run's folder, and found there again."""
 
     def model_facts(self, settings: Settings, corpus: Any) -> dict[str, Any]:
         """What the data says of a model's settings: the sizes of vocabularies."""
@@ -80,7 +84,9 @@ TASKS: dict[str, Task] = {
 
 
 def task_of(settings: Settings) -> Task:
-    """The task of a run."""
+    """The task of a run; one with a teacher learns its answers."""
+    if settings.run.teacher:
+        return DistilTask(LABEL_KINDS[settings.run.task])
     return TASKS[settings.run.task]
 
 
