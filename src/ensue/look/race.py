@@ -56,8 +56,29 @@ def race_chart(
     ]
     dots = alt.Chart(alt.Data(values=points)).encode(x=x, y=y, color=colour)
     ends = dots.mark_circle(opacity=0.85).encode(size=size, tooltip=tips)
-    names = dots.mark_text(align="center", dy=-18, fontSize=12, fontWeight="bold").encode(text="system:N")
-    return (way + ends + names).properties(width=640, height=420, title=_title(race, bool(lines)))
+    layers = way + ends
+    for side, dx in (("left", 20), ("right", -20)):
+        named = [point for point in _named(points, lines) if point["side"] == side]
+        text = alt.Chart(alt.Data(values=named)).mark_text(align=side, dx=dx, fontSize=12, fontWeight="bold")
+        layers += text.encode(x=x, y=alt.Y("at:Q", title=axis), text="system:N", color=colour)
+    return layers.properties(width=640, height=420, title=_title(race, bool(lines)))
+
+
+def _named(points: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Points with where their names stand: beside the dot, toward the middle, and one above the other where dots meet.
+
+    >>> two = [{"seconds": 10, "value": 0.50}, {"seconds": 10, "value": 0.51}, {"seconds": 0, "value": 0.0}]
+    >>> [(point["side"], round(point["at"], 2)) for point in _named(two, [])]
+    [('left', 0.0), ('right', 0.5), ('right', 0.53)]
+    """
+    values = [one["value"] for one in (*points, *lines)]
+    gap, last = 0.05 * (max(values) - min(values)), max(point["seconds"] for point in points)
+    placed: list[dict[str, Any]] = []
+    for point in sorted(points, key=lambda point: float(point["value"])):
+        near = [one["at"] for one in placed if abs(one["seconds"] - point["seconds"]) < 0.2 * last]
+        side = "left" if point["seconds"] < 0.4 * last else "right"
+        placed.append({**point, "side": side, "at": max([point["value"], *(at + gap for at in near)])})
+    return placed
 
 
 def _measured(race: dict[str, Any], record: dict[str, Any], measure: str) -> float | None:

@@ -68,7 +68,8 @@ def charts(monkeypatch):
 
 def raced(data, out, **how):
     settings = {**TINY, **how.pop("settings", {})}
-    given = {"task": "classify", "systems": ("lstm",), "valid": data / "dev.tsv", **how}
+    time = {} if how.get("labels") else {"budget": "1s"}
+    given = {"task": "classify", "systems": ("lstm",), "valid": data / "dev.tsv", **time, **how}
     return race(data / "train.tsv", settings=settings, out=out, **given)
 
 
@@ -201,7 +202,7 @@ def test_seeds_give_a_mean_and_a_band(data, tmp_path, charts):
 def test_without_shares_there_is_one_table_with_the_best_first(data, tmp_path, charts):
     result = raced(data, tmp_path / "race", systems=("lstm", "bert", "gpt"), settings={"gpt.heads": 2})
     held = read_json(tmp_path / "race" / "race.json")
-    assert held["budget"] == "60s" and held["shares"] == [] and held["from"] is None
+    assert held["budget"] == "1s" and held["shares"] == [] and held["from"] is None
     assert {s["labels"] for s in held["systems"]} == {40}
     values = [s["accuracy"] for s in held["systems"]]
     assert values == sorted(values, reverse=True)
@@ -221,6 +222,7 @@ def test_equal_size_counts_what_reads(data, tmp_path):
         task="classify",
         systems=("lstm", "bert"),
         match="params",
+        budget="1s",
         valid=data / "dev.tsv",
         settings={**shape, **settings},
         out=tmp_path / "race",
@@ -236,7 +238,7 @@ def test_other_tasks_race_by_their_own_measure(task, system, tmp_path):
     else:
         text = "text_a\ttext_b\tscore\n" + "".join(f"a day\ta day {n}\t{n % 5}\n" for n in range(20))
     (tmp_path / "train.tsv").write_text(text, encoding="utf-8")
-    result = race(tmp_path / "train.tsv", task=task, systems=(system,), settings=TINY, out=tmp_path / "race")
+    result = race(tmp_path / "train.tsv", task=task, systems=(system,), settings=TINY, budget="1s", out=tmp_path / "race")
     [entry] = result.as_dict()["systems"]
     assert entry[DISCIPLINES[task].measure.key] == result.entrants[0].value is not None
     assert result.facts["valid_examples"] == 2 and entry["labels"] == 18  # some were held out
@@ -249,7 +251,7 @@ def test_translations_race_by_bleu(tmp_path):
             (tmp_path / f"{part}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     files, held = ([tmp_path / f"{part}.{side}" for side in ("en", "de")] for part in ("train", "dev"))
     settings = {"hidden": 16, "train.steps": 2, "tokenizer.kind": "word", "transformer.heads": 2}
-    result = race(files, task="translate", valid=held, settings=settings, budget="5s", out=tmp_path / "race")
+    result = race(files, task="translate", valid=held, settings=settings, budget="1s", out=tmp_path / "race")
     held_systems = read_json(tmp_path / "race" / "race.json")["systems"]
     assert {s["system"] for s in held_systems} == {"seq2seq", "transformer"}
     assert all(s["bleu"] >= 0 and s["bits_per_byte"] > 0 and "labels" not in s for s in held_systems), result.remarks()
@@ -281,18 +283,22 @@ def test_what_cannot_be_raced_is_refused_before_anything_is_touched(how, says, d
     assert not (tmp_path / "race").exists()
 
 
-def entered(data, tmp_path, match="time", budget=None, **settings):
-    terms = agreed(
+def terms_of(data, match="time", budget=None, labels=(10, 40), **settings):
+    return agreed(
         find_discipline("classify"),
         systems=("bert",),
         budget=budget,
         match=match,
         seeds=1,
-        labels=(10, 40),
+        labels=labels,
         begin_with=data / "first",
         files={"data.files": [data / "train.tsv"], "data.valid": [data / "dev.tsv"]},
         settings={"train.batch_tokens": 40, **settings},
     )
+
+
+def entered(data, tmp_path, **how):
+    terms = terms_of(data, **how)
     corpus = common_corpus(terms, silent)
     return {lane.folder: lane.settings for lane in lanes(terms, corpus, RunFolder(tmp_path))}
 
@@ -313,6 +319,7 @@ def test_without_a_budget_small_shares_get_enough_updates(data, tmp_path):
 def test_what_is_said_about_epochs_or_time_holds(data, tmp_path):
     assert entered(data, tmp_path, **{"train.epochs": 2.0})["bert-10"]["train.epochs"] == 2.0
     assert entered(data, tmp_path, budget="5s")["bert-10"]["train.budget"] == 5.0
+    assert terms_of(data, labels=()).budget == "60s" and terms_of(data).budget == ""
     equal = entered(data, tmp_path, match="tokens")
     assert equal["bert-40"]["train.epochs"] == equal["bert-pretrained-40"]["train.epochs"]
 
