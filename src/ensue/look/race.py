@@ -57,7 +57,7 @@ def race_chart(
     dots = alt.Chart(alt.Data(values=points)).encode(x=x, y=y, color=colour)
     ends = dots.mark_circle(opacity=0.85).encode(size=size, tooltip=tips)
     layers = way + ends
-    for side, dx in (("left", 20), ("right", -20)):
+    for side, dx in (("left", 24), ("right", -24)):
         named = [point for point in _named(points, lines) if point["side"] == side]
         text = alt.Chart(alt.Data(values=named)).mark_text(align=side, dx=dx, fontSize=12, fontWeight="bold")
         layers += text.encode(x=x, y=alt.Y("at:Q", title=axis), text="system:N", color=colour)

@@ -173,8 +173,10 @@ class Race:
         f = self.facts
         if f["match"] == "tokens":
             return "equal data"
-        each = f"{f['budget']} of training each" if f["budget"] else "as many epochs as the task has by itself"
-        return each if f["match"] == "time" else f"equal size, {f['budget']} each"
+        if not f["budget"]:
+            said = [f"{f['settings'][n]} {n[6:]} each" for n in ("train.steps", "train.epochs") if n in f["settings"]]
+            return said[0] if said else "epochs as the task has them, at least about 60 updates"
+        return f"{f['budget']} of training each" if f["match"] == "time" else f"equal size, {f['budget']} each"
 
 
 def _size(e: Entrant) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from ensue.core.events import silent
 from ensue.core.files import read_json
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
+from ensue.look.labels import savings
 from ensue.tasks.resolving import resolve
 from ensue.tasks.task import TASKS
 from ensue.verbs import race as module
@@ -103,7 +104,7 @@ def test_a_curve_has_a_result_for_each_system_start_and_share(data, tmp_path, ch
     assert columns[:3] == ["accuracy with", "4 labels", "12 labels"]
     assert {row[0] for row in rows} == {"bert from scratch", "bert pre-trained", "lstm from scratch"}
     text = (tmp_path / "race" / "race.md").read_text(encoding="utf-8")
-    assert "train.tsv: 40 examples to learn from, 20 held out; wordpiece tokens" in text
+    assert "train.tsv: 40 examples to learn from, 20 held out; wordpiece tokens" in text and "; 2 steps each; " in text
     assert charts.keys() == {".html", ".png", ".svg"} and "classify on train.tsv" in charts[".svg"]["title"]["text"]
     drawn = [point for values in charts[".svg"].get("datasets", {}).values() for point in values]
     drawn = drawn or charts[".svg"]["data"]["values"]
@@ -238,7 +239,8 @@ def test_other_tasks_race_by_their_own_measure(task, system, tmp_path):
     else:
         text = "text_a\ttext_b\tscore\n" + "".join(f"a day\ta day {n}\t{n % 5}\n" for n in range(20))
     (tmp_path / "train.tsv").write_text(text, encoding="utf-8")
-    result = race(tmp_path / "train.tsv", task=task, systems=(system,), settings=TINY, budget="1s", out=tmp_path / "race")
+    how = {"systems": (system,), "settings": TINY, "budget": "1s", "out": tmp_path / "race"}
+    result = race(tmp_path / "train.tsv", task=task, **how)
     [entry] = result.as_dict()["systems"]
     assert entry[DISCIPLINES[task].measure.key] == result.entrants[0].value is not None
     assert result.facts["valid_examples"] == 2 and entry["labels"] == 18  # some were held out
@@ -329,3 +331,10 @@ def test_curves_are_ranked_by_what_the_most_labels_bring():
     found += [Entrant("b", 0.7, labels=2), Entrant("c", None, labels=1), Entrant("c", None, labels=2)]
     ranked = Race({"shares": [1, 2]}, found, DISCIPLINES["classify"]).ranked()
     assert [(e.system, e.labels) for e in ranked] == [("b", 1), ("b", 2), ("a", 1), ("a", 2), ("c", 1), ("c", 2)]
+
+
+def test_no_labels_are_saved_where_more_bring_nothing():
+    start = {"system": "bert", "start": "from scratch"}
+    flat = [{**start, "labels": n, "value": v} for n, v in ((50, 0.55), (200, 0.52))]
+    points = [*flat, {"system": "bert", "start": "pre-trained", "labels": 50, "value": 0.57}]
+    assert savings(points) == "bert from scratch gains nothing from 50 to 200 labels, so none are saved here"
