@@ -186,16 +186,36 @@ def _show(run: Run, as_json: bool) -> None:
         show_figures(run.task, figures["valid"])
 
 
+def _numbers(labels: str) -> list[int]:
+    """What ``--labels`` asks for."""
+    words = [word.strip() for word in labels.split(",")] if labels else []
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise InputError(f"--labels {labels!r} is no list of numbers", mend="write --labels 100,300,1000")
+    return [int(word) for word in words]
+
+
 def race(
     data: Data = None,
-    systems: Annotated[str, typer.Option(help="Names with commas between.")] = "ngram,window,rnn,gru,lstm,gpt",
-    budget: Annotated[str, typer.Option(help="Training time of each system: 45s, 10m.")] = "60s",
+    task: Annotated[str, typer.Option(help="lm, translate, classify, pair, regress, choose, tag or answer.")] = "lm",
+    systems: Annotated[
+        str | None, typer.Option(help="Names with commas between (lm: ngram,window,rnn,gru,lstm,gpt).")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Training time of each: 45s, 10m (60s; with --labels epochs as the task has).")
+    ] = None,
     match: Annotated[Match, typer.Option(help="Race at equal time, equal size or equal data.")] = Match.time,
     seeds: Annotated[int, typer.Option(min=1, help="Train each so often, with other seeds.")] = 1,
+    labels: Annotated[
+        str, typer.Option(metavar="N,N…", help="Learn from so many labels each time, e.g. 100,300,1000, as a curve.")
+    ] = "",
+    begin_with: Annotated[
+        str, typer.Option("--from", metavar="RUN", help="Tasks: this run's system also begins with its weights.")
+    ] = "",
     valid: Valid = [],
     tokenizer: Annotated[str, typer.Option(help="The tokenizer all share.")] = "",
     set_: Set = [],
     field: Field = "",
+    columns: Columns = "",
     out: Annotated[Path, typer.Option(help="The folder for runs, race.json, race.md and the chart.")] = Path(
         "runs/race"
     ),
@@ -203,20 +223,23 @@ def race(
     resume: Annotated[bool, typer.Option(help="Keep the systems that are done and go on.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find out which system suits a text: same data, same budget, one table."""
+    """Find out which system suits a text or a task, and what pre-training saves: same data, same budget, one table."""
     from ensue.cli.display import Display
     from ensue.verbs.race import race as verb
 
     if not data:
         raise InputError("race on what?", mend="name a text: ensue race my.txt")
-    typed = _typed(set_, {"tokenizer.kind": tokenizer, "data.field": field})
+    typed = _typed(set_, {"tokenizer.kind": tokenizer, "data.field": field, "data.columns": columns})
     with Display(quiet=as_json) as display:
         result = verb(
             data,
-            systems=[name.strip() for name in systems.split(",") if name.strip()],
+            task=task,
+            systems=None if systems is None else [name.strip() for name in systems.split(",") if name.strip()],
             budget=budget,
             match=match.value,
             seeds=seeds,
+            labels=_numbers(labels),
+            begin_with=begin_with,
             valid=valid,
             settings=typed,
             out=out,
@@ -231,6 +254,6 @@ def race(
     table(*result.table())
     for line in result.remarks():
         say(line)
-    if all(entrant.bits_per_byte is None for entrant in result.entrants):
+    if all(entrant.value is None for entrant in result.entrants):
         raise InputError("every system failed", where=str(out))
     say(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")
