@@ -21,7 +21,7 @@ from ensue.tasks.distilled import DistilTask
 from ensue.tasks.labelled import LabelTask
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.means import Means
-from ensue.tasks.settings import Settings
+from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.train.objectives import Objective
 
 
@@ -95,6 +95,9 @@ def build_model(settings: Settings, corpus: Any) -> Any:
     cls, task = SYSTEMS.load(settings.run.system), task_of(settings)
     facts = task.model_facts(settings, corpus)
     values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
+    for name in VOCABULARIES:  # a model that was trained elsewhere may have room for more tokens than there are
+        if name in values:
+            values[name] = max(values[name], settings.model[name])
     seed_everything(derive(settings.run.seed, "model"))
     try:
         model: Model = cls(cls.Config(**values))

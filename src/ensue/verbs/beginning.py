@@ -16,7 +16,7 @@ from ensue.models.labelled import Labelled
 from ensue.models.table import SYSTEMS
 from ensue.tasks.labelled import body_of
 from ensue.tasks.resolving import task_name
-from ensue.tasks.settings import LABELS, VOCABULARIES, Settings
+from ensue.tasks.settings import LABELS, Settings
 from ensue.tasks.task import build_model
 from ensue.verbs.run import load
 
@@ -58,7 +58,9 @@ def begun_settings(
     if first.system != system:
         mend = f"fit {first.system}, or begin with another run"
         raise InputError(f"is a run of {first.system}, not of {system}", where=path, mend=mend)
-    taken = {name: value for name, value in first.config["model"].items() if name not in VOCABULARIES}
+    taken = dict(first.config["model"])
+    if first.task == task and "head" in first.config:
+        taken |= {f"head.{name}": first.config["head"][name] for name in ("pooling", "dense")}
     if task == "language":  # weights that read backward would have to begin again
         taken["data.direction"] = first.direction
         asked = {**file, **typed}.get("data.direction", first.direction)
