@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import FeedForward
+from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
 
 
@@ -66,8 +67,8 @@ class PostNormBlock(Block):
     ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
         y, state, seen = self.attention(x, state, lengths, weights)
-        x = self.norm_attention(self.dropout.add(x, y))
-        return self.norm_feed(self.dropout.add(x, self.feed(x))), state, seen
+        x = add_norm(x, y, self.dropout, self.norm_attention)
+        return add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen
 
 
 BLOCKS: dict[str, type[Block]] = {"pre": PreNormBlock, "post": PostNormBlock}
@@ -132,10 +133,10 @@ class PostNormDecoderBlock(DecoderBlock):
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """(B, T, D) → (B, T, D), and where in the source each token looked."""
         y, state, _ = self.attention(x, state, lengths)
-        x = self.norm_attention(self.dropout.add(x, y))
+        x = add_norm(x, y, self.dropout, self.norm_attention)
         y, seen = self.cross(x, memory, source, weights)
-        x = self.norm_cross(self.dropout.add(x, y))
-        return self.norm_feed(self.dropout.add(x, self.feed(x))), state, seen
+        x = add_norm(x, y, self.dropout, self.norm_cross)
+        return add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen
 
 
 DECODER_BLOCKS: dict[str, type[DecoderBlock]] = {"pre": PreNormDecoderBlock, "post": PostNormDecoderBlock}
