@@ -23,6 +23,7 @@ _WORDS = {
     "check": "ensue.verbs.check",
     "convert": "ensue.verbs.convert",
     "cost": "ensue.verbs.cost",
+    "distil": "ensue.verbs.distil",
     "doctor": "ensue.verbs.doctor",
     "fit": "ensue.verbs.fit",
     "load": "ensue.verbs.run",
@@ -39,6 +40,7 @@ __all__ = [
     "check",
     "convert",
     "cost",
+    "distil",
     "doctor",
     "fit",
     "load",
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from ensue.verbs.check import check
     from ensue.verbs.convert import convert
     from ensue.verbs.cost import cost
+    from ensue.verbs.distil import distil
     from ensue.verbs.doctor import doctor
     from ensue.verbs.fit import fit
     from ensue.verbs.race import race

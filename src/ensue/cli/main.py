@@ -25,6 +25,7 @@ app = typer.Typer(
     help="Train, race and open up sequence models, from n-grams to BERT and GPT, on the machine you have.",
 )
 app.command()(training.fit)
+app.command()(training.distil)
 app.command()(asking.score)
 app.command()(asking.generate)
 app.command("next")(asking.next_)

@@ -84,6 +84,9 @@ NAMES = {
 def show_label_score(score: dict[str, Any]) -> None:
     """The figures of a model that labels, for people: the measures, then each label's own."""
     say(" · ".join(f"{name} {score[key]:.4f}" for key, name in NAMES.items() if score.get(key) is not None))
+    if "teacher" in score:
+        (key, value), size = next(iter(score["teacher"].items())), score["teacher"]["parameters"]
+        say(f"the teacher: {NAMES[key]} {value:.4f}, with {size:,} parameters")
     rows = score.get("per_class") or score.get("per_type") or []
     if 0 < len(rows) <= 60:
         figures = ("precision", "recall", "f1")

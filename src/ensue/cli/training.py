@@ -1,4 +1,4 @@
-"""`ensue fit` and `ensue race`."""
+"""`ensue fit`, `ensue distil` and `ensue race`."""
 
 from __future__ import annotations
 
@@ -93,6 +93,65 @@ def fit(
     _show(run, as_json)
 
 
+def distil(
+    teacher: Annotated[Path, typer.Argument(metavar="TEACHER", help="A run that labels.")],
+    student: Annotated[
+        str, typer.Argument(metavar="STUDENT", help="The system of the new run: bert, lstm, gru, gpt …")
+    ],
+    unlabelled: Annotated[
+        list[str],
+        typer.Option(help="Texts for the teacher to label: one a line, pairs with a tab between; repeatable."),
+    ] = [],
+    labelled: Annotated[list[str], typer.Option(help="Examples with labels, to learn from beside; repeatable.")] = [],
+    valid: Annotated[list[str], typer.Option(help="Examples with labels to validate with; repeatable.")] = [],
+    tokenizer: Annotated[str, typer.Option(help="wordpiece, bpe, unigram, byte … or a path (the teacher's).")] = "",
+    preset: Annotated[str, typer.Option(help="The student's size; see `ensue systems NAME`.")] = "",
+    set_: Set = [],
+    budget: Annotated[
+        str, typer.Option(help="How long to train: 45s, 10m, 2h; the teacher's answers not counted.")
+    ] = "",
+    seed: Annotated[int | None, typer.Option(help="Where random numbers come from (0).")] = None,
+    columns: Columns = "",
+    begin_with: Annotated[
+        str,
+        typer.Option("--from", metavar="RUN", help="Begin with this run's weights; of more layers, some are taken."),
+    ] = "",
+    device: Device = "",
+    out: Annotated[Path | None, typer.Option(help="The run folder (runs/STUDENT).")] = None,
+    force: Force = False,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a smaller model to label as a larger one does, from texts without labels."""
+    from ensue.cli.display import Display
+    from ensue.verbs.distil import distil as verb
+
+    options = {
+        "tokenizer.kind": tokenizer,
+        "preset": preset,
+        "seed": seed,
+        "data.columns": columns,
+        "begin_with": begin_with,
+        "device": device,
+    }
+    with Display(quiet=as_json) as display:
+        run = verb(
+            teacher,
+            student,
+            unlabelled,
+            labelled=labelled,
+            valid=valid,
+            out=out,
+            settings=_typed(set_, options),
+            budget=budget or None,
+            resume=resume,
+            force=force,
+            command=shlex.join(["ensue", *sys.argv[1:]]),
+            report=display,
+        )
+    _show(run, as_json)
+
+
 def _system(what: str, config: Path | None) -> str:
     """The system to train: as typed, or as a run.toml says."""
     from ensue.core.settings import read_toml
@@ -127,16 +186,36 @@ def _show(run: Run, as_json: bool) -> None:
         show_figures(run.task, figures["valid"])
 
 
+def _numbers(labels: str) -> list[int]:
+    """What ``--labels`` asks for."""
+    words = [word.strip() for word in labels.split(",")] if labels else []
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise InputError(f"--labels {labels!r} is no list of numbers", mend="write --labels 100,300,1000")
+    return [int(word) for word in words]
+
+
 def race(
     data: Data = None,
-    systems: Annotated[str, typer.Option(help="Names with commas between.")] = "ngram,window,rnn,gru,lstm,gpt",
-    budget: Annotated[str, typer.Option(help="Training time of each system: 45s, 10m.")] = "60s",
+    task: Annotated[str, typer.Option(help="lm, translate, classify, pair, regress, choose, tag or answer.")] = "lm",
+    systems: Annotated[
+        str | None, typer.Option(help="Names with commas between (lm: ngram,window,rnn,gru,lstm,gpt).")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Training time of each: 45s, 10m (60s; with --labels epochs as the task has).")
+    ] = None,
     match: Annotated[Match, typer.Option(help="Race at equal time, equal size or equal data.")] = Match.time,
     seeds: Annotated[int, typer.Option(min=1, help="Train each so often, with other seeds.")] = 1,
+    labels: Annotated[
+        str, typer.Option(metavar="N,N…", help="Learn from so many labels each time, e.g. 100,300,1000, as a curve.")
+    ] = "",
+    begin_with: Annotated[
+        str, typer.Option("--from", metavar="RUN", help="Tasks: this run's system also begins with its weights.")
+    ] = "",
     valid: Valid = [],
     tokenizer: Annotated[str, typer.Option(help="The tokenizer all share.")] = "",
     set_: Set = [],
     field: Field = "",
+    columns: Columns = "",
     out: Annotated[Path, typer.Option(help="The folder for runs, race.json, race.md and the chart.")] = Path(
         "runs/race"
     ),
@@ -144,20 +223,23 @@ def race(
     resume: Annotated[bool, typer.Option(help="Keep the systems that are done and go on.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find out which system suits a text: same data, same budget, one table."""
+    """Find out which system suits a text or a task, and what pre-training saves: same data, same budget, one table."""
     from ensue.cli.display import Display
     from ensue.verbs.race import race as verb
 
     if not data:
         raise InputError("race on what?", mend="name a text: ensue race my.txt")
-    typed = _typed(set_, {"tokenizer.kind": tokenizer, "data.field": field})
+    typed = _typed(set_, {"tokenizer.kind": tokenizer, "data.field": field, "data.columns": columns})
     with Display(quiet=as_json) as display:
         result = verb(
             data,
-            systems=[name.strip() for name in systems.split(",") if name.strip()],
+            task=task,
+            systems=None if systems is None else [name.strip() for name in systems.split(",") if name.strip()],
             budget=budget,
             match=match.value,
             seeds=seeds,
+            labels=_numbers(labels),
+            begin_with=begin_with,
             valid=valid,
             settings=typed,
             out=out,
@@ -172,6 +254,6 @@ def race(
     table(*result.table())
     for line in result.remarks():
         say(line)
-    if all(entrant.bits_per_byte is None for entrant in result.entrants):
+    if all(entrant.value is None for entrant in result.entrants):
         raise InputError("every system failed", where=str(out))
     say(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")

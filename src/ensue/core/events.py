@@ -44,3 +44,24 @@ def tell_notes(notes: Sequence[str], rest: str, report: Report) -> None:
         report("note", {"text": note})
     if len(notes) > MOST_NOTES:
         report("note", {"text": rest.format(len(notes) - MOST_NOTES)})
+
+
+def told_once(report: Report) -> Report:
+    """A report that leaves out notes it has passed on before: of many runs on the same data each would say the same.
+
+    >>> once = told_once(lambda kind, values: print(values["text"]))
+    >>> for text in ("a", "a", "b"):
+    ...     once("note", {"text": text})
+    a
+    b
+    """
+    told: set[str] = set()
+
+    def tell(kind: str, values: dict[str, Any]) -> None:
+        if kind == "note":
+            if values["text"] in told:
+                return
+            told.add(values["text"])
+        report(kind, values)
+
+    return tell

@@ -7,6 +7,7 @@ run.toml             every setting, resolved, with its meaning
 metrics.jsonl        what training measured; events/ is the same for TensorBoard
 README.md            the model card: data, figures, command
 checkpoints/         what is needed to go on to the bit
+teacher.safetensors  what the teacher answered, where there is one
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """Where training can go on."""
         return self.path / "checkpoints"
+
+    @property
+    def answers(self) -> Path:
+        """What the teacher of a distilled run answered."""
+        return self.path / "teacher.safetensors"
 
     def check_free(self, force: bool) -> None:
         """Refuse to write over what is there, unless it is a run and ``force`` says so."""

@@ -32,7 +32,8 @@ class Rows:
     at: np.ndarray
     """(N + 1,): where each row begins, and the end of the last."""
     targets: np.ndarray
-    """(E,) or (E, …), or with ``by_token`` (Σ lengths,) or (Σ lengths, …)."""
+    """(E,) or (E, …), or with ``by_token`` (Σ lengths,) or (Σ lengths, …); whole numbers, or numbers with NaN where
+    nothing is wanted."""
     each: int = 1
     """Rows an example has."""
     by_token: bool = False
@@ -105,7 +106,8 @@ def batch_of(rows: Rows, examples: np.ndarray) -> RowBatch:
     tokens, real = padded(rows.tokens, at, lengths)
     segments, _ = padded(rows.segments, at, lengths)
     if rows.by_token:
-        targets = np.full((*real.shape, *rows.targets.shape[1:]), NOT_ASKED, dtype=rows.targets.dtype)
+        nothing = np.nan if rows.targets.dtype.kind == "f" else NOT_ASKED
+        targets = np.full((*real.shape, *rows.targets.shape[1:]), nothing, dtype=rows.targets.dtype)
         targets[real] = rows.targets[(at[:, None] + np.arange(real.shape[1]))[real]]
     else:
         targets = rows.targets[examples]

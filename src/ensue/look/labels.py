@@ -48,11 +48,17 @@ def savings(points: list[dict[str, Any]]) -> str:
     >>> two = [{"start": "from scratch", "system": "bert", "labels": n, "value": n / 1000} for n in (100, 800)]
     >>> savings([*two, {"start": "pre-trained", "system": "bert", "labels": 100, "value": 0.85}])
     'bert, pre-trained, reaches with 100 labels what it reaches from scratch with 800'
+
+    Where more labels bring nothing from scratch, that is said instead.
     """
     said = []
     for (system, start), curve in _curves(points).items():
         scratch = _curves(points).get((system, SCRATCH))
         if start == SCRATCH or not scratch:
+            continue
+        if len(scratch) > 1 and scratch[-1]["value"] <= scratch[0]["value"]:  # what chance says saves no labels
+            fewest, most = f"{scratch[0]['labels']:,}", f"{scratch[-1]['labels']:,}"
+            said.append(f"{system} from scratch gains nothing from {fewest} to {most} labels, so none are saved here")
             continue
         enough = [point["labels"] for point in curve if point["value"] >= scratch[-1]["value"]]
         most = f"{scratch[-1]['labels']:,}"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import FeedForward
+from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
 
 
@@ -73,8 +74,8 @@ class PostNormBlock(Block):
     ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
         y, state, seen = self.attention(x, state, lengths, weights)
-        x = self.norm_attention(self.dropout.add(x, y))
-        return self.norm_feed(self.dropout.add(x, self.feed(x))), state, seen
+        x = add_norm(x, y, self.dropout, self.norm_attention)
+        return add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen
 
 
 class EncoderBlock(PostNormBlock):
@@ -89,8 +90,8 @@ class EncoderBlock(PostNormBlock):
         assert isinstance(self.attention, FullAttention)
         here = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
         y, seen = self.attention.at(here, x, lengths, weights)
-        here = self.norm_attention(self.dropout.add(here, y))
-        return self.norm_feed(self.dropout.add(here, self.feed(here))), seen
+        here = add_norm(here, y, self.dropout, self.norm_attention)
+        return add_norm(here, self.feed(here), self.dropout, self.norm_feed), seen
 
 
 BLOCKS: dict[str, type[Block]] = {"pre": PreNormBlock, "post": PostNormBlock}
@@ -155,10 +156,10 @@ class PostNormDecoderBlock(DecoderBlock):
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """(B, T, D) → (B, T, D), and where in the source each token looked."""
         y, state, _ = self.attention(x, state, lengths)
-        x = self.norm_attention(self.dropout.add(x, y))
+        x = add_norm(x, y, self.dropout, self.norm_attention)
         y, seen = self.cross(x, memory, source, weights)
-        x = self.norm_cross(self.dropout.add(x, y))
-        return self.norm_feed(self.dropout.add(x, self.feed(x))), state, seen
+        x = add_norm(x, y, self.dropout, self.norm_cross)
+        return add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen
 
 
 DECODER_BLOCKS: dict[str, type[DecoderBlock]] = {"pre": PreNormDecoderBlock, "post": PostNormDecoderBlock}

@@ -2,7 +2,8 @@
 
     y = x ∘ m / (1 − p),  m_i = 1 with probability 1 − p, else 0          (Srivastava et al., 2014)
 
-A byte decides about a unit, so eight of them come from one 64-bit draw, and p is a multiple of 1/256.
+A byte decides about a unit, so eight of them come from one 64-bit draw, and p is a multiple of 1/256. Where a loop of
+our own can run, torch draws but one number, which seeds the rest (see ensue.nn.loops).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.kernels import plain
+from ensue.nn.threads import reachable, run
 
 STEPS = 256
 
@@ -29,9 +31,14 @@ class Dropout(nn.Module):
         """What ``print(model)`` says of it."""
         return f"p={self.p}"
 
+    @property
+    def active(self) -> bool:
+        """Whether anything is switched off."""
+        return self.training and self.p > 0
+
     def forward(self, x: Tensor) -> Tensor:
         """(…) → (…)."""
-        if not self.training or not self.p:
+        if not self.active:
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
@@ -39,7 +46,7 @@ class Dropout(nn.Module):
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + dropout(y), in one pass over both: what every residual path does."""
-        if not self.training or not self.p:
+        if not self.active:
             return x + y
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return x + F.dropout(y, self.p)
@@ -66,11 +73,31 @@ class _Added(torch.autograd.Function):
         return above[0], above[0] * drawn, None
 
 
+def limit(p: float) -> int:
+    """The byte below which a unit is switched off."""
+    return min(max(round(p * STEPS), 1), STEPS - 1)
+
+
 def mask(like: Tensor, p: float) -> Tensor:
     """m / (1 − p) in the shape of ``like``: zeros and one other value, of mean 1."""
-    off = min(max(round(p * STEPS), 1), STEPS - 1)
-    count = like.numel()
+    off, count = limit(p), like.numel()
+    if reachable(like) and like.dim():
+        return drawn_mask(like.shape, off, new_seed())
     draws = torch.empty(-(-count // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
     bytes_ = draws.view(torch.uint8)[:count].view(like.shape)
     kept = torch.empty(like.shape, dtype=like.dtype)  # a comparison can write numbers: no truth values in between
     return torch.ge(bytes_, off, out=kept).mul_(STEPS / (STEPS - off))
+
+
+def new_seed() -> int:
+    """A number of torch's generator: whoever restores that draws the same masks."""
+    return int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
+
+
+def drawn_mask(shape: torch.Size, off: int, seed: int) -> Tensor:
+    """The mask of a seed, the same each time."""
+    from ensue.nn import loops  # numba takes a while to import
+
+    kept = torch.empty(shape)
+    run(loops.masks, kept.numel() // max(shape[-1], 1), shape[-1], seed, off, kept)
+    return kept

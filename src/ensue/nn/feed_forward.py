@@ -3,7 +3,7 @@
     FFN(x) = W_2 f(W_1 x + b_1) + b_2                                    D → 4D → D
 
 What stands between the two layers is the widest thing in a block, so that each pass over it counts. The fused kernel
-applies f, and its derivative on the way back, in place:
+applies f, and its derivative on the way back, in place; relu takes the bias and the bias's gradient along:
 
     u = W_1 x + b_1,  h = f(u),  ∂h = W_2ᵀ ∂y,  ∂u = ∂h ∘ f′(u),  ∂W_2 = ∂y hᵀ,  ∂W_1 = ∂u xᵀ,  ∂x = W_1ᵀ ∂u
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.kernels import plain
+from ensue.nn.threads import PART, reachable, run
 
 
 @dataclass(frozen=True)
@@ -28,37 +30,53 @@ class Activation:
     """f in its three forms."""
 
     plain: Callable[[Tensor], Tensor]
-    forward: Callable[[Tensor], Tensor]
-    """f(u), which may be written over u."""
-    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
-    """∂h (written over), u, h → ∂h ∘ f′(u)."""
-    keeps: bool
-    """Whether the derivative is asked of u, which must then be kept beside h."""
+    forward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    """x, W_1, b_1 → u and h, which may be one and the same where the derivative can be told from h."""
+    backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    """∂h (written over), u, h → ∂u = ∂h ∘ f′(u), and its sum, ∂b_1."""
 
 
-def _gelu(u: Tensor) -> Tensor:
-    return F.gelu(u, approximate="tanh")
+def _gelu(approximate: str) -> Activation:
+    """u Φ(u), or its tanh form (Hendrycks and Gimpel, 2016)."""
+
+    def forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        u = torch.addmm(bias, x, up.T)
+        return u, F.gelu(u, approximate=approximate)
+
+    def backward(above: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        by_u: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate=approximate, grad_input=above)
+        return by_u, by_u.sum(0)
+
+    return Activation(partial(F.gelu, approximate=approximate), forward, backward)
 
 
-def _gelu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
-    result: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate="tanh", grad_input=above)
-    return result
+def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    if not reachable(x, bias) or not bias.is_contiguous():
+        h = F.relu_(torch.addmm(bias, x, up.T))
+        return h, h
+    from ensue.nn import loops  # numba takes a while to import
+
+    h = x @ up.T
+    run(loops.add_relu, *h.shape, h, bias)
+    return h, h
 
 
-def _gelu_erf_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
-    result: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate="none", grad_input=above)
-    return result
+def _relu_backward(above: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    if not reachable(above):
+        by_u: Tensor = torch.ops.aten.threshold_backward.grad_input(above, h, 0, grad_input=above)
+        return by_u, by_u.sum(0)
+    from ensue.nn import loops
 
-
-def _relu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
-    result: Tensor = torch.ops.aten.threshold_backward.grad_input(above, h, 0, grad_input=above)
-    return result
+    M, inner = h.shape
+    sums = h.new_empty(-(-M // PART), inner)
+    run(loops.relu_backward, M, inner, above, h, sums)
+    return above, sums.sum(0)
 
 
 ACTIVATIONS = {
-    "gelu": Activation(_gelu, _gelu, _gelu_backward, keeps=True),  # the tanh form (Hendrycks and Gimpel, 2016)
-    "gelu-erf": Activation(F.gelu, F.gelu, _gelu_erf_backward, keeps=True),  # u Φ(u) itself: BERT's
-    "relu": Activation(F.relu, F.relu_, _relu_backward, keeps=False),
+    "gelu": _gelu("tanh"),  # GPT's
+    "gelu-erf": _gelu("none"),  # BERT's
+    "relu": Activation(F.relu, _relu_forward, _relu_backward),
 }
 
 
@@ -102,10 +120,8 @@ class _Fused(torch.autograd.Function):
         ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, activation: str
     ) -> Tensor:
         """FFN(x)."""
-        u = torch.addmm(up_bias, x, up.T)
-        f = ACTIVATIONS[activation]
-        h = f.forward(u)
-        ctx.save_for_backward(x, up, up_bias, down, down_bias, u if f.keeps else h, h)
+        u, h = ACTIVATIONS[activation].forward(x, up, up_bias)
+        ctx.save_for_backward(x, up, up_bias, down, down_bias, u, h)
         ctx.activation = activation
         return torch.addmm(down_bias, h, down.T)
 
@@ -120,12 +136,12 @@ class _Fused(torch.autograd.Function):
             found = iter(torch.autograd.grad(y, wanted, above[0], create_graph=True))
             return *(next(found) if needed else None for needed in ctx.needs_input_grad[:5]), None
         by_y = above[0]
-        by_u = ACTIVATIONS[ctx.activation].backward(by_y @ down, u, h)
+        by_u, sums = ACTIVATIONS[ctx.activation].backward(by_y @ down, u, h)
         by_x, by_up, by_up_bias, by_down, by_down_bias = ctx.needs_input_grad[:5]
         return (
             by_u @ up if by_x else None,
             by_u.T @ x if by_up else None,
-            by_u.sum(0) if by_up_bias else None,
+            sums if by_up_bias else None,
             by_y.T @ h if by_down else None,
             by_y.sum(0) if by_down_bias else None,
             None,

@@ -78,8 +78,6 @@ class _Sliced(torch.autograd.Function):
                 z += bias
             top = z.amax(1, keepdim=True)
             total += (top - (1 - smoothing) * z.gather(1, y[:, None])).sum()
-            if smoothing:
-                total -= smoothing * z.mean(1).sum()
             norm = z.sub_(top).exp_().sum(1, keepdim=True)  # z / norm is the softmax: dividing h is less work
             total += norm.log().sum()
             if grad_hidden is not None:
@@ -88,6 +86,10 @@ class _Sliced(torch.autograd.Function):
                 grad_weight.addmm_(z.T, h / norm)
             if grad_bias is not None:
                 grad_bias.addmv_(z.T, 1 / norm[:, 0])
+        if smoothing:  # the mean of W h + b over the vocabulary is that of W and b: no pass over the logits
+            total -= smoothing * (hidden.sum(0) @ weight.mean(0))
+            if bias is not None:
+                total -= smoothing * M * bias.mean()
         _take_targets(hidden, weight, targets, smoothing, grad_hidden, grad_weight, grad_bias)
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, hidden, weight, bias, targets)
         ctx.count, ctx.smoothing = M, smoothing

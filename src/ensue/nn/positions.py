@@ -52,7 +52,7 @@ class SinusoidalPositions(nn.Module):
         if size > len(table):
             table = sinusoids(torch.arange(2 * size, device=x.device), self.width)
             self.register_buffer("table", table, persistent=False)
-        return x * math.sqrt(self.width) + table[positions].to(x.dtype)
+        return torch.add(table[positions].to(x.dtype), x, alpha=math.sqrt(self.width))
 
 
 class NoPositions(nn.Module):

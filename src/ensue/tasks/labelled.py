@@ -69,15 +69,9 @@ class LabelTask:
 
     def corpus_of(self, settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
         """The run's examples as rows, by the tokenizer in its folder where there is one already."""
-        data = settings.data
         report("phase", {"name": "reading the examples"})
         train, valid, labels = self._examples(settings, report)
-        if folder is not None and folder.tokenizer.exists():
-            tokenizer = load_tokenizer(folder.tokenizer)
-        else:
-            report("phase", {"name": "fitting the tokenizer"})
-            tokenizer = choose_tokenizer(settings, texts_of(train))
-        form = Form(tokenizer=tokenizer, labels=labels, length=row_length(settings), stride=data.stride)
+        form = form_of(settings, folder, labels, train, report)
         report("phase", {"name": "tokenising the examples"})
         rows = self.kind.write(train, form)
         held = self.kind.write(valid, form) if valid else None
@@ -89,10 +83,10 @@ class LabelTask:
         data = settings.data
         notes: list[str] = []
         skip = data.bad_lines == "skip"
-        train = self.kind.read(data.files, data.columns, notes, skip=skip)
+        train = self.kind.read(data.files, data.columns, notes, skip=skip) if data.files else []
         valid = self.kind.read(data.valid, data.columns, notes, learn=False, skip=skip) if data.valid else []
         tell_notes(notes, "and {} more notes", report)
-        labels = data.labels or self.kind.labels(train)
+        labels = data.labels or (self.kind.labels(train) if train else ())
         if not valid and data.holdout and len(train) > 1:
             chosen = spread(len(train), min(data.holdout, MOST_HELD_OUT / len(train)))
             out = set(chosen)
@@ -115,19 +109,27 @@ class LabelTask:
         """Write the tokenizer into a run's folder."""
         save_tokenizer(corpus.tokenizer, folder.tokenizer)
 
+    def prepared(self, settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
+        """Nothing here takes long."""
+        return corpus
+
     def model_facts(self, settings: Settings, corpus: Corpus) -> dict[str, Any]:
         """What the examples say of a model."""
         return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}
 
     def with_head(self, settings: Settings, model: Any, corpus: Corpus) -> Labelled:
-        """The system's body with a head for this task; a number's head begins with the mean."""
+        """The system's body with a head for this task; a number's head begins near the numbers."""
         labels = corpus.form.labels
         head = replace(settings.head, outputs=self.kind.outputs(labels), kind=self.kind.head)
         made = Labelled(body_of(model), head, corpus.train.rows.each)
         if self.kind.loss == "number":
             with torch.no_grad():
-                made.out.bias.fill_(float(corpus.train.rows.targets.mean()))
+                made.out.bias.fill_(self._centre(corpus))
         return made
+
+    def _centre(self, corpus: Corpus) -> float:
+        """The mean of the numbers."""
+        return float(corpus.train.rows.targets.mean())
 
     def resolved(self, settings: Settings, model: Labelled, corpus: Corpus) -> Settings:
         """The settings with everything that was left to us filled in."""
@@ -155,15 +157,19 @@ class LabelTask:
 
     def objective(self, settings: Settings, model: Labelled, corpus: Corpus) -> Objective:
         """What training asks of the model."""
+        return self._label(settings, model, corpus, corpus.train.rows.targets)
+
+    def _label(self, settings: Settings, model: Labelled, corpus: Corpus, targets: np.ndarray) -> Label:
+        """The loss of labels; ``targets`` are those to learn from."""
         train = settings.train
         if train.language and isinstance(model.body, Encoder):
             what = f"train.language asks for the next token, which {settings.run.system} does not say"
             raise InputError(what, mend="use gpt or lstm, or leave it out")
         weights = None
         if train.class_weights == "balanced":
-            if self.kind.loss != "label" or self.kind.head == "choice":
+            asked = targets[targets >= 0]
+            if self.kind.loss != "label" or self.kind.head == "choice" or not len(asked):
                 raise InputError(f"{self.kind.name} has no labels to balance", mend="use train.class_weights=none")
-            asked = corpus.train.rows.targets[corpus.train.rows.targets >= 0]
             counts = np.bincount(asked, minlength=len(corpus.form.labels))
             weights = torch.tensor(counts.sum() / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
         return Label(self.kind.loss, weights, train.label_smoothing, train.language)
@@ -270,6 +276,18 @@ def texts_of(examples: Sequence[Any]) -> list[str]:
         else:
             found += one.texts
     return found
+
+
+def form_of(
+    settings: Settings, folder: RunFolder | None, labels: tuple[str, ...], examples: Sequence[Any], report: Report
+) -> Form:
+    """How examples become rows: by the tokenizer in a folder where there is one already."""
+    if folder is not None and folder.tokenizer.exists():
+        tokenizer = load_tokenizer(folder.tokenizer)
+    else:
+        report("phase", {"name": "fitting the tokenizer"})
+        tokenizer = choose_tokenizer(settings, texts_of(examples))
+    return Form(tokenizer=tokenizer, labels=labels, length=row_length(settings), stride=settings.data.stride)
 
 
 def choose_tokenizer(settings: Settings, texts: Sequence[str]) -> Tokenizer:

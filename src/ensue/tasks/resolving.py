@@ -114,7 +114,12 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
         flat.update(layer)
     flat |= {"system": system, "task": task, "preset": chosen}
     check_foreign(system, task, flat)
-    kinds = tables(system, task)
+    kinds = dict(tables(system, task))
+    if not flat.get("teacher"):
+        _check_untaught(flat)
+        kinds.pop("distil", None)
+    elif "distil" not in kinds:
+        raise InputError(f"{system} does not label, so it has no teacher", mend="leave out teacher")
     groups: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in kinds}}
     for name, value in flat.items():
         table, dot, inner = name.partition(".")
@@ -131,6 +136,13 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
         **{name: build(kind, groups[name], f"{name}.") for name, kind in kinds.items()},
     )
     return _with_defaults(settings)
+
+
+def _check_untaught(flat: Iterable[str]) -> None:
+    """Refuse settings of distilling where there is no teacher."""
+    for name in flat:
+        if name.startswith("distil."):
+            raise InputError(f"setting {name!r} is for a student with a teacher", mend="use `ensue distil`")
 
 
 def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[str, Any]:

@@ -121,6 +121,27 @@ class LabelSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DistilSettings:
+    """How a student learns from its teacher, under ``distil.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The texts that the teacher answers about: one a line, or tables whose labels are not looked at."""
+    columns: str = ""
+    """Which of their columns or fields are meant, e.g. text=2; empty means as they are found."""
+    temperature: float = 2.0
+    """What logits are divided by before they become probabilities: above 1, unlikely labels count for more."""
+    labels: float = 0.5
+    """The weight of the usual loss, beside that of the teacher's answers, for examples that have a label."""
+    hidden: float = 0.0
+    """The weight of the difference between hidden states, an encoder's from those of another; 0 means none."""
+
+    def __post_init__(self) -> None:
+        check(self, "temperature", 0 < self.temperature < float("inf"), "above 0")
+        for name in ("labels", "hidden"):
+            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerSettings:
     """How text becomes tokens, under ``tokenizer.`` in run.toml."""
 
@@ -170,6 +191,8 @@ class RunSettings:
     """Compile the model with torch.compile before training."""
     begin_with: str = ""
     """A run whose tokenizers and weights this one begins with; empty means from nothing."""
+    teacher: str = ""
+    """A run that labels, whose answers this one learns; empty means it learns from labels alone."""
     command: str = ""
     """What was typed to begin this run."""
 
@@ -186,12 +209,19 @@ class Settings:
     tokenizer: Any
     head: Any = None
     """HeadConfig, for tasks that label."""
+    distil: Any = None
+    """DistilSettings, where there is a teacher."""
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that this run has."""
+        return [name for name in TABLES[self.run.task] if getattr(self, name) is not None]
 
     def toml(self) -> str:
         """The text of run.toml: every setting with its meaning; the model's stand at the top, the rest in tables."""
         config = SYSTEMS.load(self.run.system).Config(**self.model)
         lines = [*toml_lines(self.run), "", "# The model", *toml_lines(config)]
-        for table in TABLES[self.run.task]:
+        for table in self.tables:
             lines += ["", f"[{table}]", *toml_lines(getattr(self, table))]
         return "\n".join([*lines, "", CLOSING]) + "\n"
 
@@ -201,6 +231,7 @@ LABELLED = {
     "data": LabelSettings,
     "tokenizer": MarkedTokenizerSettings,
     "head": HeadConfig,
+    "distil": DistilSettings,
 }
 LABELS = ("classify", "pair", "regress", "choose", "tag", "answer")
 """The tasks that label; any system that reads can be trained for them."""

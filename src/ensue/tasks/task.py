@@ -17,6 +17,7 @@ from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
 from ensue.tasks import language_modelling, masked, translation
+from ensue.tasks.distilled import DistilTask
 from ensue.tasks.labelled import LabelTask
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.means import Means
@@ -32,6 +33,9 @@ class Task(Protocol):
 
     def save_tokenizers(self, corpus: Any, folder: RunFolder) -> None:
         """Write the tokenizers into a run's folder."""
+
+    def prepared(self, settings: Settings, corpus: Any, folder: RunFolder, report: Report) -> Any:
+        """The data with what takes long to find out; it is kept in the run's folder, and found there again."""
 
     def model_facts(self, settings: Settings, corpus: Any) -> dict[str, Any]:
         """What the data says of a model's settings: the sizes of vocabularies."""
@@ -80,7 +84,9 @@ TASKS: dict[str, Task] = {
 
 
 def task_of(settings: Settings) -> Task:
-    """The task of a run."""
+    """The task of a run; one with a teacher learns its answers."""
+    if settings.run.teacher:
+        return DistilTask(LABEL_KINDS[settings.run.task])
     return TASKS[settings.run.task]
 
 
@@ -88,11 +94,10 @@ def build_model(settings: Settings, corpus: Any) -> Any:
     """A new model for this data, its weights drawn from the run's seed."""
     cls, task = SYSTEMS.load(settings.run.system), task_of(settings)
     facts = task.model_facts(settings, corpus)
-    facts = {name: fact for name, fact in facts.items() if name in settings.model}
-    for name in VOCABULARIES:  # weights to begin with may know of more tokens than their tokenizer
-        if name in facts:
-            facts[name] = max(facts[name], settings.model[name])
-    values = {**settings.model, **facts}
+    values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
+    for name in VOCABULARIES:  # a model that was trained elsewhere may have room for more tokens than there are
+        if name in values:
+            values[name] = max(values[name], settings.model[name])
     seed_everything(derive(settings.run.seed, "model"))
     try:
         model: Model = cls(cls.Config(**values))

@@ -41,11 +41,12 @@ class Label:
             loss = loss + self.language * model.language_loss(answer.hidden, batch.tokens, batch.lengths)  # type: ignore[operator]
         return loss, None
 
-    def of(self, logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        """The mean loss of given answers."""
+    def of(self, logits: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The mean loss of given answers; spans need to know how many places are real."""
         if self.kind == "number":
             return F.mse_loss(logits[..., 0], targets.to(logits.dtype))
         if self.kind == "span":
+            assert lengths is not None
             return span_loss(logits, targets, lengths)
         weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
         return F.cross_entropy(

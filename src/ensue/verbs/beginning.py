@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
@@ -55,8 +58,8 @@ def begun_settings(
     if first.system != system:
         mend = f"fit {first.system}, or begin with another run"
         raise InputError(f"is a run of {first.system}, not of {system}", where=path, mend=mend)
-    taken = dict(first.config["model"])  # with its vocabulary, which may be larger than its tokenizer's
-    if first.task == task and task in LABELS:
+    taken = dict(first.config["model"])
+    if first.task == task and "head" in first.config:
         taken |= {f"head.{name}": first.config["head"][name] for name in ("pooling", "dense")}
     if task == "language":  # weights that read backward would have to begin again
         taken["data.direction"] = first.direction
@@ -77,26 +80,69 @@ def first_folder(settings: Settings, folder: RunFolder) -> RunFolder | None:
     return first
 
 
+def check_apart(settings: Settings, folder: RunFolder) -> None:
+    """Refuse a folder inside the teacher's, or around it: ``--force`` would delete the teacher with it."""
+    if not settings.run.teacher:
+        return
+    own, teacher = folder.path.resolve(), Path(settings.run.teacher).resolve()
+    if own.is_relative_to(teacher) or teacher.is_relative_to(own):
+        what = "a student needs a folder apart from its teacher's"
+        raise InputError(what, where=str(folder.path), mend="give another --out")
+
+
 def begun_model(settings: Settings, corpus: Any, report: Report = silent) -> Any:
     """A new model, with the weights of the run it begins with where there is one.
 
-    A run of the same task gives all it has; one of another task, or with other labels, its body.
+    A run of the same task gives all it has; one of another task, or with other labels, its body. To a model of fewer
+    blocks it gives some of its own, from the first to the last, evenly spaced (DistilBERT's way, Sanh et al., 2019).
     """
     model = build_model(settings, corpus)
     if not settings.run.begin_with:
         return model
     first = load(settings.run.begin_with)
+    whole = first.task == settings.run.task and _same_labels(first.config, corpus)
+    taken = (first.model if whole else body_of(first.model)).state_dict()
+    blocks = some_blocks(body_of(first.model), body_of(model))
+    if blocks:
+        taken = thinned(taken, blocks)
+        shown = ", ".join(str(place + 1) for place in blocks)
+        report("note", {"text": f"of the layers of {settings.run.begin_with} it begins with {shown}"})
     try:
-        if first.task == settings.run.task and _same_labels(first.config, corpus):
-            model.load_state_dict(first.model.state_dict())
-        else:
-            body_of(model).load_state_dict(body_of(first.model).state_dict())
+        (model if whole else body_of(model)).load_state_dict(taken)
     except RuntimeError as error:
         what = f"its weights do not fit these settings ({str(error).splitlines()[-1].strip()})"
         raise InputError(what, where=settings.run.begin_with, mend="leave the model's settings as they are") from error
     if isinstance(model, Labelled) and first.task == settings.run.task and not _same_labels(first.config, corpus):
         report("note", {"text": f"{settings.run.begin_with} has other labels, so the head begins anew"})
     return model
+
+
+def some_blocks(first: Any, own: Any) -> list[int]:
+    """Which of a body's blocks one with fewer begins with; none where it has no fewer.
+
+    >>> from types import SimpleNamespace as Body
+    >>> some_blocks(Body(blocks=range(12)), Body(blocks=range(6)))
+    [0, 2, 4, 7, 9, 11]
+    """
+    held, wanted = (len(getattr(body, "blocks", ())) for body in (first, own))
+    return np.linspace(0, held - 1, wanted).round().astype(int).tolist() if wanted < held else []
+
+
+def thinned(weights: Mapping[str, Any], blocks: Sequence[int]) -> dict[str, Any]:
+    """Weights by name with only some of the blocks, counted anew.
+
+    >>> thinned({"blocks.0.w": 0, "blocks.1.w": 1, "blocks.2.w": 2, "norm.w": 9}, [0, 2])
+    {'blocks.0.w': 0, 'blocks.1.w': 2, 'norm.w': 9}
+    """
+    new = {old: place for place, old in enumerate(blocks)}
+    found = {}
+    for name, value in weights.items():
+        part = re.search(r"(?:^|\.)blocks\.(\d+)\.", name)
+        if part is None:
+            found[name] = value
+        elif int(part[1]) in new:
+            found[f"{name[: part.start(1)]}{new[int(part[1])]}{name[part.end(1) :]}"] = value
+    return found
 
 
 def _same_labels(config: Mapping[str, Any], corpus: Any) -> bool:

@@ -26,7 +26,7 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
         "",
         "| | |",
         "|---|---|",
-        f"| {'examples' if labels else 'text'} | {', '.join(settings.data.files)} |",
+        *_sources(settings),
         f"| tokenizer | {data['tokenizer']}, {data['vocabulary']:,} tokens |",
         f"| trained on | {_size(data)} |",
         f"| parameters | {figures['parameters']:,} ({figures['bytes']:,} bytes on disk) |",
@@ -44,10 +44,21 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _sources(settings: Settings) -> list[str]:
+    """What there was to learn from: files, and a teacher."""
+    if settings.distil is None:
+        return [f"| {'examples' if settings.run.task in LABELS else 'text'} | {', '.join(settings.data.files)} |"]
+    lines = [
+        f"| teacher | {settings.run.teacher} |",
+        f"| texts that the teacher labelled | {', '.join(settings.distil.files)} |",
+    ]
+    return lines + ([f"| examples | {', '.join(settings.data.files)} |"] if settings.data.files else [])
+
+
 def _size(data: dict[str, Any]) -> str:
     """How much there was to learn from."""
-    kinds = ("pairs", "documents", "examples")
-    counts = [f"{data[f'train_{kind}']:,} {kind}" for kind in kinds if f"train_{kind}" in data]
+    kinds = {name: name for name in ("pairs", "documents", "examples")} | {"texts": "texts without labels"}
+    counts = [f"{data[f'train_{kind}']:,} {name}" for kind, name in kinds.items() if data.get(f"train_{kind}")]
     size = [f"{data['train_bytes']:,} bytes"] if "train_bytes" in data else []
     return ", ".join([*counts, f"{data['train_tokens']:,} tokens", *size])
 
@@ -90,6 +101,9 @@ def _label_lines(score: dict[str, Any]) -> list[str]:
     names = ("accuracy", "f1", "exact_match", "matthews", "pearson", "spearman", "majority")
     count = score.get("examples", score.get("total", 0))
     shown = [f"| {name.replace('_', ' ')} | {score[name]:.4f} |" for name in names if score.get(name) is not None]
+    if "teacher" in score:
+        name, value = next(iter(score["teacher"].items()))
+        shown.append(f"| the teacher's {name} | {value:.4f}, with {score['teacher']['parameters']:,} parameters |")
     return [f"| validation examples | {count:,} |", *shown]
 
 

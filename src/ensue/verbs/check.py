@@ -21,7 +21,6 @@ from ensue.core.table import load_target
 from ensue.models.labelled import Labelled
 from ensue.models.laws import labelled_laws, laws_of
 from ensue.models.table import SYSTEMS
-from ensue.tasks.resolving import task_name
 from ensue.tasks.settings import LABELS, VOCABULARIES
 from ensue.train.metrics import read_metrics
 from ensue.verbs.run import load
@@ -30,7 +29,7 @@ PROOF_STEPS = 24
 EVALUATION = {
     "language": "data.eval_tokens=2000",
     "translation": "data.eval_pairs=50",
-    "masked": "data.eval_rows=20",
+    "masked": "data.eval_rows=50",
     **dict.fromkeys(LABELS, "data.eval_examples=50"),
 }
 """What keeps the evaluations of a proof short."""
@@ -78,7 +77,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
     folder = RunFolder(path)
     folder.read_config()
     flat = read_toml(folder.settings)
-    if "-" in flat["data.files"]:
+    if "-" in (*flat["data.files"], *flat.get("distil.files", ())):
         raise InputError("this run read standard input, which is gone", mend="train from a file to prove its resume")
     by_steps = not hasattr(SYSTEMS.load(str(flat["system"])), "counter")
     with tempfile.TemporaryDirectory(prefix="ensue-proof-") as name:
@@ -101,7 +100,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             "train.checkpoint_every=5",
             "train.eval_every=8",
             "train.log_every=1",
-            EVALUATION[str(flat.get("task") or task_name(str(flat["system"])))],
+            EVALUATION[load(path).task],
             "data.hash=",
         ):
             base += ["--set", setting]

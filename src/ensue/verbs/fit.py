@@ -23,7 +23,7 @@ from ensue.models.table import SYSTEMS
 from ensue.tasks.labelled import system_config
 from ensue.tasks.machine import check_bf16, check_device, data_files
 from ensue.tasks.resolving import read_settings, resolve
-from ensue.tasks.settings import LABELS, TABLES, VOCABULARIES, Settings
+from ensue.tasks.settings import LABELS, VOCABULARIES, Settings
 from ensue.tasks.task import Task, build_model, task_of
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.choosing import choose_weights
@@ -32,7 +32,7 @@ from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
 from ensue.train.metrics import Metrics
 from ensue.train.plan import plan
-from ensue.verbs.beginning import begun_model, begun_settings, first_folder, system_and_task
+from ensue.verbs.beginning import begun_model, begun_settings, check_apart, first_folder, system_and_task
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
 from ensue.verbs.weights import write_weights
@@ -76,6 +76,7 @@ def fit(
         typed["train.budget"] = seconds(str(budget))
     chosen = _resolved(what, model, typed, config, report)
     first = first_folder(chosen, folder)
+    check_apart(chosen, folder)
     folder.check_free(force)
     _prepare_process(chosen)
     task = task_of(chosen)
@@ -96,8 +97,9 @@ def _typed(
     """What was typed, by the flat names of run.toml."""
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
     typed |= settings or {}
-    if typed.get("begin_with"):
-        typed["begin_with"] = str(Path(typed["begin_with"]).absolute())
+    for name in ("begin_with", "teacher"):
+        if typed.get(name):
+            typed[name] = str(Path(typed[name]).absolute())
     if data:
         typed["data.files"] = data_files(data)
     if valid:
@@ -122,7 +124,10 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
         typed["begin_with"] = str(Path(begun).absolute())
         file = begun_settings(begun, system, task, file, typed) | file
     chosen = resolve(system, task=task, preset=preset, layers=[file, typed])
-    if not chosen.data.files:
+    if chosen.distil is not None:
+        if not chosen.distil.files:
+            raise InputError("there is no text for the teacher to label", mend="name some: --unlabelled text.txt")
+    elif not chosen.data.files:
         if task in LABELS:
             raise InputError("there is nothing to learn from", mend=f"name a file: ensue fit {task} train.tsv")
         mend = "name a file, a folder, - or a built-in corpus such as pydoc"
@@ -168,8 +173,8 @@ def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, 
     task = task_of(chosen)
     corpus = task.corpus_of(chosen, folder, report)
     if chosen.data.hash != corpus.hash:
-        mend = "put it back, or begin a new run"
-        raise InputError("the text has changed since this run began", where=", ".join(chosen.data.files), mend=mend)
+        mend, files = "put it back, or begin a new run", (*chosen.data.files, *getattr(chosen.distil, "files", ()))
+        raise InputError("the text has changed since this run began", where=", ".join(files), mend=mend)
     # a checkpoint holds every weight, so the run it began with may be gone
     saved = Checkpoints(folder.checkpoints).latest() is not None
     model = build_model(chosen, corpus) if saved else begun_model(chosen, corpus, report)
@@ -186,7 +191,7 @@ def _check_same(folder: RunFolder, chosen: Settings, what: str, flat: dict[str, 
         raise InputError(f"is a {chosen.run.system}, not a {what}", where=where, mend=mend)
     extra = {name: value for name, value in typed.items() if name not in ("device", "compile")}
     asked = resolve(chosen.run.system, layers=[flat, extra])
-    for table in ("run", *TABLES[chosen.run.task]):
+    for table in ("run", *chosen.tables):
         for field in describe(type(getattr(chosen, table))):
             old, new = (getattr(getattr(s, table), field.name) for s in (chosen, asked))
             if old != new and field.name != "budget":
@@ -223,6 +228,7 @@ def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: 
     settings = replace(settings, data=replace(settings.data, hash=corpus.hash), model=asdict(system_config(model)))
     write_text(folder.settings, settings.toml())
     task_of(settings).save_tokenizers(corpus, folder)
+    corpus = task_of(settings).prepared(settings, corpus, folder, report)
     fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)

@@ -10,14 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
-from ensue.core.settings import build, read_toml
+from ensue.core.settings import read_toml
 from ensue.data.labelled import read_texts
 from ensue.data.sources import Source
 from ensue.data.tokenizers.finding import load_tokenizer
@@ -27,22 +24,20 @@ from ensue.measure.language import LanguageScore, log_probs
 from ensue.measure.masked import MaskedScore
 from ensue.measure.translation import bleu_by_length
 from ensue.models.encoder import Encoder
-from ensue.models.labelled import HeadConfig, Labelled
-from ensue.models.model import Model
 from ensue.models.ngram import NGram
-from ensue.models.table import SYSTEMS
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.filling import Filled, filled
-from ensue.tasks.labelled import body_of, system_config, texts_of
+from ensue.tasks.labelled import body_of, texts_of
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
-from ensue.tasks.labels.kind import Form, LabelKind
+from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
 from ensue.tasks.masked import follows, score_files
+from ensue.tasks.opening import form_in, model_in
 from ensue.tasks.resolving import resolve, task_name
 from ensue.tasks.translating import Translation, Translator
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
@@ -105,26 +100,7 @@ class Run:
     @cached_property
     def model(self) -> Any:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
-        keep_freed_memory()
-        model = self._built()
-        vocabulary = system_config(model).vocabulary
-        if vocabulary < self.tokenizer.size:
-            what = f"has {self.tokenizer.size} tokens, the model {vocabulary}"
-            raise InputError(what, where=str(self.folder.tokenizer), mend="the folder may be damaged")
-        try:
-            tensors = load_file(self.folder.weights)
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"is damaged or missing ({error})", where=str(self.folder.weights)) from error
-        if isinstance(model, NGram):
-            model.adopt(tensors)
-        else:
-            _fill(model, tensors, self.folder.weights)
-        return model.eval()
-
-    def _built(self) -> Any:
-        """The model with whatever weights."""
-        cls = SYSTEMS.load(self.system)
-        return cls(build(cls.Config, self.config["model"]))
+        return model_in(self.folder, self.config, self.tokenizer)
 
     def _cannot(self, what: str) -> InputError:
         purpose = f" that learnt to {self.task}" if self.labels else ""
@@ -418,19 +394,9 @@ class LabelRun(Run):
         "streams": "examples are no stream",
     }
 
-    def _built(self) -> Labelled:
-        facts = self.config["data"]
-        return Labelled(body_of(super()._built()), build(HeadConfig, self.config["head"]), facts["choices"])
-
     def labeller(self, int8: bool = False) -> Labeller:
         """The model between its tokenizer and its task."""
-        facts = self.config["data"]
-        form = Form(
-            tokenizer=self.tokenizer,
-            labels=tuple(facts["labels"]),
-            length=facts["length"],
-            stride=facts["stride"],
-        )
+        form = form_in(self.config, self.tokenizer)
         threshold = self.config["figures"].get("valid", {}).get("threshold")
         return Labeller(quantised(self.model) if int8 else self.model, self.kind, form, threshold)
 
@@ -484,21 +450,6 @@ RUNS: dict[str, type[Run]] = {
     "masked": MaskedRun,
     **dict.fromkeys(LABEL_KINDS, LabelRun),
 }
-
-
-def _fill(model: Model, tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """Give a model its weights; those shared with others are stored once."""
-    own = model.state_dict()
-    shared = {tensor.data_ptr(): name for name, tensor in own.items() if name in tensors and tensor.numel()}
-    whole = {
-        name: tensors[name] if name in tensors else tensors[shared[tensor.data_ptr()]]
-        for name, tensor in own.items()
-        if name in tensors or tensor.data_ptr() in shared
-    }
-    wrong = [n for n in own if n not in whole or whole[n].shape != own[n].shape] + [n for n in tensors if n not in own]
-    if wrong:
-        raise InputError(f"does not fit config.json ({wrong[0]})", where=str(path), mend="the folder may be damaged")
-    model.load_state_dict(whole)
 
 
 def load(path: str | Path) -> Run:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ensue.nn.dropout import Dropout, mask
+from ensue.nn.dropout import Dropout, drawn_mask, mask
+from ensue.nn.threads import torch_threads
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
@@ -41,3 +42,13 @@ def test_the_gradient_flows_where_units_are_on() -> None:
     y.sum().backward()
     assert x.grad is not None
     assert torch.equal(x.grad != 0, y != 0)
+
+
+def test_a_seed_has_one_mask_in_any_shape_of_rows() -> None:
+    """A row's bits depend on the seed and the row: no two rows are alike, and fewer rows are the first of more."""
+    if torch_threads() is None:
+        pytest.skip("torch runs on another OpenMP here")
+    many = drawn_mask(torch.Size((1000, 24)), 128, 7)
+    assert torch.equal(many[:300], drawn_mask(torch.Size((300, 24)), 128, 7))
+    assert len(many.unique(dim=0)) == 1000
+    assert not torch.equal(many, drawn_mask(torch.Size((1000, 24)), 128, 8))

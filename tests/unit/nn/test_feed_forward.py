@@ -32,6 +32,28 @@ def test_the_fused_kernel_gives_the_output_and_all_gradients(activation: str) ->
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_single_precision_over_many_rows_is_the_same(activation: str) -> None:
+    """Here loops of our own run, part by part; the last one is not full."""
+    found = []
+    for kernel in ("reference", "fused"):
+        torch.manual_seed(0)
+        held = [torch.randn(*size, requires_grad=True) for size in ((150, 4), (10, 4), (10,), (4, 10), (4,))]
+        y = KERNELS[kernel](*held, activation)  # type: ignore[call-arg]
+        y.square().mean().backward()  # type: ignore[no-untyped-call]
+        found.append([y.detach(), *(one.grad for one in held)])
+    for name, plain, ours in zip(("y", *NAMES), *found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_what_is_not_finite_is_not_hidden(activation: str) -> None:
+    layer, x = FeedForward(4, 10, activation), torch.randn(3, 4)
+    x[0, 0], x[1, 0] = float("nan"), float("inf")
+    y = layer(x)
+    assert not y[:2].isfinite().any() and y[2].isfinite().all()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_gradient_of_a_gradient_is_right(activation: str) -> None:
     held = inputs()
     assert torch.autograd.gradgradcheck(lambda *all_: KERNELS["fused"](*all_, activation), held)  # type: ignore[call-arg]

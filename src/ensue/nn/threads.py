@@ -1,0 +1,52 @@
+"""Loops of our own on the threads that torch has already.
+
+Where memory is slow, passes over it count: a loop that does at once what takes torch six operations is several times
+as fast. Threads of its own would fight with torch's for the same cores (one of OpenMP keeps its core busy while it
+waits), so it is handed to torch's OpenMP. Where torch has another, there are no such loops, and plain operations do.
+
+A loop is a C function of one argument, a row of 64-bit numbers: how many parts of the work are taken already, then
+whatever it needs, arrays as addresses (see ensue.nn.loops). Every thread takes parts until none is left. What the parts
+are depends on the work only, so the result does not depend on how many threads there are or which is first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PART = 64
+"""How many rows are a part of the work."""
+
+
+@cache
+def torch_threads() -> Any:
+    """GOMP_parallel(function, argument, threads, flags) of the OpenMP that torch runs on, or None."""
+    try:
+        start = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    start.argtypes, start.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint), None
+    return start
+
+
+def reachable(*tensors: Tensor) -> bool:
+    """Whether a loop can run over these: single precision in this machine's memory, and torch's threads known."""
+    return (
+        all(type(one) in (Tensor, nn.Parameter) and one.device.type == "cpu" for one in tensors)
+        and all(one.dtype == torch.float32 for one in tensors)
+        and not torch.compiler.is_compiling()
+        and torch_threads() is not None
+    )
+
+
+def run(loop: Any, rows: int, *arguments: Tensor | int) -> None:
+    """Run a loop over so many rows on as many threads as torch uses; arrays are given as contiguous tensors."""
+    numbers = [one if isinstance(one, int) else one.data_ptr() for one in arguments]
+    row = (ctypes.c_int64 * (len(numbers) + 2))(0, rows, *numbers)
+    threads = max(1, min(torch.get_num_threads(), rows // PART))
+    torch_threads()(loop.address, ctypes.addressof(row), threads, 0)

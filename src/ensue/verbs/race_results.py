@@ -1,0 +1,191 @@
+"""What a race found out: a result for each that took part, as a table, as race.json and as race.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+from ensue.core.wording import counted
+from ensue.look.race import entrant_name
+from ensue.verbs.disciplines import LANGUAGE, Discipline
+
+
+@dataclass
+class Entrant:
+    """One result: the mean over the seeds that worked, or why there is none."""
+
+    system: str
+    value: float | None = None
+    """By the measure that decides."""
+    start: str = ""
+    """from scratch or pre-trained, where models learn to label."""
+    labels: int = 0
+    """How many labelled examples it learnt from."""
+    measures: dict[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    parameters: int | None = None
+    bytes: int | None = None
+    tokens: int | None = None
+    """Tokens trained on."""
+    spread: float = 0.0
+    """The highest less the lowest value over the seeds that worked."""
+    seeds: list[dict[str, Any]] = field(default_factory=list)
+    """The figures of each seed that worked."""
+    remark: str = ""
+    error: str = ""
+    """Why seeds failed, and how many of how many."""
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """In a race of language models or translations."""
+        return self.measures.get("bits_per_byte")
+
+
+def mean_entrant(discipline: Discipline, system: str, start: str, labels: int, seeds: list[dict[str, Any]]) -> Entrant:
+    """One result from the figures of its seeds."""
+    entrant = Entrant(system, start=start, labels=labels, seeds=seeds)
+    if seeds:
+        key = discipline.measure.key
+        values = [one[key] for one in seeds]
+        entrant.measures = {m.key: mean(one[m.key] for one in seeds) for m in discipline.measures}
+        entrant.value, entrant.spread = entrant.measures[key], max(values) - min(values)
+        entrant.seconds = mean(one["seconds"] for one in seeds)
+        entrant.parameters, entrant.bytes, entrant.tokens = (seeds[0][n] for n in ("parameters", "bytes", "tokens"))
+    return entrant
+
+
+@dataclass
+class Race:
+    """All results, best first."""
+
+    facts: dict[str, Any]
+    entrants: list[Entrant]
+    discipline: Discipline = LANGUAGE
+
+    def as_dict(self) -> dict[str, Any]:
+        """What race.json holds."""
+        return {**self.facts, "systems": [self._entry(entrant) for entrant in self.ranked()]}
+
+    def _entry(self, e: Entrant) -> dict[str, Any]:
+        """One result for race.json; measures that it has not are None."""
+        start = {"start": e.start, "labels": e.labels} if self.discipline.labels else {}
+        measures = {measure.key: e.measures.get(measure.key) for measure in self.discipline.measures}
+        costs = {name: getattr(e, name) for name in ("seconds", "parameters", "bytes", "tokens")}
+        seed = {"seed": e.seeds[0]["seed"] if e.seeds else None} if self.discipline.labels else {}
+        rest = {name: getattr(e, name) for name in ("spread", "seeds", "remark", "error")}
+        return {"system": e.system, **start, **measures, **costs, **seed, **rest}
+
+    @property
+    def shares(self) -> list[int]:
+        """Of a race on growing shares of the labels, how many labels each has."""
+        return list(self.facts.get("shares") or ())
+
+    def ranked(self) -> list[Entrant]:
+        """Best first, those that failed last; on shares of the labels by what all the labels bring, share by share."""
+        by_labels = sorted(self.entrants, key=lambda e: e.labels)
+        merits = {self._curve(e): self._merit(e) for e in by_labels}  # the last, with the most labels, stays
+        curves = sorted(merits, key=lambda curve: merits[curve])
+        return sorted(by_labels, key=lambda e: curves.index(self._curve(e)))
+
+    def _merit(self, e: Entrant) -> tuple[bool, float]:
+        """Less is better."""
+        return (e.value is None, (e.value or 0.0) * (1 if self.discipline.lower else -1))
+
+    def _curve(self, e: Entrant) -> tuple[str, str]:
+        return (e.system, e.start)
+
+    def name(self, e: Entrant) -> str:
+        """What people call it: the system, and how it began where one began in two ways."""
+        return entrant_name(self.facts, {"system": e.system, "start": e.start})
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows for people; shares of the labels across where there are some."""
+        if self.shares:
+            return self._table_of_shares()
+        titles = [measure.title for measure in self.discipline.measures]
+        columns = ["system", *titles, "seconds", "parameters", "megabytes"]
+        rows = []
+        for e in self.ranked():
+            if e.value is None:
+                rows.append([self.name(e), "failed", *[""] * (len(columns) - 2)])
+                continue
+            others = [format(e.measures[m.key], m.form) for m in self.discipline.measures[1:]]
+            rows.append([self.name(e), self._cell(e), *others, f"{e.seconds:.0f}", *_size(e)])
+        return columns, rows
+
+    def _table_of_shares(self) -> tuple[list[str], list[list[str]]]:
+        curves: dict[str, dict[int, Entrant]] = {}
+        for e in self.ranked():
+            curves.setdefault(self.name(e), {})[e.labels] = e
+        first = f"{self.discipline.measure.title} with"
+        columns = [first, *(counted(share, "label") for share in self.shares), "parameters", "megabytes"]
+        rows = []
+        for name, curve in curves.items():
+            cells = [self._cell(curve[share]) if share in curve else "" for share in self.shares]
+            done = next((e for e in curve.values() if e.value is not None), None)
+            rows.append([name, *cells, *(_size(done) if done else ("", ""))])
+        return columns, rows
+
+    def _cell(self, e: Entrant) -> str:
+        if e.value is None:
+            return "failed"
+        form = self.discipline.measure.form
+        return format(e.value, form) + (f" ± {e.spread / 2:{form}}" if len(e.seeds) > 1 else "")
+
+    def remarks(self) -> list[str]:
+        """What the table cannot say; what is true of every share is said once."""
+        said: dict[tuple[str, str], list[str]] = {}
+        for e in self.ranked():
+            text = "; ".join(filter(None, (e.error, e.remark)))
+            if text:
+                said.setdefault((self.name(e), text), []).append(f"{e.labels:,}")
+        every = len(self.shares)
+        return [
+            f"{name}{f', {_listed(labels)} labels' if every and len(labels) < every else ''}: {text}"
+            for (name, text), labels in said.items()
+        ]
+
+    def markdown(self) -> str:
+        """The text of race.md."""
+        columns, rows = self.table()
+        lines = [
+            f"{self._heading()}; {self._how()}; {counted(self.facts['threads'], 'thread')}.",
+            "",
+            "| " + " | ".join(columns) + " |",
+            "|---" * len(columns) + "|",
+            *("| " + " | ".join(row) + " |" for row in rows),
+            "",
+            *(f"- {line}" for line in self.remarks()),
+        ]
+        return "\n".join(lines).rstrip() + "\n"
+
+    def _heading(self) -> str:
+        """What the race is on."""
+        f = self.facts
+        tokens = f"{f['tokenizer']} tokens ({f['vocabulary']:,})"
+        unit = {"language": "byte", "translation": "pair"}.get(self.discipline.task, "example")
+        amounts = f"{f[f'train_{unit}s']:,} {unit}s to learn from, {f[f'valid_{unit}s']:,} held out"
+        return f"{', '.join(f['data'])}: {amounts}; {tokens}"
+
+    def _how(self) -> str:
+        """What was equal."""
+        f = self.facts
+        if f["match"] == "tokens":
+            return "equal data"
+        if not f["budget"]:
+            said = [f"{f['settings'][n]} {n[6:]} each" for n in ("train.steps", "train.epochs") if n in f["settings"]]
+            return said[0] if said else "epochs as the task has them, at least about 60 updates"
+        return f"{f['budget']} of training each" if f["match"] == "time" else f"equal size, {f['budget']} each"
+
+
+def _size(e: Entrant) -> tuple[str, str]:
+    return f"{e.parameters:,}", f"{(e.bytes or 0) / 1e6:.1f}"
+
+
+def _listed(words: list[str]) -> str:
+    """
+    >>> _listed(["50"]), _listed(["50", "200", "800"])
+    ('50', '50, 200 and 800')
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
