@@ -33,7 +33,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.nn.packing import Packing
 from ensue.nn.positions import Rotary, rotate
+from ensue.nn.quantised import part
 from ensue.nn.source import Source
 from ensue.nn.state import State
 
@@ -206,9 +208,9 @@ class SelfAttention(nn.Module):
 
     def start(self, rows: int) -> AttentionState:
         """An empty memory."""
-        weight = self.out.weight
-        empty = weight.new_zeros(rows, self.heads, 0, weight.shape[0] // self.heads)
-        return AttentionState(empty, empty, torch.zeros(rows, dtype=torch.long, device=weight.device))
+        bias = self.out.bias
+        empty = bias.new_zeros(rows, self.heads, 0, len(bias) // self.heads)
+        return AttentionState(empty, empty, torch.zeros(rows, dtype=torch.long, device=bias.device))
 
     def forward(
         self,
@@ -252,22 +254,48 @@ class FullAttention(nn.Module):
         """Nothing is carried on."""
 
     def forward(
-        self, x: Tensor, state: None = None, lengths: Tensor | None = None, weights: bool = False
+        self, x: Tensor, state: None = None, lengths: Tensor | Packing | None = None, weights: bool = False
     ) -> tuple[Tensor, None, Tensor | None]:
-        """Attend from each place of x (B, T, D) to every real one; with ``weights`` also say where to."""
-        q, k, v = (_heads(part, self.heads) for part in self.project(x).chunk(3, dim=-1))
+        """Attend from each place of x (B, T, D) to every real one; with ``weights`` also say where to.
+
+        With a packing in place of lengths x is (M, D).
+        """
+        if isinstance(lengths, Packing):
+            return self._packed(None, self.project(x), lengths), None, None
+        q, k, v = (_heads(one, self.heads) for one in self.project(x).chunk(3, dim=-1))
         y, seen = self._attend(q, k, v, lengths, weights)
         return y, None, seen
 
     def at(
-        self, here: Tensor, x: Tensor, lengths: Tensor | None = None, weights: bool = False
+        self, here: Tensor, x: Tensor, lengths: Tensor | Packing | None = None, weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from some places ``here`` (B, K, D) to every real one of x (B, T, D)."""
+        """Attend from some places ``here`` (B, K, D) to every real one of x (B, T, D); rows of a packing as it has
+        them.
+        """
         D = here.shape[-1]
-        weight, bias = self.project.weight, self.project.bias
-        q = _heads(F.linear(here, weight[:D], bias[:D]), self.heads)
-        k, v = (_heads(part, self.heads) for part in F.linear(x, weight[D:], bias[D:]).chunk(2, dim=-1))
-        return self._attend(q, k, v, lengths, weights)
+        query, rest = part(self.project, here, 0, D), part(self.project, x, D, 3 * D)
+        if isinstance(lengths, Packing):
+            return self._packed(query, rest, lengths), None
+        k, v = (_heads(one, self.heads) for one in rest.chunk(2, dim=-1))
+        return self._attend(_heads(query, self.heads), k, v, lengths, weights)
+
+    def _packed(self, query: Tensor | None, projected: Tensor, packing: Packing) -> Tensor:
+        """The same for packed rows: (M, 3D) → (M, D), or from queries (B, K, D) to keys and values (M, 2D)."""
+        parts = 3 if query is None else 2
+        D = projected.shape[1] // parts
+        y = projected.new_empty(len(projected), D) if query is None else torch.empty_like(query)
+        row = start = 0
+        for rows, time in packing.groups:
+            stop = start + rows * time
+            held = projected[start:stop].view(rows, time, parts, self.heads, D // self.heads)
+            *q, k, v = (one.transpose(1, 2) for one in held.unbind(2))
+            if query is not None:
+                q = [_heads(query[row : row + rows], self.heads)]
+            found = F.scaled_dot_product_attention(*q, k, v, None, self.dropout if self.training else 0.0)
+            into = y[start:stop] if query is None else y[row : row + rows]
+            into.copy_(found.transpose(1, 2).reshape(into.shape))
+            row, start = row + rows, stop
+        return self.out(y)  # type: ignore[no-any-return]
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, weights: bool

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.kernels import plain
+from ensue.nn.quantised import QuantisedLinear
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Activation:
     """f in its three forms."""
 
     plain: Callable[[Tensor], Tensor]
+    over: Callable[[Tensor], Tensor]
+    """f(u), written over u; outside autograd."""
     forward: Callable[[Tensor], Tensor]
     """f(u), which may be written over u."""
     backward: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -38,6 +41,16 @@ class Activation:
 
 def _gelu(u: Tensor) -> Tensor:
     return F.gelu(u, approximate="tanh")
+
+
+def _gelu_over(u: Tensor) -> Tensor:
+    result: Tensor = torch.ops.aten.gelu_(u, approximate="tanh")
+    return result
+
+
+def _gelu_erf_over(u: Tensor) -> Tensor:
+    result: Tensor = torch.ops.aten.gelu_(u)
+    return result
 
 
 def _gelu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
@@ -56,9 +69,10 @@ def _relu_backward(above: Tensor, u: Tensor, h: Tensor) -> Tensor:
 
 
 ACTIVATIONS = {
-    "gelu": Activation(_gelu, _gelu, _gelu_backward, keeps=True),  # the tanh form (Hendrycks and Gimpel, 2016)
-    "gelu-erf": Activation(F.gelu, F.gelu, _gelu_erf_backward, keeps=True),  # u Φ(u) itself: BERT's
-    "relu": Activation(F.relu, F.relu_, _relu_backward, keeps=False),
+    # the tanh form (Hendrycks and Gimpel, 2016), and u Φ(u) itself: BERT's
+    "gelu": Activation(_gelu, _gelu_over, _gelu, _gelu_backward, keeps=True),
+    "gelu-erf": Activation(F.gelu, _gelu_erf_over, F.gelu, _gelu_erf_backward, keeps=True),
+    "relu": Activation(F.relu, F.relu_, F.relu_, _relu_backward, keeps=False),
 }
 
 
@@ -73,7 +87,12 @@ def fused(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tenso
     return result
 
 
-KERNELS = {"reference": reference, "fused": fused}
+def lean(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, activation: str) -> Tensor:
+    """The same where nothing is learnt: f is written over u."""
+    return F.linear(ACTIVATIONS[activation].over(F.linear(x, up, up_bias)), down, down_bias)
+
+
+KERNELS = {"reference": reference, "fused": fused, "lean": lean}
 
 
 class FeedForward(nn.Module):
@@ -87,10 +106,14 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
+        if isinstance(self.up, QuantisedLinear):
+            result: Tensor = self.down(ACTIVATIONS[self.activation].over(self.up(x)))
+            return result
         held = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
         kernel = self.kernel
         if kernel == "auto":
-            kernel = "fused" if plain(x, *held) and torch.is_grad_enabled() else "reference"
+            own = "fused" if torch.is_grad_enabled() else "lean"
+            kernel = own if plain(x, *held) else "reference"
         return KERNELS[kernel](x.reshape(-1, x.shape[-1]), *held, self.activation).view(x.shape)
 
 
