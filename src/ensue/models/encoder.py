@@ -139,7 +139,8 @@ class Encoder(nn.Module):
 
     def _may_look(self, tokens: Tensor) -> bool:
         """Whether lengths may decide what is computed: on a CPU, where it is cheap, if nothing is traced."""
-        return tokens.device.type == "cpu" and not torch.jit.is_tracing() and plain(self.embed.weight)
+        traced = torch._C._get_tracing_state() is not None
+        return tokens.device.type == "cpu" and not traced and plain(self.embed.weight)
 
     def _packed(self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, places: Tensor | None) -> Tensor:
         """The last block's output, (B, T, D) or (B, K, D), of rows without their padding."""

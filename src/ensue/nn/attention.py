@@ -281,21 +281,20 @@ class FullAttention(nn.Module):
 
     def _packed(self, query: Tensor | None, projected: Tensor, packing: Packing) -> Tensor:
         """The same for packed rows: (M, 3D) → (M, D), or from queries (B, K, D) to keys and values (M, 2D)."""
-        parts = 3 if query is None else 2
-        D = projected.shape[1] // parts
+        D = len(self.out.bias)
         y = projected.new_empty(len(projected), D) if query is None else torch.empty_like(query)
         row = start = 0
         for rows, time in packing.groups:
             stop = start + rows * time
-            held = projected[start:stop].view(rows, time, parts, self.heads, D // self.heads)
-            *q, k, v = (one.transpose(1, 2) for one in held.unbind(2))
-            if query is not None:
-                q = [_heads(query[row : row + rows], self.heads)]
-            found = F.scaled_dot_product_attention(*q, k, v, None, self.dropout if self.training else 0.0)
+            held = projected[start:stop].view(rows, time, -1, self.heads, D // self.heads).transpose(1, 3)
+            k, v = held[:, :, -2], held[:, :, -1]  # (rows, H, T, d)
+            q = held[:, :, 0] if query is None else _heads(query[row : row + rows], self.heads)
+            found = F.scaled_dot_product_attention(q, k, v, None, self.dropout if self.training else 0.0)
             into = y[start:stop] if query is None else y[row : row + rows]
             into.copy_(found.transpose(1, 2).reshape(into.shape))
             row, start = row + rows, stop
-        return self.out(y)  # type: ignore[no-any-return]
+        result: Tensor = self.out(y)
+        return result
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, weights: bool

@@ -101,8 +101,8 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, inner: int, activation: str = "gelu", kernel: str = "auto") -> None:
         super().__init__()
         self.activation, self.kernel = activation, kernel
-        self.up = nn.Linear(width, inner)
-        self.down = nn.Linear(inner, width)
+        self.up: nn.Linear | QuantisedLinear = nn.Linear(width, inner)
+        self.down: nn.Linear | QuantisedLinear = nn.Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
