@@ -33,6 +33,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.nn.dropout import mask as dropout_mask
+from ensue.nn.kernels import plain
 from ensue.nn.packing import Packing
 from ensue.nn.positions import Rotary, rotate
 from ensue.nn.quantised import part
@@ -191,6 +193,20 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = N
     return attention_weights(query, key, mask) @ value
 
 
+def attention_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> Tensor:
+    """The same with weights switched off at random.
+
+    Where weights are dropped the fused kernel makes them one by one too, and draws a random number for each; here a
+    byte decides (see ``ensue.nn.dropout``).
+    """
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
+    if mask is not None:
+        with torch.no_grad():  # what is not seen has weight 0, and so has its gradient
+            scores.masked_fill_(~mask, float("-inf"))
+    weights = scores.softmax(dim=-1)
+    return (weights * dropout_mask(weights, p)) @ value
+
+
 def _heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, D) → (B, H, T, d)."""
     return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)
@@ -232,8 +248,8 @@ class SelfAttention(nn.Module):
         new = state.append(key, value, lengths)
         S = new.written
         keys, values = new.keys[:, :, :S], new.values[:, :, :S]  # (G, H, S, d)
-        plain = state.seen is None and state.even and (state.used == 0 or T == 1)
-        mask = None if plain else state.visible(T, S)
+        simple = state.seen is None and state.even and (state.used == 0 or T == 1)
+        mask = None if simple else state.visible(T, S)
         y = F.scaled_dot_product_attention(
             query, keys, values, mask, self.dropout if self.training else 0.0, is_causal=mask is None and T > 1
         )
@@ -302,7 +318,10 @@ class FullAttention(nn.Module):
         mask = None
         if lengths is not None:  # a row of no tokens sees its padding: there is nothing else, and nobody asks
             mask = (torch.arange(k.shape[2], device=k.device) < lengths.clamp(min=1)[:, None])[:, None, None]
-        y = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
+        if self.training and self.dropout and q.device.type == "cpu" and plain(q, k, v):
+            y = attention_with_dropout(q, k, v, mask, self.dropout)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
         seen = attention_weights(q, k, mask) if weights else None
         return self.out(y.transpose(1, 2).flatten(2)), seen
 
