@@ -112,7 +112,7 @@ def test_what_is_quantised_and_what_is_not() -> None:
         *inside,
         "body.pooler",
         "head.dense",
-    }  # not the tied output layer, nor the two of the next sentence
+    }  # not what is tied, nor the two outputs of next
     assert bert.head.out.weight is bert.body.embed.weight
 
 
