@@ -40,6 +40,7 @@ test: lint
 
 bench: test-install
 	$(BIN)/python -m benchmarks.speed.gpt --short
+	$(BIN)/python -m benchmarks.speed.bert --short
 	$(BIN)/python -m benchmarks.speed.ngram --short
 	$(BIN)/python -m benchmarks.speed.start
 

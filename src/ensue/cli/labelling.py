@@ -77,6 +77,7 @@ def embed(
     ] = None,
     pooling: Annotated[str, typer.Option(help="mean, cls, last or max.")] = "mean",
     normalise: Annotated[bool, typer.Option(help="Vectors of length one, so that a dot product is a cosine.")] = True,
+    int8: Int8 = False,
     as_json: Json = False,
 ) -> None:
     """Turn each line of a file into a vector."""
@@ -85,7 +86,7 @@ def embed(
 
     with Display(quiet=as_json) as display:
         texts = [text.rstrip("\n") for text in sys.stdin] if file == "-" else None
-        vectors = verb(run, file, texts=texts, out=out, pooling=pooling, normalise=normalise, report=display)
+        vectors = verb(run, file, texts=texts, out=out, pooling=pooling, normalise=normalise, int8=int8, report=display)
     if as_json:
         facts = {"texts": len(vectors), "width": vectors.shape[1], "out": str(out) if out else None}
         emit(facts if out else {**facts, "vectors": [[round(float(x), 6) for x in row] for row in vectors]})

@@ -20,6 +20,8 @@ from ensue.nn.attention import FullAttention
 from ensue.nn.blocks import EncoderBlock
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
+from ensue.nn.kernels import plain
+from ensue.nn.packing import Packing
 from ensue.nn.positions import LearnedPositions
 
 
@@ -116,7 +118,13 @@ class Encoder(nn.Module):
 
         Only ``places`` (B, K) of the last block are computed where they are given.
         """
-        x = self._embedded(tokens, segments)
+        self._check_fits(tokens.shape[1])
+        if self._may_look(tokens):
+            if not (weights or layers or self.training or torch.is_grad_enabled()):
+                return Encoded(self._packed(tokens, segments, lengths, places))
+            if lengths is not None and not bool((lengths < tokens.shape[1]).any()):
+                lengths = None  # nothing is padded, so no mask is needed
+        x = self._embedded(tokens, segments, torch.arange(tokens.shape[1], device=tokens.device)[None])
         held, seen = [x], []
         last = len(self.blocks) - 1
         for number, block in enumerate(self.blocks):
@@ -129,13 +137,32 @@ class Encoder(nn.Module):
             seen.append(looked)
         return Encoded(x, tuple(seen) if weights else None, tuple(held) if layers else None)
 
-    def _embedded(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
-        """h_0 (B, T, D)."""
-        time = tokens.shape[1]
+    def _may_look(self, tokens: Tensor) -> bool:
+        """Whether lengths may decide what is computed: on a CPU, where it is cheap, if nothing is traced."""
+        traced = torch._C._get_tracing_state() is not None
+        return tokens.device.type == "cpu" and not traced and plain(self.embed.weight)
+
+    def _packed(self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, places: Tensor | None) -> Tensor:
+        """The last block's output, (B, T, D) or (B, K, D), of rows without their padding."""
+        packing = Packing.of(lengths, *tokens.shape)
+        kinds = None if segments is None else packing.pack(segments)
+        x = self._embedded(packing.pack(tokens), kinds, packing.positions)
+        for block in self.blocks[: -1 if places is not None else None]:
+            x, _, _ = block(x, None, packing)
+        if places is None:
+            return packing.unpack(x)
+        last = self.blocks[-1]
+        assert isinstance(last, EncoderBlock)
+        return packing.restore(last.at(x, places, packing)[0])
+
+    def _check_fits(self, time: int) -> None:
         if time > self.config.context:
             what = f"{time} tokens do not fit into a context of {self.config.context}"
             raise InputError(what, mend="cut the text")
-        x = self.positions(self.embed(tokens), torch.arange(time, device=tokens.device)[None], time)
+
+    def _embedded(self, tokens: Tensor, segments: Tensor | None, positions: Tensor) -> Tensor:
+        """h_0 (…, D) of tokens, segments and positions (…)."""
+        x = self.positions(self.embed(tokens), positions, self.config.context)
         if self.segments is not None:
             alike = segments is None or self.config.segments == 1  # all tokens are of one kind
             x = x + (self.segments.weight[0] if alike else self.segments(segments))

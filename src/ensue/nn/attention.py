@@ -33,7 +33,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.nn.dropout import mask as dropout_mask
+from ensue.nn.kernels import plain
+from ensue.nn.packing import Packing
 from ensue.nn.positions import Rotary, rotate
+from ensue.nn.quantised import part
 from ensue.nn.source import Source
 from ensue.nn.state import State
 
@@ -189,6 +193,20 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = N
     return attention_weights(query, key, mask) @ value
 
 
+def attention_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> Tensor:
+    """The same with weights switched off at random.
+
+    Where weights are dropped the fused kernel makes them one by one too, and draws a random number for each; here a
+    byte decides (see ``ensue.nn.dropout``).
+    """
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
+    if mask is not None:
+        with torch.no_grad():  # what is not seen has weight 0, and so has its gradient
+            scores.masked_fill_(~mask, float("-inf"))
+    weights = scores.softmax(dim=-1)
+    return (weights * dropout_mask(weights, p)) @ value
+
+
 def _heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, D) → (B, H, T, d)."""
     return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)
@@ -206,9 +224,9 @@ class SelfAttention(nn.Module):
 
     def start(self, rows: int) -> AttentionState:
         """An empty memory."""
-        weight = self.out.weight
-        empty = weight.new_zeros(rows, self.heads, 0, weight.shape[0] // self.heads)
-        return AttentionState(empty, empty, torch.zeros(rows, dtype=torch.long, device=weight.device))
+        bias = self.out.bias
+        empty = bias.new_zeros(rows, self.heads, 0, len(bias) // self.heads)
+        return AttentionState(empty, empty, torch.zeros(rows, dtype=torch.long, device=bias.device))
 
     def forward(
         self,
@@ -230,8 +248,8 @@ class SelfAttention(nn.Module):
         new = state.append(key, value, lengths)
         S = new.written
         keys, values = new.keys[:, :, :S], new.values[:, :, :S]  # (G, H, S, d)
-        plain = state.seen is None and state.even and (state.used == 0 or T == 1)
-        mask = None if plain else state.visible(T, S)
+        simple = state.seen is None and state.even and (state.used == 0 or T == 1)
+        mask = None if simple else state.visible(T, S)
         y = F.scaled_dot_product_attention(
             query, keys, values, mask, self.dropout if self.training else 0.0, is_causal=mask is None and bool(T > 1)
         )
@@ -252,22 +270,47 @@ class FullAttention(nn.Module):
         """Nothing is carried on."""
 
     def forward(
-        self, x: Tensor, state: None = None, lengths: Tensor | None = None, weights: bool = False
+        self, x: Tensor, state: None = None, lengths: Tensor | Packing | None = None, weights: bool = False
     ) -> tuple[Tensor, None, Tensor | None]:
-        """Attend from each place of x (B, T, D) to every real one; with ``weights`` also say where to."""
-        q, k, v = (_heads(part, self.heads) for part in self.project(x).chunk(3, dim=-1))
+        """Attend from each place of x (B, T, D) to every real one; with ``weights`` also say where to.
+
+        With a packing in place of lengths x is (M, D).
+        """
+        if isinstance(lengths, Packing):
+            return self._packed(None, self.project(x), lengths), None, None
+        q, k, v = (_heads(one, self.heads) for one in self.project(x).chunk(3, dim=-1))
         y, seen = self._attend(q, k, v, lengths, weights)
         return y, None, seen
 
     def at(
-        self, here: Tensor, x: Tensor, lengths: Tensor | None = None, weights: bool = False
+        self, here: Tensor, x: Tensor, lengths: Tensor | Packing | None = None, weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from some places ``here`` (B, K, D) to every real one of x (B, T, D)."""
+        """Attend from some places ``here`` (B, K, D) to every real one of x (B, T, D); rows of a packing as it has
+        them.
+        """
         D = here.shape[-1]
-        weight, bias = self.project.weight, self.project.bias
-        q = _heads(F.linear(here, weight[:D], bias[:D]), self.heads)
-        k, v = (_heads(part, self.heads) for part in F.linear(x, weight[D:], bias[D:]).chunk(2, dim=-1))
-        return self._attend(q, k, v, lengths, weights)
+        query, rest = part(self.project, here, 0, D), part(self.project, x, D, 3 * D)
+        if isinstance(lengths, Packing):
+            return self._packed(query, rest, lengths), None
+        k, v = (_heads(one, self.heads) for one in rest.chunk(2, dim=-1))
+        return self._attend(_heads(query, self.heads), k, v, lengths, weights)
+
+    def _packed(self, query: Tensor | None, projected: Tensor, packing: Packing) -> Tensor:
+        """The same for packed rows: (M, 3D) → (M, D), or from queries (B, K, D) to keys and values (M, 2D)."""
+        D = len(self.out.bias)
+        y = projected.new_empty(len(projected), D) if query is None else torch.empty_like(query)
+        row = start = 0
+        for rows, time in packing.groups:
+            stop = start + rows * time
+            held = projected[start:stop].view(rows, time, -1, self.heads, D // self.heads).transpose(1, 3)
+            k, v = held[:, :, -2], held[:, :, -1]  # (rows, H, T, d)
+            q = held[:, :, 0] if query is None else _heads(query[row : row + rows], self.heads)
+            found = F.scaled_dot_product_attention(q, k, v, None, self.dropout if self.training else 0.0)
+            into = y[start:stop] if query is None else y[row : row + rows]
+            into.copy_(found.transpose(1, 2).reshape(into.shape))
+            row, start = row + rows, stop
+        result: Tensor = self.out(y)
+        return result
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, weights: bool
@@ -275,7 +318,10 @@ class FullAttention(nn.Module):
         mask = None
         if lengths is not None:  # a row of no tokens sees its padding: there is nothing else, and nobody asks
             mask = (torch.arange(k.shape[2], device=k.device) < lengths.clamp(min=1)[:, None])[:, None, None]
-        y = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
+        if self.training and self.dropout and q.device.type == "cpu" and plain(q, k, v):
+            y = attention_with_dropout(q, k, v, mask, self.dropout)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
         seen = attention_weights(q, k, mask) if weights else None
         return self.out(y.transpose(1, 2).flatten(2)), seen
 

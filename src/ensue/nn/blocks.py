@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import FeedForward
+from ensue.nn.packing import Packing
 from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
 
@@ -69,7 +70,7 @@ class PostNormBlock(Block):
         self,
         x: Tensor,
         state: AttentionState | None = None,
-        lengths: Tensor | None = None,
+        lengths: Tensor | Packing | None = None,
         weights: bool = False,
     ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
         """(B, T, D) → (B, T, D)."""
@@ -85,10 +86,15 @@ class EncoderBlock(PostNormBlock):
     is exact in a last block, whose other outputs nobody reads.
     """
 
-    def at(self, x: Tensor, places: Tensor, lengths: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Any]:
-        """(B, T, D), places (B, K) → (B, K, D), and where they looked."""
+    def at(
+        self, x: Tensor, places: Tensor, lengths: Tensor | Packing | None = None, weights: bool = False
+    ) -> tuple[Tensor, Any]:
+        """(B, T, D), places (B, K) → (B, K, D), and where they looked; packed rows (M, D) as the packing has them."""
         assert isinstance(self.attention, FullAttention)
-        here = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
+        if isinstance(lengths, Packing):
+            here = lengths.pick(x, places)
+        else:
+            here = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
         y, seen = self.attention.at(here, x, lengths, weights)
         here = add_norm(here, y, self.dropout, self.norm_attention)
         return add_norm(here, self.feed(here), self.dropout, self.norm_feed), seen

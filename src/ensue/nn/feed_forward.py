@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.kernels import plain
+from ensue.nn.quantised import QuantisedLinear
 from ensue.nn.threads import PART, reachable, run
 
 
@@ -30,6 +31,8 @@ class Activation:
     """f in its three forms."""
 
     plain: Callable[[Tensor], Tensor]
+    over: Callable[[Tensor], Tensor]
+    """f(u), written over u; outside autograd."""
     forward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     """x, W_1, b_1 → u and h, which may be one and the same where the derivative can be told from h."""
     backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -47,7 +50,8 @@ def _gelu(approximate: str) -> Activation:
         by_u: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate=approximate, grad_input=above)
         return by_u, by_u.sum(0)
 
-    return Activation(partial(F.gelu, approximate=approximate), forward, backward)
+    plainly = partial(F.gelu, approximate=approximate)
+    return Activation(plainly, partial(torch.ops.aten.gelu_, approximate=approximate), forward, backward)
 
 
 def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,7 +80,7 @@ def _relu_backward(above: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]
 ACTIVATIONS = {
     "gelu": _gelu("tanh"),  # GPT's
     "gelu-erf": _gelu("none"),  # BERT's
-    "relu": Activation(F.relu, _relu_forward, _relu_backward),
+    "relu": Activation(F.relu, F.relu_, _relu_forward, _relu_backward),
 }
 
 
@@ -91,7 +95,12 @@ def fused(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tenso
     return result
 
 
-KERNELS = {"reference": reference, "fused": fused}
+def lean(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, activation: str) -> Tensor:
+    """The same where nothing is learnt: f is written over u."""
+    return F.linear(ACTIVATIONS[activation].over(F.linear(x, up, up_bias)), down, down_bias)
+
+
+KERNELS = {"reference": reference, "fused": fused, "lean": lean}
 
 
 class FeedForward(nn.Module):
@@ -100,15 +109,19 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, inner: int, activation: str = "gelu", kernel: str = "auto") -> None:
         super().__init__()
         self.activation, self.kernel = activation, kernel
-        self.up = nn.Linear(width, inner)
-        self.down = nn.Linear(inner, width)
+        self.up: nn.Linear | QuantisedLinear = nn.Linear(width, inner)
+        self.down: nn.Linear | QuantisedLinear = nn.Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
+        if isinstance(self.up, QuantisedLinear):
+            result: Tensor = self.down(ACTIVATIONS[self.activation].over(self.up(x)))
+            return result
         held = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
         kernel = self.kernel
         if kernel == "auto":
-            kernel = "fused" if plain(x, *held) and torch.is_grad_enabled() else "reference"
+            own = "fused" if torch.is_grad_enabled() else "lean"
+            kernel = own if plain(x, *held) else "reference"
         return KERNELS[kernel](x.reshape(-1, x.shape[-1]), *held, self.activation).view(x.shape)
 
 

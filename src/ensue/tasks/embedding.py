@@ -4,7 +4,7 @@
     cls    v = h_1                the first token
 
 Normalised to length one, so that a dot product is a cosine. Texts of similar lengths are read together and vectors come
-back in the order of the texts.
+back in the order of the texts. With ``int8`` linear layers compute in eight bits; see ``ensue.nn.quantised``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import pool, width_of
+from ensue.nn.quantised import quantise
 
 POOLINGS = ("mean", "cls", "last", "max")
-AT_ONCE = 4096
-"""Tokens that are read at once."""
+AT_ONCE = 2048
+"""Tokens that are read at once: enough for the matrix products; more gains nothing and takes memory."""
 
 
 @torch.inference_mode()
@@ -38,6 +39,7 @@ def sentence_vectors(
     pooling: str = "mean",
     normalise: bool = True,
     longest: int | None = None,
+    int8: bool = False,
     report: Report = silent,
 ) -> np.ndarray:
     """A vector for each text, (N, D), float32; texts longer than the model reads lose their end."""
@@ -48,6 +50,8 @@ def sentence_vectors(
     rows = [framed(marks, ids, None, longest or context) for ids in encode_many(tokenizer, list(texts))]
     held = rows_of(rows, np.zeros(len(rows), dtype=np.int64))
     result = np.zeros((len(rows), width_of(body)), dtype=np.float32)
+    if int8:
+        body = quantise(body)
     device = next(body.parameters()).device
     body.eval()
     done = 0
@@ -55,7 +59,8 @@ def sentence_vectors(
         batch = batch_of(held, places)
         tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
         if isinstance(body, Encoder):
-            hidden = body(tokens, None, lengths).hidden
+            first = torch.zeros(len(tokens), 1, dtype=torch.long, device=device) if pooling == "cls" else None
+            hidden = body(tokens, None, lengths, first).hidden
         else:
             hidden = body(tokens, None, lengths, want=("hidden",)).hidden
         vectors = pool(hidden, lengths, "first" if pooling == "cls" else pooling).float()

@@ -16,10 +16,11 @@ import torch
 from ensue.core.events import Abandoned, Report, silent
 from ensue.data.rows import Rows, batch_of, in_order
 from ensue.models.labelled import Labelled
+from ensue.nn.quantised import quantise
 from ensue.tasks.labels.kind import Form, LabelKind, Written
 
-AT_ONCE = 4096
-"""Tokens that are read at once."""
+AT_ONCE = 2048
+"""Tokens that are read at once: enough for the matrix products; more gains nothing and takes memory."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,4 @@ def _batches(model: Labelled, rows: Rows, at_once: int) -> Iterator[tuple[np.nda
 
 def quantised(model: Labelled) -> Labelled:
     """The same model with linear layers that compute in eight bits."""
-    from ensue.nn.quantised import quantise
-
     return quantise(model)

@@ -25,6 +25,7 @@ def embed(
     out: str | Path | None = None,
     pooling: str = "mean",
     normalise: bool = True,
+    int8: bool = False,
     report: Report = silent,
 ) -> np.ndarray:
     """A vector for each text of a file, or of ``texts``, (N, D); written to ``out`` where it is given."""
@@ -39,7 +40,7 @@ def embed(
         raise InputError("there is no text", where=str(file), mend="give one a line")
     held = load(run)
     report("phase", {"name": "reading"})
-    vectors = held.embed(texts, pooling=pooling, normalise=normalise, report=report)
+    vectors = held.embed(texts, pooling=pooling, normalise=normalise, int8=int8, report=report)
     if out is not None:
         write_vectors(vectors, Path(out))
     return vectors

@@ -54,6 +54,15 @@ def test_what_is_not_finite_is_not_hidden(activation: str) -> None:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_lean_kernel_gives_the_output_and_leaves_its_input(activation: str) -> None:
+    with torch.no_grad():
+        held = inputs()
+        found, wanted = (KERNELS[kernel](*held, activation) for kernel in ("lean", "reference"))  # type: ignore[call-arg]
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+        assert all(torch.equal(one, before) for one, before in zip(held, inputs()))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_gradient_of_a_gradient_is_right(activation: str) -> None:
     held = inputs()
     assert torch.autograd.gradgradcheck(lambda *all_: KERNELS["fused"](*all_, activation), held)  # type: ignore[call-arg]

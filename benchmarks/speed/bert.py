@@ -1,0 +1,206 @@
+"""Pre-training and inference of ``bert`` against transformers' BERT of the same size, in turns.
+
+python -m benchmarks.speed.bert [--short]
+
+Pre-training: both do forward, loss, backward, clipping and fused AdamW on the same batches of hidden tokens, 4 layers
+of width 256, dropout 0.1. Theirs gets its labels as its users give them, −100 where nothing is hidden, with its fastest
+attention (sdpa). Inference: both classify the same sentences of 8 to 128 tokens with the same weights, of the size of
+BERT-base; theirs in batches of 32 as they come, and again sorted by length, which is the stronger peer; ours in float32
+and in eight bits. Reported is theirs ÷ ours in time, so above 1 means ours is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
+
+from benchmarks.record import record
+from benchmarks.turns import Round, Work, ratio, take_turns
+from ensue.core.memory import keep_freed_memory
+from ensue.data.masking import Documents, Hiding, MaskedBatch, MaskedRows
+from ensue.data.rows import Rows, rows_of
+from ensue.data.tokenizers.marks import Marks
+from ensue.exchange.huggingface import model_from, read_folder
+from ensue.nn.quantised import quantise
+from ensue.tasks.labeller import logits_of
+from ensue.train.labelling import masked
+from ensue.train.optimisers import clip
+
+SMALL = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+BASE = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+LENGTH, ROWS = 128, 32
+FIRST, LAST, MASK, PAD = 2, 3, 4, 0
+"""Marks; tokens of the text begin behind them."""
+PEER = f"transformers {transformers.__version__}"
+
+
+def as_ours(model: Any) -> Any:
+    """A model of theirs as one of ours, by the folder it saves."""
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return model_from(read_folder(folder)).model
+
+
+def batches(vocabulary: int) -> MaskedRows:
+    """Sentences of random tokens, rare ones rarer, hidden as pre-training hides them."""
+    chance = np.random.default_rng(0)
+    tokens = np.minimum(5 + chance.zipf(1.3, size=400_000), vocabulary - 1).astype(np.int32)
+    ends = np.arange(0, len(tokens) + 1, 20)
+    documents = Documents(tokens, ends, np.arange(0, len(ends), 100))
+    marks = Marks(first=FIRST, between=LAST, last=LAST, double=False, mask=MASK, pad=PAD)
+    return MaskedRows(documents, marks, vocabulary, rows=ROWS, length=LENGTH, pairs=False, hiding=Hiding())
+
+
+def ours_step(model: Any, batch: MaskedBatch) -> torch.Tensor:
+    loss, _ = masked(model, batch, None)
+    loss.backward()
+    clip([p.grad for p in model.parameters() if p.grad is not None], 1.0)
+    return loss
+
+
+def theirs_step(model: Any, batch: MaskedBatch) -> torch.Tensor:
+    labels = torch.full_like(batch.tokens, -100)
+    row = torch.arange(len(labels))[:, None].expand_as(batch.places)
+    labels[row[batch.hidden], batch.places[batch.hidden]] = batch.targets
+    real = (torch.arange(batch.tokens.shape[1]) < batch.lengths[:, None]).long()
+    loss: torch.Tensor = model(input_ids=batch.tokens, attention_mask=real, labels=labels).loss
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    return loss
+
+
+def training(who: str, vocabulary: int, steps: int) -> Work:
+    """So many steps a round on that round's batches; ours with what ``ensue fit`` does to its process."""
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=vocabulary, max_position_embeddings=LENGTH, attn_implementation="sdpa", **SMALL)
+    model: Any = BertForMaskedLM(config)
+    step = theirs_step
+    if who == "ours":
+        keep_freed_memory()
+        model, step = as_ours(model), ours_step
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    rows = batches(vocabulary)
+    first = float(step(model.eval(), rows.batch(0)).item())  # without dropout both must come to the same
+    model.train()
+
+    def work(turn: int) -> Round:
+        tokens, begun = 0, time.perf_counter()
+        for number in range(turn * steps, (turn + 1) * steps):
+            batch = rows.batch(number)
+            optimiser.zero_grad(set_to_none=True)
+            step(model, batch).item()
+            optimiser.step()
+            tokens += batch.size
+        return Round(tokens, time.perf_counter() - begun, first)
+
+    return work
+
+
+def sentences(count: int) -> list[np.ndarray]:
+    """Random tokens, 8 to 128 of them."""
+    chance = np.random.default_rng(1)
+    return [chance.integers(1000, 30_000, int(length)) for length in chance.integers(8, 129, count)]
+
+
+def theirs_logits(model: Any, texts: list[np.ndarray], ordered: bool) -> np.ndarray:
+    """In batches of 32, padded to the longest of each."""
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place])) if ordered else list(range(len(texts)))
+    found = np.zeros((len(texts), 2), dtype=np.float32)
+    with torch.inference_mode():
+        for at in range(0, len(order), 32):
+            places = order[at : at + 32]
+            rows = [torch.from_numpy(texts[place]) for place in places]
+            ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+            real = (torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]).long()
+            found[places] = model(input_ids=ids, attention_mask=real).logits.numpy()
+    return found
+
+
+def ours_logits(model: Any, rows: Rows) -> np.ndarray:
+    return np.stack(logits_of(model, rows))
+
+
+def classifying(who: str, count: int, layers: int) -> Work:
+    """All sentences once a round."""
+    torch.manual_seed(0)
+    theirs: Any = BertForSequenceClassification(
+        BertConfig(attn_implementation="sdpa", **{**BASE, "num_hidden_layers": layers})
+    ).eval()
+    theirs.classifier.weight.data.normal_(std=0.2)  # so that answers differ from each other
+    texts = sentences(count)
+    run: Any
+    if who.startswith("ours"):
+        keep_freed_memory()
+        model = as_ours(theirs).eval()
+        del theirs
+        held = rows_of([(text, np.zeros(len(text))) for text in texts], np.zeros(count, dtype=np.int64))
+        run = partial(ours_logits, quantise(model) if who == "ours int8" else model, held)
+    else:
+        run = partial(theirs_logits, theirs, texts, who == "theirs sorted")
+
+    def work(turn: int) -> Round:
+        begun = time.perf_counter()
+        logits = run()
+        return Round(count, time.perf_counter() - begun, logits)
+
+    return work
+
+
+def compare_training(rounds: int, steps: int) -> None:
+    for vocabulary in (30_522, 8192):
+        done = take_turns({who: partial(training, who, vocabulary, steps) for who in ("ours", "theirs")}, rounds)
+        first = [done[who][0].result for who in ("ours", "theirs")]
+        assert abs(first[0] - first[1]) < 1e-3, first
+        size = f"4 layers, width 256, 4 heads, {vocabulary} tokens, {ROWS} rows of {LENGTH}, dropout 0.1"
+        figures = ratio(done["ours"], done["theirs"], "tokens")
+        facts = {"peer": f"{PEER} BertForMaskedLM, sdpa", "what": "masked pre-training", "size": size}
+        record("bert_speed", {**facts, **figures, "mark": 1.4})
+
+
+def compare_inference(rounds: int, count: int, layers: int) -> None:
+    names = ("ours", "ours int8", "theirs", "theirs sorted")
+    done = take_turns({who: partial(classifying, who, count, layers) for who in names}, rounds)
+    exact = probabilities(done["theirs"][0].result)
+    size = f"{layers} layers, width 768, 12 heads, {count} sentences of 8 to 128 tokens"
+    marks = {("ours", "theirs"): 1.5, ("ours int8", "theirs"): 2.0}
+    for who in names[:2]:
+        found = probabilities(done[who][0].result)
+        agreement = {
+            "same_label": round(float((found.argmax(1) == exact.argmax(1)).mean()), 4),
+            "largest_difference_of_probability": float(f"{np.abs(found - exact).max():.2g}"),
+        }
+        if who == "ours":
+            assert np.abs(found - exact).max() < 1e-4, agreement
+        for peer in names[2:]:
+            batches = "as they come" if peer == "theirs" else "sorted by length"
+            facts = {
+                "peer": f"{PEER} BertForSequenceClassification, sdpa, batches of 32 {batches}",
+                "what": f"classifying, {'int8' if 'int8' in who else 'float32'}",
+                "size": size,
+            }
+            mark = {"mark": marks[who, peer]} if (who, peer) in marks else {}
+            record("bert_speed", {**facts, **ratio(done[who], done[peer], "sentences"), **agreement, **mark})
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    return torch.from_numpy(logits).double().softmax(-1).numpy()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--short", action="store_true")
+    short = parser.parse_args().short
+    compare_training(*((3, 2) if short else (9, 6)))
+    compare_inference(*((2, 32, 3) if short else (7, 256, 12)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Linear layers in eight bits, for inference on a CPU (dynamic quantisation).
+
+    W_j ≈ s_j Ŵ_j,  s_j = max|W_j| / 127,  Ŵ ∈ {−127 … 127}            once, a scale for each output j
+    x ≈ r s (x̂ − z),  r = max|x|,  x̂ ∈ {0 … 255}                       as it comes, r for each token, s and z for all
+    y_j = r s s_j Σ_i (x̂_i − z) Ŵ_ji + b_j                              products and sums in integers, y in float32
+
+Each token is divided by its largest value r, for a few ([CLS], [SEP]) are many times as large as others, which with one
+scale for all would be left with four or five bits. So what a text comes to hardly depends on those it is read with.
+
+Quantised are plain linear layers: those of attention, of two-layer networks, poolers, and what a head that labels has
+before its last layer. Left as they are: that last layer, embeddings and what is tied to them, the output layer over a
+vocabulary, recurrent cells, norms, softmax.
+
+x̂ has seven bits where the processor adds up pairs of products in sixteen: 2 · 255 · 127 is more than they hold (AVX2
+without VNNI). A product whose answer is known tells.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.core.errors import InputError
+
+ENGINES = ("x86", "fbgemm", "qnnpack")
+"""What computes, the fastest first. onednn is not among them: it trusts a processor's word about AMX, which in a
+virtual machine may be wrong, and then the process dies."""
+NARROW = 32
+"""A layer of fewer outputs has nothing to gain, and its answers to lose."""
+TINY = 1e-12
+"""What stands for the size of what is all zeros."""
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class QuantisedLinear(nn.Module):
+    """y = W x + b with W and x in eight bits."""
+
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.register_buffer("bias", weight.new_zeros(len(weight)) if bias is None else bias.detach().clone())
+        self.reduced = overflows()
+        self._packed = packed(weight.detach())
+        self._parts: dict[tuple[int, int], Any] = {}
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` says of it."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bits={7 if self.reduced else 8}"
+
+    @property
+    def weight(self) -> Tensor:
+        """s_j Ŵ_j (out, in) in float32, for those who read a layer as a matrix."""
+        whole: Tensor = torch.ops.quantized.linear_unpack(self._packed)[0].dequantize()
+        return whole
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in) → (…, out)."""
+        return self._product(x, self._packed, self.bias)
+
+    def part(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """The outputs from ``start`` to ``stop``, (…, in) → (…, stop − start); their weights are kept apart from then
+        on.
+        """
+        if (start, stop) not in self._parts:
+            self._parts[start, stop] = packed(self.weight[start:stop])
+        return self._product(x, self._parts[start, stop], self.bias[start:stop])
+
+    def _product(self, x: Tensor, weights: Any, bias: Tensor) -> Tensor:
+        flat = x.reshape(-1, self.in_features)
+        size = torch.maximum(flat.amax(1), -flat.amin(1)).clamp_(min=TINY)[:, None]  # faster than a norm
+        y: Tensor = torch.ops.quantized.linear_dynamic(flat / size, weights, self.reduced)
+        return torch.addcmul(bias, y, size, out=y).view(*x.shape[:-1], len(bias))
+
+
+def part(layer: nn.Module, x: Tensor, start: int, stop: int) -> Tensor:
+    """Some of a linear layer's outputs, (…, in) → (…, stop − start)."""
+    if isinstance(layer, QuantisedLinear):
+        return layer.part(x, start, stop)
+    assert isinstance(layer, nn.Linear)
+    return F.linear(x, layer.weight[start:stop], layer.bias[start:stop])
+
+
+def packed(weight: Tensor) -> Any:
+    """Weights (out, in) in eight bits, laid out as this machine's engine wants them."""
+    scale = weight.abs().amax(1).clamp(min=TINY) / 127
+    zero = torch.zeros(len(weight), dtype=torch.long)
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = engine()
+    try:
+        with warnings.catch_warnings():  # torch will have other ways one day; these are the fastest it has today
+            warnings.filterwarnings("ignore", "torch.quantize_per_tensor, torch.quantize_per_channel", UserWarning)
+            whole = torch.quantize_per_channel(weight.float(), scale.double(), zero, 0, torch.qint8)
+        return torch.ops.quantized.linear_prepack(whole, None)
+    finally:
+        torch.backends.quantized.engine = before
+
+
+def engine() -> str:
+    """The engine that computes in eight bits here."""
+    there = [name for name in ENGINES if name in torch.backends.quantized.supported_engines]
+    if not there:
+        raise InputError("this build of torch does not compute in eight bits", mend="leave --int8 out")
+    return there[0]
+
+
+@cache
+def overflows() -> bool:
+    """Whether sums of two products of full eight bits come out wrong here."""
+    x, ones = torch.ones(1, 64), torch.ones(4, 64)
+    x[0, 0] = 0.0  # so that 0 is 0 and 1 is 255
+    y = torch.ops.quantized.linear_dynamic(x, packed(ones), False)
+    return bool(((y - 63.0).abs() > 0.5).any())
+
+
+def quantise(model: M) -> M:
+    """A copy whose linear layers compute in eight bits; it can only be read with, not trained."""
+    if any(p.device.type != "cpu" for p in model.parameters()):
+        raise InputError("eight bits are for the CPU", mend="move the model to the CPU, or leave --int8 out")
+    engine()
+    found = {id(layer.weight): layer for layer in _layers(model)}
+    memo: dict[int, Any] = {key: layer.weight for key, layer in found.items()}  # these need no copy
+    result = copy.deepcopy(model, memo).eval().requires_grad_(False)
+    for parent in list(result.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, nn.Linear) and id(layer.weight) in found:
+                setattr(parent, name, QuantisedLinear(layer.weight, layer.bias))
+    return result
+
+
+def _layers(model: nn.Module) -> list[nn.Linear]:
+    """The linear layers whose weights are theirs alone, but for narrow ones and a language model's ``head``."""
+    owners: dict[int, int] = {}
+    for module in model.modules():
+        for own in module.parameters(recurse=False):
+            owners[id(own)] = owners.get(id(own), 0) + 1
+    return [
+        layer
+        for name, layer in model.named_modules()
+        if type(layer) is nn.Linear
+        and layer.out_features >= NARROW
+        and owners[id(layer.weight)] == 1
+        and name.rpartition(".")[2] != "head"
+    ]
