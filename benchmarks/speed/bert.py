@@ -198,8 +198,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--short", action="store_true")
     short = parser.parse_args().short
-    compare_training(*((3, 2) if short else (9, 6)))
-    compare_inference(*((2, 32, 3) if short else (7, 256, 12)))
+    compare_training(*((3, 2) if short else (7, 4)))
+    compare_inference(*((2, 32, 3) if short else (5, 192, 12)))
 
 
 if __name__ == "__main__":
