@@ -97,8 +97,8 @@ class Display:
         self.say(f"— after step {values['step']:,} it writes:\n{values['text'].strip()}\n")
 
     def on_note(self, values: dict[str, Any]) -> None:
-        """Something people should know."""
-        self.say(f"note: {values['text']}")
+        """Something people should know, also those who read the JSON on standard output."""
+        (self.bar.console if self.bar else self.console).print(f"note: {values['text']}", markup=False, soft_wrap=True)
 
     def on_race(self, values: dict[str, Any]) -> None:
         """A system of a race begins or ends."""

@@ -112,6 +112,7 @@ def convert(
     src: Annotated[Path, typer.Argument(help="A run, a folder of Hugging Face's library, or an ARPA file.")],
     to: Annotated[str, typer.Option(help="hf, onnx or arpa; without it a folder or file becomes a run.")] = "",
     out: Annotated[Path | None, typer.Option(help="The file or folder to write.")] = None,
+    task: Annotated[str, typer.Option(help="pair, where a classifier's folder is of one that labels two texts.")] = "",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -120,7 +121,7 @@ def convert(
     from ensue.verbs.convert import convert as verb
 
     with Display(quiet=as_json) as display:
-        result = verb(src, to=to or None, out=out, force=force, report=display)
+        result = verb(src, to=to or None, out=out, task=task, force=force, report=display)
     emit({"out": str(result)}) if as_json else say(f"written: {result}")
 
 

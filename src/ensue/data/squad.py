@@ -61,12 +61,13 @@ QUESTIONS = Roles(
 
 
 def read_questions(
-    files: Sequence[str | Path], columns: str, notes: list[str], answers_wanted: bool = True
+    files: Sequence[str | Path], columns: str, notes: list[str], answers_wanted: bool = True, to_learn: bool = True
 ) -> list[Question]:
     """The questions of some files; rows with the same question and passage become one with several answers.
 
     ``columns`` says which are meant in a table (``question=2,passage=3,answer=4,start=5,id=1``), as far as it
-    cannot be seen. Without ``answers_wanted`` there may be none.
+    cannot be seen. Without ``answers_wanted`` there may be none. A question whose answers are not in its passage
+    teaches nothing and is left out; without ``to_learn`` it is kept, its answers nowhere (at -1).
     """
     chosen = parse_columns(columns, "question=1,passage=2,answer=3")
     found: dict[str, Question] = {}
@@ -78,9 +79,9 @@ def read_questions(
             if asked.answers is None and answers_wanted:
                 mend = "give answers, or choose their column with --columns answer=…"
                 raise InputError("the answer is missing", where=asked.where, mend=mend)
-            if (question := _located(asked, tally)) is not None:
+            if (question := _located(asked, tally, to_learn)) is not None:
                 _add(found, question)
-        _tell(tally, list(found.values())[before:], name, notes)
+        _tell(tally, list(found.values())[before:], name, notes, to_learn)
     return list(found.values())
 
 
@@ -97,14 +98,14 @@ def _add(found: dict[str, Question], question: Question) -> None:
     found[question.id] = replace(known, answers=answers, impossible=known.impossible and not answers)
 
 
-def _tell(tally: _Tally, questions: list[Question], name: str, notes: list[str]) -> None:
+def _tell(tally: _Tally, questions: list[Question], name: str, notes: list[str], to_learn: bool) -> None:
     """Say what was read of one file, and what is amiss with its answers."""
     if tally.lost:
         said = f"{counted(len(tally.lost), 'answer')} {'is' if len(tally.lost) == 1 else 'are'} not in their passage"
-        if not tally.found:
+        if not tally.found and to_learn:
             mend = "give answers that are copied out of their passages"
             raise InputError(f"no answer is in its passage (first: {tally.lost[0]})", where=name, mend=mend)
-        notes.append(f"{name}: {said} (first: {tally.lost[0]}), and left out")
+        notes.append(f"{name}: {said} (first: {tally.lost[0]}){', and left out' if to_learn else ''}")
     if tally.moved:
         said = f"{counted(len(tally.moved), 'answer')} found elsewhere in the passage than said, or with other spaces"
         notes.append(f"{name}: {said} (first: {tally.moved[0]})")
@@ -118,8 +119,11 @@ def _tell(tally: _Tally, questions: list[Question], name: str, notes: list[str])
 # Where answers stand.
 
 
-def _located(asked: _Asked, tally: _Tally) -> Question | None:
-    """A question with those of its answers that are in the passage; None if it has answers, but none that is."""
+def _located(asked: _Asked, tally: _Tally, to_learn: bool) -> Question | None:
+    """A question with those of its answers that are in the passage; None if it has answers, but none that is.
+
+    Where nothing is learnt from it, its other answers are kept too, at -1.
+    """
     passage = asked.passage
     if passage.endswith(NOWHERE):
         passage = passage.removesuffix(NOWHERE).rstrip()
@@ -129,11 +133,12 @@ def _located(asked: _Asked, tally: _Tally) -> Question | None:
         answer = locate(passage, text, start)
         if answer is None:
             tally.lost.append(asked.where)
+            answers += [] if to_learn else [Answer(text.strip(), -1)]
             continue
         if start is not None and answer != Answer(text, start):
             tally.moved.append(asked.where)
         answers.append(answer)
-    tally.found += len(answers)
+    tally.found += sum(answer.start >= 0 for answer in answers)
     if said and not answers:
         return None
     impossible = asked.answers is not None and not said

@@ -33,7 +33,7 @@ from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import Labelled
 from ensue.tasks.labelled import Corpus, LabelTask, form_of, texts_of
-from ensue.tasks.labeller import Labeller, logits_of
+from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import Form, Written
 from ensue.tasks.means import Means
@@ -121,7 +121,7 @@ class DistilTask(LabelTask):
         rows = replace(written.rows, targets=unanswered(written, labelled, form))
         written = replace(written, rows=rows)
         held = self.kind.write(valid, form) if valid else None
-        self._tell_cut(written, held, form, report)
+        tell_cut([written, *([held] if held else [])], form, report)
         return DistilCorpus(form, examples, written, valid, held, teacher, len(texts))
 
     def _texts(self, settings: Settings, report: Report) -> list[Any]:

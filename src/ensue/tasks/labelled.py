@@ -22,7 +22,7 @@ from ensue.models.encoder import Encoder
 from ensue.models.labelled import Labelled
 from ensue.models.table import SYSTEMS
 from ensue.nn.adapters import adapt, adaptable, merge
-from ensue.tasks.labeller import Labeller, logits_of
+from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels.kind import Form, LabelKind, Written
 from ensue.tasks.machine import check_device
 from ensue.tasks.masked import spread
@@ -75,7 +75,7 @@ class LabelTask:
         report("phase", {"name": "tokenising the examples"})
         rows = self.kind.write(train, form)
         held = self.kind.write(valid, form) if valid else None
-        self._tell_cut(rows, held, form, report)
+        tell_cut([rows, *([held] if held else [])], form, report)
         return Corpus(form, train, rows, valid, held)
 
     def _examples(self, settings: Settings, report: Report) -> tuple[list[Any], list[Any], tuple[str, ...]]:
@@ -96,14 +96,6 @@ class LabelTask:
             seed = derive(settings.run.seed, "limit")
             train = [train[place] for place in drawn(self.kind.strata(train), data.limit, seed)]
         return train, valid, labels
-
-    @staticmethod
-    def _tell_cut(rows: Written, held: Written | None, form: Form, report: Report) -> None:
-        count = rows.cut + (held.cut if held else 0)
-        if count:
-            total = len(rows.rows) + (len(held.rows) if held else 0)
-            what = f"{count:,} of {total:,} texts are longer than {form.length} tokens and were cut"
-            report("note", {"text": f"{what} (data.length)"})
 
     def save_tokenizers(self, corpus: Corpus, folder: RunFolder) -> None:
         """Write the tokenizer into a run's folder."""
@@ -181,6 +173,8 @@ class LabelTask:
         if train.adapters:
             adapt(model.body, train.adapters, train.adapters_alpha, _beside_head)
             return Means(None, self.kind.chosen_by)
+        if train.unfreeze and not train.freeze:
+            raise InputError("train.unfreeze lets go of frozen layers, and none is", mend="set train.freeze too")
         frozen = top if train.freeze < 0 else min(train.freeze, top)
         if not frozen and train.layer_decay == 1.0:
             return Means(None, self.kind.chosen_by)

@@ -36,6 +36,7 @@ class Labeller:
     def answers(self, examples: Sequence[Any], report: Report = silent) -> list[Any]:
         """What the model says of each example."""
         written = self.kind.write(examples, self.form, wanted=False)
+        tell_cut([written], self.form, report)
         found = self.kind.answers(examples, written, self.logits(written, report), self.form)
         if self.threshold is None:
             return found
@@ -49,10 +50,19 @@ class Labeller:
     def score(self, examples: Sequence[Any], report: Report = silent) -> tuple[dict[str, Any], list[Any]]:
         """The task's measures on examples with labels, and what the model said."""
         written = self.kind.write(examples, self.form)
+        tell_cut([written], self.form, report)
         found = self.kind.answers(examples, written, self.logits(written, report), self.form)
         if self.threshold is not None:
             found = [{**one, "threshold": self.threshold} for one in found]
         return self.kind.score(examples, found, self.form.labels), found
+
+
+def tell_cut(parts: Sequence[Written], form: Form, report: Report) -> None:
+    """Say how many texts were too long and lost their end."""
+    count, total = sum(part.cut for part in parts), sum(len(part.rows) for part in parts)
+    if count:
+        what = f"{count:,} of {total:,} texts are longer than {form.length} tokens and were cut"
+        report("note", {"text": f"{what} (data.length)"})
 
 
 @torch.inference_mode()
@@ -64,6 +74,7 @@ def logits_of(
     stop: Callable[[], bool] = lambda: False,
 ) -> list[np.ndarray]:
     """Logits of every example, in order: (Y,), or (T, Y) at the tokens of its row."""
+    model.choices = rows.each  # a folder of another tool does not say how many choices there were
     result: list[np.ndarray] = [np.zeros(0)] * len(rows)
     done = 0
     for examples, logits, lengths in _batches(model, rows, at_once):

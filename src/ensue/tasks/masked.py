@@ -243,8 +243,10 @@ def evaluation(
         return None
     try:
         rows_of(settings, model, valid, corpus.tokenizer, seed=0)
-    except InputError:  # too little is held out to make a row of
-        return None
+    except InputError:
+        if settings.data.valid:
+            raise
+        return None  # too little is held out to make a row of
     most = settings.data.eval_rows or EVAL_ROWS
 
     def evaluate(stop: Callable[[], bool]) -> dict[str, float]:

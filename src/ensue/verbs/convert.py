@@ -15,7 +15,7 @@ from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.marks import marks_of
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
-from ensue.exchange.huggingface.reading import model_from, read_folder
+from ensue.exchange.huggingface.reading import Made, model_from, read_folder
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.models.labelled import Labelled
@@ -32,10 +32,14 @@ def convert(
     *,
     to: str | None = None,
     out: str | Path | None = None,
+    task: str = "",
     force: bool = False,
     report: Report = silent,
 ) -> Path:
-    """Write a run in another tool's format (``to``), or make a run of another tool's file or folder."""
+    """Write a run in another tool's format (``to``), or make a run of another tool's file or folder.
+
+    ``task="pair"`` says that a classifier of Hugging Face's library labels two texts, which its folder does not say.
+    """
     path = Path(src)
     if to is not None and to not in TARGETS:
         raise unknown_name("format", to, TARGETS)
@@ -48,7 +52,7 @@ def convert(
     if path.is_dir():
         if RunFolder(path).ours():
             raise InputError("convert to what?", where=str(path), mend=f"add --to {', --to '.join(TARGETS)}")
-        return _from_folder(path, folder, force, report)
+        return _from_folder(path, folder, task, force, report)
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
     if not path.name.removesuffix(".gz").endswith(".arpa"):
@@ -57,7 +61,7 @@ def convert(
     return _from_arpa(path, folder, force)
 
 
-def _from_folder(path: Path, folder: RunFolder, force: bool, report: Report) -> Path:
+def _from_folder(path: Path, folder: RunFolder, said: str, force: bool, report: Report) -> Path:
     """A run of a folder as Hugging Face's library writes it."""
     folder.check_free(force)
     found = read_folder(path)
@@ -74,22 +78,40 @@ def _from_folder(path: Path, folder: RunFolder, force: bool, report: Report) -> 
     folder.make(force)
     save_tokenizer(tokenizer, folder.tokenizer)
     write_weights(made.model, folder)
-    labels = made.labels or ()
+    task = _converted_task(made.task, said, str(path))
     data = {
         "tokenizer": tokenizer.kind,
         "vocabulary": tokenizer.size,
-        "labels": list(labels),
+        "labels": _converted_labels(made, task),
         "length": config.context,
         "stride": 0,
         "choices": getattr(made.model, "choices", 1),
+        "texts": {"classify": 1, "pair": 2}.get(task, 0),
     }
-    more: dict[str, Any] = {"task": made.task, "data": data, "figures": _figures(made.model, folder)}
+    more: dict[str, Any] = {"task": task, "data": data, "figures": _figures(made.model, folder)}
     if isinstance(made.model, Labelled):
         more["head"] = asdict(made.model.config)
     folder.write_config(made.system, config, ensue.__version__, **more)
     origin = f"Read from {path.resolve().name} ({found.architecture}), as Hugging Face's library wrote it."
     write_text(folder.card, f"# {made.system}\n\n{origin}\n")
     return folder.path
+
+
+def _converted_task(task: str, said: str, where: str) -> str:
+    """What a folder's model is for. Its class does not say whether it labels one text or two: ``said`` does."""
+    if said and {said, task} - {"classify", "pair"} and said != task:
+        raise InputError(f"is made to {task}, not to {said}", where=where, mend="leave out --task")
+    return said or task
+
+
+def _converted_labels(made: Made, task: str) -> list[str]:
+    """The labels in their order; their library leaves them out where they have no names."""
+    if made.labels:
+        return list(made.labels)
+    if task == "choose":
+        return [str(number) for number in range(made.model.choices)] if made.model.choices > 1 else []  # type: ignore[operator, arg-type]
+    outputs = made.model.config.outputs if isinstance(made.model, Labelled) else 0
+    return [f"LABEL_{number}" for number in range(outputs)] if task in ("classify", "pair", "tag") else []
 
 
 def _to_folder(path: Path, target: Path, force: bool) -> Path:

@@ -75,7 +75,8 @@ class Discipline:
     def figures(self, run: Run) -> dict[str, Any]:
         """What one run adds to the table."""
         figures = run.config["figures"]
-        measured = {measure.key: measure.of(figures["valid"]) for measure in self.measures}
+        held = figures["valid"]  # tags that are no entities have no precision of their own
+        measured = {measure.key: measure.of(held) if measure.key in held else None for measure in self.measures}
         measured |= {name: figures[name] for name in ("seconds", "parameters", "bytes", "tokens")}
         return measured | ({"seed": int(run.settings["seed"])} if self.labels else {})
 

@@ -48,7 +48,8 @@ def mean_entrant(discipline: Discipline, system: str, start: str, labels: int, s
     if seeds:
         key = discipline.measure.key
         values = [one[key] for one in seeds]
-        entrant.measures = {m.key: mean(one[m.key] for one in seeds) for m in discipline.measures}
+        known = [m.key for m in discipline.measures if seeds[0][m.key] is not None]
+        entrant.measures = {name: mean(one[name] for one in seeds) for name in known}
         entrant.value, entrant.spread = entrant.measures[key], max(values) - min(values)
         entrant.seconds = mean(one["seconds"] for one in seeds)
         entrant.parameters, entrant.bytes, entrant.tokens = (seeds[0][n] for n in ("parameters", "bytes", "tokens"))
@@ -110,7 +111,8 @@ class Race:
             if e.value is None:
                 rows.append([self.name(e), "failed", *[""] * (len(columns) - 2)])
                 continue
-            others = [format(e.measures[m.key], m.form) for m in self.discipline.measures[1:]]
+            values = [(e.measures.get(m.key), m.form) for m in self.discipline.measures[1:]]
+            others = ["–" if value is None else format(value, form) for value, form in values]
             rows.append([self.name(e), self._cell(e), *others, f"{e.seconds:.0f}", *_size(e)])
         return columns, rows
 

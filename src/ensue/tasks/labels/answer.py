@@ -62,11 +62,11 @@ class Span:
         skip: bool = False,
     ) -> list[Question]:
         """The questions of SQuAD's JSON or of tables."""
-        return read_questions(list(files), columns, notes)
+        return read_questions(list(files), columns, notes, wanted, learn)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Question]:
         """The same; answers are not looked at."""
-        return read_questions([file], columns, notes, answers_wanted=False)
+        return read_questions([file], columns, notes, answers_wanted=False, to_learn=False)
 
     def example(self, text: str, where: str) -> Question:
         """A question and its passage, with a tab between."""
@@ -90,6 +90,9 @@ class Span:
     def write(self, examples: Sequence[Question], form: Form, wanted: bool = True) -> Written:
         """Windows of each passage after its question; an answer outside of a window is none there."""
         marks = marks_of(form.tokenizer)
+        if form.stride >= form.length // 2:
+            what = f"data.stride = {form.stride} is too much of rows of {form.length} tokens"
+            raise InputError(what, mend=f"use less than {form.length // 2}")
         questions = encode_many(form.tokenizer, [one.question for one in examples])
         rows, targets, notes = [], [], []
         for number, one in enumerate(examples):
@@ -163,6 +166,8 @@ def _target(question: Question, spans: np.ndarray, begin: int) -> tuple[int, int
     if question.impossible or not question.answers or not len(spans):
         return 0, 0
     answer = question.answers[0]
+    if answer.start < 0:
+        return 0, 0
     start, stop = answer.start, answer.start + len(answer.text)
     inside = np.flatnonzero((spans[:, 1] > start) & (spans[:, 0] < stop) & (spans[:, 1] > spans[:, 0]))
     if not len(inside) or spans[0][0] > start or spans[-1][1] < stop:

@@ -71,7 +71,7 @@ class Choose:
 
     def write(self, examples: Sequence[Choice], form: Form, wanted: bool = True) -> Written:
         """[CLS] context [SEP] choice [SEP], a row for each choice."""
-        marks, each = marks_of(form.tokenizer), len(form.labels)
+        marks, each = marks_of(form.tokenizer), len(form.labels) or len(examples[0].choices)
         rows, cut = [], 0
         contexts = encode_many(form.tokenizer, [one.context for one in examples])
         choices = encode_many(form.tokenizer, [choice for one in examples for choice in one.choices])
@@ -100,7 +100,8 @@ class Choose:
     ) -> dict[str, Any]:
         """The share that is right."""
         right = sum(one.label == answer["choice"] for one, answer in zip(examples, answers, strict=True))
-        return {"accuracy": right / len(examples), "chance": 1 / len(labels), "examples": len(examples)}
+        chance = sum(1 / len(one.choices) for one in examples) / len(examples)
+        return {"accuracy": right / len(examples), "chance": chance, "examples": len(examples)}
 
 
 CHOOSE = Choose()
