@@ -29,6 +29,8 @@ class MaskedScore:
     masked_perplexity: float
     accuracy: float
     unigram_loss: float
+    unigram_of: str
+    """Whose counts these are: of the training text, or of this text."""
     hidden: int
     """How many tokens were hidden."""
     rows: int
@@ -41,8 +43,10 @@ class MaskedScore:
 
 
 @torch.no_grad()
-def masked_score(model: Any, batches: Iterable[Any], counts: np.ndarray) -> MaskedScore:
-    """A model's figures over batches; ``counts`` (V,) say how often each token occurs."""
+def masked_score(
+    model: Any, batches: Iterable[Any], counts: np.ndarray, unigram_of: str = "training text"
+) -> MaskedScore:
+    """A model's figures over batches; ``counts`` (V,) say how often each token occurs in the text ``unigram_of``."""
     unigram = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum()))
     device = next(model.parameters()).device
     fill = right = guess = 0.0
@@ -76,6 +80,7 @@ def masked_score(model: Any, batches: Iterable[Any], counts: np.ndarray) -> Mask
         masked_perplexity=math.exp(min(each, 700.0)),
         accuracy=right / hidden,
         unigram_loss=guess / hidden,
+        unigram_of=unigram_of,
         hidden=hidden,
         rows=rows,
         next_loss=follow / pairs if pairs else None,

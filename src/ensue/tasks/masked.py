@@ -231,7 +231,7 @@ def scored(
         return rows.batch(number)
 
     counts = np.bincount((known or documents).tokens, minlength=tokenizer.size)
-    return masked_score(model, map(batch, range(steps)), counts)
+    return masked_score(model, map(batch, range(steps)), counts, "training text" if known else "this text")
 
 
 def evaluation(

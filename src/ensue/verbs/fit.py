@@ -142,6 +142,7 @@ def _check_before(task: Task, settings: Settings, corpus: Any, model: Any) -> No
     if not hasattr(model, "counter"):
         task.batches(settings, model, corpus)
         task.objective(settings, model, corpus)
+        task.evaluation(settings, model, corpus)
 
 
 def _check_samples(task: Task, settings: Settings, corpus: Any, model: Any) -> None:

@@ -394,6 +394,15 @@ class LabelRun(Run):
         "streams": "examples are no stream",
     }
 
+    def check_options(self, options: Iterable[str]) -> None:
+        """Refuse options that would do nothing: only labels are taken for each other."""
+        given = list(options)
+        if "out" in given and self.task not in ("classify", "pair", "tag"):
+            raise InputError(
+                f"{self.task} has no confusion to draw", where=str(self.folder.path), mend="leave out --out"
+            )
+        super().check_options(given)
+
     def labeller(self, int8: bool = False) -> Labeller:
         """The model between its tokenizer and its task."""
         form = form_in(self.config, self.tokenizer)

@@ -1,6 +1,7 @@
 """Pre-training an encoder: which documents are held out, and what the figures mean."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,11 +76,14 @@ def test_pairs_need_two_documents_on_either_side(tmp_path, documents, held, flat
         assert evaluate(lambda: False) == evaluate(lambda: False)
 
 
-def test_validation_that_makes_no_rows_is_none(tmp_path):
+def test_validation_that_makes_no_rows_is_refused_where_it_was_given_and_none_where_it_was_held_out(tmp_path):
     valid = text(tmp_path / "v.txt", 1)
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"data.valid": (valid,)})
-    assert len(corpus.valid) == 1 and masked.evaluation(settings, model, corpus) is None
-    assert masked.final_figures(settings, model, corpus, None, silent) is None
+    with pytest.raises(InputError, match="one document"):
+        masked.evaluation(settings, model, corpus)
+    held = replace(settings, data=replace(settings.data, valid=()))
+    assert masked.evaluation(held, model, corpus) is None
+    assert masked.final_figures(held, model, corpus, None, silent) is None
 
 
 def test_the_figures_by_hand(tmp_path):
