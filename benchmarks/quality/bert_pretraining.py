@@ -67,7 +67,7 @@ def main() -> None:
                 "preset": typed.preset,
                 "settings": typed.set,
                 "trained_with_hidden": share,
-                **{name: round(value, 4) for name, value in scored(run).items()},
+                **{name: round(v, 4) if isinstance(v, float) else v for name, v in scored(run).items()},
                 "training_seconds": figures["seconds"],
                 "training_threads": run.settings["train.threads"],
                 "steps": figures["steps"],

@@ -16,6 +16,10 @@ ENDINGS = 10
 """The most choices that columns may hold, numbered from 0 or from 1."""
 
 
+SURE = 20
+"""Labels of which so many would be 0 by chance, and none is, do not count from 0."""
+
+
 def choice_roles(labels_wanted: bool) -> Roles:
     """What a table of choices is read for: endings in a column each, or all in one field of JSONL."""
     endings = [
@@ -109,6 +113,7 @@ def _index(label: str, wanted: bool, where: str) -> int | None:
 
 
 def _counted_from(labels: Sequence[int | None], sizes: Sequence[int]) -> int:
-    """1 if no label is 0 and one is as high as there are choices, else 0."""
+    """1 if no label is 0 and one is as high as there are choices, or so many labels can hardly all miss 0; else 0."""
     known = [(label, size) for label, size in zip(labels, sizes) if label is not None]
-    return int(0 not in (label for label, _ in known) and any(label == size for label, size in known))
+    sure = any(label == size for label, size in known) or sum(1 / size for _, size in known) > SURE
+    return int(0 not in (label for label, _ in known) and sure)

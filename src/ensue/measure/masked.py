@@ -1,7 +1,8 @@
 """How well an encoder fills in what is hidden, beside what one would say who knows only how often each token occurs.
 
 masked loss    −1/M Σ log P(x_i | x̂)          nats a hidden token
-unigram loss   −1/M Σ log P(x_i)              counts of the text it learnt from, one added to each
+unigram loss   −1/M Σ log P(x_i)              counts of the text it learnt from, one added to each; where that is not at
+                                              hand, of the text itself, which is harder to beat
 accuracy       the share of hidden tokens whose likeliest filling is the true one
 next           the share of pairs of which it says rightly whether the second text follows the first
 """
