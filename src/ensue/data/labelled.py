@@ -169,18 +169,19 @@ def read_labelled(
     labels_wanted: bool = True,
     to_learn: bool = True,
     skip: bool = False,
+    keep_empty: bool = False,
 ) -> list[Labelled]:
     """The labelled texts of some files: one text for ``classify``, two for ``pair``, one or two for ``regress``.
 
     ``columns`` says which are meant (``text=2,label=1``, or ``text1=``, ``text2=``), as far as it cannot be seen.
     Without ``labels_wanted`` labels may be missing, and without ``to_learn`` all may be the same. With ``skip`` lines
-    with too few columns are left out.
+    with too few columns are left out; with ``keep_empty`` lines without text keep their place.
     """
     found: list[Labelled] = []
     chosen = _columns(columns, task)
     for file in files:
         table = read_table(file, text_roles(task, labels_wanted), chosen, notes, skip)
-        examples = _examples(table, source_name(file), task, labels_wanted, notes)
+        examples = _examples(table, source_name(file), task, labels_wanted, notes, keep_empty)
         notes.append(f"{source_name(file)}: {_understood(table, examples, task)}")
         notes += [f"{source_name(file)}: {note}" for note in _second_texts(table, task)]
         found += examples
@@ -205,18 +206,21 @@ def _columns(columns: str, task: Task) -> dict[str, str]:
     return chosen
 
 
-def _examples(table: Table, name: str, task: Task, labels_wanted: bool, notes: list[str]) -> list[Labelled]:
+def _examples(
+    table: Table, name: str, task: Task, labels_wanted: bool, notes: list[str], keep_empty: bool
+) -> list[Labelled]:
     """The rows that have a text; a row that has one needs a label, too."""
     found, empty = [], []
     for number, row in table.rows:
         texts = tuple(text.strip() for role, text in row.items() if role != "label")
+        where = f"{name}:{number}"
         if not all(texts):
             empty.append(number)
+            found += [Labelled(texts, None, where)] if keep_empty else []
             continue
-        where = f"{name}:{number}"
         label = _label(row.get("label", ""), task, labels_wanted, where)
         found.append(Labelled(texts, label, where))
-    note_empty(empty, len(found), name, notes)
+    note_empty([] if keep_empty else empty, len(found), name, notes)
     return found
 
 
@@ -317,7 +321,7 @@ def read_texts(
     notes = [] if notes is None else notes
     task: Task = "regress" if numeric else "classify" if n_texts == 1 else "pair"
     if columns or n_texts == 2 or _is_table(file):
-        found = read_labelled([file], task, columns, notes, labels_wanted=False)
+        found = read_labelled([file], task, columns, notes, labels_wanted=False, keep_empty=keep_empty)
         if len(found[0].texts) != n_texts:
             what = f"{counted(len(found[0].texts), 'text')} in a line where the model takes {n_texts}"
             raise InputError(what, where=found[0].where, mend="choose them with --columns text1=…,text2=…")
