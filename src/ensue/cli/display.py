@@ -20,6 +20,7 @@ class Display:
     def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, highlight=False)
         self.quiet = quiet
+        self.notes: list[str] = []
         self.bar: Progress | None = None
         self.task: TaskID | None = None
         self.spoke = time.monotonic()
@@ -97,8 +98,9 @@ class Display:
         self.say(f"— after step {values['step']:,} it writes:\n{values['text'].strip()}\n")
 
     def on_note(self, values: dict[str, Any]) -> None:
-        """Something people should know, also those who read the JSON on standard output."""
-        (self.bar.console if self.bar else self.console).print(f"note: {values['text']}", markup=False, soft_wrap=True)
+        """Something people should know; programs find it in ``notes``."""
+        self.notes.append(str(values["text"]))
+        self.say(f"note: {values['text']}")
 
     def on_race(self, values: dict[str, Any]) -> None:
         """A system of a race begins or ends."""

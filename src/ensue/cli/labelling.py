@@ -38,7 +38,7 @@ def predict(
         how: dict[str, Any] = {"columns": columns, "int8": int8, "report": display}
         found = held.predict(text, **how) if text else held.predict(**_given(file), **how)
     if as_json:
-        emit({"run": str(run), "task": held.task, "predictions": found})
+        emit({"run": str(run), "task": held.task, "predictions": found, "notes": display.notes})
         return
     for one in found:
         say(line(one))
