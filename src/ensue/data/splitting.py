@@ -104,3 +104,13 @@ def held_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
         raise InputError(what, mend="give more, or validation pairs with --valid")
     out = set(held)
     return pairs.chosen(place for place in range(len(pairs)) if place not in out), pairs.chosen(sorted(held))
+
+
+def spread(count: int, share: float) -> list[int]:
+    """Every so many-th of ``count``, so that a share is held out from all over: at least one, never all.
+
+    >>> spread(10, 0.2)
+    [2, 7]
+    """
+    held = min(count - 1, max(1, round(share * count)))
+    return [int((place + 0.5) * count / held) for place in range(held)]

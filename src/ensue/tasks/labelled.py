@@ -14,6 +14,7 @@ from ensue.core.events import Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.data.rows import RowBatches
+from ensue.data.splitting import spread
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.marked_fitting import fit_marked
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -23,9 +24,8 @@ from ensue.models.labelled import Labelled
 from ensue.models.table import SYSTEMS
 from ensue.nn.adapters import adapt, adaptable, merge
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
-from ensue.tasks.labels.kind import Form, LabelKind, Written
+from ensue.tasks.labels.kind import Form, LabelKind, Reading, Written
 from ensue.tasks.machine import check_device
-from ensue.tasks.masked import spread
 from ensue.tasks.means import Means
 from ensue.tasks.settings import Settings
 from ensue.train.labelling import Label
@@ -82,9 +82,9 @@ class LabelTask:
         """What to learn from, what to validate with, and the labels there are before anything is held out."""
         data = settings.data
         notes: list[str] = []
-        skip = data.bad_lines == "skip"
-        train = self.kind.read(data.files, data.columns, notes, skip=skip) if data.files else []
-        valid = self.kind.read(data.valid, data.columns, notes, learn=False, skip=skip) if data.valid else []
+        how = Reading(data.columns, skip=data.bad_lines == "skip")
+        train = self.kind.read(data.files, how, notes) if data.files else []
+        valid = self.kind.read(data.valid, replace(how, learn=False), notes) if data.valid else []
         tell_notes(notes, "and {} more notes", report)
         labels = data.labels or (self.kind.labels(train) if train else ())
         if not valid and data.holdout and len(train) > 1:

@@ -22,6 +22,7 @@ from ensue.core.seeds import derive
 from ensue.data.documents import read_documents
 from ensue.data.masking import Documents, Hiding, MaskedRows
 from ensue.data.sources import Source
+from ensue.data.splitting import spread
 from ensue.data.tokenizers.finding import find_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.marked import MarkedTokenizer
 from ensue.data.tokenizers.marked_fitting import fit_marked
@@ -128,16 +129,6 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
         tokenizer = choose_tokenizer(settings.tokenizer, train)
     report("phase", {"name": "tokenising the text"})
     return Corpus(tokenizer, tokenised(train, tokenizer), tokenised(valid, tokenizer) if valid else None)
-
-
-def spread(count: int, share: float) -> list[int]:
-    """Every so many-th of ``count``, so that a share is held out from all over: at least one, never all.
-
-    >>> spread(10, 0.2)
-    [2, 7]
-    """
-    held = min(count - 1, max(1, round(share * count)))
-    return [int((place + 0.5) * count / held) for place in range(held)]
 
 
 def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:

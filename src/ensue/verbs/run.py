@@ -33,7 +33,7 @@ from ensue.tasks.filling import Filled, filled
 from ensue.tasks.labelled import body_of, texts_of
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
-from ensue.tasks.labels.kind import LabelKind
+from ensue.tasks.labels.kind import LabelKind, Reading
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
 from ensue.tasks.masked import follows, score_files
@@ -447,7 +447,7 @@ class LabelRun(Run):
         notes: list[str] = []
         said, skip = self.settings.get("data.columns", ""), self.settings.get("data.bad_lines") == "skip"
         names = [str(file) for file in files]
-        examples = labeller.kind.read(names, columns or str(said), notes, learn=False, skip=skip)
+        examples = labeller.kind.read(names, Reading(columns or str(said), learn=False, skip=skip), notes)
         for note in notes:
             report("note", {"text": note})
         return LabelScore(*labeller.score(examples, report))

@@ -9,6 +9,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import silent
+from ensue.data.splitting import spread
 from ensue.data.tokenizers.marked_fitting import fit_marked
 from ensue.measure.masked import masked_score
 from ensue.tasks import masked
@@ -151,5 +152,5 @@ def test_settings_that_do_not_fit(tmp_path):
 
 
 def test_what_is_held_out_is_from_all_over():
-    assert masked.spread(10, 0.2) == [2, 7] and masked.spread(2, 0.9) == [1]
-    assert len(set(masked.spread(1000, 0.05))) == 50
+    assert spread(10, 0.2) == [2, 7] and spread(2, 0.9) == [1]
+    assert len(set(spread(1000, 0.05))) == 50

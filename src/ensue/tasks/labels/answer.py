@@ -23,7 +23,7 @@ from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.spans import spans_of
 from ensue.measure.answers import answer_scores
-from ensue.tasks.labels.kind import Form, Written
+from ensue.tasks.labels.kind import Form, Reading, Written
 
 LONGEST_ANSWER = 30
 """Tokens an answer has at most."""
@@ -51,18 +51,9 @@ class Span:
     loss: str = "span"
     chosen_by: str = "f1"
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: str,
-        notes: list[str],
-        wanted: bool = True,
-        *,
-        learn: bool = True,
-        skip: bool = False,
-    ) -> list[Question]:
+    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Question]:
         """The questions of SQuAD's JSON or of tables."""
-        return read_questions(list(files), columns, notes, wanted, learn)
+        return read_questions(list(files), how.columns, notes, how.wanted, how.learn)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Question]:
         """The same; answers are not looked at."""

@@ -14,7 +14,7 @@ from ensue.data.labelled import Choice
 from ensue.data.rows import rows_of
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed, marks_of
-from ensue.tasks.labels.kind import Form, Written, softmax
+from ensue.tasks.labels.kind import Form, Reading, Written, softmax
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,9 @@ class Choose:
     loss: str = "label"
     chosen_by: str = "accuracy"
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: str,
-        notes: list[str],
-        wanted: bool = True,
-        *,
-        learn: bool = True,
-        skip: bool = False,
-    ) -> list[Choice]:
+    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Choice]:
         """The examples of tables; all have as many choices."""
-        found = read_choices(list(files), columns, notes, wanted, skip)
+        found = read_choices(list(files), how.columns, notes, how.wanted, how.skip)
         for one in found:
             if len(one.choices) != len(found[0].choices):
                 what = f"{len(one.choices)} choices where the first example has {len(found[0].choices)}"
@@ -46,7 +37,7 @@ class Choose:
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Choice]:
         """The examples of a table; labels are not looked at."""
-        return self.read([file], columns, notes, wanted=False)
+        return self.read([file], Reading(columns, wanted=False), notes)
 
     def example(self, text: str, where: str) -> Choice:
         """A context and its choices, with tabs between."""

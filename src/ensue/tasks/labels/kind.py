@@ -37,6 +37,20 @@ class Form:
     """How many tokens the windows of a long passage share."""
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How examples are read."""
+
+    columns: str = ""
+    """Which columns or fields are meant; empty means as they are found."""
+    wanted: bool = True
+    """Whether each must have its label."""
+    learn: bool = True
+    """Whether they are to be learnt from, so that there must be several labels."""
+    skip: bool = False
+    """Whether lines with too few columns are left out."""
+
+
 class LabelKind(Protocol):
     """The functions of a task that labels."""
 
@@ -56,20 +70,8 @@ class LabelKind(Protocol):
     def chosen_by(self) -> str:
         """The measure that chooses the best weights."""
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: str,
-        notes: list[str],
-        wanted: bool = True,
-        *,
-        learn: bool = True,
-        skip: bool = False,
-    ) -> list[Any]:
-        """The examples of files; with ``wanted`` each must have its label, with ``learn`` there must be several.
-
-        With ``skip`` lines with too few columns are left out.
-        """
+    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Any]:
+        """The examples of files."""
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Any]:
         """What a file holds to be labelled: one text a line, or a table whose labels are not looked at."""

@@ -14,7 +14,7 @@ from ensue.data.rows import NOT_ASKED, rows_of
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.spans import words_of
 from ensue.measure.entities import are_entities, spans_of, tag_scores
-from ensue.tasks.labels.kind import Form, Written, label_number, softmax
+from ensue.tasks.labels.kind import Form, Reading, Written, label_number, softmax
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,9 @@ class Tag:
     loss: str = "label"
     chosen_by: str = "f1"
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: str,
-        notes: list[str],
-        wanted: bool = True,
-        *,
-        learn: bool = True,
-        skip: bool = False,
-    ) -> list[Tagged]:
+    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Tagged]:
         """The sentences of CoNLL columns."""
-        return read_tagged(list(files), columns, notes)
+        return read_tagged(list(files), how.columns, notes)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Tagged]:
         """A sentence a line, or CoNLL columns whose tags are not looked at."""

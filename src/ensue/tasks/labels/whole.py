@@ -15,7 +15,7 @@ from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores
-from ensue.tasks.labels.kind import Form, Written, in_order, label_number, softmax
+from ensue.tasks.labels.kind import Form, Reading, Written, in_order, label_number, softmax
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,9 @@ class Whole:
     chosen_by: str = "accuracy"
     head: str = "whole"
 
-    def read(
-        self,
-        files: Sequence[str],
-        columns: str,
-        notes: list[str],
-        wanted: bool = True,
-        *,
-        learn: bool = True,
-        skip: bool = False,
-    ) -> list[Labelled]:
+    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Labelled]:
         """The examples of tables."""
-        return read_labelled(list(files), self.name, columns, notes, wanted, learn, skip)
+        return read_labelled(list(files), self.name, how.columns, notes, how.wanted, how.learn, how.skip)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Labelled]:
         """The texts of a file."""
