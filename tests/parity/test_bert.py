@@ -168,7 +168,7 @@ def tokenizer_state(size=V):
 
 
 def marks(pad):
-    return SimpleNamespace(first=2, between=3, last=3, double=False, mask=4, pad=pad)
+    return SimpleNamespace(first=2, between=3, last=3, double=False, mask=4, pad=pad, bare=False)
 
 
 def round_trip(theirs, folder):
@@ -316,7 +316,7 @@ def test_a_tokenizer_of_bytes_is_loaded_as_it_is(tmp_path):
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     ours = RoBERTa(RoBERTa.Config(**{**SMALL, "vocabulary": backend.get_vocab_size()})).eval()
     enlarge(ours)
-    own = SimpleNamespace(first=0, last=2, mask=4, pad=1)
+    own = SimpleNamespace(first=0, last=2, mask=4, pad=1, bare=False)
     state = json.loads(backend.to_str())
     write_folder(ours, tmp_path, tokenizer_state=state, marks=own, labels=None, task="masked")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from dataclasses import dataclass, field
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
@@ -45,17 +45,24 @@ class _Sentence:
     """The line of each word."""
 
 
-def read_tagged(files: Sequence[str | Path], columns: str, notes: list[str]) -> list[Tagged]:
+def read_tagged(
+    files: Sequence[str | Path], columns: str, notes: list[str], to_learn: bool = False, skip: bool = False
+) -> list[Tagged]:
     """The tagged sentences of some files; ``columns`` says where words and tags stand (``word=1,tag=4``).
 
     Without it the word is the first column and the tag the last; in Universal Dependencies the second and the
-    fourth, the part of speech. Tags that mark stretches are read as BIO, whatever their scheme.
+    fourth, the part of speech. Tags that mark stretches are read as BIO, whatever their scheme. Where they are
+    ``to_learn`` there must be two different ones. With ``skip`` a sentence with a line that cannot be read is left
+    out, and ``notes`` learns of it.
     """
     chosen = _chosen(columns)
     found: list[Tagged] = []
     for file in files:
         name = source_name(file)
-        sentences = list(_sentences(file, chosen, name))
+        broken: list[InputError] = []
+        sentences = list(_sentences(file, chosen, name, broken if skip else None))
+        if broken:
+            notes.append(f"{name}: {counted(len(broken), 'sentence')} left out, the first because of {broken[0]}")
         if not sentences:
             raise InputError("there is no sentence in this file", where=name, mend="give a word and its tag a line")
         scheme, said = _scheme(sentences, name)
@@ -63,20 +70,31 @@ def read_tagged(files: Sequence[str | Path], columns: str, notes: list[str]) -> 
         notes.append(f"{name}: {counted(len(sentences), 'sentence')}, {counted(words, 'word')}; {said}")
         for sentence in sentences:
             tags = to_bio(sentence.tags) if scheme else sentence.tags
-            found.append(Tagged(tuple(sentence.words), tuple(tags), f"{name}:{sentence.numbers[0]}"))
+            where = f"{name}:{sentence.numbers[0]}"
+            found.append(Tagged(tuple(sentence.words), tuple(tags), where, tuple(sentence.numbers)))
+    kinds = {tag for one in found for tag in one.tags or ()}
+    if to_learn and len(kinds) == 1:
+        mend = "give examples with other tags, or choose their column with --columns word=…,tag=…"
+        raise InputError(f"every word has the tag {kinds.pop()!r}", where=found[0].where, mend=mend)
     return found
 
 
 def read_words(file: str | Path, columns: str = "", notes: list[str] | None = None) -> list[Tagged]:
-    """Sentences whose tags are asked for: one a line, split at white space; a tagged file keeps its tags."""
-    if columns or _has_columns(file):
+    """Sentences whose tags are asked for: one a line, split at white space; or a word a line with a blank line after
+    each sentence. A tagged file keeps its tags."""
+    width = 0 if columns else _columns(file)
+    if columns or width > 1:
         return read_tagged([file], columns, [] if notes is None else notes)
     name = source_name(file)
-    found = [
-        Tagged(tuple(line.split()), None, f"{name}:{number}")
-        for number, line in enumerate(read_lines(file), start=1)
-        if line.strip()
-    ]
+    found = (
+        list(_bare(file, name))
+        if width
+        else [
+            Tagged(tuple(line.split()), None, f"{name}:{number}")
+            for number, line in enumerate(read_lines(file), start=1)
+            if line.strip()
+        ]
+    )
     if not found:
         raise InputError("there is no sentence in this file", where=name, mend="give one sentence a line")
     return found
@@ -100,14 +118,24 @@ def _is_universal(file: str | Path) -> bool:
     return (Path(path.stem) if is_gzip(path) else path).suffix.lower() == ".conllu"
 
 
-def _has_columns(file: str | Path) -> bool:
-    """Whether the first lines are words in columns: as many in each line, with blank lines between sentences."""
+def _bare(file: str | Path, name: str) -> Iterator[Tagged]:
+    """Sentences of a word a line."""
+    numbered = enumerate(read_lines(file), start=1)
+    for full, group in groupby(numbered, lambda line: bool(line[1].strip()) and not _is_mark(line[1])):
+        if full:
+            numbers, words = zip(*group)
+            yield Tagged(tuple(word.strip() for word in words), None, f"{name}:{numbers[0]}", numbers)
+
+
+def _columns(file: str | Path) -> int:
+    """How many columns the first lines have where they are words in columns: as many in each line, with blank lines
+    between sentences; else 0."""
     if _is_universal(file):
-        return True
+        return max(UNIVERSAL.values())
     full = [[] if _is_mark(line) else line.split() for line in islice(read_lines(file), SAMPLE)]
     widths = {len(cells) for cells in full if cells}
     ends = sum(bool(cells) and not after for cells, after in pairwise([*full, []]))
-    return len(widths) == 1 and widths != {1} and 1 < ends <= sum(map(bool, full)) / 2
+    return widths.pop() if len(widths) == 1 and 1 < ends <= sum(map(bool, full)) / 2 else 0
 
 
 # Lines.
@@ -118,37 +146,66 @@ def _is_mark(line: str) -> bool:
     return line.startswith("-DOCSTART-")
 
 
-def _sentences(file: str | Path, chosen: dict[str, int], name: str) -> Iterator[_Sentence]:
-    """The sentences of a file, without the marks between documents."""
-    universal = _is_universal(file)
+def _sentences(
+    file: str | Path, chosen: dict[str, int], name: str, broken: list[InputError] | None = None
+) -> Iterator[_Sentence]:
+    """The sentences of a file, without the marks between documents.
+
+    A line that cannot be read is an error; where there is a list for those, its sentence is left out.
+    """
+    columns = _Columns(_is_universal(file), chosen)
     sentence = _Sentence([], [], [])
-    places: dict[str, int] = {}
-    width = 0
+    whole = True
     for number, line in enumerate(read_lines(file), start=1):
         if not line.strip() or _is_mark(line):
-            if sentence.words:
+            if sentence.words and whole:
                 yield sentence
-            sentence = _Sentence([], [], [])
-        elif not (universal and line.startswith("#")):
-            cells = line.split("\t") if universal or "\t" in line else line.split()
-            where = f"{name}:{number}"
-            if not places:
-                width, places = len(cells), _places(len(cells), chosen, universal, where)
-            if len(cells) != width:
-                what = f"{counted(len(cells), 'column')} where the first line has {width}"
-                mend = "give every word the same columns, and a blank line after each sentence"
-                raise InputError(what, where=where, mend=mend)
-            if universal and not cells[0].isdecimal():
-                continue  # 1-2 is written as one word and stands again as two, 1.1 is not in the text
-            word, tag = cells[places["word"] - 1].strip(), cells[places["tag"] - 1].strip()
-            if not word or not tag or (universal and tag == "_"):
-                what = f"the {'tag' if word else 'word'} is missing"
-                raise InputError(what, where=where, mend="give every word a tag")
-            sentence.words.append(word)
-            sentence.tags.append(tag)
+            sentence, whole = _Sentence([], [], []), True
+            continue
+        try:
+            cells = columns.cells(line, f"{name}:{number}")
+        except InputError as error:
+            if broken is None:
+                raise
+            if whole:
+                broken.append(error)
+            whole = False
+            continue
+        if cells is not None:
+            sentence.words.append(cells[0])
+            sentence.tags.append(cells[1])
             sentence.numbers.append(number)
-    if sentence.words:
+    if sentence.words and whole:
         yield sentence
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Where word and tag stand in the lines of a file; the first line says how many columns there are."""
+
+    universal: bool
+    chosen: dict[str, int]
+    width: int = 0
+    places: dict[str, int] = field(default_factory=dict)
+
+    def cells(self, line: str, where: str) -> tuple[str, str] | None:
+        """The word and the tag of a line; None for one that is no word."""
+        if self.universal and line.startswith("#"):
+            return None
+        cells = line.split("\t") if self.universal or "\t" in line else line.split()
+        if not self.places:
+            self.width, self.places = len(cells), _places(len(cells), self.chosen, self.universal, where)
+        if len(cells) != self.width:
+            what = f"{counted(len(cells), 'column')} where the first line has {self.width}"
+            mend = "give every word the same columns, and a blank line after each sentence"
+            raise InputError(what, where=where, mend=mend)
+        if self.universal and not cells[0].isdecimal():
+            return None  # 1-2 is written as one word and stands again as two, 1.1 is not in the text
+        word, tag = cells[self.places["word"] - 1].strip(), cells[self.places["tag"] - 1].strip()
+        if not word or not tag or (self.universal and tag == "_"):
+            what = f"the {'tag' if word else 'word'} is missing"
+            raise InputError(what, where=where, mend="give every word a tag")
+        return word, tag
 
 
 def _places(width: int, chosen: dict[str, int], universal: bool, where: str) -> dict[str, int]:

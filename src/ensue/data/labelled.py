@@ -91,6 +91,12 @@ class Tagged:
     tags: tuple[str, ...] | None
     where: str
     """The file and line of the first word."""
+    lines: tuple[int, ...] = ()
+    """The line of each word, where each has one of its own."""
+
+    def at(self, place: int) -> str:
+        """The file and line of a word."""
+        return f"{self.where.rpartition(':')[0]}:{self.lines[place]}" if self.lines else self.where
 
 
 @dataclass(frozen=True)
@@ -313,7 +319,8 @@ def read_texts(
     numeric: bool = False,
     keep_empty: bool = False,
 ) -> list[Labelled]:
-    """Texts whose labels are asked for: one a line, or two with a tab between them; labels that are there are kept.
+    """Texts whose labels are asked for: one a line, or two with a tab between them (``n_texts`` is 0 where either will
+    do); labels that are there are kept.
 
     A table is known by its tabs or by a header that names the text; any other file has a text a line. With
     ``numeric`` a label is a number. With ``keep_empty`` a line without text keeps its place, as an empty text.
@@ -322,7 +329,7 @@ def read_texts(
     task: Task = "regress" if numeric else "classify" if n_texts == 1 else "pair"
     if columns or n_texts == 2 or _is_table(file):
         found = read_labelled([file], task, columns, notes, labels_wanted=False, keep_empty=keep_empty)
-        if len(found[0].texts) != n_texts:
+        if n_texts and len(found[0].texts) != n_texts:
             what = f"{counted(len(found[0].texts), 'text')} in a line where the model takes {n_texts}"
             raise InputError(what, where=found[0].where, mend="choose them with --columns text1=…,text2=…")
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 
 from ensue.core.errors import InputError
@@ -104,6 +104,19 @@ def held_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
         raise InputError(what, mend="give more, or validation pairs with --valid")
     out = set(held)
     return pairs.chosen(place for place in range(len(pairs)) if place not in out), pairs.chosen(sorted(held))
+
+
+def spread_groups(keys: Sequence[Hashable], share: float) -> list[int]:
+    """Places to hold out from all over, a share of the different ``keys``: what has a key in common stays together.
+
+    >>> spread_groups(["a", "a", "b", "c", "b"], 0.4)
+    [2, 4]
+    """
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    if len(numbers) < 2:
+        return []
+    held = set(spread(len(numbers), share))
+    return [place for place, key in enumerate(keys) if numbers[key] in held]
 
 
 def spread(count: int, share: float) -> list[int]:

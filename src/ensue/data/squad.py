@@ -61,20 +61,26 @@ QUESTIONS = Roles(
 
 
 def read_questions(
-    files: Sequence[str | Path], columns: str, notes: list[str], answers_wanted: bool = True, to_learn: bool = True
+    files: Sequence[str | Path],
+    columns: str,
+    notes: list[str],
+    answers_wanted: bool = True,
+    to_learn: bool = True,
+    skip: bool = False,
 ) -> list[Question]:
     """The questions of some files; rows with the same question and passage become one with several answers.
 
     ``columns`` says which are meant in a table (``question=2,passage=3,answer=4,start=5,id=1``), as far as it
     cannot be seen. Without ``answers_wanted`` there may be none. A question whose answers are not in its passage
-    teaches nothing and is left out; without ``to_learn`` it is kept, its answers nowhere (at -1).
+    teaches nothing and is left out; without ``to_learn`` it is kept, its answers nowhere (at -1). With ``skip`` lines
+    of a table that have too few columns are left out, and ``notes`` learns of them.
     """
     chosen = parse_columns(columns, "question=1,passage=2,answer=3")
     found: dict[str, Question] = {}
     for file in files:
         name = source_name(file)
         tally, before = _Tally(), len(found)
-        for asked in _asked(file, chosen, notes):
+        for asked in _asked(file, chosen, notes, skip):
             tally.asked += 1
             if asked.answers is None and answers_wanted:
                 mend = "give answers, or choose their column with --columns answer=…"
@@ -82,7 +88,11 @@ def read_questions(
             if (question := _located(asked, tally, to_learn)) is not None:
                 _add(found, question)
         _tell(tally, list(found.values())[before:], name, notes, to_learn)
-    return list(found.values())
+    questions = list(found.values())
+    if to_learn and answers_wanted and not any(question.answers for question in questions):
+        mend = "give some that have an answer in their passage, or choose its column with --columns answer=…"
+        raise InputError("no question has an answer", where=" ".join(map(source_name, files)), mend=mend)
+    return questions
 
 
 def _add(found: dict[str, Question], question: Question) -> None:
@@ -173,11 +183,11 @@ def _cuts_words(passage: str, found: re.Match[str]) -> bool:
 # Files.
 
 
-def _asked(file: str | Path, columns: dict[str, str], notes: list[str]) -> Iterator[_Asked]:
+def _asked(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_Asked]:
     """The questions of a file, however they are written."""
     if (file == "-" or not is_jsonl(Path(file))) and (data := _json(file)) is not None:
         return _articles(data, source_name(file))
-    return _rows(file, columns, notes)
+    return _rows(file, columns, notes, skip)
 
 
 def _json(file: str | Path) -> Any:
@@ -223,10 +233,10 @@ def _held(record: Any, name: str, kind: type, where: str) -> Any:
     return value
 
 
-def _rows(file: str | Path, columns: dict[str, str], notes: list[str]) -> Iterator[_Asked]:
+def _rows(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_Asked]:
     """The questions of a table or of JSONL; without an id, rows that ask the same of the same passage are one."""
     name = source_name(file)
-    table = read_table(file, QUESTIONS, columns, notes)
+    table = read_table(file, QUESTIONS, columns, notes, skip)
     notes.append(f"{name}: {table.understood()}")
     first: dict[tuple[str, str], str] = {}
     for number, row in table.rows:

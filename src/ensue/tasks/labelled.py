@@ -13,8 +13,8 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
-from ensue.data.rows import RowBatches
-from ensue.data.splitting import spread
+from ensue.data.rows import RowBatches, Rows
+from ensue.data.splitting import spread, spread_groups
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.marked_fitting import fit_marked
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -30,12 +30,16 @@ from ensue.tasks.means import Means
 from ensue.tasks.settings import Settings
 from ensue.train.labelling import Label
 from ensue.train.objectives import Objective
+from ensue.train.settings import LabelTrainSettings
 from ensue.train.thawing import Thawing
 
 LONGEST = 256
 """Tokens of a row, where nothing else is said and the model can read so many."""
 MOST_HELD_OUT = 2000
 EVAL_EXAMPLES = 2000
+BATCH_TOKENS, MOST_BATCH_TOKENS = 1000, 8000
+"""Tokens in a batch where the settings leave it to us: as few as a batch has, and as many."""
+FEWEST_EXAMPLES = 16
 VOCABULARY = 8192
 """How many tokens a tokenizer that is fitted to the examples has at most, if nothing is said."""
 
@@ -88,7 +92,7 @@ class LabelTask:
         tell_notes(notes, "and {} more notes", report)
         labels = data.labels or (self.kind.labels(train) if train else ())
         if not valid and data.holdout and len(train) > 1:
-            chosen = spread(len(train), min(data.holdout, MOST_HELD_OUT / len(train)))
+            chosen = spread_groups(self.kind.together(train), min(data.holdout, MOST_HELD_OUT / len(train)))
             out = set(chosen)
             valid = [train[place] for place in chosen]
             train = [one for place, one in enumerate(train) if place not in out]
@@ -137,7 +141,11 @@ class LabelTask:
         return replace(
             settings,
             run=replace(settings.run, device=check_device(settings.run.device)),
-            train=replace(train, threads=train.threads or torch.get_num_threads()),
+            train=replace(
+                train,
+                threads=train.threads or torch.get_num_threads(),
+                batch_tokens=batch_tokens(train, corpus.train.rows),
+            ),
             tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
             data=replace(data, length=length, labels=labels if self.kind.loss == "label" else ()),
             head=model.config,
@@ -145,7 +153,8 @@ class LabelTask:
 
     def batches(self, settings: Settings, model: Labelled, corpus: Corpus) -> RowBatches:
         """The rows as batches of similar lengths."""
-        return RowBatches(corpus.train.rows, settings.train.batch_tokens, derive(settings.run.seed, "data"))
+        rows = corpus.train.rows
+        return RowBatches(rows, batch_tokens(settings.train, rows), derive(settings.run.seed, "data"))
 
     def objective(self, settings: Settings, model: Labelled, corpus: Corpus) -> Objective:
         """What training asks of the model."""
@@ -178,7 +187,8 @@ class LabelTask:
         frozen = top if train.freeze < 0 else min(train.freeze, top)
         if not frozen and train.layer_decay == 1.0:
             return Means(None, self.kind.chosen_by)
-        steps = RowBatches(corpus.train.rows, train.batch_tokens).steps_per_epoch
+        rows = corpus.train.rows
+        steps = RowBatches(rows, batch_tokens(train, rows)).steps_per_epoch
         every = max(1, round(train.unfreeze * steps / train.accumulate)) if train.unfreeze else 0
         return Means(Thawing(depths, train.layer_decay, frozen, every), self.kind.chosen_by)
 
@@ -240,6 +250,15 @@ class LabelTask:
             "choices": corpus.train.rows.each,
             "texts": len(getattr(corpus.examples[0], "texts", ())),
         }
+
+
+def batch_tokens(train: LabelTrainSettings, rows: Rows) -> int:
+    """How many tokens a batch has: what the settings say, or room for enough examples that their mean says something.
+
+    1,000 tokens are seventy short sentences, and four reviews of films: from four, training hardly gets away.
+    """
+    room = FEWEST_EXAMPLES * float(rows.lengths.mean()) * rows.each if len(rows) else 0.0
+    return train.batch_tokens or int(min(max(BATCH_TOKENS, room), MOST_BATCH_TOKENS))
 
 
 def _beside_head(name: str) -> bool:

@@ -53,7 +53,13 @@ def built(config: Mapping[str, Any]) -> Any:
 def form_in(config: Mapping[str, Any], tokenizer: Tokenizer) -> Form:
     """How a run that labels writes examples as rows."""
     facts = config["data"]
-    return Form(tokenizer=tokenizer, labels=tuple(facts["labels"]), length=facts["length"], stride=facts["stride"])
+    return Form(
+        tokenizer=tokenizer,
+        labels=tuple(facts["labels"]),
+        length=facts["length"],
+        stride=facts["stride"],
+        bare=facts.get("bare", False),
+    )
 
 
 def fill(model: torch.nn.Module, tensors: dict[str, torch.Tensor], path: Path) -> None:

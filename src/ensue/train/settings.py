@@ -154,8 +154,9 @@ class MaskedTrainSettings(TrainSettings):
 class LabelTrainSettings(TrainSettings):
     """How a model is trained to label."""
 
-    batch_tokens: int = 1000
-    """Tokens in a batch of rows of similar lengths, padding counted."""
+    batch_tokens: int = 0
+    """Tokens in a batch of rows of similar lengths, padding counted; 0 means 1,000, or more where texts are so long
+    that fewer than 16 examples would fit."""
     label_smoothing: float = 0.0
     """The share of the target that is spread evenly over all labels."""
     class_weights: str = "none"
@@ -175,7 +176,7 @@ class LabelTrainSettings(TrainSettings):
 
     def __post_init__(self) -> None:
         super(LabelTrainSettings, self).__post_init__()
-        check_positive(self, "batch_tokens")
+        check(self, "batch_tokens", self.batch_tokens >= 0, "0 or more")
         check_below_one(self, "label_smoothing")
         check(self, "class_weights", self.class_weights in ("none", "balanced"), "none or balanced")
         check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")

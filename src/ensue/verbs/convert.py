@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ensue.core.events import Report, silent
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.marks import marks_of
+from ensue.data.tokenizers.marks import has_frame, marks_of
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
 from ensue.exchange.huggingface.reading import Made, model_from, read_folder
@@ -87,6 +87,7 @@ def _from_folder(path: Path, folder: RunFolder, said: str, force: bool, report: 
         "stride": 0,
         "choices": getattr(made.model, "choices", 1),
         "texts": {"classify": 1, "pair": 2}.get(task, 0),
+        "bare": isinstance(made.model, Labelled) and not has_frame(tokenizer),
     }
     more: dict[str, Any] = {"task": task, "data": data, "figures": _figures(made.model, folder)}
     if isinstance(made.model, Labelled):
@@ -122,7 +123,7 @@ def _to_folder(path: Path, target: Path, force: bool) -> Path:
         run.model,
         target,
         tokenizer_state=run.tokenizer.state(),
-        marks=marks_of(run.tokenizer),
+        marks=replace(marks_of(run.tokenizer), bare=run.config.get("data", {}).get("bare", False)),
         labels=run.config.get("data", {}).get("labels") or None,
         task=run.task,
     )

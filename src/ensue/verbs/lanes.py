@@ -22,7 +22,7 @@ from ensue.data.rows import RowBatches
 from ensue.look.labels import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
-from ensue.tasks.labelled import row_length
+from ensue.tasks.labelled import batch_tokens, row_length
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.machine import data_files
 from ensue.tasks.resolving import own_settings, resolve
@@ -235,6 +235,6 @@ def _limit(terms: Terms, corpus: Any, own: Mapping[str, Any], system: str, share
     # pre-trained or not, equal data is the epochs of those who learn from nothing
     layer = {name: value for name, value in own.items() if not (equal and name == "begin_with")}
     train = resolve(system, task=terms.discipline.task, layers=[layer]).train
-    batches = RowBatches(corpus.train.rows, train.batch_tokens).steps_per_epoch
+    batches = RowBatches(corpus.train.rows, batch_tokens(train, corpus.train.rows)).steps_per_epoch
     of_share = max(1.0, batches * (share or len(corpus.examples)) / len(corpus.examples))
     return {"train.epochs": max(train.epochs, UPDATES * train.accumulate / of_share), **covers}

@@ -414,7 +414,7 @@ class LabelRun(Run):
         """Its task, with as many texts as its examples had."""
         kind = LABEL_KINDS[self.task]
         texts = self.config["data"].get("texts")
-        return replace(kind, texts=texts) if isinstance(kind, Whole) and texts else kind
+        return replace(kind, texts=texts) if isinstance(kind, Whole) and texts is not None else kind
 
     def predict(
         self,

@@ -87,8 +87,8 @@ def test_sentences_words_and_tags(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a.txt.gz", CONLL)
     assert read_tagged([file], "", notes) == [
-        Tagged(("EU", "rejects"), ("B-ORG", "O"), f"{file}:3"),
-        Tagged(("German",), ("B-MISC",), f"{file}:7"),
+        Tagged(("EU", "rejects"), ("B-ORG", "O"), f"{file}:3", (3, 4)),
+        Tagged(("German",), ("B-MISC",), f"{file}:7", (7,)),
     ]
     assert notes == [f"{file}: 2 sentences, 3 words; tags in IOB1, read as BIO: 2 kinds MISC, ORG"]
 
@@ -118,8 +118,8 @@ def test_universal_dependencies(tmp_path: Path) -> None:
     ]
     file = put(tmp_path, "a.conllu.gz", "\n".join(lines))
     assert read_tagged([file], "", []) == [
-        Tagged(("vamos", "nos", "el mar"), ("VERB", "PRON", "NOUN"), f"{file}:3"),
-        Tagged(("#",), ("SYM",), f"{file}:9"),
+        Tagged(("vamos", "nos", "el mar"), ("VERB", "PRON", "NOUN"), f"{file}:3", (3, 4, 6)),
+        Tagged(("#",), ("SYM",), f"{file}:9", (9,)),
     ]
     assert read_tagged([file], "tag=5", [])[0].tags == ("V", "P", "N")
 
@@ -188,3 +188,33 @@ def test_plain_sentences_are_split_at_white_space(tmp_path: Path) -> None:
 def test_a_tagged_file_keeps_its_tags(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", CONLL + "call NN I-NP O\n")
     assert read_words(file) == read_tagged([file], "", [])
+
+
+def test_a_word_a_line_is_a_sentence_without_tags(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.txt", "-DOCSTART-\n\nAda\nwrote\nnotes\n\nIn\nLondon\n")
+    assert read_words(file) == [
+        Tagged(("Ada", "wrote", "notes"), None, f"{file}:3", (3, 4, 5)),
+        Tagged(("In", "London"), None, f"{file}:7", (7, 8)),
+    ]
+
+
+def test_a_sentence_with_a_broken_line_is_left_out_if_asked(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.conll", "Ada B-PER\nwrote O\n\nin\nLondon B-LOC\nand so\n\nAda O\n")
+    with pytest.raises(InputError, match=r":4: 1 column where the first line has 2"):
+        read_tagged([file], "", [])
+    notes: list[str] = []
+    assert [one.words for one in read_tagged([file], "", notes, skip=True)] == [("Ada", "wrote"), ("Ada",)]
+    assert "1 sentence left out" in notes[0] and f"{file}:4" in notes[0]
+
+
+def test_one_tag_alone_teaches_nothing(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.conll", "Ada O\nwrote O\n")
+    assert len(read_tagged([file], "", [])) == 1
+    with pytest.raises(InputError, match="every word has the tag 'O'"):
+        read_tagged([file], "", [], to_learn=True)
+
+
+def test_where_a_word_stands(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.conll", "Ada B-PER\nwrote O\n")
+    (sentence,) = read_tagged([file], "", [])
+    assert sentence.at(1) == f"{file}:2" and Tagged(("a",), None, "text 1").at(0) == "text 1"

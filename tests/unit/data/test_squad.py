@@ -174,3 +174,18 @@ def test_files_are_joined_and_ids_stand_for_one_question(tmp_path: Path) -> None
 )
 def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:
     assert complaint(put(tmp_path, name, text)).startswith(said)
+
+
+def test_questions_that_all_have_no_answer_teach_nothing(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.json", squad(asked("why", is_impossible=True)))
+    assert complaint(file).startswith(": no question has an answer; give some")
+    assert len(read_questions([file], "", [], to_learn=False)) == 1
+
+
+def test_broken_lines_of_a_table_are_left_out_if_asked(tmp_path: Path) -> None:
+    lines = ["question\tpassage\tanswer", f"When?\t{PASSAGE}\t1843", "broken", f"Where?\t{PASSAGE}\tLondon"]
+    file = put(tmp_path, "a.tsv", "\n".join(lines) + "\n")
+    assert ":3: " in complaint(file)
+    notes: list[str] = []
+    assert [one.question for one in read_questions([file], "", notes, skip=True)] == ["When?", "Where?"]
+    assert any("3" in note for note in notes)

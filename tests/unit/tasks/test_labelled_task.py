@@ -10,12 +10,14 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import silent
+from ensue.data.rows import rows_of
 from ensue.models.labelled import HeadConfig
-from ensue.tasks.labelled import drawn, mean_loss, row_length
+from ensue.tasks.labelled import batch_tokens, drawn, mean_loss, row_length
 from ensue.tasks.labeller import Labeller, logits_of
 from ensue.tasks.resolving import resolve
 from ensue.tasks.task import build_model, task_of
 from ensue.train.labelling import Label
+from ensue.train.settings import LabelTrainSettings
 
 SMALL = {"layers": 1, "heads": 2, "hidden": 8, "context": 32, "tokenizer.vocabulary": 400, "tokenizer.min_count": 1}
 WORDS = {"good": "fine lovely great nice", "bad": "awful dull poor sad", "odd": "strange weird queer quaint"}
@@ -196,3 +198,27 @@ def test_the_head_is_that_of_the_settings(tmp_path):
     model = build_model(settings, corpus)
     assert model.config == HeadConfig(pooling="mean", dense="relu", dropout=0.3, outputs=2)
     assert task_of(settings).resolved(settings, model, corpus).head == model.config
+
+
+def test_questions_about_a_passage_are_held_out_together(tmp_path):
+    lines = [f"Who is it {n}?\tAda number {n % 7} wrote notes.\tAda" for n in range(70)]
+    (tmp_path / "q.tsv").write_text("\n".join(["question\tpassage\tanswer", *lines]) + "\n", encoding="utf-8")
+    settings = resolve("bert", task="answer", layers=[{**SMALL, "data.files": (str(tmp_path / "q.tsv"),)}])
+    corpus = task_of(settings).corpus_of(settings, None, silent)
+    assert len(corpus.valid_examples) == 10
+    assert not {one.passage for one in corpus.examples} & {one.passage for one in corpus.valid_examples}
+
+
+@pytest.mark.parametrize(("length", "tokens"), [(5, 1000), (100, 1600), (1000, 8000)])
+def test_long_texts_come_in_larger_batches(length, tokens):
+    rows = rows_of([(np.ones(length), np.zeros(length))] * 4, np.zeros(4))
+    assert batch_tokens(LabelTrainSettings(), rows) == tokens
+    assert batch_tokens(LabelTrainSettings(batch_tokens=700), rows) == 700
+
+
+def test_an_unknown_tag_is_named_with_its_line(tmp_path):
+    (tmp_path / "a.conll").write_text("Ada B-PER\nwrote O\n\nIn O\nParis B-LOC\n", encoding="utf-8")
+    flat = {**SMALL, "data.files": (str(tmp_path / "a.conll"),), "data.labels": ("O", "B-PER"), "data.holdout": 0.0}
+    settings = resolve("bert", task="tag", layers=[flat])
+    with pytest.raises(InputError, match=r"a\.conll:5: the label 'B-LOC' is none of"):
+        task_of(settings).corpus_of(settings, None, silent)

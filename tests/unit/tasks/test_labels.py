@@ -1,6 +1,7 @@
 """The tasks that label: examples as rows, and logits as answers, each way by hand."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -242,3 +243,13 @@ def test_every_task_says_how_it_is_chosen_and_what_comes_out():
         "answer": "f1",
     }
     assert [kind.outputs(("a", "b", "c")) for kind in LABEL_KINDS.values()] == [3, 3, 1, 1, 3, 2]
+
+
+def test_numbers_of_one_text_or_two_where_it_is_not_known(tmp_path):
+    kind = replace(REGRESS, texts=0)
+    assert kind.example("one text", "here").texts == ("one text",)
+    assert kind.example("one\tother", "here").texts == ("one", "other")
+    with pytest.raises(InputError, match="3 texts where 2 are needed"):
+        kind.example("a\tb\tc", "here")
+    (tmp_path / "a.txt").write_text("one text\nanother text\n", encoding="utf-8")
+    assert [one.texts for one in kind.inputs(str(tmp_path / "a.txt"), "", [])] == [("one text",), ("another text",)]

@@ -30,6 +30,26 @@ class Marks:
     """What stands for a hidden token; None where the tokenizer has no such mark."""
     pad: int
     """What fills a row up after its end."""
+    bare: bool = False
+    """Whether texts stand without marks around them, as GPT-2's classifiers read them."""
+
+    @property
+    def before(self) -> int:
+        """How many stand before the first text."""
+        return 0 if self.bare else 1
+
+    @property
+    def amid(self) -> int:
+        """How many stand between two texts."""
+        return 0 if self.bare else 1 + self.double
+
+    def around(self, texts: int) -> int:
+        """How many stand around one text or two.
+
+        >>> Marks(first=1, between=2, last=2, double=True, mask=4, pad=0).around(2)
+        4
+        """
+        return 2 * self.before + (self.amid if texts > 1 else 0)
 
 
 def marks_of(tokenizer: Tokenizer) -> Marks:
@@ -46,6 +66,15 @@ def marks_of(tokenizer: Tokenizer) -> Marks:
     return Marks(first=end, between=end, last=end, double=False, mask=None, pad=0)
 
 
+def has_frame(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer's own file puts marks around texts; GPT-2's does not."""
+    if isinstance(getattr(tokenizer, "marks", None), Marks):
+        return True
+    described = tokenizer.state().get("post_processor") or {}
+    kinds = {part.get("type") for part in (described, *described.get("processors", ()))}
+    return "TemplateProcessing" in kinds
+
+
 def framed(
     marks: Marks, ids_a: Ids, ids_b: Ids | None = None, longest: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -58,16 +87,15 @@ def framed(
     >>> ids.tolist(), segments.tolist()
     ([1, 7, 8, 2, 5, 2], [0, 0, 0, 0, 1, 1])
     """
-    a = _row(ids_a)
+    a, first, last = _row(ids_a), _row([marks.first] * marks.before), _row([marks.last] * marks.before)
     if ids_b is None:
-        (room,) = _rooms((len(a),), longest, 2)
-        ids = np.concatenate([_row([marks.first]), a[:room], _row([marks.last])])
+        (room,) = _rooms((len(a),), longest, marks.around(1))
+        ids = np.concatenate([first, a[:room], last])
         return ids, np.zeros_like(ids)
     b = _row(ids_b)
-    between = [marks.between] * (2 if marks.double else 1)
-    room, room_b = _rooms((len(a), len(b)), longest, 2 + len(between))
-    head = np.concatenate([_row([marks.first]), a[:room], _row(between)])
-    ids = np.concatenate([head, b[:room_b], _row([marks.last])])
+    room, room_b = _rooms((len(a), len(b)), longest, marks.around(2))
+    head = np.concatenate([first, a[:room], _row([marks.between] * marks.amid)])
+    ids = np.concatenate([head, b[:room_b], last])
     segments = np.zeros_like(ids)
     segments[len(head) :] = 0 if marks.double else 1
     return ids, segments

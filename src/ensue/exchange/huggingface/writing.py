@@ -56,6 +56,10 @@ class Marks(Protocol):
     def pad(self) -> int:
         """What fills a row up after its end."""
 
+    @property
+    def bare(self) -> bool:
+        """Whether texts stand without marks around them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -286,9 +290,26 @@ def _write_tokenizer(
         settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": _lowers(normalizer)}
     if getattr(form.body.config, "segments", 0) < 2:
         settings["model_input_names"] = ["input_ids", "attention_mask"]
-    write_json(out / "tokenizer.json", dict(state))
+    write_json(out / "tokenizer.json", _framed(state, tokens, marks, form))
     write_json(out / "tokenizer_config.json", settings)
     write_json(out / "special_tokens_map.json", names)
+
+
+def _framed(state: Mapping[str, Any], tokens: Mapping[int, str], marks: Marks | None, form: Form) -> dict[str, Any]:
+    """A tokenizer's file; for a GPT-2 that labels it also says which marks our rows have around texts."""
+    if form.family is not GPT2 or not form.heads or marks is None or marks.bare:
+        return dict(state)
+    first, last = ({"SpecialToken": {"id": tokens[mark], "type_id": 0}} for mark in (marks.first, marks.last))
+    a, b = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    names = {tokens[mark]: mark for mark in (marks.first, marks.last)}
+    frame = {
+        "type": "TemplateProcessing",
+        "single": [first, a, last],
+        "pair": [first, a, last, b, last],
+        "special_tokens": {name: {"id": name, "ids": [mark], "tokens": [name]} for name, mark in names.items()},
+    }
+    before = state.get("post_processor")
+    return {**state, "post_processor": {"type": "Sequence", "processors": [before, frame]} if before else frame}
 
 
 def _mark_names(state: Mapping[str, Any], tokens: Mapping[int, str], marks: Marks | None, form: Form) -> dict[str, str]:

@@ -20,7 +20,7 @@ from ensue.data.labelled import Question
 from ensue.data.rows import rows_of
 from ensue.data.squad import read_questions
 from ensue.data.tokenizers.many import encode_many
-from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.tokenizers.marks import framed
 from ensue.data.tokenizers.spans import spans_of
 from ensue.measure.answers import answer_scores
 from ensue.tasks.labels.kind import Form, Reading, Written
@@ -53,7 +53,7 @@ class Span:
 
     def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Question]:
         """The questions of SQuAD's JSON or of tables."""
-        return read_questions(list(files), how.columns, notes, how.wanted, how.learn)
+        return read_questions(list(files), how.columns, notes, how.wanted, how.learn, how.skip)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Question]:
         """The same; answers are not looked at."""
@@ -78,9 +78,13 @@ class Span:
         """Whether there is an answer."""
         return [one.impossible for one in examples]
 
+    def together(self, examples: Sequence[Question]) -> Sequence[str]:
+        """The passage: who has read it knows more than the question asks."""
+        return [one.passage for one in examples]
+
     def write(self, examples: Sequence[Question], form: Form, wanted: bool = True) -> Written:
         """Windows of each passage after its question; an answer outside of a window is none there."""
-        marks = marks_of(form.tokenizer)
+        marks = form.marks
         if form.stride >= form.length // 2:
             what = f"data.stride = {form.stride} is too much of rows of {form.length} tokens"
             raise InputError(what, mend=f"use less than {form.length // 2}")
@@ -89,9 +93,9 @@ class Span:
         for number, one in enumerate(examples):
             asked = questions[number][: min(LONGEST_QUESTION, form.length // 2)]
             ids, spans = spans_of(form.tokenizer, one.passage)
-            room = form.length - len(asked) - 3 - marks.double
+            room = form.length - len(asked) - marks.around(2)
             for start, stop in windows(len(ids), room, form.stride or room // 3):
-                begin = 2 + len(asked) + marks.double
+                begin = marks.before + len(asked) + marks.amid
                 rows.append(framed(marks, asked, ids[start:stop]))
                 notes.append(Window(number, begin, spans[start:stop]))
                 targets.append(_target(one, spans[start:stop], begin) if wanted else (0, 0))

@@ -13,7 +13,7 @@ from ensue.data.choices import read_choices
 from ensue.data.labelled import Choice
 from ensue.data.rows import rows_of
 from ensue.data.tokenizers.many import encode_many
-from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.tokenizers.marks import framed
 from ensue.tasks.labels.kind import Form, Reading, Written, softmax
 
 
@@ -60,9 +60,13 @@ class Choose:
         """Which is right is chance."""
         return [None] * len(examples)
 
+    def together(self, examples: Sequence[Choice]) -> Sequence[int]:
+        """Each is one by itself."""
+        return range(len(examples))
+
     def write(self, examples: Sequence[Choice], form: Form, wanted: bool = True) -> Written:
         """[CLS] context [SEP] choice [SEP], a row for each choice."""
-        marks, each = marks_of(form.tokenizer), len(form.labels) or len(examples[0].choices)
+        marks, each = form.marks, len(form.labels) or len(examples[0].choices)
         rows, cut = [], 0
         contexts = encode_many(form.tokenizer, [one.context for one in examples])
         choices = encode_many(form.tokenizer, [choice for one in examples for choice in one.choices])
@@ -71,7 +75,7 @@ class Choose:
                 raise InputError(f"{len(one.choices)} choices where the model has {each}", where=one.where)
             for ids in choices[place * each : (place + 1) * each]:
                 rows.append(framed(marks, contexts[place], ids, form.length))
-                cut += len(contexts[place]) + len(ids) + 3 + marks.double > form.length
+                cut += len(contexts[place]) + len(ids) + marks.around(2) > form.length
         targets = [0 if one.label is None else one.label for one in examples]
         return Written(rows=rows_of(rows, np.array(targets, dtype=np.int64), each), cut=cut)
 

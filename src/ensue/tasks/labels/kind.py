@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.data.guessing import number_of
 from ensue.data.rows import Rows
+from ensue.data.tokenizers.marks import Marks, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 
 
@@ -35,6 +36,13 @@ class Form:
     """The most tokens of a row."""
     stride: int = 0
     """How many tokens the windows of a long passage share."""
+    bare: bool = False
+    """Whether texts stand without marks around them."""
+
+    @property
+    def marks(self) -> Marks:
+        """What stands around texts."""
+        return replace(marks_of(self.tokenizer), bare=self.bare)
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,9 @@ class LabelKind(Protocol):
 
     def strata(self, examples: Sequence[Any]) -> list[Any]:
         """What a draw of some examples is to keep the shares of."""
+
+    def together(self, examples: Sequence[Any]) -> Sequence[Hashable]:
+        """What examples that are held out together have in common; a number of its own each where that is nothing."""
 
     def write(self, examples: Sequence[Any], form: Form, wanted: bool = True) -> Written:
         """Examples as rows; with ``wanted`` also what is to be answered."""

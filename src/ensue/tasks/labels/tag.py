@@ -11,7 +11,7 @@ import numpy as np
 from ensue.data.conll import read_tagged, read_words
 from ensue.data.labelled import Tagged
 from ensue.data.rows import NOT_ASKED, rows_of
-from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.tokenizers.marks import framed
 from ensue.data.tokenizers.spans import words_of
 from ensue.measure.entities import are_entities, spans_of, tag_scores
 from ensue.tasks.labels.kind import Form, Reading, Written, label_number, softmax
@@ -28,7 +28,7 @@ class Tag:
 
     def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Tagged]:
         """The sentences of CoNLL columns."""
-        return read_tagged(list(files), how.columns, notes)
+        return read_tagged(list(files), how.columns, notes, how.learn, how.skip)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Tagged]:
         """A sentence a line, or CoNLL columns whose tags are not looked at."""
@@ -51,19 +51,24 @@ class Tag:
         """Sentences are not told apart."""
         return [None] * len(examples)
 
+    def together(self, examples: Sequence[Tagged]) -> Sequence[int]:
+        """Each is one by itself."""
+        return range(len(examples))
+
     def write(self, examples: Sequence[Tagged], form: Form, wanted: bool = True) -> Written:
         """[CLS] tokens [SEP]; the notes are where each word's first token stands, for words that are there."""
-        marks = marks_of(form.tokenizer)
+        marks = form.marks
         rows, targets, notes, cut = [], [], [], 0
         for one in examples:
             ids, word = words_of(form.tokenizer, one.words)
             row = framed(marks, ids, None, form.length)
-            kept = len(row[0]) - 2
+            kept = len(row[0]) - marks.around(1)
             cut += kept < len(ids)
-            firsts = 1 + np.flatnonzero(np.diff(word[:kept], prepend=-1))
+            firsts = marks.before + np.flatnonzero(np.diff(word[:kept], prepend=-1))
             wants = np.full(len(row[0]), NOT_ASKED, dtype=np.int64)
             if wanted and one.tags is not None:
-                wants[firsts] = [label_number(tag, form.labels, one.where) for tag in one.tags[: len(firsts)]]
+                asked = enumerate(one.tags[: len(firsts)])
+                wants[firsts] = [label_number(tag, form.labels, one.at(place)) for place, tag in asked]
             rows.append(row)
             targets.append(wants)
             notes.append(firsts)

@@ -12,7 +12,7 @@ from ensue.core.errors import InputError
 from ensue.data.labelled import Labelled, read_labelled, read_texts
 from ensue.data.rows import rows_of
 from ensue.data.tokenizers.many import encode_many
-from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.tokenizers.marks import framed
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores
 from ensue.tasks.labels.kind import Form, Reading, Written, in_order, label_number, softmax
@@ -24,7 +24,8 @@ class Whole:
 
     name: Literal["classify", "pair", "regress"]
     texts: int
-    """How many an example has; numbers may be of one text too, as the examples say."""
+    """How many an example has; 0 where that is not known, and one or two will do. Numbers may be of one text too, as
+    the examples say."""
     loss: str = "label"
     chosen_by: str = "accuracy"
     head: str = "whole"
@@ -39,9 +40,10 @@ class Whole:
 
     def example(self, text: str, where: str) -> Labelled:
         """A line as an example; a pair has a tab between its texts."""
-        parts = text.split("\t") if self.texts > 1 else [text]
-        if len(parts) != self.texts:
-            raise InputError(f"{len(parts)} texts where {self.texts} are needed", where=where, mend="put a tab between")
+        parts = [text] if self.texts == 1 else text.split("\t")
+        wanted = self.texts or min(len(parts), 2)
+        if len(parts) != wanted:
+            raise InputError(f"{len(parts)} texts where {wanted} are needed", where=where, mend="put a tab between")
         return Labelled(tuple(parts), None, where)
 
     def labels(self, examples: Sequence[Labelled]) -> tuple[str, ...]:
@@ -56,17 +58,20 @@ class Whole:
         """Labels; numbers are not told apart."""
         return [None if self.loss == "number" else one.label for one in examples]
 
+    def together(self, examples: Sequence[Labelled]) -> Sequence[int]:
+        """Each is one by itself."""
+        return range(len(examples))
+
     def write(self, examples: Sequence[Labelled], form: Form, wanted: bool = True) -> Written:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
-        marks = marks_of(form.tokenizer)
+        marks = form.marks
         ids = encode_many(form.tokenizer, [text for one in examples for text in one.texts])
         rows, cut, place = [], 0, 0
         for one in examples:
             parts = ids[place : place + len(one.texts)]
             place += len(parts)
             row = framed(marks, parts[0], parts[1] if len(parts) > 1 else None, form.length)
-            extra = 2 if len(parts) == 1 else 3 + marks.double
-            cut += sum(map(len, parts)) + extra > form.length
+            cut += sum(map(len, parts)) + marks.around(len(parts)) > form.length
             rows.append(row)
         targets = self._targets(examples, form.labels) if wanted else np.zeros(len(rows), dtype=np.int64)
         return Written(rows=rows_of(rows, targets), cut=cut)
