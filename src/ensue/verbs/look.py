@@ -24,7 +24,8 @@ from ensue.tasks.settings import DataSettings, TokenizerSettings
 from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
-from ensue.verbs.run import TranslationRun, aligning_layer, load
+from ensue.verbs.run import load
+from ensue.verbs.runs.translation import TranslationRun, aligning_layer
 from ensue.verbs.steps import step_numbers
 
 Files = Sequence[str | Path]

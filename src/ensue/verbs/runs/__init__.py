@@ -1,0 +1,1 @@
+"""One file a kind of run: what people can ask of it."""

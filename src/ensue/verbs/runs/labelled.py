@@ -1,0 +1,101 @@
+"""A run that labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.data.sources import Source
+from ensue.tasks.labelled import texts_of
+from ensue.tasks.labeller import Labeller, quantised
+from ensue.tasks.labels import LABEL_KINDS
+from ensue.tasks.labels.kind import LabelKind, Reading
+from ensue.tasks.labels.whole import Whole
+from ensue.tasks.opening import form_in
+from ensue.verbs.runs.run import Run
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    """What ``score`` answers for a model that labels."""
+
+    figures: dict[str, Any]
+    answers: list[Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return self.figures
+
+
+class LabelRun(Run):
+    """A model that labels: it predicts, and is scored by its task's measures."""
+
+    labels = True
+    refused = {
+        "text": "a model that labels is scored on labelled examples: name a file",
+        "field": "use --columns to say which fields hold text and label",
+        "per_token": "it labels, and says nothing of single tokens",
+        "streams": "examples are no stream",
+    }
+
+    def check_options(self, options: Iterable[str]) -> None:
+        """Refuse options that would do nothing: only labels are taken for each other."""
+        given = list(options)
+        if "out" in given and self.task not in ("classify", "pair", "tag"):
+            raise InputError(
+                f"{self.task} has no confusion to draw", where=str(self.folder.path), mend="leave out --out"
+            )
+        super().check_options(given)
+
+    def labeller(self, int8: bool = False) -> Labeller:
+        """The model between its tokenizer and its task."""
+        form = form_in(self.config, self.tokenizer)
+        threshold = self.config["figures"].get("valid", {}).get("threshold")
+        return Labeller(quantised(self.model) if int8 else self.model, self.kind, form, threshold)
+
+    @property
+    def kind(self) -> LabelKind:
+        """Its task, with as many texts as its examples had."""
+        kind = LABEL_KINDS[self.task]
+        texts = self.config["data"].get("texts")
+        return replace(kind, texts=texts) if isinstance(kind, Whole) and texts is not None else kind
+
+    def predict(
+        self,
+        texts: Sequence[str] = (),
+        *,
+        file: str | Path | None = None,
+        columns: str = "",
+        int8: bool = False,
+        report: Report = silent,
+    ) -> list[dict[str, Any]]:
+        """What the model says of texts, or of what a file holds, in that order."""
+        labeller, kind = self.labeller(int8), self.kind
+        notes: list[str] = []
+        if file is not None:
+            examples = kind.inputs(str(file), columns, notes)
+        else:
+            examples = [kind.example(text, f"text {number}") for number, text in enumerate(texts, start=1)]
+        for note in notes:
+            report("note", {"text": note})
+        full = [place for place, one in enumerate(examples) if any(text.strip() for text in texts_of([one]))]
+        found = iter(labeller.answers([examples[place] for place in full], report))
+        kept = set(full)
+        return [next(found) if place in kept else {"empty": True} for place in range(len(examples))]
+
+    def score(self, *files: Source, columns: str = "", int8: bool = False, report: Report = silent) -> LabelScore:
+        """The task's own measures on labelled examples."""
+        if not files:
+            raise InputError(self.refused["text"])
+        labeller = self.labeller(int8)
+        notes: list[str] = []
+        said, skip = self.settings.get("data.columns", ""), self.settings.get("data.bad_lines") == "skip"
+        names = [str(file) for file in files]
+        examples = labeller.kind.read(names, Reading(columns or str(said), learn=False, skip=skip), notes)
+        for note in notes:
+            report("note", {"text": note})
+        return LabelScore(*labeller.score(examples, report))

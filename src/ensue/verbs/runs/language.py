@@ -1,0 +1,85 @@
+"""A run that is a language model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.data.sources import Source
+from ensue.data.tokenizers.protocol import utf8
+from ensue.data.tokens import TokenText, token_text, tokenise
+from ensue.measure.language import LanguageScore, log_probs
+from ensue.search.sampling import Sample, Sampling, next_distribution, sample
+from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
+from ensue.verbs.runs.run import Run, Text
+
+
+class LanguageRun(Run):
+    """A language model: it scores, goes on with a text, and says what comes next."""
+
+    refused = {"columns": "it reads text, not pairs; --field names the field of a JSONL file"}
+
+    def tokens(self, *files: Source, text: str | None = None, field: str | None = None) -> TokenText:
+        """A text as this run's tokens."""
+        if text is not None:
+            utf8(text)
+            found = token_text(text, self.tokenizer)
+        else:
+            check_text(files)
+            found = tokenise(list(files), self.tokenizer, field=field)
+        if not found.bytes:
+            raise InputError("the text is empty", mend="give some text")
+        if self.direction == "backward":
+            return replace(found, tokens=found.tokens[::-1])
+        return found
+
+    def score(
+        self,
+        *files: Source,
+        text: str | None = None,
+        field: str | None = None,
+        streams: int = 0,
+        report: Report = silent,
+    ) -> LanguageScore:
+        """How well the model predicts files, or a text."""
+        return score_text(self.model, self.tokens(*files, text=text, field=field), streams, report)
+
+    def per_token(
+        self, *files: Source, text: str | None = None, field: str | None = None, streams: int = 0
+    ) -> list[tuple[str, float]]:
+        """Each token with its log-probability in nats, in the order of the text."""
+        found = self.tokens(*files, text=text, field=field)
+        values = log_probs(self.model, found.tokens, streams)
+        pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
+        return pairs if self.direction == "forward" else pairs[::-1]
+
+    def generate(self, prompt: str = "", **how: Any) -> list[Text]:
+        """Draw continuations of a prompt; see ``ensue.search.sampling.Sampling`` for how. All are kept."""
+        self._needs_steps("write")
+        ids = prompt_tokens(self.tokenizer, prompt, self.direction)
+        end = None if self.tokenizer.lines else self.tokenizer.end
+        drawn = sample(self.model, ids, Sampling(**how), end)
+        return [Text(self._written(ids[1:].numpy(), one), one) for one in drawn]
+
+    def _written(self, prompt: np.ndarray, one: Sample) -> str:
+        """The text of a sample, so that prompt + text reads on."""
+        ids = np.concatenate([prompt, np.array(one.tokens, dtype=np.int64)])
+        if self.direction == "backward":
+            return self.tokenizer.decode(ids[::-1])
+        whole, before = self.tokenizer.decode(ids), self.tokenizer.decode(prompt)
+        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(one.tokens)
+
+    def next(self, text: str, top: int = 10) -> list[tuple[str, float]]:
+        """The likeliest next tokens after a text, with their probabilities."""
+        self._needs_steps("say what comes next")
+        p = next_distribution(self.model, prompt_tokens(self.tokenizer, text, self.direction))
+        values, index = p.topk(min(top, len(p)))
+        return [(self.tokenizer.name(int(i)), float(v)) for i, v in zip(index, values)]
+
+    def _needs_steps(self, what: str) -> None:
+        if not self.model.traits.steps:
+            raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt")

@@ -1,0 +1,134 @@
+"""A trained model in its folder, and what is asked of all kinds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.core.run_folder import RunFolder
+from ensue.core.settings import read_toml
+from ensue.data.tokenizers.finding import load_tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.models.encoder import Encoder
+from ensue.models.ngram import NGram
+from ensue.search.sampling import Sample
+from ensue.tasks.embedding import sentence_vectors
+from ensue.tasks.filling import Filled
+from ensue.tasks.labelled import body_of
+from ensue.tasks.opening import model_in
+from ensue.tasks.resolving import task_name
+from ensue.tasks.translating import Translation
+
+
+@dataclass(frozen=True)
+class Text:
+    """One continuation that a model wrote, with its score."""
+
+    text: str
+    sample: Sample
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "text": self.text,
+            "log_prob": self.sample.log_prob,
+            "mean_log_prob": self.sample.mean_log_prob,
+            "tokens": len(self.sample.tokens),
+            "ended": self.sample.ended,
+        }
+
+
+FOR_LABELS = {"int8": "only models that label compute in eight bits", "out": "only labels have a confusion to draw"}
+"""Options of ``ensue score`` that only models that label know."""
+
+
+class Run:
+    """A trained model in its folder."""
+
+    refused: Mapping[str, str] = {}
+    """Options of ``ensue score`` that mean nothing to this kind of run, and what to do instead."""
+    labels: bool = False
+    """Whether it labels: only such a run computes in eight bits, and has a confusion to draw."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = RunFolder(Path(path))
+        self.config = self.folder.read_config()
+        self.system: str = self.config["system"]
+        self.direction: str = self.config.get("direction", "forward")
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder.path)!r}, system={self.system!r})"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Everything run.toml says, by flat names; empty for a run that was converted."""
+        return read_toml(self.folder.settings) if self.folder.settings.exists() else {}
+
+    @property
+    def task(self) -> str:
+        """What it was trained for: language, translation, masked, classify …"""
+        return str(self.config.get("task") or task_name(self.system))
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer it was trained with; of two, the target's."""
+        return load_tokenizer(self.folder.tokenizer)
+
+    @cached_property
+    def model(self) -> Any:
+        """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
+        return model_in(self.folder, self.config, self.tokenizer)
+
+    def _cannot(self, what: str) -> InputError:
+        purpose = f" that learnt to {self.task}" if self.labels else ""
+        return InputError(f"{self.system}{purpose} cannot {what}", where=str(self.folder.path))
+
+    def check_options(self, options: Iterable[str]) -> None:
+        """Refuse options that would do nothing, before anything is read."""
+        refused = {**({} if self.labels else FOR_LABELS), **self.refused}
+        for name in options:
+            if name in refused:
+                what = f"{self.system} cannot use --{name.replace('_', '-')}"
+                raise InputError(what, where=str(self.folder.path), mend=refused[name])
+
+    def score(self, *args: Any, **kwargs: Any) -> Any:
+        """How well the model does on files."""
+        raise self._cannot("be scored")
+
+    def per_token(self, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
+        """What each token of a text costs."""
+        raise self._cannot("say what each token of a text costs")
+
+    def generate(self, *args: Any, **kwargs: Any) -> list[Text]:
+        """Continuations of a prompt."""
+        raise self._cannot("go on with a text")
+
+    def next(self, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
+        """The likeliest next tokens after a text."""
+        raise self._cannot("say what comes next in a text")
+
+    def translate(self, *args: Any, **kwargs: Any) -> list[Translation]:
+        """Translations of lines."""
+        raise self._cannot("translate")
+
+    def predict(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """What the model says of examples."""
+        raise self._cannot("label anything")
+
+    def fill(self, *args: Any, **kwargs: Any) -> Filled:
+        """A text with what is hidden in it filled in."""
+        raise self._cannot("fill in what is hidden")
+
+    def embed(self, texts: Sequence[str], *, report: Report = silent, **how: Any) -> np.ndarray:
+        """A vector for each text, (N, D); see ``ensue.tasks.embedding.sentence_vectors`` for how."""
+        body = body_of(self.model)
+        if (not isinstance(body, Encoder) and self.task == "translation") or isinstance(body, NGram):
+            raise self._cannot("make a vector of a text")
+        return sentence_vectors(body, self.tokenizer, texts, report=report, **how)

@@ -1,0 +1,125 @@
+"""A run that translates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.data.sources import Source
+from ensue.measure.translation import bleu_by_length
+from ensue.search.beam import Search
+from ensue.search.ensemble import Ensemble
+from ensue.tasks.translating import Translation, Translator
+from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
+from ensue.verbs.runs.run import Run
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """What ``score`` answers for a translation model."""
+
+    figures: dict[str, Any]
+    outputs: list[str]
+    by_length: list[dict[str, Any]]
+    """BLEU in bins of source length."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self.figures, "by_length": self.by_length}
+
+
+class TranslationRun(Run):
+    """An encoder–decoder: it translates, and scores its translations."""
+
+    refused = {
+        "text": "a translation model is scored on pairs: name two files, or one with two columns",
+        "field": "a translation model is scored on pairs: use --columns source=…,target=…",
+        "per_token": "a translation model is scored by the sentence",
+        "streams": "sentences are no stream",
+    }
+
+    def translator(self, ensemble: Sequence[Run] = ()) -> Translator:
+        """The model between its tokenizers; with others, their ensemble."""
+        source, target = load_tokenizers(self.folder)
+        own = (source.state(), target.state())
+        for other in ensemble:
+            if other.task != self.task or tuple(t.state() for t in load_tokenizers(other.folder)) != own:
+                what = "has another vocabulary, so it cannot be asked together with the first"
+                raise InputError(
+                    what, where=str(other.folder.path), mend="train it with --tokenizer RUN/tokenizer.json"
+                )
+        model = Ensemble([self.model, *(run.model for run in ensemble)]) if ensemble else self.model
+        longest = min(run.model.config.context for run in (self, *ensemble))
+        return Translator(model, source, target, longest)
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        search: Search | None = None,
+        ensemble: Sequence[Run] = (),
+        report: Report = silent,
+        **how: Any,
+    ) -> list[Translation]:
+        """Translate lines, each in its place; see ``Translator.translate`` for how."""
+        return self.translator(ensemble).translate(list(lines), search or Search(), report=report, **how)
+
+    def score(
+        self, *files: Source, columns: str = "", search: Search | None = None, report: Report = silent
+    ) -> PairScore:
+        """BLEU, chrF and perplexity on pairs: two files, or one with columns."""
+        if not files:
+            raise InputError("a translation model is scored on pairs", mend="name two files, or one with two columns")
+        notes: list[str] = []
+        pairs = files_of_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
+        for note in notes:
+            report("note", {"text": note})
+        figures, outputs = score_pairs(self.translator(), pairs, search or Search(), report)
+        return PairScore(figures, outputs, bleu_by_length(pairs.source, outputs, [[t] for t in pairs.target]))
+
+    def alignment(
+        self, text: str, *, target: str = "", search: Search | None = None
+    ) -> tuple[list[str], list[str], list[np.ndarray]]:
+        """The tokens of a source and its translation (or ``target``), and where they looked: (H, T, S) a layer."""
+        between = self.translator()
+        source, ids, _ = pair_tokens(between, text, target, search or Search())
+        end = between.tokenizer.end
+        with torch.no_grad():
+            state = self.model.start(torch.from_numpy(source)[None])
+            seen = self.model(torch.tensor([[end, *ids]]), state, want=("attention",)).attention
+        if seen is None:
+            raise InputError(f"this {self.system} has no attention", where=str(self.folder.path))
+        names = [between.source_tokenizer.name(int(token)) for token in source]
+        return names, [between.tokenizer.name(token) for token in [*ids, end]], [layer[0].numpy() for layer in seen]
+
+
+def pair_tokens(between: Translator, text: str, target: str, search: Search) -> tuple[np.ndarray, list[int], bool]:
+    """A source and its translation (or ``target``) as tokens, and whether the translation has its end mark.
+
+    The source's end mark is its last token; the target's is not among the tokens.
+    """
+    line = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    source, longest = between.encode(line), between.longest
+    if not line or len(source) > longest:
+        what = "an empty text" if not line else f"a text of {len(source):,} tokens"
+        raise InputError(f"{what} cannot be shown", mend=f"give 1 to {longest:,} tokens")
+    if not target:
+        best = between.translate([line], search)[0].found[0].best
+        return source, best.tokens, best.ended
+    ids: list[int] = between.tokenizer.encode(target.strip()).tolist()
+    if not 0 < len(ids) < longest:
+        what = f"a target of {len(ids):,} tokens cannot be shown"
+        raise InputError(what, mend=f"give 1 to {longest - 1:,} and leave the end mark to the model")
+    return source, ids, True
+
+
+def aligning_layer(layers: int) -> int:
+    """Of so many layers that attend to a source the one that shows alignments, from 1: the last but one, where
+    Transformers align best (Garg et al., 2019), or the only one there is."""
+    return max(1, layers - 1)
