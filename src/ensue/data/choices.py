@@ -8,7 +8,7 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
-from ensue.data.labelled import TOO_SHORT, Choice, note_empty, short
+from ensue.data.labelled import TOO_SHORT, Choice, Reading, note_empty, short
 from ensue.data.lines import source_name
 from ensue.data.tables import Role, Roles, Table, parse_columns, read_table
 
@@ -39,22 +39,20 @@ def choice_roles(labels_wanted: bool) -> Roles:
     )
 
 
-def read_choices(
-    files: Sequence[str | Path], columns: str, notes: list[str], labels_wanted: bool = True, skip: bool = False
-) -> list[Choice]:
+def read_choices(files: Sequence[str | Path], how: Reading, notes: list[str]) -> list[Choice]:
     """The questions with choices of some files, in SWAG's form or as JSONL with ``context``, ``endings`` and ``label``.
 
     Where an ending has its beginning in a column of its own (``sent2``), that stands before each choice.
     """
-    chosen = parse_columns(columns, "context=1,ending0=2,ending1=3,label=4")
+    chosen = parse_columns(how.columns, "context=1,ending0=2,ending1=3,label=4")
     found: list[Choice] = []
     for file in files:
         name = source_name(file)
-        table = read_table(file, choice_roles(labels_wanted), chosen, notes, skip)
+        table = read_table(file, choice_roles(how.wanted), chosen, notes, how.skip)
         if not any(role.startswith("ending") for role in table.called):
             mend = "name the columns ending0, ending1, … or choose them with --columns ending0=…,ending1=…"
             raise InputError("there are no choices", where=name, mend=mend)
-        found += _choices(table, name, labels_wanted, notes)
+        found += _choices(table, name, how.wanted, notes)
     return found
 
 

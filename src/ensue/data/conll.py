@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted
-from ensue.data.labelled import Tagged
+from ensue.data.labelled import Reading, Tagged
 from ensue.data.lines import read_lines, source_name
 from ensue.data.sources import is_gzip
 from ensue.data.tables import SAMPLE, parse_columns
@@ -45,22 +45,19 @@ class _Sentence:
     """The line of each word."""
 
 
-def read_tagged(
-    files: Sequence[str | Path], columns: str, notes: list[str], to_learn: bool = False, skip: bool = False
-) -> list[Tagged]:
-    """The tagged sentences of some files; ``columns`` says where words and tags stand (``word=1,tag=4``).
+def read_tagged(files: Sequence[str | Path], how: Reading, notes: list[str]) -> list[Tagged]:
+    """The tagged sentences of some files; columns are said as ``word=1,tag=4``.
 
-    Without it the word is the first column and the tag the last; in Universal Dependencies the second and the
-    fourth, the part of speech. Tags that mark stretches are read as BIO, whatever their scheme. Where they are
-    ``to_learn`` there must be two different ones. With ``skip`` a sentence with a line that cannot be read is left
-    out, and ``notes`` learns of it.
+    Where nothing is said, the word is the first column and the tag the last; in Universal Dependencies the second and
+    the fourth, the part of speech. Tags that mark stretches are read as BIO, whatever their scheme. To learn from,
+    there must be two different ones. A sentence with a line that cannot be read is an error, or left out.
     """
-    chosen = _chosen(columns)
+    chosen = _chosen(how.columns)
     found: list[Tagged] = []
     for file in files:
         name = source_name(file)
         broken: list[InputError] = []
-        sentences = list(_sentences(file, chosen, name, broken if skip else None))
+        sentences = list(_sentences(file, chosen, name, broken if how.skip else None))
         if broken:
             notes.append(f"{name}: {counted(len(broken), 'sentence')} left out, the first because of {broken[0]}")
         if not sentences:
@@ -73,7 +70,7 @@ def read_tagged(
             where = f"{name}:{sentence.numbers[0]}"
             found.append(Tagged(tuple(sentence.words), tuple(tags), where, tuple(sentence.numbers)))
     kinds = {tag for one in found for tag in one.tags or ()}
-    if to_learn and len(kinds) == 1:
+    if how.learn and len(kinds) == 1:
         mend = "give examples with other tags, or choose their column with --columns word=…,tag=…"
         raise InputError(f"every word has the tag {kinds.pop()!r}", where=found[0].where, mend=mend)
     return found
@@ -84,7 +81,7 @@ def read_words(file: str | Path, columns: str = "", notes: list[str] | None = No
     each sentence. A tagged file keeps its tags."""
     width = 0 if columns else _columns(file)
     if columns or width > 1:
-        return read_tagged([file], columns, [] if notes is None else notes)
+        return read_tagged([file], Reading(columns, learn=False), [] if notes is None else notes)
     name = source_name(file)
     found = (
         list(_bare(file, name))

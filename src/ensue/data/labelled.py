@@ -63,6 +63,20 @@ TOO_SHORT = "give all lines the same columns, or leave such lines out: --set dat
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How examples are read."""
+
+    columns: str = ""
+    """Which columns or fields are meant; empty means as they are found."""
+    wanted: bool = True
+    """Whether each must have its label."""
+    learn: bool = True
+    """Whether they are to be learnt from, so that there must be several labels."""
+    skip: bool = False
+    """Whether lines with too few columns are left out."""
+
+
+@dataclass(frozen=True)
 class Labelled:
     """One text or two, with a label: a class, or a number as text."""
 
@@ -170,29 +184,25 @@ def _guess(sample: Sample, known: Places, names: tuple[str, ...], numeric: bool,
 def read_labelled(
     files: Sequence[str | Path],
     task: Task,
-    columns: str,
+    how: Reading,
     notes: list[str],
-    labels_wanted: bool = True,
-    to_learn: bool = True,
-    skip: bool = False,
     keep_empty: bool = False,
 ) -> list[Labelled]:
     """The labelled texts of some files: one text for ``classify``, two for ``pair``, one or two for ``regress``.
 
-    ``columns`` says which are meant (``text=2,label=1``, or ``text1=``, ``text2=``), as far as it cannot be seen.
-    Without ``labels_wanted`` labels may be missing, and without ``to_learn`` all may be the same. With ``skip`` lines
-    with too few columns are left out; with ``keep_empty`` lines without text keep their place.
+    Columns are said as ``text=2,label=1``, or ``text1=``, ``text2=``, as far as they cannot be seen. With
+    ``keep_empty`` lines without text keep their place.
     """
     found: list[Labelled] = []
-    chosen = _columns(columns, task)
+    chosen = _columns(how.columns, task)
     for file in files:
-        table = read_table(file, text_roles(task, labels_wanted), chosen, notes, skip)
-        examples = _examples(table, source_name(file), task, labels_wanted, notes, keep_empty)
+        table = read_table(file, text_roles(task, how.wanted), chosen, notes, how.skip)
+        examples = _examples(table, source_name(file), task, how.wanted, notes, keep_empty)
         notes.append(f"{source_name(file)}: {_understood(table, examples, task)}")
         notes += [f"{source_name(file)}: {note}" for note in _second_texts(table, task)]
         found += examples
     _check_texts(found)
-    if labels_wanted and to_learn:
+    if how.wanted and how.learn:
         _check_labels(found, task, " and ".join(map(source_name, files)))
     return found
 
@@ -328,7 +338,7 @@ def read_texts(
     notes = [] if notes is None else notes
     task: Task = "regress" if numeric else "classify" if n_texts == 1 else "pair"
     if columns or n_texts == 2 or _is_table(file):
-        found = read_labelled([file], task, columns, notes, labels_wanted=False, keep_empty=keep_empty)
+        found = read_labelled([file], task, Reading(columns, wanted=False), notes, keep_empty)
         if n_texts and len(found[0].texts) != n_texts:
             what = f"{counted(len(found[0].texts), 'text')} in a line where the model takes {n_texts}"
             raise InputError(what, where=found[0].where, mend="choose them with --columns text1=…,text2=…")

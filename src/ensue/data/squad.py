@@ -17,7 +17,7 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
-from ensue.data.labelled import Answer, Question
+from ensue.data.labelled import Answer, Question, Reading
 from ensue.data.lines import read_lines, source_name
 from ensue.data.sources import is_jsonl
 from ensue.data.tables import Role, Roles, parse_columns, read_table
@@ -60,36 +60,28 @@ QUESTIONS = Roles(
 )
 
 
-def read_questions(
-    files: Sequence[str | Path],
-    columns: str,
-    notes: list[str],
-    answers_wanted: bool = True,
-    to_learn: bool = True,
-    skip: bool = False,
-) -> list[Question]:
+def read_questions(files: Sequence[str | Path], how: Reading, notes: list[str]) -> list[Question]:
     """The questions of some files; rows with the same question and passage become one with several answers.
 
-    ``columns`` says which are meant in a table (``question=2,passage=3,answer=4,start=5,id=1``), as far as it
-    cannot be seen. Without ``answers_wanted`` there may be none. A question whose answers are not in its passage
-    teaches nothing and is left out; without ``to_learn`` it is kept, its answers nowhere (at -1). With ``skip`` lines
-    of a table that have too few columns are left out, and ``notes`` learns of them.
+    Columns of a table are said as ``question=2,passage=3,answer=4,start=5,id=1``, as far as they cannot be seen. A
+    question whose answers are not in its passage teaches nothing and is left out; where nothing is to be learnt it is
+    kept, its answers nowhere (at -1).
     """
-    chosen = parse_columns(columns, "question=1,passage=2,answer=3")
+    chosen = parse_columns(how.columns, "question=1,passage=2,answer=3")
     found: dict[str, Question] = {}
     for file in files:
         name = source_name(file)
         tally, before = _Tally(), len(found)
-        for asked in _asked(file, chosen, notes, skip):
+        for asked in _asked(file, chosen, notes, how.skip):
             tally.asked += 1
-            if asked.answers is None and answers_wanted:
+            if asked.answers is None and how.wanted:
                 mend = "give answers, or choose their column with --columns answer=…"
                 raise InputError("the answer is missing", where=asked.where, mend=mend)
-            if (question := _located(asked, tally, to_learn)) is not None:
+            if (question := _located(asked, tally, how.learn)) is not None:
                 _add(found, question)
-        _tell(tally, list(found.values())[before:], name, notes, to_learn)
+        _tell(tally, list(found.values())[before:], name, notes, how.learn)
     questions = list(found.values())
-    if to_learn and answers_wanted and not any(question.answers for question in questions):
+    if how.learn and how.wanted and not any(question.answers for question in questions):
         mend = "give some that have an answer in their passage, or choose its column with --columns answer=…"
         raise InputError("no question has an answer", where=" ".join(map(source_name, files)), mend=mend)
     return questions

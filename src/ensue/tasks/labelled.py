@@ -13,6 +13,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
+from ensue.data.labelled import Reading
 from ensue.data.rows import RowBatches, Rows
 from ensue.data.splitting import spread, spread_groups
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
@@ -24,7 +25,7 @@ from ensue.models.labelled import Labelled
 from ensue.models.table import SYSTEMS
 from ensue.nn.adapters import adapt, adaptable, merge
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
-from ensue.tasks.labels.kind import Form, LabelKind, Reading, Written
+from ensue.tasks.labels.kind import Form, LabelKind, Written
 from ensue.tasks.machine import check_device
 from ensue.tasks.means import Means
 from ensue.tasks.settings import Settings

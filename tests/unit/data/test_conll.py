@@ -9,7 +9,7 @@ from pair_files import put
 
 from ensue.core.errors import InputError
 from ensue.data.conll import read_tagged, read_words, to_bio
-from ensue.data.labelled import Tagged
+from ensue.data.labelled import Reading, Tagged
 
 KINDS = ("PER", "LOC", "new-york")
 # A sentence as stretches: a kind or None for words outside, and how many words.
@@ -74,7 +74,7 @@ def test_a_file_in_any_scheme_is_read_as_bio(
     for scheme, form in forms.items():
         text = "\n".join("".join(f"word {tag}\n" for tag in form(parts)) for parts in sentences)
         notes: list[str] = []
-        found = read_tagged([put(folder, "tags", text)], "", notes)
+        found = read_tagged([put(folder, "tags", text)], Reading(learn=False), notes)
         assert [sentence.tags for sentence in found] == expected
         read_as = f"tags in {scheme}" + ("" if scheme == "BIO" else ", read as BIO")
         assert f"{read_as}: " in notes[0]
@@ -86,7 +86,7 @@ CONLL = "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\nGerman
 def test_sentences_words_and_tags(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a.txt.gz", CONLL)
-    assert read_tagged([file], "", notes) == [
+    assert read_tagged([file], Reading(learn=False), notes) == [
         Tagged(("EU", "rejects"), ("B-ORG", "O"), f"{file}:3", (3, 4)),
         Tagged(("German",), ("B-MISC",), f"{file}:7", (7,)),
     ]
@@ -96,7 +96,7 @@ def test_sentences_words_and_tags(tmp_path: Path) -> None:
 def test_columns_override_and_plain_tags_stay(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", CONLL.replace(" ", "\t"))
-    found = read_tagged([file], "word=3,tag=2", notes)
+    found = read_tagged([file], Reading("word=3,tag=2", learn=False), notes)
     assert [(sentence.words, sentence.tags) for sentence in found] == [
         (("I-NP", "I-VP"), ("NNP", "VBZ")),
         (("I-NP",), ("JJ",)),
@@ -117,24 +117,24 @@ def test_universal_dependencies(tmp_path: Path) -> None:
         "1\t#\t#\tSYM\tS\t_\t0\troot\t_\t_",
     ]
     file = put(tmp_path, "a.conllu.gz", "\n".join(lines))
-    assert read_tagged([file], "", []) == [
+    assert read_tagged([file], Reading(learn=False), []) == [
         Tagged(("vamos", "nos", "el mar"), ("VERB", "PRON", "NOUN"), f"{file}:3", (3, 4, 6)),
         Tagged(("#",), ("SYM",), f"{file}:9", (9,)),
     ]
-    assert read_tagged([file], "tag=5", [])[0].tags == ("V", "P", "N")
+    assert read_tagged([file], Reading("tag=5", learn=False), [])[0].tags == ("V", "P", "N")
 
 
 def test_tags_of_one_kind_need_no_name(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", "a I\nb I\nc O\nd I\n")
-    assert read_tagged([file], "", notes)[0].tags == ("B", "I", "O", "B")
+    assert read_tagged([file], Reading(learn=False), notes)[0].tags == ("B", "I", "O", "B")
     assert notes[0].endswith("tags in IOB1, read as BIO")
 
 
 def test_tags_that_go_on_with_nothing_are_mended_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", "a B-PER\nb O\nc I-PER\nd I-LOC\n")
-    assert read_tagged([file], "", notes)[0].tags == ("B-PER", "O", "B-PER", "B-LOC")
+    assert read_tagged([file], Reading(learn=False), notes)[0].tags == ("B-PER", "O", "B-PER", "B-LOC")
     assert f"2 tags I- with nothing before to go on with, read as B- (first: {file}:3)" in notes[0]
 
 
@@ -154,7 +154,7 @@ def test_tags_that_go_on_with_nothing_are_mended_and_counted(tmp_path: Path) -> 
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, columns: str, said: str) -> None:
     file = put(tmp_path, "a", text)
     with pytest.raises(InputError) as caught:
-        read_tagged([file], columns, [])
+        read_tagged([file], Reading(columns, learn=False), [])
     assert str(caught.value).startswith(f"{file}{said}")
 
 
@@ -164,13 +164,13 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, columns:
 )
 def test_wrong_columns(tmp_path: Path, columns: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        read_tagged([put(tmp_path, "a", CONLL)], columns, [])
+        read_tagged([put(tmp_path, "a", CONLL)], Reading(columns, learn=False), [])
 
 
 def test_a_universal_tag_that_is_missing_is_said(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conllu", "1\ta\ta\t_\t_\t_\t0\troot\t_\t_\n")
     with pytest.raises(InputError, match="1: the tag is missing"):
-        read_tagged([file], "", [])
+        read_tagged([file], Reading(learn=False), [])
 
 
 def test_plain_sentences_are_split_at_white_space(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_plain_sentences_are_split_at_white_space(tmp_path: Path) -> None:
 
 def test_a_tagged_file_keeps_its_tags(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", CONLL + "call NN I-NP O\n")
-    assert read_words(file) == read_tagged([file], "", [])
+    assert read_words(file) == read_tagged([file], Reading(learn=False), [])
 
 
 def test_a_word_a_line_is_a_sentence_without_tags(tmp_path: Path) -> None:
@@ -201,20 +201,20 @@ def test_a_word_a_line_is_a_sentence_without_tags(tmp_path: Path) -> None:
 def test_a_sentence_with_a_broken_line_is_left_out_if_asked(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada B-PER\nwrote O\n\nin\nLondon B-LOC\nand so\n\nAda O\n")
     with pytest.raises(InputError, match=r":4: 1 column where the first line has 2"):
-        read_tagged([file], "", [])
+        read_tagged([file], Reading(learn=False), [])
     notes: list[str] = []
-    assert [one.words for one in read_tagged([file], "", notes, skip=True)] == [("Ada", "wrote"), ("Ada",)]
+    assert [one.words for one in read_tagged([file], Reading(skip=True), notes)] == [("Ada", "wrote"), ("Ada",)]
     assert "1 sentence left out" in notes[0] and f"{file}:4" in notes[0]
 
 
 def test_one_tag_alone_teaches_nothing(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada O\nwrote O\n")
-    assert len(read_tagged([file], "", [])) == 1
+    assert len(read_tagged([file], Reading(learn=False), [])) == 1
     with pytest.raises(InputError, match="every word has the tag 'O'"):
-        read_tagged([file], "", [], to_learn=True)
+        read_tagged([file], Reading(), [])
 
 
 def test_where_a_word_stands(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada B-PER\nwrote O\n")
-    (sentence,) = read_tagged([file], "", [])
+    (sentence,) = read_tagged([file], Reading(learn=False), [])
     assert sentence.at(1) == f"{file}:2" and Tagged(("a",), None, "text 1").at(0) == "text 1"

@@ -6,7 +6,7 @@ import pytest
 from pair_files import put
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Labelled, Task, read_labelled, read_texts
+from ensue.data.labelled import Labelled, Reading, Task, read_labelled, read_texts
 
 GLUE = {
     "cola": ("classify", "gj04\t1\t\tHe went home.\ngj04\t0\t*\tHe home went.\n"),
@@ -27,7 +27,7 @@ PAIRS = {
 
 
 def read(folder: Path, text: str, task: Task, columns: str = "", notes: list[str] | None = None) -> list[Labelled]:
-    return read_labelled([put(folder, "a", text)], task, columns, [] if notes is None else notes)
+    return read_labelled([put(folder, "a", text)], task, Reading(columns), [] if notes is None else notes)
 
 
 def complaint(folder: Path, text: str, task: Task = "classify", columns: str = "") -> str:
@@ -81,12 +81,12 @@ def test_a_second_text_that_is_not_read_is_said(tmp_path: Path) -> None:
 
 def test_several_files_are_read_as_one_each_in_its_layout(tmp_path: Path) -> None:
     files = [put(tmp_path, f"{name}.gz", GLUE[name][1]) for name in GLUE]
-    found = read_labelled(files, "classify", "", [])
+    found = read_labelled(files, "classify", Reading(), [])
     assert len({example.texts for example in found}) == 2 and len(found) == 2 * len(files)
     one = put(tmp_path, "one", "text\tscore\nA b c.\t1.5\nD e f.\t2\n")
     two = put(tmp_path, "two", PAIRS["stsb"][1])
     with pytest.raises(InputError, match=r"2 texts where .* has 1"):
-        read_labelled([one, two], "regress", "", [])
+        read_labelled([one, two], "regress", Reading(), [])
 
 
 def test_columns_override(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_label_of_its_own_in_every_line_is_refused(tmp_path: Path) -> None:
 
 def test_one_label_is_enough_to_score(tmp_path: Path) -> None:
     file = put(tmp_path, "a", "text\tlabel\na\tx\nb\tx\n")
-    assert len(read_labelled([file], "classify", "", [], to_learn=False)) == 2
+    assert len(read_labelled([file], "classify", Reading(learn=False), [])) == 2
 
 
 # Texts to predict.

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Question
+from ensue.data.labelled import Question, Reading
 from ensue.data.rows import rows_of
 from ensue.data.squad import read_questions
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed
 from ensue.data.tokenizers.spans import spans_of
 from ensue.measure.answers import answer_scores
-from ensue.tasks.labels.kind import Form, Reading, Written
+from ensue.tasks.labels.kind import Form, Written
 
 LONGEST_ANSWER = 30
 """Tokens an answer has at most."""
@@ -53,11 +53,11 @@ class Span:
 
     def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Question]:
         """The questions of SQuAD's JSON or of tables."""
-        return read_questions(list(files), how.columns, notes, how.wanted, how.learn, how.skip)
+        return read_questions(list(files), how, notes)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Question]:
         """The same; answers are not looked at."""
-        return read_questions([file], columns, notes, answers_wanted=False, to_learn=False)
+        return read_questions([file], Reading(columns, wanted=False, learn=False), notes)
 
     def example(self, text: str, where: str) -> Question:
         """A question and its passage, with a tab between."""

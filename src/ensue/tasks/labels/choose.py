@@ -10,11 +10,11 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.choices import read_choices
-from ensue.data.labelled import Choice
+from ensue.data.labelled import Choice, Reading
 from ensue.data.rows import rows_of
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed
-from ensue.tasks.labels.kind import Form, Reading, Written, softmax
+from ensue.tasks.labels.kind import Form, Written, softmax
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Choose:
 
     def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Choice]:
         """The examples of tables; all have as many choices."""
-        found = read_choices(list(files), how.columns, notes, how.wanted, how.skip)
+        found = read_choices(list(files), how, notes)
         for one in found:
             if len(one.choices) != len(found[0].choices):
                 what = f"{len(one.choices)} choices where the first example has {len(found[0].choices)}"

@@ -10,6 +10,7 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.guessing import number_of
+from ensue.data.labelled import Reading
 from ensue.data.rows import Rows
 from ensue.data.tokenizers.marks import Marks, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -43,20 +44,6 @@ class Form:
     def marks(self) -> Marks:
         """What stands around texts."""
         return replace(marks_of(self.tokenizer), bare=self.bare)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How examples are read."""
-
-    columns: str = ""
-    """Which columns or fields are meant; empty means as they are found."""
-    wanted: bool = True
-    """Whether each must have its label."""
-    learn: bool = True
-    """Whether they are to be learnt from, so that there must be several labels."""
-    skip: bool = False
-    """Whether lines with too few columns are left out."""
 
 
 class LabelKind(Protocol):

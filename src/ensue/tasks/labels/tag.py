@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ensue.data.conll import read_tagged, read_words
-from ensue.data.labelled import Tagged
+from ensue.data.labelled import Reading, Tagged
 from ensue.data.rows import NOT_ASKED, rows_of
 from ensue.data.tokenizers.marks import framed
 from ensue.data.tokenizers.spans import words_of
 from ensue.measure.entities import are_entities, spans_of, tag_scores
-from ensue.tasks.labels.kind import Form, Reading, Written, label_number, softmax
+from ensue.tasks.labels.kind import Form, Written, label_number, softmax
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Tag:
 
     def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Tagged]:
         """The sentences of CoNLL columns."""
-        return read_tagged(list(files), how.columns, notes, how.learn, how.skip)
+        return read_tagged(list(files), how, notes)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Tagged]:
         """A sentence a line, or CoNLL columns whose tags are not looked at."""

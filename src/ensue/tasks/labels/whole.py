@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Labelled, read_labelled, read_texts
+from ensue.data.labelled import Labelled, Reading, read_labelled, read_texts
 from ensue.data.rows import rows_of
 from ensue.data.tokenizers.many import encode_many
 from ensue.data.tokenizers.marks import framed
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores
-from ensue.tasks.labels.kind import Form, Reading, Written, in_order, label_number, softmax
+from ensue.tasks.labels.kind import Form, Written, in_order, label_number, softmax
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Whole:
 
     def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Labelled]:
         """The examples of tables."""
-        return read_labelled(list(files), self.name, how.columns, notes, how.wanted, how.learn, how.skip)
+        return read_labelled(list(files), self.name, how, notes)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Labelled]:
         """The texts of a file."""

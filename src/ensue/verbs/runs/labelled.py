@@ -9,11 +9,12 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
+from ensue.data.labelled import Reading
 from ensue.data.sources import Source
 from ensue.tasks.labelled import texts_of
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
-from ensue.tasks.labels.kind import LabelKind, Reading
+from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.opening import form_in
 from ensue.verbs.runs.run import Run
