@@ -13,6 +13,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
+from ensue.core.wording import counted
 from ensue.data.labelled import Reading
 from ensue.data.rows import RowBatches, Rows
 from ensue.data.splitting import spread, spread_groups
@@ -90,8 +91,10 @@ class LabelTask:
         how = Reading(data.columns, skip=data.bad_lines == "skip")
         train = self.kind.read(data.files, how, notes) if data.files else []
         valid = self.kind.read(data.valid, replace(how, learn=False), notes) if data.valid else []
-        tell_notes(notes, "and {} more notes", report)
         labels = data.labels or (self.kind.labels(train) if train else ())
+        if how.skip:
+            valid = with_known_labels(self.kind, valid, labels, notes)
+        tell_notes(notes, "and {} more notes", report)
         if not valid and data.holdout and len(train) > 1:
             chosen = spread_groups(self.kind.together(train), min(data.holdout, MOST_HELD_OUT / len(train)))
             out = set(chosen)
@@ -251,6 +254,17 @@ class LabelTask:
             "choices": corpus.train.rows.each,
             "texts": len(getattr(corpus.examples[0], "texts", ())),
         }
+
+
+def with_known_labels(kind: LabelKind, examples: list[Any], labels: Sequence[str], notes: list[str]) -> list[Any]:
+    """Those examples whose labels are among some; ``notes`` learns how many are not."""
+    known = set(labels)
+    kept = [one for one in examples if known.issuperset(kind.labels([one]))]
+    if len(kept) < len(examples):
+        first = next(one for one in examples if not known.issuperset(kind.labels([one])))
+        out = counted(len(examples) - len(kept), "example")
+        notes.append(f"left out {out} with a label that is not known (first: {first.where})")
+    return kept
 
 
 def batch_tokens(train: LabelTrainSettings, rows: Rows) -> int:

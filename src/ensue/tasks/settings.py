@@ -98,7 +98,8 @@ class LabelSettings:
     holdout: float = 0.1
     """The share of the examples that is held out where there are none to validate with (at most 2,000); 0: none."""
     bad_lines: str = "error"
-    """What a line with too few columns is: an error, or left out with a note (skip)."""
+    """What a line with too few columns is, or where one is scored an unknown label: an error, or left out with a
+    note (skip)."""
     limit: int = 0
     """Learn from at most so many examples, drawn evenly over the labels; 0 means all."""
     labels: tuple[str, ...] = ()

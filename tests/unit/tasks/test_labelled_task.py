@@ -222,3 +222,13 @@ def test_an_unknown_tag_is_named_with_its_line(tmp_path):
     settings = resolve("bert", task="tag", layers=[flat])
     with pytest.raises(InputError, match=r"a\.conll:5: the label 'B-LOC' is none of"):
         task_of(settings).corpus_of(settings, None, silent)
+
+
+def test_unknown_labels_of_validation_are_left_out_if_asked(tmp_path):
+    valid = table(tmp_path / "valid.tsv", {"good": 3, "odd": 2})
+    with pytest.raises(InputError, match="the label 'odd' is none of bad, good"):
+        corpus_of(tmp_path, **{"data.valid": (valid,)})
+    notes = []
+    _, corpus = corpus_of(tmp_path, notes=notes, **{"data.valid": (valid,), "data.bad_lines": "skip"})
+    assert [one.label for one in corpus.valid_examples] == ["good"] * 3
+    assert any("left out 2 examples with a label that is not known" in note and "valid.tsv:5" in note for note in notes)

@@ -11,7 +11,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.labelled import Reading
 from ensue.data.sources import Source
-from ensue.tasks.labelled import texts_of
+from ensue.tasks.labelled import texts_of, with_known_labels
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import LabelKind
@@ -97,6 +97,8 @@ class LabelRun(Run):
         said, skip = self.settings.get("data.columns", ""), self.settings.get("data.bad_lines") == "skip"
         names = [str(file) for file in files]
         examples = labeller.kind.read(names, Reading(columns or str(said), learn=False, skip=skip), notes)
+        if skip:
+            examples = with_known_labels(labeller.kind, examples, labeller.form.labels, notes)
         for note in notes:
             report("note", {"text": note})
         return LabelScore(*labeller.score(examples, report))
