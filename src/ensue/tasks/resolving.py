@@ -34,6 +34,8 @@ TUNING: dict[str, Any] = {
     "train.beta2": 0.999,
 }
 """How a pre-trained model is fine-tuned for a task, unless its preset says otherwise."""
+TUNED_WIDTH = 384
+"""The width of a Transformer that this learning rate is for; a narrower one learns faster (``tuning_rate``)."""
 LEARNING: dict[str, Any] = {**TUNING, "train.epochs": 5.0, "train.lr": 1e-3, "train.floor": 0.05}
 """How a model learns a task from nothing."""
 
@@ -112,6 +114,8 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
         flat.pop("train.epochs", None)
     for layer in layers:
         flat.update(layer)
+    if begun and task in LABELS and not any("train.lr" in layer for layer in layers):
+        flat["train.lr"] = tuning_rate(system, flat)
     flat |= {"system": system, "task": task, "preset": chosen}
     check_foreign(system, task, flat)
     kinds = dict(tables(system, task))
@@ -158,6 +162,21 @@ def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[st
     if not begun and "tokenizer.kind" in flat:
         shape["tokenizer.kind"] = flat["tokenizer.kind"]
     return shape | (TUNING if begun else LEARNING)
+
+
+def tuning_rate(system: str, flat: Mapping[str, Any]) -> float:
+    """The learning rate for a pre-trained model, in inverse proportion to the width of a Transformer.
+
+    Adam moves every weight by about the rate, so that what a sum over D inputs moves by grows with D. It gives 5e-5 for
+    the 768 of BERT-base, which is what its paper found.
+    """
+    rate, defaults = (
+        float(TUNING["train.lr"]),
+        {field.name: field.default for field in describe(SYSTEMS.load(system).Config)},
+    )
+    if "heads" not in defaults:
+        return rate
+    return float(f"{rate * TUNED_WIDTH / flat.get('hidden', defaults['hidden']):.2g}")
 
 
 def own_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:

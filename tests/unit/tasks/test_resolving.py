@@ -29,7 +29,7 @@ def test_presets_shape_the_model_and_the_task_how_it_learns():
     assert own.train.lr == 1e-3 and own.model["hidden"] == 256 and own.train.budget == 300
     fresh = resolve("bert", task="classify", preset="small", layers=[{}])
     assert fresh.model["hidden"] == 256 and (fresh.train.lr, fresh.train.epochs, fresh.train.budget) == (1e-3, 5.0, 0.0)
-    begun = resolve("bert", task="classify", layers=[{"begin_with": "run"}])
+    begun = resolve("bert", task="classify", layers=[{"begin_with": "run", "hidden": 384}])
     assert (begun.train.lr, begun.train.epochs, begun.train.beta2) == (1e-4, 3.0, 0.999)
     short = resolve("bert", task="classify", layers=[{"train.budget": 20.0}])
     assert (short.train.epochs, short.train.budget) == (0.0, 20.0)
@@ -103,3 +103,12 @@ def test_values_that_cannot_be(value):
 def test_every_preset_can_be_had_for_a_task(system):
     for preset in SYSTEMS.load(system).presets:
         assert resolve(system, task="classify", preset=preset, layers=[{}]).run.preset == preset
+
+
+@pytest.mark.parametrize(("width", "rate"), [(128, 3e-4), (384, 1e-4), (768, 5e-5)])
+def test_a_narrow_model_is_tuned_faster(width, rate):
+    begun = {"begin_with": "runs/bert", "hidden": width, "heads": 2}
+    assert resolve("bert", task="classify", layers=[begun]).train.lr == pytest.approx(rate)
+    assert resolve("bert", task="classify", layers=[begun, {"train.lr": 7e-4}]).train.lr == 7e-4
+    assert resolve("lstm", task="classify", layers=[{"begin_with": "runs/lm", "hidden": width}]).train.lr == 1e-4
+    assert resolve("bert", task="classify", layers=[{"hidden": width, "heads": 2}]).train.lr == 1e-3
