@@ -29,6 +29,7 @@ from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels.kind import Form, LabelKind, Written
 from ensue.tasks.machine import check_device
 from ensue.tasks.means import Means
+from ensue.tasks.resolving import MOST_EVAL_EXAMPLES
 from ensue.tasks.settings import Settings
 from ensue.train.labelling import Label
 from ensue.train.objectives import Objective
@@ -38,7 +39,6 @@ from ensue.train.thawing import Thawing
 LONGEST = 256
 """Tokens of a row, where nothing else is said and the model can read so many."""
 MOST_HELD_OUT = 2000
-EVAL_EXAMPLES = 2000
 BATCH_TOKENS, MOST_BATCH_TOKENS = 1000, 8000
 """Tokens in a batch where the settings leave it to us: as few as a batch has, and as many."""
 FEWEST_EXAMPLES = 16
@@ -209,7 +209,7 @@ class LabelTask:
         if corpus.valid is None:
             return None
         examples, written = corpus.valid_examples, corpus.valid
-        most = settings.data.eval_examples or EVAL_EXAMPLES
+        most = settings.data.eval_examples or MOST_EVAL_EXAMPLES
         if len(examples) > most:
             examples = [examples[place] for place in spread(len(examples), most / len(examples))]
             written = self.kind.write(examples, corpus.form)

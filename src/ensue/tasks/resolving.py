@@ -11,12 +11,23 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import build, describe, read_toml
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import LABELS, MATERIAL, TABLES, VOCABULARIES, DataSettings, RunSettings, Settings
+from ensue.tasks.settings import (
+    LABELS,
+    MATERIAL,
+    TABLES,
+    VOCABULARIES,
+    DataSettings,
+    LabelSettings,
+    RunSettings,
+    Settings,
+)
 
 DEFAULT_BUDGET = 300.0
 """Seconds, where nothing says how long to train."""
 MOST_EVAL_TOKENS = 200_000
 """How many tokens an evaluation during training reads at the most."""
+MOST_EVAL_EXAMPLES = 2000
+"""How many labelled examples an evaluation during training looks at, where nothing is said."""
 COUNTERPARTS = (
     ("train.batch", "train.batch_tokens"),
     ("data.field", "data.columns"),
@@ -204,9 +215,11 @@ def _with_defaults(settings: Settings) -> Settings:
     counts = hasattr(SYSTEMS.load(settings.run.system), "counter")
     if not (train.steps or train.epochs or train.budget or counts):
         train = replace(train, budget=DEFAULT_BUDGET)
+    share = min(1.0, train.budget / DEFAULT_BUDGET) if train.budget else 1.0
     if isinstance(data, DataSettings) and not data.eval_tokens:
-        share = min(1.0, train.budget / DEFAULT_BUDGET) if train.budget else 1.0
         data = replace(data, eval_tokens=max(2_000, int(MOST_EVAL_TOKENS * share)))
+    if isinstance(data, LabelSettings) and not data.eval_examples and share < 1:
+        data = replace(data, eval_examples=max(100, int(MOST_EVAL_EXAMPLES * share)))
     return replace(settings, train=train, data=data)
 
 

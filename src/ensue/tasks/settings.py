@@ -109,7 +109,7 @@ class LabelSettings:
     stride: int = 0
     """How many tokens the windows of a long passage have in common (answer); 0 means a third of the length."""
     eval_examples: int = 0
-    """How many validation examples are looked at during training; 0 means 2,000."""
+    """How many validation examples are looked at during training; 0 means 2,000, or fewer where the budget is short."""
     hash: str = ""
     """Of the tokens trained on; a resumed run must find the same."""
 

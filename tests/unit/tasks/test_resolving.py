@@ -112,3 +112,12 @@ def test_a_narrow_model_is_tuned_faster(width, rate):
     assert resolve("bert", task="classify", layers=[begun, {"train.lr": 7e-4}]).train.lr == 7e-4
     assert resolve("lstm", task="classify", layers=[{"begin_with": "runs/lm", "hidden": width}]).train.lr == 1e-4
     assert resolve("bert", task="classify", layers=[{"hidden": width, "heads": 2}]).train.lr == 1e-3
+
+
+def test_evaluations_are_short_where_the_budget_is():
+    def looked_at(**flat):
+        return resolve("bert", task="classify", layers=[flat]).data.eval_examples
+
+    assert looked_at(**{"train.budget": 30.0}) == 200 and looked_at(**{"train.budget": 600.0}) == 0
+    assert looked_at(**{"train.epochs": 2.0}) == 0
+    assert looked_at(**{"train.budget": 30.0, "data.eval_examples": 700}) == 700
