@@ -3,14 +3,16 @@
 ENSUE_DATA=… python -m benchmarks.quality.distillation --teacher runs/sst2 --out runs/distil [--labels 0] [--epochs 4]
 
 Both students are the same: two layers of MiniLM, evenly spaced, with its embeddings. One is fine-tuned on the labels;
-the other sees no label, only the teacher's answers on the same sentences and on those of train_tail, whose labels
-nobody looks at. ``--labels N`` gives the first student (and should have given the teacher) only so many labels. The
+the other sees no label, only the teacher's answers on the same sentences, on those of train_tail, whose labels nobody
+looks at, and on ``--more N`` sentences of IMDb's reviews, which never had one. ``--labels N`` gives the first student (and should have given the teacher) only so many labels. The
 development set chooses the weights of both, and is what both are scored on.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,22 @@ import ensue
 from benchmarks.minilm import minilm_run
 from benchmarks.record import data_folder, record
 from ensue.core.settings import parse_assignments
+
+
+def imdb_sentences(count: int, out: Path) -> Path:
+    """The first so many sentences of 5 to 40 words in IMDb's reviews, in SST-2's small letters, as a file."""
+    out.mkdir(parents=True, exist_ok=True)
+    found: list[str] = []
+    with gzip.open(data_folder() / "labelled" / "imdb" / "train.tsv.gz", "rt", encoding="utf-8") as file:
+        for line in file:
+            text = line.rstrip("\n").partition("\t")[2].replace("<br />", " ")
+            sentences = (" ".join(sentence.split()).lower() for sentence in re.split(r"(?<=[.!?]) ", text))
+            found += [sentence for sentence in sentences if 5 <= len(sentence.split()) <= 40]
+            if len(found) >= count:
+                break
+    path = out / "sentences.txt"
+    path.write_text("\n".join(found[:count]) + "\n", encoding="utf-8")
+    return path
 
 
 def gone_on_with(out: Path) -> Any | None:
@@ -29,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--teacher", type=Path, default=Path("runs/sst2"))
     parser.add_argument("--labels", type=int, default=0)
+    parser.add_argument("--more", type=int, default=0)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--epochs", type=float, default=4.0)
     parser.add_argument("--set", action="append", default=[])
@@ -52,8 +71,9 @@ def main() -> None:
         seed=typed.seed,
         settings={**shared, "data.limit": typed.labels},
     )
+    texts = [train, tail, *([imdb_sentences(typed.more, typed.out)] if typed.more else [])]
     taught = gone_on_with(typed.out / "taught") or ensue.distil(
-        typed.teacher, "bert", [train, tail], valid=dev, out=typed.out / "taught", seed=typed.seed, settings=shared
+        typed.teacher, "bert", texts, valid=dev, out=typed.out / "taught", seed=typed.seed, settings=shared
     )
     teacher = ensue.load(typed.teacher).score(dev).figures["accuracy"]
     figures = {name: run.config["figures"] for name, run in (("labels", alone), ("taught", taught))}
@@ -65,6 +85,7 @@ def main() -> None:
             "student": f"bert, {typed.layers} layers of MiniLM",
             "settings": typed.set,
             "labels": typed.labels or alone.config["data"]["train_examples"],
+            "unlabelled": taught.config["data"]["train_examples"],
             "teacher_accuracy": round(teacher, 4),
             "student_accuracy_by_labels": round(accuracy["labels"], 4),
             "student_accuracy_distilled": round(accuracy["taught"], 4),
