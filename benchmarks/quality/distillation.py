@@ -4,8 +4,9 @@ ENSUE_DATA=… python -m benchmarks.quality.distillation --teacher runs/sst2 --o
 
 Both students are the same: two layers of MiniLM, evenly spaced, with its embeddings. One is fine-tuned on the labels;
 the other sees no label, only the teacher's answers on the same sentences, on those of train_tail, whose labels nobody
-looks at, and on ``--more N`` sentences of IMDb's reviews, which never had one. ``--labels N`` gives the first student (and should have given the teacher) only so many labels. The
-development set chooses the weights of both, and is what both are scored on.
+looks at, and on ``--more N`` sentences of IMDb's reviews, which never had one. ``--labels N`` gives the first student
+(and should have given the teacher) only so many labels. The development set chooses the weights of both, and is what
+both are scored on.
 """
 
 from __future__ import annotations
