@@ -293,13 +293,16 @@ def turn(x: Any, into: Floats, time: int) -> None:
 
 @inner
 def exponentials(x: Floats, bits: NDArray[np.int32]) -> None:
-    """2ˣ for x ≤ 0, written over x: 2ᵏ of x = k + r put together from its bits, 2ʳ by its series, |r| ≤ ½."""
+    """2ˣ for x ≤ 0, written over x: 2ᵏ of x = k + r put together from its bits, 2ʳ by its series, |r| ≤ ½.
+
+    What is smaller than the smallest normal number is 0.
+    """
     power = bits.view(np.float32)
     for i in range(len(x)):
         z = f32(-126) if x[i] < f32(-126) else x[i]  # what is no number stays none
         k = np.int32(z - f32(0.5))
         r = (z - f32(k)) * LN2
-        bits[i] = (k + np.int32(127)) << np.int32(23)
+        bits[i] = np.int32(0) if x[i] < f32(-126) else (k + np.int32(127)) << np.int32(23)
         x[i] = f32(1) + r * (f32(1) + r * (C2 + r * (C3 + r * (C4 + r * (C5 + r * C6)))))
     for i in range(len(x)):
         x[i] *= power[i]
@@ -320,8 +323,6 @@ def softmax(p: Floats, size: int, causal: int, scale: float, bits: NDArray[np.in
     exponentials(p.reshape(p.size)[: size * len(held)], bits)
     held[:] = f32(0)
     for s in range(size):
-        if causal:
-            p[s, :s] = f32(0)
         for t in range(len(held)):
             held[t] += p[s, t]
     for s in range(size):
