@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.nn import short_attention
 from ensue.nn.dropout import mask as dropout_mask
 from ensue.nn.kernels import plain
 from ensue.nn.packing import Packing
@@ -241,7 +242,8 @@ class SelfAttention(nn.Module):
         if state.seen is not None and (lengths is not None or weights or state.written + k * T > SHARED):
             state, k = state.alone(), 1
         side_by_side = x.reshape(x.shape[0] // k, k * T, x.shape[2])  # (G, k·T, D)
-        query, key, value = (_heads(part, self.heads) for part in self.project(side_by_side).chunk(3, dim=-1))
+        projected = self.project(side_by_side)
+        query, key, value = (_heads(part, self.heads) for part in projected.chunk(3, dim=-1))
         if self.rotary is not None:
             turn = self.rotary(state.places(T).repeat(1, k), x)
             query, key = rotate(query, *turn), rotate(key, *turn)
@@ -249,12 +251,16 @@ class SelfAttention(nn.Module):
         S = new.written
         keys, values = new.keys[:, :, :S], new.values[:, :, :S]  # (G, H, S, d)
         simple = state.seen is None and state.even and (state.used == 0 or T == 1)
-        mask = None if simple else state.visible(T, S)
-        y = F.scaled_dot_product_attention(
-            query, keys, values, mask, self.dropout if self.training else 0.0, is_causal=mask is None and bool(T > 1)
-        )
+        mask, dropout = None if simple else state.visible(T, S), self.dropout if self.training else 0.0
+        own = simple and not state.used and self.rotary is None  # all there is to see was projected just now
+        if own and not dropout and short_attention.fits((projected,), self.heads):
+            y = short_attention.attend((projected,), self.heads, causal=True)
+        else:
+            y = F.scaled_dot_product_attention(
+                query, keys, values, mask, dropout, is_causal=mask is None and bool(T > 1)
+            ).transpose(1, 2)
         seen = attention_weights(query, keys, state.visible(T, S)) if weights else None
-        return self.out(y.transpose(1, 2).reshape(x.shape)), new, seen
+        return self.out(y.reshape(x.shape)), new, seen
 
 
 class FullAttention(nn.Module):
@@ -278,8 +284,7 @@ class FullAttention(nn.Module):
         """
         if isinstance(lengths, Packing):
             return self._packed(None, self.project(x), lengths), None, None
-        q, k, v = (_heads(one, self.heads) for one in self.project(x).chunk(3, dim=-1))
-        y, seen = self._attend(q, k, v, lengths, weights)
+        y, seen = self._attend((self.project(x),), lengths, weights)
         return y, None, seen
 
     def at(
@@ -292,8 +297,7 @@ class FullAttention(nn.Module):
         query, rest = part(self.project, here, 0, D), part(self.project, x, D, 3 * D)
         if isinstance(lengths, Packing):
             return self._packed(query, rest, lengths), None
-        k, v = (_heads(one, self.heads) for one in rest.chunk(2, dim=-1))
-        return self._attend(_heads(query, self.heads), k, v, lengths, weights)
+        return self._attend((query, rest), lengths, weights)
 
     def _packed(self, query: Tensor | None, projected: Tensor, packing: Packing) -> Tensor:
         """The same for packed rows: (M, 3D) → (M, D), or from queries (B, K, D) to keys and values (M, 2D)."""
@@ -313,17 +317,21 @@ class FullAttention(nn.Module):
         return result
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, weights: bool
+        self, parts: short_attention.Parts, lengths: Tensor | None, weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        mask = None
+        q, k, v = short_attention.split(parts, self.heads)
+        mask, dropout = None, self.dropout if self.training else 0.0
         if lengths is not None:  # a row of no tokens sees its padding: there is nothing else, and nobody asks
-            mask = (torch.arange(k.shape[2], device=k.device) < lengths.clamp(min=1)[:, None])[:, None, None]
-        if self.training and self.dropout and q.device.type == "cpu" and plain(q, k, v):
-            y = attention_with_dropout(q, k, v, mask, self.dropout)
+            lengths = lengths.clamp(min=1)
+            mask = (torch.arange(k.shape[2], device=k.device) < lengths[:, None])[:, None, None]
+        if not dropout and short_attention.fits(parts, self.heads):
+            y = short_attention.attend(parts, self.heads, lengths)
+        elif dropout and q.device.type == "cpu" and plain(q, k, v):
+            y = attention_with_dropout(q, k, v, mask, dropout).transpose(1, 2).flatten(2)
         else:
-            y = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
+            y = F.scaled_dot_product_attention(q, k, v, mask, dropout).transpose(1, 2).flatten(2)
         seen = attention_weights(q, k, mask) if weights else None
-        return self.out(y.transpose(1, 2).flatten(2)), seen
+        return self.out(y), seen
 
 
 class CrossAttention(nn.Module):
@@ -345,10 +353,16 @@ class CrossAttention(nn.Module):
         self, x: Tensor, memory: tuple[Tensor, Tensor], source: Source, weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from x (B, T, D) to its rows' sentences; with ``weights`` also say where to, (B, H, T, S)."""
-        q = _heads(source.fold(self.query(x)), self.heads)  # (N, H, k·T, d)
+        query = source.fold(self.query(x))  # (N, k·T, D)
+        q, dropout = _heads(query, self.heads), self.dropout if self.training else 0.0  # (N, H, k·T, d)
         mask = source.mask(memory[0].shape[2])
         if mask is not None:
             mask = mask[:, None, None]
-        y = F.scaled_dot_product_attention(q, *memory, mask, self.dropout if self.training else 0.0)
+        learns = torch.is_grad_enabled()  # else keys and values may lie in a way that has to be copied here
+        parts = (query, *(one.transpose(1, 2).flatten(2) for one in memory)) if learns else ()
+        if parts and not dropout and short_attention.fits(parts, self.heads):
+            y = short_attention.attend(parts, self.heads, source.lengths)
+        else:
+            y = F.scaled_dot_product_attention(q, *memory, mask, dropout).transpose(1, 2)
         seen = source.unfold(attention_weights(q, memory[0], mask), dim=2) if weights else None
-        return self.out(y.transpose(1, 2).flatten(2).reshape(x.shape)), seen
+        return self.out(y.reshape(x.shape)), seen

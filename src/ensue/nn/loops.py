@@ -1,5 +1,5 @@
 """The loops themselves, compiled by numba on first use and kept on disk: dropout masks, residual path and layer
-norm, bias and relu.
+norm, bias and relu, attention within short rows.
 
     z_i = mix(seed + i γ),  γ the odd number next to 2⁶⁴ / golden ratio            (SplitMix64: Steele et al., 2014)
 
@@ -12,6 +12,7 @@ Legend: M rows, D width. A loop is given ``a``, the row of numbers that ``ensue.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -28,6 +30,10 @@ GAMMA, FIRST, SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xB
 ARGUMENT = types.CPointer(types.int64)
 OPTIONS: dict[str, Any] = {"cache": True, "fastmath": {"reassoc", "contract"}}
 """Sums may be taken in any order, or they would go number by number."""
+
+ROWS, LANES = 8, 16
+"""A piece of a product of matrices: as much as fits into registers."""
+LN2, C2, C3, C4, C5, C6 = (np.float32(number) for number in (math.log(2), 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720))
 
 Floats = NDArray[np.float32]
 f32 = np.float32
@@ -193,3 +199,190 @@ def relu_backward(a: Any) -> None:
                 by[r, i] = by_u
                 sums[part, i] += by_u
         part = take(a)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def tile(context: Any, to: Any, left: Any, right: Any, count: Any) -> Any:
+    """A piece of a product of matrices, ROWS by LANES, whose sums stay in registers all the while.
+
+    A matrix is an address and how far its rows are apart; the left one also says how far its columns are.
+    """
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (to, to_row), (left, left_row, left_step), (right, right_row) = (
+            cgutils.unpack_tuple(builder, one) for one in arguments[:3]
+        )
+        number, whole, short = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+        lanes = ir.VectorType(number, LANES)
+
+        def at(kind: Any, base: Any, *steps: tuple[Any, Any]) -> Any:
+            for stride, times in steps:
+                base = builder.add(base, builder.mul(builder.mul(stride, times), whole(4)))
+            return builder.inttoptr(base, kind.as_pointer())
+
+        sums = [cgutils.alloca_once(builder, lanes) for _ in range(ROWS)]
+        for held in sums:
+            builder.store(lanes([0.0] * LANES), held)
+        with cgutils.for_range(builder, arguments[3]) as step:
+            row = builder.load(at(lanes, right, (right_row, step.index)), align=4)
+            for r, held in enumerate(sums):
+                one = builder.load(at(number, left, (left_row, whole(r)), (left_step, step.index)))
+                one = builder.insert_element(lanes(ir.Undefined), one, short(0))
+                one = builder.shuffle_vector(one, lanes(ir.Undefined), ir.VectorType(short, LANES)([0] * LANES))
+                more = builder.fmul(one, row, flags=("contract",))
+                builder.store(builder.fadd(builder.load(held), more, flags=("contract",)), held)
+        for r, held in enumerate(sums):
+            builder.store(builder.load(held), at(lanes, to, (to_row, whole(r))), align=4)
+        return context.get_dummy_value()
+
+    return types.void(to, left, right, count), make
+
+
+@inner
+def product(to: Any, left: Any, right: Any, rows: int, columns: int, count: int) -> None:
+    """A B, (rows, count) (count, columns), tile by tile; the last tile of rows may do some of them again."""
+    for first in range(0, rows, ROWS):
+        r = min(first, rows - ROWS)
+        for c in range(0, columns, LANES):
+            tile(
+                (to[0] + 4 * (r * to[1] + c), to[1]),
+                (left[0] + 4 * r * left[1], left[1], left[2]),
+                (right[0] + 4 * c, right[1]),
+                count,
+            )
+
+
+@inner
+def address(x: Floats) -> Any:
+    """An array as what ``product`` takes."""
+    return np.int64(x.ctypes.data), np.int64(x.shape[1])
+
+
+@inner
+def along(x: Any) -> Any:
+    """A matrix on the left of a product."""
+    return x[0], x[1], np.int64(1)
+
+
+@inner
+def across(x: Any) -> Any:
+    """A matrix turned over, on the left of a product."""
+    return x[0], np.int64(1), x[1]
+
+
+@inner
+def three(a: Any, at: int) -> Any:
+    """A part (B, T, D): its address, how far rows and how far tokens are apart."""
+    return a[at], a[at + 1], a[at + 2]
+
+
+@inner
+def head(part: Any, b: int, h: int, d: int) -> Any:
+    """A head of a row, (T, d), within a part."""
+    return part[0] + 4 * (b * part[1] + h * d), part[2]
+
+
+@inner
+def turn(x: Any, into: Floats, time: int) -> None:
+    """xᵀ of (T, d), into (d, ≥ T)."""
+    for t in range(time):
+        row = carray(pointer(x[0] + 4 * t * x[1]), (len(into),), np.float32)
+        for i in range(len(into)):
+            into[i, t] = row[i]
+
+
+@inner
+def exponentials(x: Floats, bits: NDArray[np.int32]) -> None:
+    """2ˣ for x ≤ 0, written over x: 2ᵏ of x = k + r put together from its bits, 2ʳ by its series, |r| ≤ ½.
+
+    What is smaller than the smallest normal number is 0.
+    """
+    power = bits.view(np.float32)
+    for i in range(len(x)):
+        z = f32(-126) if x[i] < f32(-126) else x[i]  # what is no number stays none
+        k = np.int32(z - f32(0.5))
+        r = (z - f32(k)) * LN2
+        bits[i] = np.int32(0) if x[i] < f32(-126) else (k + np.int32(127)) << np.int32(23)
+        x[i] = f32(1) + r * (f32(1) + r * (C2 + r * (C3 + r * (C4 + r * (C5 + r * C6)))))
+    for i in range(len(x)):
+        x[i] *= power[i]
+
+
+@inner
+def softmax(p: Floats, size: int, causal: int, scale: float, bits: NDArray[np.int32], held: Floats) -> None:
+    """The softmax of each column of scores (S, T), of which ``size`` rows are seen; ``held`` is room for (T,)."""
+    held[:] = f32(-np.inf)
+    for s in range(size):
+        if causal:
+            p[s, :s] = f32(-np.inf)
+        for t in range(len(held)):
+            held[t] = p[s, t] if p[s, t] > held[t] else held[t]
+    for s in range(size):
+        for t in range(len(held)):
+            p[s, t] = (p[s, t] - held[t]) * scale
+    exponentials(p.reshape(p.size)[: size * len(held)], bits)
+    held[:] = f32(0)
+    for s in range(size):
+        for t in range(len(held)):
+            held[t] += p[s, t]
+    for s in range(size):
+        for t in range(len(held)):
+            p[s, t] /= held[t]
+    p[size:] = f32(0)
+
+
+@loop
+def attend(a: Any) -> None:
+    """Y = P V, (B, T, D), and Pᵀ = softmax(K Qᵀ / √d), (B, H, S, T) with T rounded up to lanes."""
+    B, T, S, H, d, causal = a[2], a[3], a[4], a[5], a[6], a[7]
+    sizes = carray(pointer(a[8]), (B,), np.int64)
+    query, key, value, out = three(a, 9), three(a, 12), three(a, 15), three(a, 18)
+    wide = (T + LANES - 1) // LANES * LANES
+    weights = carray(pointer(a[21]), (B, H, S, wide), np.float32)
+    turned, held = np.zeros((d, wide), np.float32), np.empty(wide, np.float32)
+    bits = np.empty(S * wide, np.int32)
+    scale = f32(1 / (np.sqrt(d) * np.log(2)))
+    b = take(a)
+    while b < B:
+        for h in range(H):
+            p = weights[b, h]
+            turn(head(query, b, h, d), turned, T)
+            product(address(p), along(head(key, b, h, d)), address(turned), S, wide, d)
+            softmax(p, sizes[b], causal, scale, bits, held)
+            product(head(out, b, h, d), across(address(p)), head(value, b, h, d), T, d, sizes[b])
+        b = take(a)
+
+
+@inner
+def softmax_backward(p: Floats, by: Floats, scale: float, held: Floats) -> None:
+    """∂S = P ∘ (∂P − Σ P ∘ ∂P) / √d, written over ∂P."""
+    held[:] = f32(0)
+    for s in range(len(p)):
+        for t in range(len(held)):
+            held[t] += p[s, t] * by[s, t]
+    for s in range(len(p)):
+        for t in range(len(held)):
+            by[s, t] = (by[s, t] - held[t]) * p[s, t] * scale
+
+
+@loop
+def attend_backward(a: Any) -> None:
+    """∂Q, ∂K, ∂V of ∂Y and Pᵀ."""
+    B, T, S, H, d = a[2], a[3], a[4], a[5], a[6]
+    query, key, value, above = three(a, 7), three(a, 10), three(a, 13), three(a, 16)
+    by_query, by_key, by_value = three(a, 19), three(a, 22), three(a, 25)
+    wide = (T + LANES - 1) // LANES * LANES
+    weights = carray(pointer(a[28]), (B, H, S, wide), np.float32)
+    turned, held, by = np.zeros((d, wide), np.float32), np.empty(wide, np.float32), np.empty((S, wide), np.float32)
+    scale = f32(1 / np.sqrt(d))
+    b = take(a)
+    while b < B:
+        for h in range(H):
+            p, by_y = weights[b, h], head(above, b, h, d)
+            turn(by_y, turned, T)
+            product(address(by), along(head(value, b, h, d)), address(turned), S, wide, d)
+            softmax_backward(p, by, scale, held)
+            product(head(by_query, b, h, d), across(address(by)), head(key, b, h, d), T, d, S)
+            product(head(by_key, b, h, d), along(address(by)), head(query, b, h, d), S, d, T)
+            product(head(by_value, b, h, d), along(address(p)), by_y, S, d, T)
+        b = take(a)
