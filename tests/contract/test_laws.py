@@ -29,6 +29,11 @@ VARIANTS = {
         {"hidden": 8, "projection": 3, "layers": 2, "connect": "residual"},
         {"hidden": 8, "embedding": 5, "tied": False},
     ],
+    "ulmfit": [
+        {"hidden": 8, "embedding": 5},
+        {"hidden": 6, "embedding": 8, "layers": 3, "kernel": "reference"},
+        {"hidden": 8, "embedding": 5, "layers": 1, "tied": False},
+    ],
     "bilm": [{"hidden": 8, "layers": 2}],
     "gpt": [
         {"layers": 2, "heads": 2, "hidden": 8, "context": c, "positions": p, "norm": n}

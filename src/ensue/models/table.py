@@ -16,6 +16,9 @@ SYSTEMS = Table(
             "ensue.models.recurrent:ChoGRULanguageModel", "gated recurrent unit, reset before the product"
         ),
         "lstm": Entry("ensue.models.recurrent:LSTMLanguageModel", "long short-term memory"),
+        "ulmfit": Entry(
+            "ensue.models.ulmfit:ULMFiT", "an LSTM language model made to be fine-tuned, to a text and to a task"
+        ),
         "bilm": Entry(
             "ensue.models.bidirectional:BidirectionalLanguageModel",
             "two LSTMs that meet at the word they guess",

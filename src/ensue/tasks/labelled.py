@@ -114,6 +114,7 @@ class LabelTask:
         labels = corpus.form.labels
         head = replace(settings.head, outputs=self.kind.outputs(labels), kind=self.kind.head)
         made = Labelled(body_of(model), head, corpus.train.rows.each)
+        made.reach = settings.train.reach
         if self.kind.loss == "number":
             with torch.no_grad():
                 made.out.bias.fill_(self._centre(corpus))
@@ -131,6 +132,9 @@ class LabelTask:
         if train.adapters and not adaptable(model.body, _beside_head):
             what = f"{settings.run.system} has no layers for adapters"
             raise InputError(what, mend="leave out train.adapters, or use bert, roberta or gpt")
+        if train.reach and getattr(model.body, "cuts", "") != "streams":
+            what = f"train.reach is for a state that is carried on, which {settings.run.system} has not"
+            raise InputError(what, mend="leave it out, or use lstm, gru or rnn")
         if tokens.kind == "auto":
             tokens = replace(tokens, kind=corpus.tokenizer.kind)
         length, labels = corpus.form.length, corpus.form.labels

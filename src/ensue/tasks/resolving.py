@@ -11,6 +11,7 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import build, describe, read_toml
 from ensue.models.table import SYSTEMS
+from ensue.tasks.recipes import recipe_of, recipes_for
 from ensue.tasks.settings import LABELS, MATERIAL, TABLES, VOCABULARIES, DataSettings, RunSettings, Settings
 
 DEFAULT_BUDGET = 300.0
@@ -23,7 +24,7 @@ COUNTERPARTS = (
     ("data.eval_tokens", "data.eval_pairs"),
 )
 """Settings that do for text and for pairs what the other does there."""
-READERS = ("bert", "roberta", "gpt", "lstm", "gru", "gru-cho", "rnn")
+READERS = ("bert", "roberta", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit")
 """Systems that can be a labelling model's body: those whose hidden states have read the token they stand at."""
 TUNING: dict[str, Any] = {
     "train.epochs": 3.0,
@@ -148,16 +149,17 @@ def _check_untaught(flat: Iterable[str]) -> None:
 def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[str, Any]:
     """What a preset says. For a task that is not the system's own it says the model's shape and, where nothing is begun
     with, the tokenizer; training is the task's."""
-    presets = SYSTEMS.load(system).presets or {"default": {}}
-    if chosen not in presets and chosen != "default":
-        raise unknown_name("preset", chosen, {"default", *presets})
-    flat: dict[str, Any] = dict(presets.get(chosen, {}))
+    cls = SYSTEMS.load(system)
+    presets, recipe = cls.presets or {"default": {}}, recipe_of(system, chosen)
+    if chosen not in {*presets, *recipes_for(system), "default"}:
+        raise unknown_name("preset", chosen, {"default", *presets, *recipes_for(system)})
+    flat: dict[str, Any] = dict(presets.get(chosen if chosen in presets else "default", {}))
     if task == task_name(system):
-        return flat
+        return flat | (recipe.language if recipe and begun else {})
     shape = {name: value for name, value in flat.items() if "." not in name}
     if not begun and "tokenizer.kind" in flat:
         shape["tokenizer.kind"] = flat["tokenizer.kind"]
-    return shape | (TUNING if begun else LEARNING)
+    return shape | (TUNING if begun else LEARNING) | (recipe.labels(task, begun) if recipe else {})
 
 
 def own_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,10 @@ class DataSettings:
     """The text to validate with; where there is none, the end of the text is held out."""
     field: str = ""
     """Which field of a JSONL file holds the text; empty means text."""
+    columns: str = ""
+    """Which column of a table holds the text, e.g. text=2; then each line's text is a document. Empty: no table."""
+    bad_lines: str = "error"
+    """What a table's line with too few columns is: an error, or left out with a note (skip)."""
     holdout: float = 0.1
     """The share of the text that is held out where there is no validation text; 0 holds out nothing."""
     direction: str = "forward"
@@ -37,6 +41,7 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         check_below_one(self, "holdout")
+        check(self, "bad_lines", self.bad_lines in ("error", "skip"), "error or skip")
         check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
         check(self, "eval_tokens", self.eval_tokens >= 0, "0 or more")
 

@@ -60,7 +60,8 @@ def begun_settings(
         raise InputError(f"is a run of {first.system}, not of {system}", where=path, mend=mend)
     taken = dict(first.config["model"])
     if first.task == task and "head" in first.config:
-        taken |= {f"head.{name}": first.config["head"][name] for name in ("pooling", "dense")}
+        kept = ("pooling", "dense", "hidden")
+        taken |= {f"head.{name}": value for name, value in first.config["head"].items() if name in kept}
     if task == "language":  # weights that read backward would have to begin again
         taken["data.direction"] = first.direction
         asked = {**file, **typed}.get("data.direction", first.direction)
