@@ -23,7 +23,7 @@ COUNTERPARTS = (
     ("data.field", "data.columns"),
     ("data.eval_tokens", "data.eval_pairs"),
 )
-"""Settings that do for text and for pairs what the other does there."""
+"""Settings that do for text and for pairs what the other does there, where there is only one of them."""
 READERS = ("bert", "roberta", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit")
 """Systems that can be a labelling model's body: those whose hidden states have read the token they stand at."""
 TUNING: dict[str, Any] = {
