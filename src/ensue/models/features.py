@@ -10,7 +10,6 @@ Legend: B rows, T tokens, D width, J layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -104,10 +103,6 @@ class Features(nn.Module):
         """Read rows now and keep their layers, where there is room; answer whether there was."""
         return self.memory.keep(tokens, lengths, self.layers_of(tokens, lengths))
 
-    def own_parameters(self) -> Iterator[nn.Parameter]:
-        """w and γ."""
-        yield from (self.weights, self.scale)
-
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         """Other weights give other layers."""
         self.memory.clear()
@@ -119,8 +114,8 @@ class Memory:
 
     def __init__(self, room: int = ROOM) -> None:
         self.room = room
-        self.done: set[Any] = set()
-        """What was read into it as a whole, by whatever name."""
+        self.done = False
+        """Whether all that is to be held was read into it."""
         self._rows: dict[bytes, Tensor] = {}
         self._taken = 0
 
@@ -133,8 +128,7 @@ class Memory:
     def clear(self) -> None:
         """Forget everything."""
         self._rows.clear()
-        self.done.clear()
-        self._taken = 0
+        self._taken, self.done = 0, False
 
     def keep(self, tokens: Tensor, lengths: Tensor, layers: Tensor) -> bool:
         """Hold each row's part of layers (J, B, T, D); a row that is there already stays as it is."""

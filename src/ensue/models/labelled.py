@@ -6,8 +6,8 @@
     tag              p(y_t | x) = softmax(W_y T_t)         at every token
     answer           p(start = i) = softmax_i(s · T_i),  p(end = j) = softmax_j(e · T_j)
 
-The body is an encoder (bert, roberta) or a whole language model (gpt, lstm …), whose own output layer then serves the
-auxiliary loss of Radford et al. (2018). Heads are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in
+The body is an encoder (bert, roberta), a whole language model (gpt, lstm …), whose own output layer then serves the
+auxiliary loss of Radford et al. (2018), or a recurrent network that reads from both ends (ensue.models.reader). Heads are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in
 Hugging Face's library, so that weights can be exchanged.
 
 Legend: B rows, T tokens, D width, Y labels.
@@ -23,11 +23,13 @@ from torch import Tensor, nn
 
 from ensue.core.settings import check, check_below_one
 from ensue.models.encoder import Encoder
+from ensue.models.reader import BidirectionalReader, features_of
 from ensue.nn.dropout import Dropout
 from ensue.nn.output import mean_cross_entropy
 
 POOLINGS = ("auto", "first", "last", "mean", "max")
 DENSE = {"none": None, "tanh": torch.tanh, "relu": torch.relu}
+DIRECTIONS = ("auto", "one", "both")
 KINDS = ("whole", "choice", "token", "span")
 
 
@@ -42,6 +44,9 @@ class HeadConfig:
     """A layer before the last one: none, tanh or relu; auto: the encoder's own pooling, else as the system has it."""
     dropout: float = 0.1
     """The share of units that training switches off at random before the last layer."""
+    directions: str = "auto"
+    """From which ends a recurrent network reads a text: one (it may begin with a language model), both, or auto: both
+    where each token is labelled or features are read, and nothing is begun with."""
     outputs: int = 0
     """How many numbers come out: the labels say."""
     kind: str = "whole"
@@ -51,6 +56,7 @@ class HeadConfig:
         check(self, "pooling", self.pooling in POOLINGS, f"one of {', '.join(POOLINGS)}")
         check(self, "dense", self.dense in ("auto", *DENSE), f"one of auto, {', '.join(DENSE)}")
         check_below_one(self, "dropout")
+        check(self, "directions", self.directions in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}")
         check(self, "outputs", self.outputs >= 0, "0 or more")
         check(self, "kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
 
@@ -166,7 +172,13 @@ class Labelled(nn.Module):
             own |= {id(p) for p in body.pooler.parameters()}
         if not isinstance(body, Encoder) and hasattr(body, "norm"):
             own |= {id(p) for p in body.norm.parameters()}
-        return {name: top if id(p) in own else number.get(id(p), 0) for name, p in self.named_parameters()}
+        frozen: set[int] = set()  # what never learns has no depth
+        features = features_of(body)
+        if features is not None:
+            own |= {id(p) for p in (features.weights, features.scale)}
+            frozen = set() if features.config.tuned else {id(p) for p in features.reader.parameters()}
+        learns = [(name, p) for name, p in self.named_parameters() if id(p) not in frozen]
+        return {name: top if id(p) in own else number.get(id(p), 0) for name, p in learns}
 
 
 def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
@@ -175,6 +187,7 @@ def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
 
     encoder = isinstance(body, Encoder)
     pooling, dense = config.pooling, config.dense
+    config = replace(config, directions="both" if isinstance(body, BidirectionalReader) else "one")
     if config.kind in ("token", "span"):
         return replace(config, pooling="first", dense="none")
     if pooling == "auto":
@@ -201,5 +214,5 @@ def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
 
 
 def width_of(body: Any) -> int:
-    """D, of what a body's output layer sees."""
-    return body.width if isinstance(body, Encoder) else int(body.head.weight.shape[1])
+    """D, of a body's hidden states."""
+    return int(body.width) if hasattr(body, "width") else int(body.head.weight.shape[1])

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ensue.models.context import known
 from ensue.models.features import Features
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.nn.dropout import Dropout
@@ -23,9 +24,6 @@ from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import Recurrent
 from ensue.nn.stacks import Bidirectional, Stack
 from ensue.nn.state import State
-
-UNKNOWN = 0
-"""What stands for every word beyond the vocabulary, where a tokenizer numbers such words too."""
 
 
 class BidirectionalReader(nn.Module):
@@ -68,11 +66,6 @@ class BidirectionalReader(nn.Module):
             x = torch.cat([x, self.fall(self.features(tokens, lengths))], dim=-1)
         hidden, after = self.stack(x, None, lengths)
         return Output(None, self.dropout(hidden), None, after)
-
-
-def known(tokens: Tensor, vocabulary: int) -> Tensor:
-    """Tokens with the unknown one in place of those beyond a vocabulary."""
-    return torch.where(tokens < vocabulary, tokens, UNKNOWN)
 
 
 def features_of(body: Any) -> Features | None:
