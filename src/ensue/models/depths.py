@@ -13,6 +13,7 @@ from torch import nn
 
 from ensue.core.errors import InputError
 from ensue.models.encoder import Encoder
+from ensue.models.reader import features_of
 
 
 def layers_of(body: Any) -> list[list[nn.Module]]:
@@ -29,8 +30,13 @@ def body_depths(body: Any, writes: bool = False) -> dict[str, int]:
     """The depth of each parameter by name; ``writes`` says whether the body's own output layer is what answers."""
     layers = layers_of(body)
     found = {id(p): 1 + place for place, parts in enumerate(layers) for part in parts for p in part.parameters()}
+    features = features_of(body)
     names = ("pooler",) if isinstance(body, Encoder) else ("norm", "down", "head")
     after = [p for name in names if getattr(body, name, None) is not None for p in getattr(body, name).parameters()]
     read = set() if writes else {id(p) for p in body.embed.parameters()}
+    still: set[int] = set()  # what never learns has no depth
+    if features is not None:
+        after += [features.weights, features.scale]
+        still = set() if features.config.tuned else {id(p) for p in features.reader.parameters()}
     found |= {id(p): 1 + len(layers) for p in after if id(p) not in read}
-    return {name: found.get(id(p), 0) for name, p in body.named_parameters()}
+    return {name: found.get(id(p), 0) for name, p in body.named_parameters() if id(p) not in still}

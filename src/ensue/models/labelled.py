@@ -7,9 +7,10 @@
     tag              p(y_t | x) = softmax(W_y T_t)         at every token
     answer           p(start = i) = softmax_i(s · T_i),  p(end = j) = softmax_j(e · T_j)
 
-The body is an encoder (bert, roberta) or a whole language model (gpt, lstm …), whose own output layer then serves the
-auxiliary loss of Radford et al. (2018). Heads are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in
-Hugging Face's library, so that weights can be exchanged.
+The body is an encoder (bert, roberta), a whole language model (gpt, lstm …), whose own output layer then serves the
+auxiliary loss of Radford et al. (2018), or a recurrent network that reads from both ends (ensue.models.reader). Heads
+are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in Hugging Face's library, so that weights can be
+exchanged.
 
 Legend: B rows, T tokens, D width, Y labels.
 """
@@ -25,11 +26,13 @@ from torch import Tensor, nn
 from ensue.core.settings import check, check_below_one
 from ensue.models.depths import body_depths, layers_of
 from ensue.models.encoder import Encoder
+from ensue.models.reader import BidirectionalReader
 from ensue.nn.dropout import Dropout
 from ensue.nn.output import mean_cross_entropy
 
 POOLINGS = ("auto", "first", "last", "mean", "max", "concat")
 DENSE = {"none": None, "tanh": torch.tanh, "relu": torch.relu}
+DIRECTIONS = ("auto", "one", "both")
 KINDS = ("whole", "choice", "token", "span")
 
 
@@ -47,6 +50,9 @@ class HeadConfig:
     """The width of that layer; 0 means as wide as what it reads."""
     dropout: float = 0.1
     """The share of units that training switches off at random before the last layer."""
+    directions: str = "auto"
+    """From which ends a recurrent network reads a text: one (it may begin with a language model), both, or auto: both
+    where each token is labelled or features are read, and nothing is begun with."""
     outputs: int = 0
     """How many numbers come out: the labels say."""
     kind: str = "whole"
@@ -56,6 +62,7 @@ class HeadConfig:
         check(self, "pooling", self.pooling in POOLINGS, f"one of {', '.join(POOLINGS)}")
         check(self, "dense", self.dense in ("auto", *DENSE), f"one of auto, {', '.join(DENSE)}")
         check_below_one(self, "dropout")
+        check(self, "directions", self.directions in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}")
         for name in ("hidden", "outputs"):
             check(self, name, getattr(self, name) >= 0, "0 or more")
         check(self, "kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
@@ -171,7 +178,8 @@ class Labelled(nn.Module):
         """How deep each parameter lies: 0 for what reads tokens, l for layer l, L + 1 for the head."""
         top = len(layers_of(self.body)) + 1
         inner = {f"body.{name}": depth for name, depth in body_depths(self.body).items()}
-        return {name: inner.get(name, top) for name, _ in self.named_parameters()}
+        learns = [name for name, _ in self.named_parameters() if name in inner or not name.startswith("body.")]
+        return {name: inner.get(name, top) for name in learns}
 
 
 def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
@@ -180,6 +188,7 @@ def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
 
     encoder = isinstance(body, Encoder)
     pooling, dense = config.pooling, config.dense
+    config = replace(config, directions="both" if isinstance(body, BidirectionalReader) else "one")
     if config.kind in ("token", "span"):
         return replace(config, pooling="first", dense="none", hidden=0)
     if pooling == "auto":
@@ -224,5 +233,5 @@ def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
 
 
 def width_of(body: Any) -> int:
-    """D, of what a body's output layer sees."""
-    return body.width if isinstance(body, Encoder) else int(body.head.weight.shape[1])
+    """D, of a body's hidden states."""
+    return int(body.width) if hasattr(body, "width") else int(body.head.weight.shape[1])

@@ -23,6 +23,10 @@ SYSTEMS = Table(
             "ensue.models.bidirectional:BidirectionalLanguageModel",
             "two LSTMs that meet at the word they guess",
         ),
+        "elmo": Entry("ensue.models.elmo:ELMo", "words in context, from two LSTMs over words that are spelt"),
+        "context2vec": Entry(
+            "ensue.models.context2vec:Context2vec", "the context of a word, near the words that fit into it"
+        ),
         "gpt": Entry("ensue.models.gpt:GPTLanguageModel", "decoder-only Transformer"),
         "seq2seq": Entry("ensue.models.seq2seq:Seq2Seq", "recurrent encoder–decoder with attention, for translation"),
         "convs2s": Entry("ensue.models.convs2s:ConvS2S", "convolutional encoder–decoder with attention in every layer"),

@@ -121,6 +121,9 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
         kinds.pop("distil", None)
     elif "distil" not in kinds:
         raise InputError(f"{system} does not label, so it has no teacher", mend="leave out teacher")
+    if not flat.get("features.run"):
+        _check_featureless(flat)
+        kinds.pop("features", None)
     groups: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in kinds}}
     for name, value in flat.items():
         table, dot, inner = name.partition(".")
@@ -144,6 +147,13 @@ def _check_untaught(flat: Iterable[str]) -> None:
     for name in flat:
         if name.startswith("distil."):
             raise InputError(f"setting {name!r} is for a student with a teacher", mend="use `ensue distil`")
+
+
+def _check_featureless(flat: Iterable[str]) -> None:
+    """Refuse settings of features where there are none."""
+    for name in flat:
+        if name.startswith("features.") and name != "features.run":
+            raise InputError(f"setting {name!r} is for features of a run", mend="name one: --from runs/elmo")
 
 
 def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[str, Any]:

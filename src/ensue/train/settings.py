@@ -158,6 +158,18 @@ class MaskedTrainSettings(TrainSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ContextTrainSettings(TrainSettings):
+    """How a model of words in context is trained on sentences."""
+
+    batch_tokens: int = 1500
+    """Words in a batch of sentences of similar lengths, padding counted."""
+
+    def __post_init__(self) -> None:
+        super(ContextTrainSettings, self).__post_init__()
+        check_positive(self, "batch_tokens")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LabelTrainSettings(TrainSettings):
     """How a model is trained to label."""
 
