@@ -25,10 +25,13 @@ from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS
 from ensue.nn.characters import CharacterWords
 from ensue.nn.state import State
+from ensue.tasks.translation import load_tokenizers
 from ensue.train.objectives import Objective
 
 BODY = "lstm"
 """The system that reads features, where nothing says another."""
+COVE = "cove"
+"""The same for features of a run that translates."""
 AT_ONCE = 2048
 """Tokens that are read at once."""
 VOCABULARY = 20_000
@@ -54,6 +57,18 @@ def features_for(config: FeatureConfig | None) -> Features | None:
     return built_features(lender["system"], lender["model"], config)
 
 
+def check_reads(system: str, config: FeatureConfig | None) -> None:
+    """Refuse cove without a run that translates: it is what its features are of."""
+    if system != COVE:
+        return
+    if config is None or not config.run:
+        raise InputError("cove reads the encoder of a model that translates", mend="name one: --from runs/en-de")
+    lender = _lender(config)["system"]
+    if getattr(SYSTEMS.load(lender), "task", "") != "translation":
+        mend = "name one, or leave out --model cove"
+        raise InputError(f"is a run of {lender}, which does not translate", where=config.run, mend=mend)
+
+
 def _lender(config: FeatureConfig) -> dict[str, Any]:
     """config.json of the run that lends features."""
     found = RunFolder(Path(config.run)).read_config()
@@ -72,12 +87,20 @@ def feature_tokenizer(config: FeatureConfig, tokens: Any, texts: Sequence[str]) 
     if tokens.kind in ("auto", "spelt") and spells:
         parts = ((text, True, True) for text in texts)
         return fit_spelt(parts, tokens.vocabulary or VOCABULARY, tokens.min_count or None)
-    if tokens.kind == "auto":
-        return load_tokenizer(RunFolder(Path(config.run)).tokenizer)
+    if tokens.kind == "auto":  # of a run that translates the source's
+        return load_tokenizers(RunFolder(Path(config.run)))[0]
     found = load_tokenizer(tokens.kind) if Path(tokens.kind).exists() else None
     if found is None or (spells and not isinstance(found, SpeltTokenizer)):
         raise InputError("features need the tokenizer that their run has", where=config.run, mend="leave out --tokenizer")
     return found
+
+
+def most_tokens(config: FeatureConfig | None) -> int | None:
+    """How many tokens features can be of, where the run they are of numbers places; None where there is no end."""
+    if config is None or not config.run:
+        return None
+    lender = _lender(config)
+    return lender["model"]["context"] if getattr(SYSTEMS.load(lender["system"]), "places", False) else None
 
 
 def acquaint(model: nn.Module, tokenizer: Any) -> None:

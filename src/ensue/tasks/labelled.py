@@ -26,7 +26,7 @@ from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.nn.adapters import adapt, adaptable, merge
-from ensue.tasks.features import Remembered, feature_tokenizer, features_for
+from ensue.tasks.features import Remembered, check_reads, feature_tokenizer, features_for, most_tokens
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels.kind import Form, LabelKind, Reading, Written
 from ensue.tasks.machine import check_device
@@ -122,6 +122,7 @@ class LabelTask:
         """The system's body with a head for this task; a number's head begins near the numbers."""
         labels = corpus.form.labels
         head = replace(settings.head, outputs=self.kind.outputs(labels), kind=self.kind.head)
+        check_reads(settings.run.system, settings.features)
         body = body_for(model, head, features_for(settings.features), self._reads_on(settings))
         made = Labelled(body, head, corpus.train.rows.each)
         made.reach = settings.train.reach
@@ -343,7 +344,7 @@ def choose_tokenizer(settings: Settings, texts: Sequence[str]) -> Tokenizer:
 
 def row_length(settings: Settings) -> int:
     """The most tokens of a row: as the settings say, or what the model can read."""
-    context = settings.model.get("context")
+    context = settings.model.get("context") or most_tokens(settings.features)
     length: int = settings.data.length or min(context or LONGEST, LONGEST)
     if context and length > context:
         raise InputError(f"data.length = {length} is more than the model's context = {context}", mend="make it less")

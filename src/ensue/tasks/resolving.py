@@ -24,7 +24,7 @@ COUNTERPARTS = (
     ("data.eval_tokens", "data.eval_pairs"),
 )
 """Settings that do for text and for pairs what the other does there, where there is only one of them."""
-READERS = ("bert", "roberta", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit")
+READERS = ("bert", "roberta", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove")
 """Systems that can be a labelling model's body: those whose hidden states have read the token they stand at."""
 TUNING: dict[str, Any] = {
     "train.epochs": 3.0,
@@ -164,7 +164,7 @@ def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[st
     if chosen not in {*presets, *recipes_for(system), "default"}:
         raise unknown_name("preset", chosen, {"default", *presets, *recipes_for(system)})
     flat: dict[str, Any] = dict(presets.get(chosen if chosen in presets else "default", {}))
-    if task == task_name(system):
+    if task == task_name(system) and task not in LABELS:
         return flat | (recipe.language if recipe and begun else {})
     shape = {name: value for name, value in flat.items() if "." not in name}
     if not begun and "tokenizer.kind" in flat:

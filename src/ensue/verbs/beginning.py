@@ -15,7 +15,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.models.labelled import Labelled
 from ensue.models.table import SYSTEMS
 from ensue.models.reader import features_of
-from ensue.tasks.features import BODY, lends
+from ensue.tasks.features import BODY, COVE, lends
 from ensue.tasks.labelled import body_of
 from ensue.tasks.resolving import task_name
 from ensue.tasks.settings import LABELS, Settings
@@ -33,7 +33,7 @@ def system_and_task(what: str, model: str, begun: str, said: Mapping[str, Any]) 
     """
     if what in LABELS:
         if said.get("features.run") or lends_features(what, begun):
-            return model or str(said.get("system", "")) or BODY, what
+            return model or str(said.get("system", "")) or reading_system(begun or str(said["features.run"])), what
         held = load(begun).system if begun else ""
         if model and held and model != held:
             raise InputError(f"is a {held}, not a {model}", where=begun, mend="leave out --model")
@@ -50,6 +50,11 @@ def system_and_task(what: str, model: str, begun: str, said: Mapping[str, Any]) 
 def lends_features(what: str, begun: str) -> bool:
     """Whether ``--from`` names a run whose layers a task reads as features, and not one that it goes on with."""
     return what in LABELS and bool(begun) and load(begun).task not in LABELS and lends(load(begun).system)
+
+
+def reading_system(begun: str) -> str:
+    """The system that reads a run's layers as features, where nothing says another."""
+    return COVE if load(begun).task == "translation" else BODY
 
 
 def begun_settings(

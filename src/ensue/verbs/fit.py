@@ -120,7 +120,7 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
     said = read_toml(Path(config)) if config is not None else {}
     begun = str(typed.get("begin_with", said.get("begin_with", "")) or "")
     system, task = system_and_task(what, model, begun, said)
-    if lends_features(what, begun):
+    if lends_features(task, begun):
         typed |= {"features.run": str(Path(begun).absolute()), "begin_with": ""}
         begun = ""
     file = read_settings(Path(config), system, task, report) if config is not None else {}
