@@ -1,7 +1,7 @@
 """ULMFiT on IMDb: a language model, the same fine-tuned to reviews, then 1,000 labels; against the same from nothing.
 
 ENSUE_DATA=… python -m benchmarks.quality.ulmfit --out runs/ulmfit
-ENSUE_DATA=… python -m benchmarks.quality.ulmfit --out runs/ulmfit --seed 1 --general 0s --language 15m
+ENSUE_DATA=… python -m benchmarks.quality.ulmfit --out runs/ulmfit --seed 1 --general none --language 15m
 
 Three steps: general text (the Brown corpus), the text of all 25,000 training reviews without their labels, and so many
 labels. The classifier from nothing has the same shape, tokenizer, labels and number of epochs; all of its layers learn,
@@ -21,7 +21,6 @@ from typing import Any
 
 import ensue
 from benchmarks.record import data_folder, record
-from ensue.core.durations import seconds
 from ensue.core.settings import parse_assignments
 from ensue.data.sources import Column
 from ensue.data.tokenizers.finding import fit_tokenizer, save_tokenizer
@@ -32,7 +31,7 @@ TRAIN, TEST, GENERAL = "labelled/imdb/train.tsv.gz", "labelled/imdb/test5k.tsv.g
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--general", default="2m", help="the first language model's training; 0s leaves it out")
+    parser.add_argument("--general", default="2m", help="the first language model's training; none leaves it out")
     parser.add_argument("--language", default="10m", help="the training on reviews without labels")
     parser.add_argument("--labels", type=int, default=1000)
     parser.add_argument("--epochs", type=float, default=8.0, help="of the labels, for both classifiers")
@@ -45,7 +44,7 @@ def main() -> None:
     folder, shape, out = data_folder(), parse_assignments(typed.set), typed.out
     tokenizer = shared_tokenizer(folder, out, typed.vocabulary)
     begun: dict[str, Any] = {**shape, "tokenizer.kind": str(tokenizer)}
-    if seconds(typed.general):
+    if typed.general != "none":
         begun = {"begin_with": trained("ulmfit", folder / GENERAL, out / "general", typed, typed.general, begun)}
     reviews = {"data.columns": "text=2", "data.holdout": 0.02, **begun}
     language = trained("ulmfit", folder / TRAIN, out / "language", typed, typed.language, reviews)

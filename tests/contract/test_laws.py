@@ -30,7 +30,11 @@ VARIANTS = {
         {"hidden": 8, "embedding": 5, "tied": False},
     ],
     "ulmfit": [
-        {"hidden": 8, "embedding": 8, **{f"{name}dropout": 0.0 for name in ("", "layer_", "input_", "word_", "weight_")}},
+        {
+            "hidden": 8,
+            "embedding": 8,
+            **{f"{name}dropout": 0.0 for name in ("", "layer_", "input_", "word_", "weight_")},
+        },
         {"hidden": 6, "embedding": 8, "layers": 3, "kernel": "reference"},
         {"hidden": 8, "embedding": 5, "layers": 1, "tied": False},
     ],

@@ -39,8 +39,8 @@ def ulmfit(tmp_path_factory, files):
 def translating(tmp_path_factory):
     """Two runs that translate fillers into capitals, one with a vocabulary for each language."""
     folder, chance = tmp_path_factory.mktemp("translating"), random.Random(1)
-    lines = [" ".join(chance.choices([*FILLERS, "fine", "lovely", "great", "awful", "dull", "poor"], k=5))
-             for _ in range(40)]  # fmt: skip
+    words = [*FILLERS, "fine", "lovely", "great", "awful", "dull", "poor"]
+    lines = [" ".join(chance.choices(words, k=5)) for _ in range(40)]
     (folder / "pairs.tsv").write_text("".join(f"{line}\t{line.upper()}\n" for line in lines), encoding="utf-8")
     small = {"hidden": 12, "layers": 1, "train.steps": 3, "data.holdout": 0.1, "tokenizer.vocabulary": 300}
     extra = {"seq2seq": {"tokenizer.joint": False}, "transformer": {"heads": 2, "context": 20}}
@@ -112,8 +112,8 @@ def test_what_is_frozen_does_not_change_and_is_let_go_from_the_top(ulmfit, files
 
 
 def test_a_recipe_from_nothing_freezes_nothing(files):
-    run = fit("classify", files["classify"], model="ulmfit", out="run", settings={
-        "hidden": 8, "embedding": 8, "train.steps": 2, "tokenizer.vocabulary": 300})  # fmt: skip
+    small = {"hidden": 8, "embedding": 8, "train.steps": 2, "tokenizer.vocabulary": 300}
+    run = fit("classify", files["classify"], model="ulmfit", out="run", settings=small)
     assert run.settings["train.freeze"] == 0 and run.settings["train.schedule"] == "one-cycle"
     assert run.model.config.pooling == "concat" and run.settings["data.length"] == 400
 
@@ -176,8 +176,8 @@ def test_rows_are_no_longer_than_a_transformer_reads(translating, files):
     settings = {"hidden": 8, "train.steps": 1}
     run = fit("classify", files["classify"], out="run", begin_with=translating / "transformer", settings=settings)
     assert run.config["data"]["length"] == 20
-    long = ensue("fit", "classify", files["classify"], "--from", translating / "transformer", "--set",
-                 "data.length=50", "--out", "long")  # fmt: skip
+    words = ("--from", translating / "transformer", "--set", "data.length=50", "--out", "long")
+    long = ensue("fit", "classify", files["classify"], *words)
     assert long.code != 0 and "context = 20" in long.err
 
 

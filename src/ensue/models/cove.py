@@ -24,7 +24,7 @@ from ensue.models.recurrent import LSTMLanguageModel
 
 
 class CoVe(LSTMLanguageModel):
-    """The cells and the embedding of an LSTM over [E x_k; γ c_k]; see ensue.models.reader for the body that is built."""
+    """The cells and the embedding of an LSTM over [E x_k; γ c_k]; ensue.models.reader has the body that they make."""
 
     task = "classify"
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"dropout": 0.3}}

@@ -41,8 +41,8 @@ class HeadConfig:
     """Settings of a head, under ``head.`` in run.toml."""
 
     pooling: str = "auto"
-    """What stands for a whole text: its first token, its last, the mean or the highest values of all, or concat: the last
-    token, the highest values and the mean side by side; auto: first for encoders, last for gpt, max for recurrent
+    """What stands for a whole text: its first token, its last, the mean or the highest values of all, or concat: the
+    last token, the highest values and the mean side by side; auto: first for encoders, last for gpt, max for recurrent
     networks."""
     dense: str = "auto"
     """A layer before the last one: none, tanh or relu; auto: the encoder's own pooling, else as the system has it."""

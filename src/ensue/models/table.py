@@ -29,7 +29,7 @@ SYSTEMS = Table(
         ),
         "gpt": Entry("ensue.models.gpt:GPTLanguageModel", "decoder-only Transformer"),
         "seq2seq": Entry("ensue.models.seq2seq:Seq2Seq", "recurrent encoder–decoder with attention, for translation"),
-        "cove": Entry("ensue.models.cove:CoVe", "LSTM over a translation model's encoder, for labels (fit … --from RUN)"),
+        "cove": Entry("ensue.models.cove:CoVe", "LSTM over a translation model's encoder, for tasks that label"),
         "convs2s": Entry("ensue.models.convs2s:ConvS2S", "convolutional encoder–decoder with attention in every layer"),
         "bytenet": Entry(
             "ensue.models.bytenet:ByteNet", "dilated convolutions unfolded over the source, for translation"

@@ -58,7 +58,7 @@ class Dropout(nn.Module):
 
 
 class LockedDropout(Dropout):
-    """One mask a row for all of its time steps: y_t = x_t ∘ m / (1 − p) (variational dropout, Gal and Ghahramani, 2016).
+    """One mask a row for all of its time steps: y_t = x_t ∘ m / (1 − p) (variational; Gal and Ghahramani, 2016).
 
     What is switched off stays off for the whole stretch, so a unit cannot be read at the next step instead.
     """
@@ -78,7 +78,7 @@ class WordDropout(Dropout):
         found: Tensor = table(tokens)
         if not self.active:
             return found
-        kept = self(torch.ones_like(table.weight[:, :1]))
+        kept: Tensor = self(torch.ones_like(table.weight[:, :1]))
         return found * kept[tokens]
 
 

@@ -165,7 +165,7 @@ def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[st
         raise unknown_name("preset", chosen, {"default", *presets, *recipes_for(system)})
     flat: dict[str, Any] = dict(presets.get(chosen if chosen in presets else "default", {}))
     if task == task_name(system) and task not in LABELS:
-        return flat | (recipe.language if recipe and begun else {})
+        return {**flat, **(recipe.language if recipe and begun else {})}
     shape = {name: value for name, value in flat.items() if "." not in name}
     if not begun and "tokenizer.kind" in flat:
         shape["tokenizer.kind"] = flat["tokenizer.kind"]

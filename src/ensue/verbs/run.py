@@ -153,9 +153,7 @@ class Run:
 class LanguageRun(Run):
     """A language model: it scores, goes on with a text, and says what comes next."""
 
-    def tokens(
-        self, *files: Source, text: str | None = None, field: str | None = None, columns: str = ""
-    ) -> TokenText:
+    def tokens(self, *files: Source, text: str | None = None, field: str | None = None, columns: str = "") -> TokenText:
         """A text as this run's tokens; ``columns`` says which column of a table holds it."""
         if text is not None:
             utf8(text)

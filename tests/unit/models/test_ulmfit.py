@@ -1,4 +1,4 @@
-"""ULMFiT's model: what falls out at random, how deep layers lie, pooling, and gradients that end where a part begins."""
+"""ULMFiT's model: what falls out at random, how deep layers lie, pooling, gradients that end where a part begins."""
 
 import pytest
 import torch

@@ -1,5 +1,6 @@
 """The slanted triangle by its equation, rates by layer, and plans for layers that are let go one after the other."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -35,9 +36,8 @@ def test_the_slanted_triangle_at_known_places():
     half = 0.01 * (1 + 0.5 * 31) / 32
     assert found == pytest.approx([0.01 / 32, half, 0.01, half, 0.01 / 32])
     counted = TrainSettings(lr=0.01, schedule="slanted", warmup=20, floor=1 / 32)
-    assert learning_rate(20, 100, counted) == pytest.approx(0.01) == max(
-        learning_rate(step, 100, counted) for step in range(100)
-    )
+    rates = [learning_rate(step, 100, counted) for step in range(100)]
+    assert rates[20] == pytest.approx(0.01) == max(rates)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9, 105, 119])
@@ -61,7 +61,7 @@ def test_each_layer_learns_at_the_next_ones_rate_over_2_6():
     scale = {id(p): group["scale"] for group in optimiser.param_groups for p in group["params"]}
     rates = [0.01 * scale[id(model[name].weight)] for name in model]
     assert rates == pytest.approx([0.01 / 2.6**3, 0.01 / 2.6**2, 0.01 / 2.6, 0.01])
-    assert all(low == pytest.approx(high / 2.6) for low, high in zip(rates, rates[1:]))
+    assert all(low == pytest.approx(high / 2.6) for low, high in itertools.pairwise(rates))
 
 
 def test_a_budget_is_planned_at_the_pace_of_each_stage(monkeypatch):
