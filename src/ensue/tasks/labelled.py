@@ -16,7 +16,6 @@ from ensue.core.seeds import derive
 from ensue.data.rows import RowBatches
 from ensue.data.splitting import spread
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.marked_fitting import fit_marked
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.bert import BERT
 from ensue.models.features import Features
@@ -29,6 +28,7 @@ from ensue.tasks.features import Remembered, check_reads, feature_tokenizer, fea
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels.kind import Form, LabelKind, Reading, Written
 from ensue.tasks.machine import check_device
+from ensue.tasks.masked import encoder_tokenizer
 from ensue.tasks.means import Means
 from ensue.tasks.settings import Settings
 from ensue.train.labelling import Label
@@ -326,17 +326,13 @@ def choose_tokenizer(settings: Settings, texts: Sequence[str]) -> Tokenizer:
     if settings.features is not None:
         return feature_tokenizer(settings.features, tokens, texts)
     cls = SYSTEMS.load(settings.run.system)
-    encoder = issubclass(cls, BERT)
+    if issubclass(cls, BERT):
+        return encoder_tokenizer(tokens, texts, VOCABULARY)
     # a recurrent tagger has a vector a word, so that it differs from one with features by those alone
     words = settings.run.task == "tag" and issubclass(cls, RecurrentLanguageModel)
-    kind = ("wordpiece" if encoder else "word" if words else "bpe") if tokens.kind == "auto" else tokens.kind
-    found = find_tokenizer(kind)
+    found = find_tokenizer(("word" if words else "bpe") if tokens.kind == "auto" else tokens.kind)
     if not isinstance(found, str):
         return found
-    if encoder:
-        if found not in ("wordpiece", "bpe", "unigram"):
-            raise InputError(f"a {found} tokenizer has no marks for an encoder", mend="use wordpiece, bpe or unigram")
-        return fit_marked(found, texts, tokens.vocabulary or VOCABULARY, tokens.min_count or 2, tokens.lowercase)
     parts = ((text, True, True) for text in texts)
     return fit_to_texts(found, parts, vocabulary=tokens.vocabulary or None, min_count=tokens.min_count or None)
 
