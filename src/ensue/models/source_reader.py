@@ -26,5 +26,7 @@ class SourceReader(nn.Module):
 
     def layers_of(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
         """(B, T, D) of tokens (B, T), of which the first of each row is a mark."""
-        h = self.source(tokens[:, 1:], None if lengths is None else lengths - 1)
+        if tokens.shape[1] < 2:  # marks alone
+            return (next(self.source.parameters()).new_zeros(*tokens.shape, self.width),)
+        h = self.source(tokens[:, 1:], None if lengths is None else (lengths - 1).clamp(min=1))
         return (F.pad(h, (0, 0, 1, 0)),)
