@@ -29,6 +29,15 @@ VARIANTS = {
         {"hidden": 8, "projection": 3, "layers": 2, "connect": "residual"},
         {"hidden": 8, "embedding": 5, "tied": False},
     ],
+    "ulmfit": [
+        {
+            "hidden": 8,
+            "embedding": 8,
+            **{f"{name}dropout": 0.0 for name in ("", "layer_", "input_", "word_", "weight_")},
+        },
+        {"hidden": 6, "embedding": 8, "layers": 3, "kernel": "reference"},
+        {"hidden": 8, "embedding": 5, "layers": 1, "tied": False},
+    ],
     "bilm": [{"hidden": 8, "layers": 2}],
     "gpt": [
         {"layers": 2, "heads": 2, "hidden": 8, "context": c, "positions": p, "norm": n}

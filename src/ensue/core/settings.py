@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ensue.core.errors import InputError, unknown_name
 
@@ -128,7 +128,8 @@ def convert_text(value: str, kind: Any) -> Any:
         return int(number)
     if kind is float:
         return float(value)
-    return tuple(part for part in value.split(",") if part)
+    each = get_args(kind)[0] if get_args(kind) else str
+    return tuple(part if each is str else convert_text(part, each) for part in value.split(",") if part)
 
 
 def _spoken(kind: Any) -> str:

@@ -63,6 +63,18 @@ def read_documents(
     return documents
 
 
+def read_sentences(
+    sources: Sequence[Source] | Source, field: str | None = None, notes: list[str] | None = None
+) -> list[str]:
+    """The sentences of some sources, where it does not matter of which document they are.
+
+    >>> read_sentences(["hello"])
+    ['hello']
+    """
+    files = _files(pieces(sources, field, [] if notes is None else notes))
+    return [sentence for _, lines in files for sentence in _joined(_gathered(lines).blocks)]
+
+
 def _documents(origin: str, file: _File, only: bool, notes: list[str]) -> Iterator[list[str]]:
     """The documents of one file; ``only`` says that there are no others."""
     if file.titles:

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from ensue.core.errors import InputError
 from ensue.data.corpora import builtin
-from ensue.data.sources import Slice, Source, files_of, is_builtin, is_gzip, is_jsonl, listed
+from ensue.data.sources import Column, Slice, Source, files_of, is_builtin, is_gzip, is_jsonl, listed
 
 BLOCK = 1 << 20
 """About how many bytes a piece of text holds."""
@@ -55,6 +55,10 @@ def pieces(
     for source in listed(sources):
         if isinstance(source, Slice):
             yield from _sliced(source, field, notes)
+        elif isinstance(source, Column):
+            from ensue.data.table_texts import table_pieces  # it reads lines, as this does
+
+            yield from table_pieces(source, notes)
         elif is_builtin(source):
             for origin, text in builtin(str(source)):
                 yield from _cut(io.BytesIO(text.encode()), origin)

@@ -29,13 +29,27 @@ NOT_TEXT = frozenset(_NOT_TEXT.split())
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """The texts of a table as text to read, one document a line; its labels are not looked at."""
+
+    file: str | Path
+    columns: str = ""
+    """Which column or field is meant, as ``text=2``."""
+    skip: bool = False
+    """Whether lines with too few columns are left out."""
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
     """A part of some sources: the bytes from ``start`` up to ``stop`` of their texts, one after the other.
 
     ``stop`` None means up to the end. Both lie between characters, as ``held_out`` chooses them.
     """
 
-    sources: tuple[str | Path, ...]
+    sources: tuple[str | Path | Column, ...]
     start: int = 0
     stop: int | None = None
 
@@ -46,11 +60,12 @@ class Slice:
 
 _MEND = f"give a file, a folder, - or one of {', '.join(BUILTIN)}"
 
-Source = str | Path | Slice
-"""A file, a folder, "-" for standard input, the name of a built-in corpus, or a slice of such sources."""
+Source = str | Path | Column | Slice
+"""A file, a folder, "-" for standard input, the name of a built-in corpus, the texts of a table, or a slice of such
+sources."""
 
 
-def is_builtin(source: str | Path) -> bool:
+def is_builtin(source: str | Path | Column) -> bool:
     """Whether this names a built-in corpus; ``./pydoc`` names a file, and so does any ``Path``."""
     return isinstance(source, str) and source in BUILTIN
 
@@ -135,4 +150,4 @@ def _missing(source: str | Path) -> InputError:
 
 def listed(sources: Sequence[Source] | Source) -> list[Source]:
     """One source or several, as a list."""
-    return [sources] if isinstance(sources, str | Path | Slice) else list(sources)
+    return [sources] if isinstance(sources, str | Path | Column | Slice) else list(sources)

@@ -11,7 +11,7 @@ from ensue.core.errors import InputError
 from ensue.core.wording import counted
 from ensue.data.pairs import Pairs
 from ensue.data.reading import measure_text, pieces
-from ensue.data.sources import Slice, Source, listed
+from ensue.data.sources import Column, Slice, Source, listed
 
 SMALLEST = 64
 """Texts of fewer bytes than this are not split."""
@@ -36,7 +36,7 @@ def held_out(
         raise InputError(f"the share held out is {share}", mend="choose one between 0 and 1")
     if limit_bytes is not None and limit_bytes < 1:
         raise InputError(f"at most {limit_bytes} bytes held out is none", mend="choose at least 1")
-    names: list[str | Path] = []
+    names: list[str | Path | Column] = []
     for source in listed(sources):
         if isinstance(source, Slice):
             raise InputError("a slice of a text cannot be split again", where=str(source))
@@ -51,7 +51,7 @@ def held_out(
     return [Slice(tuple(names), 0, at)], [Slice(tuple(names), at, None)]
 
 
-def _cut_near(names: list[str | Path], field: str | None, total: int, tail: int) -> int:
+def _cut_near(names: list[str | Path | Column], field: str | None, total: int, tail: int) -> int:
     """The best place for the cut within half a tail of where it should be (a quarter if a document ends)."""
     target = total - tail
     reach = max(4, tail // 2)  # a character has at most four bytes

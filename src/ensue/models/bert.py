@@ -27,7 +27,7 @@ from ensue.models.model import Model, answer
 from ensue.nn.feed_forward import ACTIVATIONS
 from ensue.nn.output import mean_cross_entropy
 from ensue.nn.protocol import Output, Traits, Want
-from ensue.nn.state import State
+from ensue.nn.state import NoState, State
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,13 +54,6 @@ class RoBERTaConfig(BERTConfig):
     """Whether it also learns to tell if the second text follows the first."""
     epsilon: float = 1e-5
     """What a layer norm adds to the variance."""
-
-
-@dataclass(frozen=True)
-class NoState(State):
-    """An encoder remembers nothing: rows, so that they can be counted and picked."""
-
-    row: Tensor  # (B,)
 
 
 class MaskedHead(nn.Module):

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ensue.models.context import neighbours
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.models.recurrent import SMALL, RecurrentConfig
@@ -80,7 +81,6 @@ class BidirectionalLanguageModel(LanguageModel):
         e = self.dropout(self.embed(tokens))
         right, ahead = self.onward(e, None, lengths)
         left, behind = self.backward(reverse(e, lengths), None, lengths)
-        before = nn.functional.pad(right, (0, 0, 1, 0))[:, :-1]  # →h_{t-1}, zeros at the first place
-        after = reverse(nn.functional.pad(left, (0, 0, 1, 0))[:, :-1], lengths)  # ←h_{t+1}, zeros at the last
-        hidden = self.dropout(torch.tanh(self.join(torch.cat([before, after], dim=-1))))
+        sides = neighbours(right, left, lengths)
+        hidden = self.dropout(torch.tanh(self.join(torch.cat(sides, dim=-1))))
         return answer(self.head, hidden, BidirectionalState(ahead, behind), lengths, want)

@@ -1,14 +1,16 @@
 """A model that labels: a body that has learnt to read, and a small head that answers about what was read.
 
     classify, pair   p(y | x) = softmax(W_y C)             C stands for the whole text: the pooled first token of an
-    regress          y = w · C + b                         encoder, the last token of a language model, a mean
+    regress          y = w · C + b                         encoder, the last token of a language model, a mean, or
+                                                           C = [h_T; max_t h_t; mean_t h_t] (Howard and Ruder, 2018)
     choose           p(i | x) = softmax_i(w · C_i)         over the choices, each read with its context
     tag              p(y_t | x) = softmax(W_y T_t)         at every token
     answer           p(start = i) = softmax_i(s · T_i),  p(end = j) = softmax_j(e · T_j)
 
-The body is an encoder (bert, roberta) or a whole language model (gpt, lstm …), whose own output layer then serves the
-auxiliary loss of Radford et al. (2018). Heads are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in
-Hugging Face's library, so that weights can be exchanged.
+The body is an encoder (bert, roberta), a whole language model (gpt, lstm …), whose own output layer then serves the
+auxiliary loss of Radford et al. (2018), or a recurrent network that reads from both ends (ensue.models.reader). Heads
+are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in Hugging Face's library, so that weights can be
+exchanged.
 
 Legend: B rows, T tokens, D width, Y labels.
 """
@@ -22,12 +24,15 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.settings import check, check_below_one
+from ensue.models.depths import body_depths, layers_of
 from ensue.models.encoder import Encoder
+from ensue.models.reader import BidirectionalReader
 from ensue.nn.dropout import Dropout
 from ensue.nn.output import mean_cross_entropy
 
-POOLINGS = ("auto", "first", "last", "mean", "max")
+POOLINGS = ("auto", "first", "last", "mean", "max", "concat")
 DENSE = {"none": None, "tanh": torch.tanh, "relu": torch.relu}
+DIRECTIONS = ("auto", "one", "both")
 KINDS = ("whole", "choice", "token", "span")
 
 
@@ -36,12 +41,18 @@ class HeadConfig:
     """Settings of a head, under ``head.`` in run.toml."""
 
     pooling: str = "auto"
-    """What stands for a whole text: its first token, its last, the mean or the highest values of all; auto: first for
-    encoders, last for gpt, max for recurrent networks."""
+    """What stands for a whole text: its first token, its last, the mean or the highest values of all, or concat: the
+    last token, the highest values and the mean side by side; auto: first for encoders, last for gpt, max for recurrent
+    networks."""
     dense: str = "auto"
     """A layer before the last one: none, tanh or relu; auto: the encoder's own pooling, else as the system has it."""
+    hidden: int = 0
+    """The width of that layer; 0 means as wide as what it reads."""
     dropout: float = 0.1
     """The share of units that training switches off at random before the last layer."""
+    directions: str = "auto"
+    """From which ends a recurrent network reads a text: one (it may begin with a language model), both, or auto: both
+    where each token is labelled or features are read, and nothing is begun with."""
     outputs: int = 0
     """How many numbers come out: the labels say."""
     kind: str = "whole"
@@ -51,7 +62,9 @@ class HeadConfig:
         check(self, "pooling", self.pooling in POOLINGS, f"one of {', '.join(POOLINGS)}")
         check(self, "dense", self.dense in ("auto", *DENSE), f"one of auto, {', '.join(DENSE)}")
         check_below_one(self, "dropout")
-        check(self, "outputs", self.outputs >= 0, "0 or more")
+        check(self, "directions", self.directions in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}")
+        for name in ("hidden", "outputs"):
+            check(self, name, getattr(self, name) >= 0, "0 or more")
         check(self, "kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
 
 
@@ -76,9 +89,12 @@ class Labelled(nn.Module):
         self.body = body
         self.config = resolved_head(body, config)
         self.choices = choices
-        width = width_of(body)
+        self.reach = 0
+        """Tokens over which gradients reach back in a recurrent body as it learns; 0 means all."""
+        width = width_of(body) * (3 if self.config.pooling == "concat" else 1)
         made = self.config.dense in ("tanh", "relu") and not self._body_pools
-        self.dense = nn.Linear(width, width) if made else None
+        self.dense = nn.Linear(width, self.config.hidden or width) if made else None
+        width = self.dense.out_features if self.dense is not None else width
         self.dropout = Dropout(self.config.dropout)
         self.out = nn.Linear(width, self.config.outputs)
         for layer in (self.dense, self.out):
@@ -89,8 +105,9 @@ class Labelled(nn.Module):
     @property
     def _body_pools(self) -> bool:
         """Whether the dense layer is the encoder's own, trained before."""
-        body = self.body
-        return isinstance(body, Encoder) and body.pooler is not None and self.config.dense == "tanh"
+        body, head = self.body, self.config
+        own = head.dense == "tanh" and head.pooling != "concat" and not head.hidden
+        return own and isinstance(body, Encoder) and body.pooler is not None
 
     @property
     def vocabulary(self) -> int:
@@ -129,6 +146,8 @@ class Labelled(nn.Module):
     ) -> tuple[Tensor, Any, Any]:
         """The body's hidden states; of an encoder whose first token is enough, the last layer at that one only."""
         if not isinstance(self.body, Encoder):
+            if self.reach and self.training and tokens.shape[1] > self.reach:
+                return read_in_parts(self.body, tokens, lengths, self.reach), None, None
             want = ("hidden", "attention") if weights else ("hidden",)
             output = self.body(tokens, None, lengths, want=want)
             return output.hidden, None, output.attention
@@ -157,16 +176,10 @@ class Labelled(nn.Module):
 
     def depths(self) -> dict[str, int]:
         """How deep each parameter lies: 0 for what reads tokens, l for layer l, L + 1 for the head."""
-        body: Any = self.body
-        blocks = list(body.blocks if hasattr(body, "blocks") else body.stack.layers)
-        number = {id(p): place + 1 for place, block in enumerate(blocks) for p in block.parameters()}
-        top = len(blocks) + 1
-        own = {id(p) for p in (*self.out.parameters(), *(self.dense.parameters() if self.dense else ()))}
-        if isinstance(body, Encoder) and body.pooler is not None:
-            own |= {id(p) for p in body.pooler.parameters()}
-        if not isinstance(body, Encoder) and hasattr(body, "norm"):
-            own |= {id(p) for p in body.norm.parameters()}
-        return {name: top if id(p) in own else number.get(id(p), 0) for name, p in self.named_parameters()}
+        top = len(layers_of(self.body)) + 1
+        inner = {f"body.{name}": depth for name, depth in body_depths(self.body).items()}
+        learns = [name for name, _ in self.named_parameters() if name in inner or not name.startswith("body.")]
+        return {name: inner.get(name, top) for name in learns}
 
 
 def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
@@ -175,8 +188,9 @@ def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
 
     encoder = isinstance(body, Encoder)
     pooling, dense = config.pooling, config.dense
+    config = replace(config, directions="both" if isinstance(body, BidirectionalReader) else "one")
     if config.kind in ("token", "span"):
-        return replace(config, pooling="first", dense="none")
+        return replace(config, pooling="first", dense="none", hidden=0)
     if pooling == "auto":
         pooling = "first" if encoder else "last" if getattr(body, "cuts", "") == "windows" else "max"
     if dense == "auto":
@@ -186,8 +200,26 @@ def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
     return replace(config, pooling=pooling, dense=dense)
 
 
+def read_in_parts(body: Any, tokens: Tensor, lengths: Tensor | None, reach: int) -> Tensor:
+    """Hidden states (B, T, D) of a recurrent body that reads ``reach`` tokens at a time and carries its state on.
+
+    Every state is the same as without parts; only gradients end where a part begins (BPTT for text classification,
+    Howard and Ruder, 2018).
+    """
+    state, found = None, []
+    for at in range(0, tokens.shape[1], reach):
+        part = tokens[:, at : at + reach]
+        here = None if lengths is None else (lengths - at).clamp(0, part.shape[1])
+        output = body(part, state, here, want=("hidden",))
+        found.append(output.hidden)
+        state = output.state.detach()
+    return torch.cat(found, dim=1)
+
+
 def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
-    """One vector for each row's real tokens, (B, T, D) → (B, D)."""
+    """One vector for each row's real tokens, (B, T, D) → (B, D); concat gives (B, 3 D)."""
+    if pooling == "concat":
+        return torch.cat([pool(hidden, lengths, part) for part in ("last", "max", "mean")], dim=-1)
     if pooling == "first":
         return hidden[:, 0]
     if lengths is None:
@@ -201,5 +233,5 @@ def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
 
 
 def width_of(body: Any) -> int:
-    """D, of what a body's output layer sees."""
-    return body.width if isinstance(body, Encoder) else int(body.head.weight.shape[1])
+    """D, of a body's hidden states."""
+    return int(body.width) if hasattr(body, "width") else int(body.head.weight.shape[1])

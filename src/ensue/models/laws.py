@@ -28,6 +28,7 @@ from ensue.models.conditional import ConditionalModel, Given
 from ensue.models.labelled import Labelled
 from ensue.models.language import LanguageModel
 from ensue.models.model import Model
+from ensue.nn.characters import CharacterWords
 from ensue.nn.state import State
 
 LONGEST = 512
@@ -213,10 +214,10 @@ def source_rows_law(
     return worst
 
 
-def _table(model: LanguageModel) -> nn.Embedding | None:
-    """The embedding of the tokens it reads: ``embed``, or the first there is."""
+def _table(model: LanguageModel) -> nn.Module | None:
+    """What makes vectors of the tokens it reads: ``embed``, or the first embedding there is."""
     own = getattr(model, "embed", None)
-    if isinstance(own, nn.Embedding):
+    if isinstance(own, nn.Embedding | CharacterWords):
         return own
     return next((module for module in model.modules() if isinstance(module, nn.Embedding)), None)
 

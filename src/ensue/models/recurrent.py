@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -106,12 +107,9 @@ class RecurrentLanguageModel(LanguageModel):
             check(config, "kernel", False, f"auto or reference: {type(self.cell(1)).__name__} has no fused form")
         width = config.embedding or self.cell(1).output
         self.embed = nn.Embedding(config.vocabulary, width)
+        places = count()
         self.stack = Stack(
-            lambda size: Recurrent(self.cell(size), config.kernel),
-            width,
-            config.layers,
-            config.connect,
-            config.dropout,
+            lambda size: self.layer(size, next(places)), width, config.layers, config.connect, config.dropout
         )
         # a tied output layer needs states as wide as an embedding
         fits = not config.tied or self.stack.output == width
@@ -126,6 +124,10 @@ class RecurrentLanguageModel(LanguageModel):
     def cell(self, width: int) -> Cell:
         """A new cell for inputs of this width."""
         return self.cell_type(width, self.config.hidden)
+
+    def layer(self, width: int, place: int) -> nn.Module:
+        """A new layer for inputs of this width; its place counts from 0."""
+        return Recurrent(self.cell(width), self.config.kernel)
 
     def start(self, rows: int) -> StackState:
         """Zeros in every layer."""

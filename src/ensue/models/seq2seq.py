@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from ensue.core.settings import check
 from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
+from ensue.models.source_reader import SourceReader
 from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Want
 from ensue.nn.recurrent import Cell, ChoGRUCell, GRUCell, LSTMCell, Recurrent, RecurrentState, TanhCell
@@ -138,6 +139,19 @@ class Attend(nn.Module):
         return torch.tanh(self.join(torch.cat([source.unfold(a), s], dim=-1))), source.unfold(weights)
 
 
+class RecurrentSource(nn.Module):
+    """h_1 … h_S = encoder(E x)."""
+
+    def __init__(self, embed: nn.Embedding, encoder: Encoder, dropout: Dropout) -> None:
+        super().__init__()
+        self.embed, self.encoder, self.dropout = embed, encoder, dropout
+
+    def forward(self, source: Tensor, lengths: Tensor | None) -> Tensor:
+        """h (N, S, D) of a source (N, S)."""
+        h: Tensor = self.encoder(self.dropout(self.embed(source)), lengths)[0]
+        return h
+
+
 class Seq2Seq(ConditionalModel):
     """softmax(U s̃_t + b): a recurrent network that reads, one that writes, and attention between them."""
 
@@ -197,6 +211,11 @@ class Seq2Seq(ConditionalModel):
         for table in (self.embed_source, self.embed):
             nn.init.uniform_(table.weight, -0.1, 0.1)
         nn.init.zeros_(self.head.bias)
+
+    def reader(self) -> SourceReader:
+        """The encoder alone, as features of another model."""
+        read = RecurrentSource(self.embed_source, self.encoder, self.dropout)
+        return SourceReader(read, self.config.hidden)
 
     def start(self, source: Tensor, lengths: Tensor | None = None) -> Seq2SeqState:
         """Read the source (N, S): its last memory is the decoder's first."""

@@ -16,12 +16,20 @@ SYSTEMS = Table(
             "ensue.models.recurrent:ChoGRULanguageModel", "gated recurrent unit, reset before the product"
         ),
         "lstm": Entry("ensue.models.recurrent:LSTMLanguageModel", "long short-term memory"),
+        "ulmfit": Entry(
+            "ensue.models.ulmfit:ULMFiT", "an LSTM language model made to be fine-tuned, to a text and to a task"
+        ),
         "bilm": Entry(
             "ensue.models.bidirectional:BidirectionalLanguageModel",
             "two LSTMs that meet at the word they guess",
         ),
+        "elmo": Entry("ensue.models.elmo:ELMo", "words in context, from two LSTMs over words that are spelt"),
+        "context2vec": Entry(
+            "ensue.models.context2vec:Context2vec", "the context of a word, near the words that fit into it"
+        ),
         "gpt": Entry("ensue.models.gpt:GPTLanguageModel", "decoder-only Transformer"),
         "seq2seq": Entry("ensue.models.seq2seq:Seq2Seq", "recurrent encoder–decoder with attention, for translation"),
+        "cove": Entry("ensue.models.cove:CoVe", "LSTM over a translation model's encoder, for tasks that label"),
         "convs2s": Entry("ensue.models.convs2s:ConvS2S", "convolutional encoder–decoder with attention in every layer"),
         "bytenet": Entry(
             "ensue.models.bytenet:ByteNet", "dilated convolutions unfolded over the source, for translation"

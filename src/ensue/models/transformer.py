@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from ensue.core.settings import check, check_positive
 from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
+from ensue.models.source_reader import SourceReader
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.blocks import BLOCKS, DECODER_BLOCKS
 from ensue.nn.dropout import Dropout
@@ -69,10 +70,26 @@ class TransformerState(State):
     source: Source
 
 
+class AttendingSource(nn.Module):
+    """h_L: the parts of a Transformer that read a source, under the names they have there."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.embed_source, self.positions, self.dropout = model.embed_source, model.positions, model.dropout
+        self.encoder, self.norm_source = model.encoder, model.norm_source
+
+    def forward(self, source: Tensor, lengths: Tensor | None) -> Tensor:
+        """h_L (N, S, D) of a source (N, S)."""
+        h, _ = Transformer.encode(self, source, lengths)  # type: ignore[arg-type]
+        return h
+
+
 class Transformer(ConditionalModel):
     """softmax(g_L E_yᵀ), g_l = DecoderBlock(g_{l-1}, h_L), h_l = EncoderBlock(h_{l-1})."""
 
     Config = TransformerConfig
+    places: ClassVar[bool] = True
+    """Its encoder numbers places, so it reads no more than ``context`` tokens."""
     expect: ClassVar[dict[str, str]] = {
         "dates": "dates of 40 languages to ISO 8601, all of 1,000 exactly right (one seed), 4 minutes on two cores",
         "multi30k": "Multi30k English to German, test2016: 39.4 BLEU (one seed), 46 minutes on two cores",
@@ -194,6 +211,10 @@ class Transformer(ConditionalModel):
             h, _, attention = block(h, None, lengths, weights)
             seen.append(attention)
         return self.norm_source(h), tuple(seen) if weights else ()
+
+    def reader(self) -> SourceReader:
+        """The encoder alone, as features of another model."""
+        return SourceReader(AttendingSource(self), self.config.hidden)
 
     def start(self, source: Tensor, lengths: Tensor | None = None) -> TransformerState:
         """Encode the source (N, S), and make every decoder block's keys and values of it."""

@@ -57,6 +57,31 @@ class Dropout(nn.Module):
         return result
 
 
+class LockedDropout(Dropout):
+    """One mask a row for all of its time steps: y_t = x_t ∘ m / (1 − p) (variational; Gal and Ghahramani, 2016).
+
+    What is switched off stays off for the whole stretch, so a unit cannot be read at the next step instead.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        if not self.active:
+            return x
+        return x * super().forward(torch.ones_like(x[:, :1]))
+
+
+class WordDropout(Dropout):
+    """An embedding that forgets whole words: E ∘ m / (1 − p), one m for each row of E (Gal and Ghahramani, 2016)."""
+
+    def embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
+        """The rows of the table at tokens (B, T) → (B, T, D); a word is there everywhere in a batch, or nowhere."""
+        found: Tensor = table(tokens)
+        if not self.active:
+            return found
+        kept: Tensor = self(torch.ones_like(table.weight[:, :1]))
+        return found * kept[tokens]
+
+
 class _Added(torch.autograd.Function):
     """x + y ∘ m. Torch's own gradient of this multiplies m by a number first, which is a pass for nothing."""
 

@@ -14,7 +14,7 @@ Legend: B rows, T time, D width, H heads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self, cast
 
 import torch
@@ -138,3 +138,10 @@ def _unflatten(children: Any, context: tuple[type, tuple[tuple[str, bool, Any], 
     kind, plan = context
     moving = iter(children)
     return kind(**{name: value if fixed else next(moving) for name, fixed, value in plan})
+
+
+@dataclass(frozen=True)
+class NoState(State):
+    """Nothing is remembered: rows, so that they can be counted and picked."""
+
+    row: Tensor  # (B,)

@@ -18,16 +18,19 @@ from ensue.data.labelled import Reading
 from ensue.data.rows import RowBatches, Rows
 from ensue.data.splitting import spread, spread_groups
 from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.marked_fitting import fit_marked
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.bert import BERT
-from ensue.models.encoder import Encoder
-from ensue.models.labelled import Labelled
+from ensue.models.features import Features
+from ensue.models.labelled import HeadConfig, Labelled
+from ensue.models.reader import BidirectionalReader
+from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.nn.adapters import adapt, adaptable, merge
+from ensue.tasks.features import Remembered, check_reads, feature_tokenizer, features_for, most_tokens
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels.kind import Form, LabelKind, Written
 from ensue.tasks.machine import check_device
+from ensue.tasks.masked import encoder_tokenizer
 from ensue.tasks.means import Means
 from ensue.tasks.resolving import MOST_EVAL_EXAMPLES
 from ensue.tasks.settings import Settings
@@ -60,6 +63,11 @@ class Corpus:
     def tokenizer(self) -> Tokenizer:
         """What made the tokens."""
         return self.form.tokenizer
+
+    @property
+    def remembered(self) -> Remembered:
+        """Both, for features that read them once."""
+        return Remembered((self.train.rows, *((self.valid.rows,) if self.valid else ())))
 
     @property
     def hash(self) -> str:
@@ -121,11 +129,18 @@ class LabelTask:
         """The system's body with a head for this task; a number's head begins near the numbers."""
         labels = corpus.form.labels
         head = replace(settings.head, outputs=self.kind.outputs(labels), kind=self.kind.head)
-        made = Labelled(body_of(model), head, corpus.train.rows.each)
+        check_reads(settings.run.system, settings.features)
+        body = body_for(model, head, features_for(settings.features), self._reads_on(settings))
+        made = Labelled(body, head, corpus.train.rows.each)
+        made.reach = settings.train.reach
         if self.kind.loss == "number":
             with torch.no_grad():
                 made.out.bias.fill_(self._centre(corpus))
         return made
+
+    def _reads_on(self, settings: Settings) -> bool:
+        """Whether it must read as a language model does: because it begins with one, or goes on being one."""
+        return bool(settings.run.begin_with or settings.train.language)
 
     def _centre(self, corpus: Corpus) -> float:
         """The mean of the numbers."""
@@ -139,6 +154,9 @@ class LabelTask:
         if train.adapters and not adaptable(model.body, _beside_head):
             what = f"{settings.run.system} has no layers for adapters"
             raise InputError(what, mend="leave out train.adapters, or use bert, roberta or gpt")
+        if train.reach and getattr(model.body, "cuts", "") != "streams":
+            what = f"train.reach is for a state that is carried on, which {settings.run.system} has not"
+            raise InputError(what, mend="leave it out, or use lstm, gru or rnn")
         if tokens.kind == "auto":
             tokens = replace(tokens, kind=corpus.tokenizer.kind)
         length, labels = corpus.form.length, corpus.form.labels
@@ -162,12 +180,13 @@ class LabelTask:
 
     def objective(self, settings: Settings, model: Labelled, corpus: Corpus) -> Objective:
         """What training asks of the model."""
-        return self._label(settings, model, corpus, corpus.train.rows.targets)
+        asked = self._label(settings, model, corpus, corpus.train.rows.targets)
+        return asked if settings.features is None else corpus.remembered.before(asked)
 
     def _label(self, settings: Settings, model: Labelled, corpus: Corpus, targets: np.ndarray) -> Label:
         """The loss of labels; ``targets`` are those to learn from."""
         train = settings.train
-        if train.language and isinstance(model.body, Encoder):
+        if train.language and not hasattr(model.body, "head"):
             what = f"train.language asks for the next token, which {settings.run.system} does not say"
             raise InputError(what, mend="use gpt or lstm, or leave it out")
         weights = None
@@ -216,6 +235,7 @@ class LabelTask:
         loss = Label(self.kind.loss)
 
         def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+            corpus.remembered.fill(model)
             logits = logits_of(model, written.rows, stop=stop)
             answers = self.kind.answers(examples, written, logits, corpus.form)
             figures = self.kind.score(examples, answers, corpus.form.labels)
@@ -286,6 +306,22 @@ def body_of(model: Any) -> Any:
     return model.body if isinstance(model, BERT | Labelled) else model
 
 
+def body_for(model: Any, head: HeadConfig, features: Features | None = None, onward: bool = False) -> Any:
+    """The body that a head's settings ask for: a recurrent network may read from both ends, and features beside.
+
+    ``onward`` says that it is to read from one end, where nothing else is said.
+    """
+    recurrent = isinstance(model, RecurrentLanguageModel)
+    if features is not None and (not recurrent or head.directions == "one"):
+        what = "features are read by a recurrent network, from both ends"
+        raise InputError(what, mend="use --model lstm, gru or rnn, and leave out head.directions")
+    if not recurrent and head.directions == "both":
+        raise InputError("head.directions = both is for recurrent networks", mend="leave it out")
+    each = head.kind in ("token", "span")
+    both = head.directions == "both" or (head.directions == "auto" and (features is not None or (each and not onward)))
+    return BidirectionalReader(model, features) if both and recurrent else body_of(model)
+
+
 def system_config(model: Any) -> Any:
     """The settings of the system that a model is of, whatever head it has."""
     return model.body.config if isinstance(model, Labelled) else model.config
@@ -321,22 +357,23 @@ def form_of(
 def choose_tokenizer(settings: Settings, texts: Sequence[str]) -> Tokenizer:
     """The tokenizer that the settings name, fitted to the texts where it is not given ready."""
     tokens = settings.tokenizer
-    encoder = issubclass(SYSTEMS.load(settings.run.system), BERT)
-    kind = ("wordpiece" if encoder else "bpe") if tokens.kind == "auto" else tokens.kind
-    found = find_tokenizer(kind)
+    if settings.features is not None:
+        return feature_tokenizer(settings.features, tokens, texts)
+    cls = SYSTEMS.load(settings.run.system)
+    if issubclass(cls, BERT):
+        return encoder_tokenizer(tokens, texts, VOCABULARY)
+    # a recurrent tagger has a vector a word, so that it differs from one with features by those alone
+    words = settings.run.task == "tag" and issubclass(cls, RecurrentLanguageModel)
+    found = find_tokenizer(("word" if words else "bpe") if tokens.kind == "auto" else tokens.kind)
     if not isinstance(found, str):
         return found
-    if encoder:
-        if found not in ("wordpiece", "bpe", "unigram"):
-            raise InputError(f"a {found} tokenizer has no marks for an encoder", mend="use wordpiece, bpe or unigram")
-        return fit_marked(found, texts, tokens.vocabulary or VOCABULARY, tokens.min_count or 2, tokens.lowercase)
     parts = ((text, True, True) for text in texts)
     return fit_to_texts(found, parts, vocabulary=tokens.vocabulary or None, min_count=tokens.min_count or None)
 
 
 def row_length(settings: Settings) -> int:
     """The most tokens of a row: as the settings say, or what the model can read."""
-    context = settings.model.get("context")
+    context = settings.model.get("context") or most_tokens(settings.features)
     length: int = settings.data.length or min(context or LONGEST, LONGEST)
     if context and length > context:
         raise InputError(f"data.length = {length} is more than the model's context = {context}", mend="make it less")

@@ -21,12 +21,14 @@ from ensue.core.seeds import derive, own_randomness
 from ensue.data.batches import Streams, Windows
 from ensue.data.dates import DATES
 from ensue.data.reading import measure_text
-from ensue.data.sources import Source
+from ensue.data.sources import Slice, Source, is_builtin
 from ensue.data.splitting import held_out
+from ensue.data.table_texts import table_texts
 from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, tokenise
 from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count, total_log_prob
+from ensue.models.depths import body_depths, layers_of
 from ensue.models.language import LanguageModel
 from ensue.search.sampling import Sampling, sample
 from ensue.tasks.machine import check_device
@@ -34,6 +36,7 @@ from ensue.tasks.means import Means
 from ensue.tasks.resolving import systems_for
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
 from ensue.train.objectives import OBJECTIVES, Objective
+from ensue.train.thawing import Thawing
 
 SMALL_TEXT = 150_000
 """Bytes below which a text is tokenised by characters where nothing else is said."""
@@ -62,6 +65,13 @@ def check_text(sources: Sequence[Source]) -> None:
         raise InputError("the corpus holds sentence pairs, not text", where=DATES, mend=mend)
 
 
+def text_sources(files: Sequence[Source], columns: str, skip: bool = False) -> list[Source]:
+    """Files as text, or with ``columns`` as tables that hold a text in each line."""
+    if not columns:
+        return list(files)
+    return [file if isinstance(file, Slice) or is_builtin(file) else table_texts(file, columns, skip) for file in files]
+
+
 def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], field: str | None) -> Tokenizer:
     """The tokenizer that the settings name, fitted to the training text where it is not given ready."""
     size = measure_text(sources, field)[1]
@@ -86,10 +96,9 @@ def prepare(
     """Read and tokenise the text, holding out its end where no validation text is given."""
     check_text([*data.files, *data.valid])
     field = data.field or None
-    train: Sequence[Source] = list(data.files)
-    valid: Sequence[Source] = list(data.valid)
+    train, valid = (text_sources(files, data.columns, data.bad_lines == "skip") for files in (data.files, data.valid))
     if not valid and data.holdout and tuple(train) != ("hello",):  # the lecture's five letters are too few to split
-        train, valid = held_out(list(data.files), data.holdout, field=field)
+        train, valid = held_out(train, data.holdout, field=field)
     if tokenizer is None:
         report("phase", {"name": "fitting the tokenizer"})
         tokenizer = choose_tokenizer(settings, train, field)
@@ -153,6 +162,8 @@ def resolved(settings: Settings, model: LanguageModel, corpus: Corpus) -> Settin
     train, context = settings.train, model.traits.context
     length = train.length or (context if model.cuts == "windows" and context else TRAIN_LENGTH)
     kind = model.cuts if train.cut == "auto" else train.cut
+    if train.layer_decay < 1:
+        layers_of(model)  # a model without layers is refused
     threads = train.threads or torch.get_num_threads()
     tokens = settings.tokenizer
     if tokens.kind == "auto":
@@ -171,8 +182,9 @@ def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
 
 
 def means(settings: Settings, model: Any, corpus: Any) -> Means:
-    """All layers learn alike, and the loss chooses."""
-    return Means()
+    """All layers learn alike, or more slowly the further they are from the output; the loss chooses."""
+    decay = settings.train.layer_decay
+    return Means(Thawing(body_depths(model, writes=True), decay) if decay < 1 else None)
 
 
 def finished(model: Any) -> Any:

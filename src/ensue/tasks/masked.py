@@ -7,7 +7,7 @@ are always the same, beside what guessing each token by how often it occurs woul
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,19 +71,23 @@ def marked(tokenizer: Tokenizer, where: str = "") -> MarkedTokenizer:
     raise InputError("this tokenizer has no mask", where=where, mend="use --tokenizer wordpiece, bpe or unigram")
 
 
+def encoder_tokenizer(settings: MarkedTokenizerSettings, texts: Iterable[str], vocabulary: int) -> Tokenizer:
+    """The tokenizer that an encoder's settings name, fitted to texts where it is not given ready, with ``vocabulary``
+    tokens at most where they say no number."""
+    found = find_tokenizer("wordpiece" if settings.kind == "auto" else settings.kind)
+    if not isinstance(found, str):
+        return found
+    if found not in ("wordpiece", "bpe", "unigram"):
+        raise InputError(f"a {found} tokenizer has no marks for an encoder", mend="use wordpiece, bpe or unigram")
+    return fit_marked(found, texts, settings.vocabulary or vocabulary, settings.min_count or 2, settings.lowercase)
+
+
 def choose_tokenizer(settings: MarkedTokenizerSettings, documents: Sequence[Sequence[str]]) -> MarkedTokenizer:
     """The tokenizer that the settings name, fitted to the documents where it is not given ready."""
-    kind = "wordpiece" if settings.kind == "auto" else settings.kind
-    found = find_tokenizer(kind)
-    if not isinstance(found, str):
-        return marked(found, kind)
-    if found not in ("wordpiece", "bpe", "unigram"):
-        mend = "use wordpiece, bpe or unigram"
-        raise InputError(f"a {found} tokenizer has no marks for an encoder", mend=mend)
     size = sum(len(sentence) for document in documents for sentence in document)
-    vocabulary = settings.vocabulary or VOCABULARY["large" if size >= LARGE_TEXT else "small"]
     texts = (sentence for document in documents for sentence in document)
-    return fit_marked(found, texts, vocabulary, settings.min_count or 2, settings.lowercase)
+    vocabulary = VOCABULARY["large" if size >= LARGE_TEXT else "small"]
+    return marked(encoder_tokenizer(settings, texts, vocabulary), settings.kind)
 
 
 def tokenised(documents: Sequence[Sequence[str]], tokenizer: MarkedTokenizer) -> Documents:

@@ -18,7 +18,8 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
 from ensue.models.table import SYSTEMS
-from ensue.tasks.labelled import body_of, system_config
+from ensue.tasks.features import acquaint, features_in
+from ensue.tasks.labelled import body_for, system_config
 from ensue.tasks.labels.kind import Form
 
 
@@ -26,6 +27,7 @@ def model_in(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer)
     """The model of a run, its weights mapped from the file; a plain ``torch.nn.Module``."""
     keep_freed_memory()
     model = built(config)
+    acquaint(model, tokenizer)
     vocabulary = system_config(model).vocabulary
     if vocabulary < tokenizer.size:
         what = f"has {tokenizer.size} tokens, the model {vocabulary}"
@@ -47,7 +49,8 @@ def built(config: Mapping[str, Any]) -> Any:
     model = cls(build(cls.Config, config["model"]))
     if "head" not in config:
         return model
-    return Labelled(body_of(model), build(HeadConfig, config["head"]), config["data"]["choices"])
+    head = build(HeadConfig, {"directions": "one", **config["head"]})  # older runs do not say, and had one
+    return Labelled(body_for(model, head, features_in(config)), head, config["data"]["choices"])
 
 
 def form_in(config: Mapping[str, Any], tokenizer: Tokenizer) -> Form:

@@ -11,6 +11,7 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import build, describe, read_toml
 from ensue.models.table import SYSTEMS
+from ensue.tasks.recipes import recipe_of, recipes_for
 from ensue.tasks.settings import (
     LABELS,
     MATERIAL,
@@ -33,8 +34,8 @@ COUNTERPARTS = (
     ("data.field", "data.columns"),
     ("data.eval_tokens", "data.eval_pairs"),
 )
-"""Settings that do for text and for pairs what the other does there."""
-READERS = ("bert", "roberta", "gpt", "lstm", "gru", "gru-cho", "rnn")
+"""Settings that do for text and for pairs what the other does there, where there is only one of them."""
+READERS = ("bert", "roberta", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove")
 """Systems that can be a labelling model's body: those whose hidden states have read the token they stand at."""
 TUNING: dict[str, Any] = {
     "train.epochs": 3.0,
@@ -135,6 +136,9 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
         kinds.pop("distil", None)
     elif "distil" not in kinds:
         raise InputError(f"{system} does not label, so it has no teacher", mend="leave out teacher")
+    if not flat.get("features.run"):
+        _check_featureless(flat)
+        kinds.pop("features", None)
     groups: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in kinds}}
     for name, value in flat.items():
         table, dot, inner = name.partition(".")
@@ -160,31 +164,37 @@ def _check_untaught(flat: Iterable[str]) -> None:
             raise InputError(f"setting {name!r} is for a student with a teacher", mend="use `ensue distil`")
 
 
+def _check_featureless(flat: Iterable[str]) -> None:
+    """Refuse settings of features where there are none."""
+    for name in flat:
+        if name.startswith("features.") and name != "features.run":
+            raise InputError(f"setting {name!r} is for features of a run", mend="name one: --from runs/elmo")
+
+
 def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[str, Any]:
     """What a preset says. For a task that is not the system's own it says the model's shape and, where nothing is begun
     with, the tokenizer; training is the task's."""
-    presets = SYSTEMS.load(system).presets or {"default": {}}
-    if chosen not in presets and chosen != "default":
-        raise unknown_name("preset", chosen, {"default", *presets})
-    flat: dict[str, Any] = dict(presets.get(chosen, {}))
-    if task == task_name(system):
-        return flat
+    cls = SYSTEMS.load(system)
+    presets, recipe = cls.presets or {"default": {}}, recipe_of(system, chosen)
+    if chosen not in {*presets, *recipes_for(system), "default"}:
+        raise unknown_name("preset", chosen, {"default", *presets, *recipes_for(system)})
+    flat: dict[str, Any] = dict(presets.get(chosen if chosen in presets else "default", {}))
+    if task == task_name(system) and task not in LABELS:
+        return {**flat, **(recipe.language if recipe and begun else {})}
     shape = {name: value for name, value in flat.items() if "." not in name}
     if not begun and "tokenizer.kind" in flat:
         shape["tokenizer.kind"] = flat["tokenizer.kind"]
-    return shape | (TUNING if begun else LEARNING)
+    return shape | (TUNING if begun else LEARNING) | (recipe.labels(task, begun) if recipe else {})
 
 
 def tuning_rate(system: str, flat: Mapping[str, Any]) -> float:
-    """The learning rate for a pre-trained model, in inverse proportion to the width of a Transformer.
+    """The learning rate for a pre-trained model; a Transformer's is in inverse proportion to its width.
 
     Adam moves every weight by about the rate, so that what a sum over D inputs moves by grows with D. It gives 5e-5 for
     the 768 of BERT-base, which is what its paper found.
     """
-    rate, defaults = (
-        float(TUNING["train.lr"]),
-        {field.name: field.default for field in describe(SYSTEMS.load(system).Config)},
-    )
+    rate = float(flat["train.lr"])
+    defaults = {field.name: field.default for field in describe(SYSTEMS.load(system).Config)}
     if "heads" not in defaults:
         return rate
     return float(f"{rate * TUNED_WIDTH / flat.get('hidden', defaults['hidden']):.2g}")

@@ -7,9 +7,16 @@ from typing import Any
 
 from ensue.core.run_folder import CLOSING
 from ensue.core.settings import check, check_below_one, toml_lines
+from ensue.models.features import FeatureConfig
 from ensue.models.labelled import HeadConfig
 from ensue.models.table import SYSTEMS
-from ensue.train.settings import LabelTrainSettings, MaskedTrainSettings, PairTrainSettings, TextTrainSettings
+from ensue.train.settings import (
+    ContextTrainSettings,
+    LabelTrainSettings,
+    MaskedTrainSettings,
+    PairTrainSettings,
+    TextTrainSettings,
+)
 
 VOCABULARIES = ("vocabulary", "source_vocabulary")
 """Settings of models that the tokenizers say."""
@@ -25,6 +32,10 @@ class DataSettings:
     """The text to validate with; where there is none, the end of the text is held out."""
     field: str = ""
     """Which field of a JSONL file holds the text; empty means text."""
+    columns: str = ""
+    """Which column of a table holds the text, e.g. text=2; then each line's text is a document. Empty: no table."""
+    bad_lines: str = "error"
+    """What a table's line with too few columns is: an error, or left out with a note (skip)."""
     holdout: float = 0.1
     """The share of the text that is held out where there is no validation text; 0 holds out nothing."""
     direction: str = "forward"
@@ -37,6 +48,7 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         check_below_one(self, "holdout")
+        check(self, "bad_lines", self.bad_lines in ("error", "skip"), "error or skip")
         check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
         check(self, "eval_tokens", self.eval_tokens >= 0, "0 or more")
 
@@ -82,6 +94,31 @@ class DocumentSettings:
 
     def __post_init__(self) -> None:
         check_below_one(self, "holdout")
+        check(self, "eval_rows", self.eval_rows >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SentenceSettings:
+    """Where sentences come from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The text to learn from: files, folders, - for standard input, or a built-in corpus."""
+    valid: tuple[str, ...] = ()
+    """The text to validate with; where there is none, some sentences are held out."""
+    field: str = ""
+    """Which field of a JSONL file holds the text; empty means text."""
+    holdout: float = 0.05
+    """The share of the sentences that is held out where there is no validation text; 0 holds out nothing."""
+    length: int = 100
+    """The most words of a row; a longer sentence is cut into several."""
+    eval_rows: int = 0
+    """How many sentences of the validation text are looked at during training; 0 means 500."""
+    hash: str = ""
+    """Of the words trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout")
+        check(self, "length", self.length >= 2, "at least 2")
         check(self, "eval_rows", self.eval_rows >= 0, "0 or more")
 
 
@@ -212,6 +249,8 @@ class Settings:
     """HeadConfig, for tasks that label."""
     distil: Any = None
     """DistilSettings, where there is a teacher."""
+    features: Any = None
+    """FeatureConfig, where another run's layers are read too."""
 
     @property
     def tables(self) -> list[str]:
@@ -232,6 +271,7 @@ LABELLED = {
     "data": LabelSettings,
     "tokenizer": MarkedTokenizerSettings,
     "head": HeadConfig,
+    "features": FeatureConfig,
     "distil": DistilSettings,
 }
 LABELS = ("classify", "pair", "regress", "choose", "tag", "answer")
@@ -240,6 +280,7 @@ TABLES: dict[str, dict[str, type[Any]]] = {
     "language": {"train": TextTrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings},
     "translation": {"train": PairTrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings},
     "masked": {"train": MaskedTrainSettings, "data": DocumentSettings, "tokenizer": MarkedTokenizerSettings},
+    "contexts": {"train": ContextTrainSettings, "data": SentenceSettings, "tokenizer": TokenizerSettings},
     **dict.fromkeys(LABELS, LABELLED),
 }
 """The tables of run.toml, by task."""
@@ -247,6 +288,7 @@ MATERIAL = {
     "language": "text",
     "translation": "sentence pairs",
     "masked": "documents",
+    "contexts": "sentences",
     **dict.fromkeys(LABELS, "labelled examples"),
 }
 """What each task learns from."""

@@ -16,8 +16,9 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
-from ensue.tasks import language_modelling, masked, translation
+from ensue.tasks import contexts, language_modelling, masked, translation
 from ensue.tasks.distilled import DistilTask
+from ensue.tasks.features import acquaint
 from ensue.tasks.labelled import LabelTask
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.means import Means
@@ -79,6 +80,7 @@ TASKS: dict[str, Task] = {
     "language": language_modelling,
     "translation": translation,
     "masked": masked,
+    "contexts": contexts,
     **{name: LabelTask(kind) for name, kind in LABEL_KINDS.items()},
 }
 
@@ -104,4 +106,6 @@ def build_model(settings: Settings, corpus: Any) -> Any:
     except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"a model of this size cannot be built ({reason})", mend="choose smaller settings") from error
-    return task.with_head(settings, model, corpus)
+    made = task.with_head(settings, model, corpus)
+    acquaint(made, getattr(corpus, "tokenizer", None))
+    return made

@@ -35,6 +35,12 @@ def cloze(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, St
     return loss, None
 
 
+def in_context(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+    """What a model of words in context makes small, of whole sentences; no state is carried on."""
+    loss: Tensor = model.context_loss(batch.tokens, batch.lengths)  # type: ignore[operator]
+    return loss, None
+
+
 def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """The mean of −log P of the batch's targets; a model that has no ``loss`` of its own has ``log_prob``."""
     if callable(getattr(type(model), "loss", None)):

@@ -35,7 +35,7 @@ def build_optimiser(
     if settings.optimiser == "sgd":
         plain = [{**group, "weight_decay": 0.0} for group in groups]
         return torch.optim.SGD(plain, lr=settings.lr, momentum=settings.momentum)
-    return torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, settings.beta2), fused=True)
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=(settings.beta1, settings.beta2), fused=True)
 
 
 def warmup_steps(settings: TrainSettings, steps: int) -> float:
@@ -65,6 +65,22 @@ def inverse_sqrt(at: float, warm: float, floor: float) -> float:
     return math.sqrt(max(warm, 1e-9) / max(at, 1e-9))
 
 
+def slanted(step: int, steps: int, warm: float, floor: float) -> float:
+    """The slanted triangle of Howard and Ruder (2018), equation 3, at t = ``step`` of T = ``steps``.
+
+    cut = ⌊T · cut_frac⌋
+    p   = t / cut                                     if t < cut
+    p   = 1 − (t − cut) / (cut · (1 / cut_frac − 1))  else
+    η_t = η_max · (1 + p · (ratio − 1)) / ratio
+
+    Here cut_frac is ``warm``, the share of steps in which the rate rises, and 1 / ratio is ``floor``. Where ⌊·⌋ takes
+    something away, the paper's p falls below 0 before the last step, and the rate with it: it stops at 0 here.
+    """
+    cut = max(1, math.floor(steps * warm + 1e-9))  # 0.1 · 30 is 3, whatever binary fractions make of it
+    p = step / cut if step < cut else 1 - (step - cut) / max(cut * (1 / max(warm, 1 / steps) - 1), 1e-9)
+    return floor + max(p, 0.0) * (1 - floor)  # (1 + p · (ratio − 1)) / ratio
+
+
 SHAPES: dict[str, Callable[[float, float, float], float]] = {
     "constant": constant,
     "plateau": constant,
@@ -77,6 +93,8 @@ SHAPES: dict[str, Callable[[float, float, float], float]] = {
 def learning_rate(step: int, steps: int, settings: TrainSettings) -> float:
     """The rate of update ``step`` (from 0) of ``steps``: a line up in the warm-up, then the schedule's shape."""
     warm = warmup_steps(settings, steps)
+    if settings.schedule == "slanted":
+        return settings.lr * slanted(step, steps, min(warm / steps, 1.0), settings.floor)
     if settings.schedule == "inverse-sqrt":
         warm = max(warm, 1.0)
     if step + 1 < warm:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from ensue.core.seeds import own_randomness
 from ensue.train.loop import Training, update
 from ensue.train.optimisers import build_optimiser
 from ensue.train.settings import TrainSettings
+from ensue.train.thawing import Thawing
 
 SPARE = 0.94
 """The share of a budget that is planned for; the rest is for a machine that slows down."""
@@ -32,13 +33,14 @@ def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
     if settings.budget:
         covers_all = settings.budget_covers == "all"
         begun = time.perf_counter()
-        pace = step_seconds(work, settings.budget * TRIAL)
+        paces = step_paces(work, settings.budget * TRIAL)
         cost = timed(partial(work.evaluate, lambda: False)) if work.evaluate else 0.0
         left = settings.budget * SPARE - (time.perf_counter() - begun) * covers_all
         evaluations = max(1, min(10, int(0.15 * left / cost))) if cost else 10
-        allowed = max(1, int((left - evaluations * cost * covers_all) / pace))
+        left -= evaluations * cost * covers_all
+        allowed = max(1, steps_within(left, paces, work.thawing))
         steps = min(steps, allowed) if steps else allowed
-        work.report("plan", {"steps": steps, "step_seconds": pace})
+        work.report("plan", {"steps": steps, "step_seconds": max(left / allowed, paces[0])})
     steps = steps or steps_per_epoch
     return replace(
         settings,
@@ -48,8 +50,39 @@ def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
     )
 
 
-def step_seconds(work: Training, limit: float) -> float:
-    """Seconds of one update, the median of a few on a copy of the model."""
+def step_paces(work: Training, limit: float) -> list[float]:
+    """Seconds of one update in each stage of thawing: the first and the last are tried, those between lie evenly.
+
+    Where layers are let go one after the other, each stage's steps take longer than those before.
+    """
+    stages = work.thawing.stages if work.thawing else 1
+    if stages == 1:
+        return [step_seconds(work, limit)]
+    assert work.thawing is not None
+    first, last = (step_seconds(work, limit / 2, at) for at in (0, work.thawing.thawed))
+    return [first + (last - first) * place / (stages - 1) for place in range(stages)]
+
+
+def steps_within(seconds: float, paces: Sequence[float], thawing: Thawing | None = None) -> int:
+    """How many updates fit into a time, stage after stage.
+
+    >>> steps_within(10.0, [0.5])
+    20
+    >>> steps_within(10.0, [0.5, 1.0, 2.0], Thawing({"w": 0, "head": 2}, frozen=2, every=4))  # 4 · 0.5 + 4 · 1 + 2 · 2
+    10
+    """
+    done = 0
+    for pace in paces[:-1]:
+        assert thawing is not None
+        count = min(thawing.every, int(seconds / pace))
+        done, seconds = done + count, seconds - count * pace
+        if count < thawing.every:
+            return done
+    return done + int(max(0.0, seconds) / paces[-1])
+
+
+def step_seconds(work: Training, limit: float, first: int = 0) -> float:
+    """Seconds of one update, the median of a few on a copy of the model, from step ``first`` on."""
     times: list[float] = []
     begun = time.perf_counter()
     with own_randomness(0):
@@ -60,7 +93,7 @@ def step_seconds(work: Training, limit: float) -> float:
         optimiser, state = build_optimiser(trial.model, work.settings, scales), None
         while len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < limit):
             at = time.perf_counter()
-            _, _, state, _ = update(trial, optimiser, len(times), state, 0.0)
+            _, _, state, _ = update(trial, optimiser, first + len(times), state, 0.0)
             times.append(time.perf_counter() - at)
     settled = sorted(times[1:])  # the first pays for what is set up once
     return settled[len(settled) // 2]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ensue.core.settings import check, check_below_one, check_positive
 
 OPTIMISERS = ("adamw", "sgd")
-SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau")
+SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slanted")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,13 +27,16 @@ class TrainSettings:
     lr: float = 2e-3
     """The highest learning rate."""
     schedule: str = "one-cycle"
-    """How the rate moves: constant, cosine, inverse-sqrt, one-cycle, or plateau (halved when validation stalls)."""
+    """How the rate moves: constant, cosine, inverse-sqrt, one-cycle, slanted (a triangle: up in the warm-up, then down;
+    Howard and Ruder, 2018), or plateau (halved when validation stalls)."""
     warmup: float = 0.1
     """The share of steps in which the rate rises from near 0 (a whole number above 1 counts steps)."""
     floor: float = 0.05
-    """Where the rate ends, as a share of the highest (cosine and one-cycle)."""
+    """Where the rate ends, as a share of the highest (cosine and one-cycle; slanted begins there too)."""
     weight_decay: float = 0.01
     """AdamW's decay of matrices; vectors and norms are left alone."""
+    beta1: float = 0.9
+    """AdamW's memory of gradients."""
     beta2: float = 0.99
     """AdamW's memory of squared gradients."""
     momentum: float = 0.0
@@ -69,6 +72,7 @@ class TrainSettings:
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
         check_below_one(self, "momentum")
+        check_below_one(self, "beta1")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
         check(self, "budget_covers", self.budget_covers in ("all", "training"), "all or training")
@@ -90,6 +94,8 @@ class TextTrainSettings(TrainSettings):
     """How text is cut: streams (state carried on), windows (random), or auto: streams where there is a state."""
     renew: float = 0.03
     """The share of streams that begin anew at each step, so that a model also learns to begin (0: none)."""
+    layer_decay: float = 1.0
+    """What the learning rate is multiplied by for each layer further from the last one; 1 means all learn alike."""
 
     def __post_init__(self) -> None:
         super(TextTrainSettings, self).__post_init__()  # with slots, super() would look for the class without them
@@ -97,6 +103,7 @@ class TextTrainSettings(TrainSettings):
         check(self, "length", self.length >= 0, "0 or more")
         check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
         check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
+        check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,6 +158,18 @@ class MaskedTrainSettings(TrainSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ContextTrainSettings(TrainSettings):
+    """How a model of words in context is trained on sentences."""
+
+    batch_tokens: int = 1500
+    """Words in a batch of sentences of similar lengths, padding counted."""
+
+    def __post_init__(self) -> None:
+        super(ContextTrainSettings, self).__post_init__()
+        check_positive(self, "batch_tokens")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LabelTrainSettings(TrainSettings):
     """How a model is trained to label."""
 
@@ -167,6 +186,9 @@ class LabelTrainSettings(TrainSettings):
     """How many layers stay as they are, from the embeddings (1) upward; -1 means the whole body."""
     unfreeze: float = 0.0
     """Epochs after which one more frozen layer is let go, from the top (gradual unfreezing); 0 means never."""
+    reach: int = 0
+    """Tokens over which gradients reach back in a recurrent body, which reads a long text in such parts (truncated
+    backpropagation); 0 means the whole text."""
     adapters: int = 0
     """The rank of low-rank adapters that are trained in place of the body's weights; 0 means none."""
     adapters_alpha: float = 16.0
@@ -181,7 +203,8 @@ class LabelTrainSettings(TrainSettings):
         check(self, "class_weights", self.class_weights in ("none", "balanced"), "none or balanced")
         check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
         check(self, "freeze", self.freeze >= -1, "-1 or more")
-        check(self, "adapters", self.adapters >= 0, "0 or more")
+        for name in ("adapters", "reach"):
+            check(self, name, getattr(self, name) >= 0, "0 or more")
         for name in ("unfreeze", "language"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "adapters_alpha", 0 < self.adapters_alpha < float("inf"), "above 0")

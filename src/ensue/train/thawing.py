@@ -30,6 +30,16 @@ class Thawing:
         top = max(self.depths.values(), default=0)
         return {name: self.decay ** (top - depth) for name, depth in self.depths.items()}
 
+    @property
+    def stages(self) -> int:
+        """How many different sets of layers learn, one after the other."""
+        return 1 + self.frozen if self.every else 1
+
+    @property
+    def thawed(self) -> int:
+        """The step from which on no more layers are let go."""
+        return self.frozen * self.every
+
     def boundary(self, step: int) -> int:
         """The depth below which nothing learns at a step."""
         return max(0, self.frozen - (step // self.every if self.every else 0))

@@ -13,7 +13,9 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.models.labelled import Labelled
+from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS
+from ensue.tasks.features import BODY, COVE, lends
 from ensue.tasks.labelled import body_of
 from ensue.tasks.resolving import task_name
 from ensue.tasks.settings import LABELS, Settings
@@ -30,6 +32,8 @@ def system_and_task(what: str, model: str, begun: str, said: Mapping[str, Any]) 
     ``said`` is what a run.toml beside it says.
     """
     if what in LABELS:
+        if said.get("features.run") or lends_features(what, begun):
+            return model or str(said.get("system", "")) or reading_system(begun or str(said["features.run"])), what
         held = load(begun).system if begun else ""
         if model and held and model != held:
             raise InputError(f"is a {held}, not a {model}", where=begun, mend="leave out --model")
@@ -41,6 +45,16 @@ def system_and_task(what: str, model: str, begun: str, said: Mapping[str, Any]) 
         raise unknown_name("system or task", what, [*SYSTEMS, *LABELS])
     task = str(said.get("task", ""))
     return what, task if task and said.get("system") == what else task_name(what)
+
+
+def lends_features(what: str, begun: str) -> bool:
+    """Whether ``--from`` names a run whose layers a task reads as features, and not one that it goes on with."""
+    return what in LABELS and bool(begun) and load(begun).task not in LABELS and lends(load(begun).system)
+
+
+def reading_system(begun: str) -> str:
+    """The system that reads a run's layers as features, where nothing says another."""
+    return COVE if load(begun).task == "translation" else BODY
 
 
 def begun_settings(
@@ -60,7 +74,12 @@ def begun_settings(
         raise InputError(f"is a run of {first.system}, not of {system}", where=path, mend=mend)
     taken = dict(first.config["model"])
     if first.task == task and "head" in first.config:
-        taken |= {f"head.{name}": first.config["head"][name] for name in ("pooling", "dense")}
+        kept = ("pooling", "dense", "hidden")
+        taken |= {f"head.{name}": value for name, value in first.config["head"].items() if name in kept}
+    if task in LABELS:
+        taken["head.directions"] = first.config.get("head", {}).get("directions", "one")
+        held = first.config.get("features", {})
+        taken |= {f"features.{name}": held[name] for name in ("run", "tuned", "layer", "dropout") if name in held}
     if task == "language":  # weights that read backward would have to begin again
         taken["data.direction"] = first.direction
         asked = {**file, **typed}.get("data.direction", first.direction)
@@ -97,6 +116,9 @@ def begun_model(settings: Settings, corpus: Any, report: Report = silent) -> Any
     blocks it gives some of its own, from the first to the last, evenly spaced (DistilBERT's way, Sanh et al., 2019).
     """
     model = build_model(settings, corpus)
+    features = features_of(getattr(model, "body", None))
+    if features is not None:
+        features.reader.load_state_dict(load(settings.features.run).model.reader().state_dict())
     if not settings.run.begin_with:
         return model
     first = load(settings.run.begin_with)

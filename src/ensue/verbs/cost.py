@@ -9,7 +9,7 @@ from ensue.core.errors import InputError
 from ensue.measure.cost import flops_per_token, parameter_parts
 from ensue.models.table import SYSTEMS
 from ensue.tasks.resolving import resolve
-from ensue.tasks.settings import VOCABULARIES
+from ensue.tasks.settings import LABELS, VOCABULARIES
 
 
 def cost(
@@ -28,6 +28,8 @@ def cost(
             "an n-gram model has no parameters: its size follows from the text",
             mend="see `ensue look ngrams`",
         )
+    if getattr(cls, "task", "") in LABELS:
+        raise InputError(f"{system} is built on another run, whose size it has too", mend="ask for that one's system")
     chosen = resolve(system, preset=preset, layers=[settings or {}])
     if vocabulary < 2:
         raise InputError(f"a vocabulary of {vocabulary} is too small", mend="at least 2 tokens are needed")

@@ -20,6 +20,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
+from ensue.tasks.features import described
 from ensue.tasks.labelled import system_config
 from ensue.tasks.machine import check_bf16, check_device, data_files
 from ensue.tasks.resolving import read_settings, resolve
@@ -32,7 +33,14 @@ from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
 from ensue.train.metrics import Metrics
 from ensue.train.plan import plan
-from ensue.verbs.beginning import begun_model, begun_settings, check_apart, first_folder, system_and_task
+from ensue.verbs.beginning import (
+    begun_model,
+    begun_settings,
+    check_apart,
+    first_folder,
+    lends_features,
+    system_and_task,
+)
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
 from ensue.verbs.weights import write_weights
@@ -97,7 +105,7 @@ def _typed(
     """What was typed, by the flat names of run.toml."""
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
     typed |= settings or {}
-    for name in ("begin_with", "teacher"):
+    for name in ("begin_with", "teacher", "features.run"):
         if typed.get(name):
             typed[name] = str(Path(typed[name]).absolute())
     if data:
@@ -112,6 +120,9 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
     said = read_toml(Path(config)) if config is not None else {}
     begun = str(typed.get("begin_with", said.get("begin_with", "")) or "")
     system, task = system_and_task(what, model, begun, said)
+    if lends_features(task, begun):
+        typed |= {"features.run": str(Path(begun).absolute()), "begin_with": ""}
+        begun = ""
     file = read_settings(Path(config), system, task, report) if config is not None else {}
     cls = SYSTEMS.load(system)
     known = {f.name for f in describe(cls.Config)}
@@ -319,6 +330,8 @@ def _finish(
         facts["direction"] = settings.data.direction
     if settings.head is not None:
         facts["head"] = asdict(settings.head)
+    if settings.features is not None:
+        facts["features"] = described(model)
     write_text(folder.card, model_card(settings, facts))
     folder.write_config(settings.run.system, system_config(model), ensue.__version__, **facts)
 

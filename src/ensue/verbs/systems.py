@@ -8,6 +8,7 @@ from typing import Any
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
+from ensue.tasks.recipes import recipes_for
 from ensue.tasks.resolving import tables
 from ensue.tasks.settings import VOCABULARIES
 
@@ -32,7 +33,7 @@ def systems(name: str = "") -> dict[str, Any]:
             for f in describe(kind)
             if f.name not in (*VOCABULARIES, "hash") or prefix == "tokenizer."
         ],
-        "presets": cls.presets or {"default": {}},
+        "presets": (cls.presets or {"default": {}}) | recipes_for(name),
         "figures": [f"--preset {preset}: {figure}" for preset, figure in getattr(cls, "expect", {}).items()],
     }
 

@@ -50,7 +50,7 @@ def test_roberta_keeps_its_tokenizer():
         ("bert", "classify", "train.mask", "is for documents; classify learns from labelled examples, so leave it out"),
         ("bert", "masked", "train.batch_tokens", "bert learns from documents: use train.batch"),
         ("bert", "masked", "head.pooling", "is for labelled examples"),
-        ("lstm", "language", "data.columns", "lstm learns from text: use data.field"),
+        ("lstm", "language", "data.labels", "lstm learns from text, so leave it out"),
         ("lstm", "tag", "data.field", "tag learns from labelled examples: use data.columns"),
         ("gpt", "language", "train.adapters", "is for labelled examples"),
     ],

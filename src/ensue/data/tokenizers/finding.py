@@ -15,6 +15,7 @@ from ensue.data.reading import parts, pieces
 from ensue.data.sources import Source
 from ensue.data.tokenizers.letters import ByteTokenizer, CharTokenizer, fit_chars
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.spelt import SpeltTokenizer
 from ensue.data.tokenizers.word import WordTokenizer, fit_words
 
 KINDS: dict[str, str] = {
@@ -124,7 +125,8 @@ def find_tokenizer(text: str) -> str | Tokenizer:
     if text in KINDS:
         return text
     if text and Path(text).exists():
-        return load_tokenizer(text)
+        found = load_tokenizer(text)
+        return found.closed() if isinstance(found, SpeltTokenizer) else found
     if "/" in text or text.endswith(".json"):
         raise InputError("there is no such file", where=text, mend=f"or give one of {', '.join(KINDS)}")
     raise unknown_name("tokenizer", text, KINDS)
@@ -140,6 +142,8 @@ def _restored(state: Any, path: Path) -> Tokenizer:
             return CharTokenizer.restore(state)
         if kind == "word":
             return WordTokenizer.restore(state)
+        if kind == "spelt":
+            return SpeltTokenizer.restore(state)
         if isinstance(state, dict) and "model" in state:
             return _from_library(state)
     except InputError as error:

@@ -99,9 +99,12 @@ class WordTokenizer:
         words = Counter(text.split())
         lost = {word: count for word, count in words.items() if word not in self._table}
         bits = sum(count * self.spellings.bits(word) for word, count in lost.items())
-        for kind, gaps in _count_gaps(text, opens, closes).items():
-            bits += sum(count * self.gaps[kind].bits(gap) for gap, count in gaps.items())
-        return bits, sum(lost.values())
+        return bits + self.gap_bits(text, opens, closes), sum(lost.values())
+
+    def gap_bits(self, text: str, opens: bool, closes: bool) -> float:
+        """What the white space of a text costs."""
+        found = _count_gaps(text, opens, closes)
+        return sum(count * self.gaps[kind].bits(gap) for kind, gaps in found.items() for gap, count in gaps.items())
 
     def state(self) -> dict[str, Any]:
         """The words in order, and how the rest is spelt."""

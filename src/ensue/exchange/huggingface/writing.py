@@ -149,6 +149,9 @@ def _masked_form(model: BERT) -> Form:
 def _encoder_form(model: Labelled, body: Encoder) -> Form:
     head = model.config
     whole = head.kind in ("whole", "choice")
+    if whole and head.hidden:
+        what = f"a head with hidden={head.hidden} has no form in Hugging Face's library"
+        raise InputError(what, mend="one with hidden=0 has")
     if whole and head.pooling != "first":
         what = f"a head with pooling={head.pooling} has no form in Hugging Face's library"
         raise InputError(what, mend="one with pooling=first has")

@@ -14,23 +14,22 @@ from ensue.data.tokenizers.protocol import utf8
 from ensue.data.tokens import TokenText, token_text, tokenise
 from ensue.measure.language import LanguageScore, log_probs
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
-from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text
+from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text, text_sources
 from ensue.verbs.runs.run import Run, Text
 
 
 class LanguageRun(Run):
     """A language model: it scores, goes on with a text, and says what comes next."""
 
-    refused = {"columns": "it reads text, not pairs; --field names the field of a JSONL file"}
-
-    def tokens(self, *files: Source, text: str | None = None, field: str | None = None) -> TokenText:
-        """A text as this run's tokens."""
+    def tokens(self, *files: Source, text: str | None = None, field: str | None = None, columns: str = "") -> TokenText:
+        """A text as this run's tokens; ``columns`` says which column of a table holds it."""
         if text is not None:
             utf8(text)
             found = token_text(text, self.tokenizer)
         else:
             check_text(files)
-            found = tokenise(list(files), self.tokenizer, field=field)
+            skip = self.settings.get("data.bad_lines") == "skip"
+            found = tokenise(text_sources(files, columns, skip), self.tokenizer, field=field)
         if not found.bytes:
             raise InputError("the text is empty", mend="give some text")
         if self.direction == "backward":
@@ -42,17 +41,23 @@ class LanguageRun(Run):
         *files: Source,
         text: str | None = None,
         field: str | None = None,
+        columns: str = "",
         streams: int = 0,
         report: Report = silent,
     ) -> LanguageScore:
         """How well the model predicts files, or a text."""
-        return score_text(self.model, self.tokens(*files, text=text, field=field), streams, report)
+        return score_text(self.model, self.tokens(*files, text=text, field=field, columns=columns), streams, report)
 
     def per_token(
-        self, *files: Source, text: str | None = None, field: str | None = None, streams: int = 0
+        self,
+        *files: Source,
+        text: str | None = None,
+        field: str | None = None,
+        columns: str = "",
+        streams: int = 0,
     ) -> list[tuple[str, float]]:
         """Each token with its log-probability in nats, in the order of the text."""
-        found = self.tokens(*files, text=text, field=field)
+        found = self.tokens(*files, text=text, field=field, columns=columns)
         values = log_probs(self.model, found.tokens, streams)
         pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
         return pairs if self.direction == "forward" else pairs[::-1]

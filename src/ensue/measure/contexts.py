@@ -1,0 +1,71 @@
+"""How well a model of words in context predicts sentences: the perplexity of each word, from each of its sides.
+
+    perplexity = exp(−1/N Σ_k log P(w_k | …))          N words; the end mark counts where a direction predicts it
+
+forward    from the words before, and the end mark after the last
+backward   from the words after, and the end mark before the first
+gap        from all other words: a pseudo-perplexity, as their product is no distribution over sentences
+
+Words beyond the vocabulary are predicted as the unknown one; ``unknown`` says how many they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from ensue.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class ContextScore:
+    """What ``ensue score`` answers for a model of words in context."""
+
+    loss: float
+    """The sum over directions of nats a word."""
+    perplexity: dict[str, float]
+    """Per word: forward and backward, or gap."""
+    words: int
+    sentences: int
+    unknown: int
+    """Words beyond the vocabulary."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def context_score(model: Any, batches: Iterable[Any]) -> ContextScore:
+    """A model's figures over batches of sentences with a mark at both ends."""
+    device = next(model.parameters()).device
+    sums: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    words = sentences = unknown = 0
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in batches:
+            tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
+            for name, losses in model.side_losses(tokens, lengths).items():
+                sums[name] = sums.get(name, 0.0) + float(losses.double().sum())
+                counts[name] = counts.get(name, 0) + len(losses)
+            real = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
+            unknown += int((real & ((tokens >= model.config.vocabulary) | (tokens == 0))).sum())
+            words, sentences = words + int(lengths.sum()) - 2 * len(lengths), sentences + len(lengths)
+    finally:
+        model.train(was_training)
+    if not words:
+        raise InputError("there is no word to score", mend="give some sentences")
+    means = {name: total / counts[name] for name, total in sums.items()}
+    return ContextScore(
+        loss=sum(means.values()),
+        perplexity={name: math.exp(min(mean, 700.0)) for name, mean in means.items()},
+        words=words,
+        sentences=sentences,
+        unknown=unknown,
+    )

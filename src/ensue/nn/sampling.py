@@ -1,0 +1,60 @@
+"""Words against a few that are drawn, in place of against the whole vocabulary.
+
+    Q(v) = log((v + 2) / (v + 1)) / log(V + 1)                    words by frequency: about Zipf's law
+    s_v = W_v · h + b_v − log E[how often v is drawn]             unbiased as the number of draws grows
+    J = −log softmax over w and the draws of s, at w              sampled softmax (Jean et al., 2015)
+
+    J = −log σ(u_w · c) − Σ_{v drawn from P^α} log σ(−u_v · c)    negative sampling (Mikolov et al., 2013)
+
+In a sampled softmax all words of a batch share their draws, so that scores are one matrix product; negative sampling
+needs few, so that each word has its own. Draws come from torch's random numbers.
+
+Legend: M words, S draws, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def log_uniform(vocabulary: int, device: torch.device | None = None) -> Tensor:
+    """Q (V,), in double precision."""
+    v = torch.arange(vocabulary, dtype=torch.float64, device=device)
+    return torch.log((v + 2) / (v + 1)) / math.log(vocabulary + 1)
+
+
+def draw_log_uniform(count: int, vocabulary: int, device: torch.device | None = None) -> Tensor:
+    """So many draws (S,) from Q, by turning its distribution function round: Q(≤ v) = log(v + 2) / log(V + 1)."""
+    u = torch.rand(count, dtype=torch.float64, device=device)
+    return (torch.exp(u * math.log(vocabulary + 1)).long() - 1).clamp(0, vocabulary - 1)
+
+
+def sampled_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, samples: int) -> Tensor:
+    """The mean of −log P(target | target and draws), (M, D), (V, D), (V,), (M,) → a scalar.
+
+    Words are numbered by frequency. Different words are kept once; a target that was drawn too is not weighed twice.
+    """
+    V = len(weight)
+    drawn = draw_log_uniform(samples, V, hidden.device).unique()
+    # the chance that a word is among the different ones of so many draws
+    often = -torch.expm1(samples * torch.log1p(-log_uniform(V, hidden.device)))
+    rare = often.log().to(hidden.dtype)
+    true = (hidden * weight[targets]).sum(-1) + bias[targets] - rare[targets]
+    others = hidden @ weight[drawn].T + (bias[drawn] - rare[drawn])
+    others = others.masked_fill(drawn == targets[:, None], float("-inf"))
+    scores = torch.cat([true[:, None], others], dim=1)
+    return F.cross_entropy(scores, torch.zeros_like(targets))
+
+
+def negative_sampling(context: Tensor, words: Tensor, targets: Tensor, drawn: Tensor) -> Tensor:
+    """The mean over contexts c (M, D) of −log σ(u_w · c) − Σ_v log σ(−u_v · c), v = the draws (M, S) of each.
+
+    A draw that is the target itself does not count.
+    """
+    right = F.logsigmoid((context * words[targets]).sum(-1))
+    wrong = F.logsigmoid(-torch.einsum("md,msd->ms", context, words[drawn]))
+    return -(right + wrong.masked_fill(drawn == targets[:, None], 0.0).sum(-1)).mean()

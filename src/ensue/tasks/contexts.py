@@ -1,0 +1,241 @@
+"""Learning words in context: sentences in, a model whose vectors of a word depend on where it stands out.
+
+It joins the reader and tokenizer, a model, the objective and the measure. A row is a sentence with a mark at both ends.
+Both directions need to see where it ends, and taggers and classifiers read sentences from an empty state: so rows are
+sentences of similar lengths, and no state is carried on from one to the next as in a running text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Abandoned, Report, silent, tell_notes
+from ensue.core.run_folder import RunFolder
+from ensue.core.seeds import derive
+from ensue.data.documents import read_sentences
+from ensue.data.rows import RowBatch, RowBatches, Rows, batch_of, in_order, rows_of
+from ensue.data.sources import Source
+from ensue.data.splitting import spread
+from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.spelt import SpeltTokenizer, fit_spelt
+from ensue.measure.contexts import ContextScore, context_score
+from ensue.models.context import ContextModel, known
+from ensue.tasks.machine import check_device
+from ensue.tasks.means import Means
+from ensue.tasks.settings import Settings, TokenizerSettings
+from ensue.train.objectives import Objective, in_context
+
+VOCABULARY = 30_000
+"""How many words are predicted at the most, if nothing is said."""
+BLOCK = 30
+"""Neighbouring sentences that are held out together: alone, a sentence is too easy beside those around it."""
+EVAL_ROWS = 500
+AT_ONCE = 4096
+"""Words that are scored at once."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sentences to learn from and some to validate with, as rows of words."""
+
+    tokenizer: SpeltTokenizer
+    train: Rows
+    valid: Rows | None
+    bytes: int
+    """Of the training text."""
+
+    @property
+    def hash(self) -> str:
+        """Of both as rows."""
+        return self.train.hash[:32] + (self.valid.hash[:32] if self.valid is not None else "")
+
+
+def spelt(tokenizer: Tokenizer, where: str) -> SpeltTokenizer:
+    """Refuse a tokenizer whose tokens are no words with letters."""
+    if isinstance(tokenizer, SpeltTokenizer):
+        return tokenizer
+    raise InputError("this tokenizer does not spell words", where=where, mend="leave out --tokenizer")
+
+
+def choose_tokenizer(settings: TokenizerSettings, sentences: Sequence[str]) -> SpeltTokenizer:
+    """Words by frequency, or the tokenizer that the settings name."""
+    if settings.kind not in ("auto", "spelt", "word"):
+        return spelt(load_tokenizer(settings.kind), settings.kind)
+    parts = ((sentence, True, True) for sentence in sentences)
+    return fit_spelt(parts, settings.vocabulary or VOCABULARY, settings.min_count or None)
+
+
+def rows_in(sentences: Sequence[str], tokenizer: SpeltTokenizer, longest: int) -> Rows:
+    """Sentences as rows, a mark at both ends; longer ones are cut into several, and those without a word left out."""
+    marks, rows = marks_of(tokenizer), []
+    for sentence in sentences:
+        ids = tokenizer.encode(" ".join(sentence.split()))
+        rows += [framed(marks, ids[at : at + longest]) for at in range(0, len(ids), longest)]
+    return rows_of(rows, np.zeros(len(rows), dtype=np.int64))
+
+
+def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+    """The run's sentences as rows, by the tokenizer in its folder where there is one already."""
+    data = settings.data
+    notes: list[str] = []
+    report("phase", {"name": "reading the text"})
+    train = read_sentences(list(data.files), data.field or None, notes)
+    valid = read_sentences(list(data.valid), data.field or None, notes) if data.valid else []
+    tell_notes(notes, "and {} more notes", report)
+    if not valid and data.holdout and len(train) > 1:
+        train, valid = _parted(train, data.holdout)
+    if not train:
+        raise InputError("there is no sentence to learn from", where=", ".join(data.files), mend="give some text")
+    if folder is not None and folder.tokenizer.exists():
+        tokenizer = spelt(load_tokenizer(folder.tokenizer), str(folder.tokenizer))
+    else:
+        report("phase", {"name": "counting words"})
+        tokenizer = choose_tokenizer(settings.tokenizer, train)
+    report("phase", {"name": "tokenising the text"})
+    rows = rows_in(train, tokenizer, data.length)
+    held = rows_in(valid, tokenizer, data.length) if valid else None
+    return Corpus(tokenizer, rows, held, sum(len(sentence.encode()) for sentence in train))
+
+
+def _parted(sentences: list[str], share: float) -> tuple[list[str], list[str]]:
+    """Sentences to learn from and to validate with: blocks of neighbours, evenly spread."""
+    size = min(BLOCK, max(1, len(sentences) // 10))
+    blocks = [sentences[at : at + size] for at in range(0, len(sentences), size)]
+    out = set(spread(len(blocks), max(share, 1 / len(blocks))))
+    parts = [[s for place, block in enumerate(blocks) if (place in out) == held for s in block] for held in (0, 1)]
+    return parts[0], parts[1]
+
+
+def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
+    """Write the tokenizer into a run's folder."""
+    save_tokenizer(corpus.tokenizer, folder.tokenizer)
+
+
+def prepared(settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
+    """Nothing here takes long."""
+    return corpus
+
+
+def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
+    """What the text says of a model."""
+    return {"vocabulary": corpus.tokenizer.size}
+
+
+def with_head(settings: Settings, model: ContextModel, corpus: Corpus) -> ContextModel:
+    """The model, told how often words occur."""
+    words = known(torch.from_numpy(corpus.train.tokens.astype(np.int64)), corpus.tokenizer.size)
+    model.learn_counts(torch.bincount(words, minlength=model.config.vocabulary).float())
+    return model
+
+
+def means(settings: Settings, model: Any, corpus: Any) -> Means:
+    """All layers learn alike, and the loss chooses."""
+    return Means()
+
+
+def finished(model: Any) -> Any:
+    """Nothing was added for training."""
+    return model
+
+
+def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
+    """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
+    train, tokens = settings.train, settings.tokenizer
+    if tokens.kind in ("auto", "word"):
+        tokens = replace(tokens, kind=corpus.tokenizer.kind)
+    return replace(
+        settings,
+        run=replace(settings.run, device=check_device(settings.run.device)),
+        train=replace(train, threads=train.threads or torch.get_num_threads()),
+        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
+    )
+
+
+def batches(settings: Settings, model: Any, corpus: Corpus) -> RowBatches:
+    """Sentences as batches of similar lengths."""
+    return RowBatches(corpus.train, settings.train.batch_tokens, derive(settings.run.seed, "data"))
+
+
+def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
+    """What training asks of the model."""
+    return in_context
+
+
+def scored(model: Any, rows: Rows, heed: Callable[[], bool] = lambda: False, report: Report = silent) -> ContextScore:
+    """A model on rows, the longest first."""
+
+    def read() -> Iterator[RowBatch]:
+        done = 0
+        for places in in_order(rows, AT_ONCE) if len(rows) else ():
+            if heed():
+                raise Abandoned
+            yield batch_of(rows, places)
+            done += len(places)
+            report("progress", {"done": done, "total": len(rows)})
+
+    return context_score(model, read())
+
+
+def evaluation(
+    settings: Settings, model: Any, corpus: Corpus
+) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+    """What the loop calls to see how the model does on held-out sentences."""
+    if corpus.valid is None or not len(corpus.valid):
+        return None
+    rows, most = corpus.valid, settings.data.eval_rows or EVAL_ROWS
+    if len(rows) > most:
+        rows = rows.chosen(spread(len(rows), most / len(rows)))
+
+    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+        score = scored(model, rows, stop)
+        return {"valid_loss": score.loss, **{f"{name}_perplexity": p for name, p in score.perplexity.items()}}
+
+    return evaluate
+
+
+def writer(settings: Settings, model: Any, corpus: Any, device: torch.device) -> Callable[[], str] | None:
+    """It does not write."""
+    return None
+
+
+def final_figures(
+    settings: Settings, model: Any, corpus: Corpus, folder: RunFolder, report: Report
+) -> dict[str, Any] | None:
+    """How the finished model does on all of the held-out sentences."""
+    if corpus.valid is None or not len(corpus.valid):
+        return None
+    report("phase", {"name": "scoring the validation text"})
+    score = scored(model, corpus.valid, report=report)
+    report("result", {f"{name} perplexity": p for name, p in score.perplexity.items()})
+    return score.as_dict()
+
+
+def score_files(
+    model: Any, tokenizer: Tokenizer, files: Sequence[Source], field: str | None, length: int, report: Report = silent
+) -> ContextScore:
+    """All figures of a model on files."""
+    notes: list[str] = []
+    sentences = read_sentences(list(files), field, notes)
+    tell_notes(notes, "and {} more notes", report)
+    return scored(model, rows_in(sentences, spelt(tokenizer, "tokenizer.json"), length), report=report)
+
+
+def describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    """Facts of a corpus for the model card."""
+    marks = 2
+    return {
+        "tokenizer": corpus.tokenizer.kind,
+        "vocabulary": corpus.tokenizer.size,
+        "train_sentences": len(corpus.train),
+        "train_tokens": len(corpus.train.tokens) - marks * len(corpus.train),
+        "train_bytes": corpus.bytes,
+        "valid_sentences": len(corpus.valid) if corpus.valid is not None else 0,
+    }

@@ -1,0 +1,75 @@
+"""Named ways to fine-tune, chosen with ``--preset`` beside a system's own presets.
+
+A recipe is no shape of a model: it says how weights that learnt one thing learn the next, so it is of several systems,
+and what it says depends on the task and on whether there is something to begin with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ensue.models.table import SYSTEMS
+
+WHOLE = ("classify", "pair", "regress", "choose")
+"""Tasks that ask about whole texts."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is set, by the flat names of run.toml."""
+
+    systems: tuple[str, ...]
+    """Those it is for."""
+    language: Mapping[str, Any]
+    """To go on with a text of another kind."""
+    tuning: Mapping[str, Any]
+    """To learn to label from weights that were trained before."""
+    head: Mapping[str, Any]
+    """What stands on a body that labels whole texts, trained before or not."""
+    data: Mapping[str, Any]
+    """How examples are read."""
+
+    def labels(self, task: str, begun: bool) -> dict[str, Any]:
+        """The settings of a task that labels."""
+        return {**self.data, **(self.head if task in WHOLE else {}), **(self.tuning if begun else {})}
+
+
+DISCRIMINATIVE = 1 / 2.6
+"""η_l = η_{l+1} / 2.6 (Howard and Ruder, 2018)."""
+TRIANGLE = {"train.schedule": "slanted", "train.warmup": 0.1, "train.floor": 1 / 32}
+"""cut_frac = 0.1, ratio = 32."""
+
+RECIPES: dict[str, Recipe] = {
+    "ulmfit": Recipe(
+        systems=("ulmfit", "lstm", "gru", "gru-cho", "rnn"),
+        language={**TRIANGLE, "train.lr": 4e-3, "train.layer_decay": DISCRIMINATIVE},
+        tuning={
+            **TRIANGLE,
+            "train.epochs": 8.0,
+            "train.lr": 1e-2,
+            "train.beta1": 0.7,
+            "train.beta2": 0.99,
+            "train.layer_decay": DISCRIMINATIVE,
+            "train.freeze": -1,
+            "train.unfreeze": 1.0,
+            "train.reach": 70,
+        },
+        head={"head.pooling": "concat", "head.dense": "relu", "head.hidden": 50, "head.dropout": 0.4},
+        data={"data.length": 400},
+    ),
+}
+
+
+def recipes_for(system: str) -> dict[str, dict[str, Any]]:
+    """The recipes that a system can be fine-tuned by, each with what it sets for a task that labels whole texts."""
+    found = {name: recipe for name, recipe in RECIPES.items() if system in recipe.systems}
+    return {name: recipe.labels("classify", True) for name, recipe in found.items()}
+
+
+def recipe_of(system: str, preset: str) -> Recipe | None:
+    """The recipe that a preset names; a system that is made for one is fine-tuned by it whatever its preset."""
+    name = preset if preset in RECIPES else str(getattr(SYSTEMS.load(system), "recipe", ""))
+    recipe = RECIPES.get(name)
+    return recipe if recipe and system in recipe.systems else None
