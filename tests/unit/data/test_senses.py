@@ -1,11 +1,13 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.corpora import builtin
 from ensue.data.sense_files import read_contexts
 from ensue.data.senses import PARTS, SENSES, Context, contexts
+from ensue.data.vectors import WordVectors
 
 
 @pytest.mark.parametrize("word", SENSES)
@@ -32,6 +34,17 @@ def test_the_two_sentences_of_the_lecture_are_there():
     senses = {context.text: context.sense for context in contexts("bank")}
     assert senses["a nice walk by the river bank"] == "river"
     assert senses["walk to the bank and get cash"] == "money"
+
+
+@pytest.mark.parametrize("word", SENSES)
+def test_r5_a_table_has_one_vector_for_both_senses_so_neighbours_tell_nothing(word):
+    words = sorted({one for context in contexts(word) for one in context.words})
+    table = WordVectors(words, np.random.default_rng(0).normal(size=(len(words), 5)))
+    vectors = np.stack([table.unit[table.place(context.word)] for context in contexts(word)])
+    assert np.ptp(vectors, axis=0).max() == 0
+    known, asked = contexts(word, "known"), contexts(word, "asked")
+    right = [context.sense == known[0].sense for context in asked]  # all are as near as the first
+    assert sum(right) / len(right) == 0.5
 
 
 def test_the_corpus_is_the_sentences_a_line_each():
