@@ -63,8 +63,7 @@ def test_context_shows_a_word_in_its_lines():
     found = ensue("words", "context", "bank", "bank", "--top", "1", "--lines", "2", "--json").json
     assert found["count"] == 88 and len(found["lines"]) == 2 and found["near"][0]["word"] == "the"
     answer = ensue("words", "context", "bank", "bonk")
-    assert answer.code == 2 and "ensue: bank: the text has no 'bonk'; near it: bonk" not in answer.err
-    assert answer.err.startswith("ensue: bank: the text has no 'bonk'")
+    assert answer.code == 2 and answer.err.startswith("ensue: bank: the text has no 'bonk'; near it: bank")
 
 
 def test_look_words_draws_the_table_of_a_run(runs, tmp_path, text):

@@ -5,6 +5,7 @@ import pytest
 from ensue.data.wordnet import WordNet
 from tiny_wordnet import WORDS, build
 
+pytestmark = pytest.mark.filterwarnings("ignore:The multilingual functions")
 FORMS = ["geese", "axes", "animals", "classes", "class", "goosed", "goosing", "ran", "runs", "better", "best", "men"]
 
 

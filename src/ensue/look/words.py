@@ -108,7 +108,8 @@ def roles(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     >>> roles([("king", "queen")])
     {'king': 'from', 'queen': 'to'}
     """
-    return {**{b: TO for _, b in pairs}, **{a: FROM for a, _ in pairs}}
+    starts = dict.fromkeys((a for a, _ in pairs), FROM)
+    return {**starts, **{b: TO for _, b in pairs if b not in starts}}
 
 
 def placed_labels(
