@@ -27,6 +27,7 @@ from ensue.verbs.cost import cost
 from ensue.verbs.run import load
 from ensue.verbs.runs.translation import TranslationRun, aligning_layer
 from ensue.verbs.steps import step_numbers
+from ensue.verbs.word_vectors import word_view
 
 Files = Sequence[str | Path]
 
@@ -148,6 +149,14 @@ def bottleneck(runs: Files, *, data: Files = ()) -> View:
     return View(partial(bottleneck_chart, found), {"runs": rows})
 
 
+def words(runs: Files, *, words: str = "", pairs: str = "", method: str = "pca") -> View:
+    """The words of a run on a map: ``words`` (else the commonest), arrows for ``pairs`` such as king:queen."""
+    if len(runs) != 1:
+        raise InputError(f"a map is of the words of one run, not {len(runs)}", mend="name one")
+    numbers, draw = word_view(load(runs[0]), words, pairs, method)
+    return View(draw, numbers)
+
+
 def _translating(path: str | Path) -> TranslationRun:
     """A run that translates."""
     run = load(path)
@@ -169,6 +178,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "alignment": alignment,
     "steps": steps,
     "bottleneck": bottleneck,
+    "words": words,
 }
 PAGES = ("steps",)
 """Views that are pages of their own and no charts."""
