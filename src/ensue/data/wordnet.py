@@ -1,0 +1,269 @@
+"""WordNet (Miller, 1995), read from its database files: words in sets of synonyms, and what is a kind of what.
+
+    index.noun   good n 4 … 05159725 04849241 …     a word, and where its synsets begin in data.noun, commonest first
+    data.noun    04849241 … good goodness … @ 04723816 … | moral excellence …      words, pointers, meaning
+    noun.exc     geese goose                         forms that no rule gives
+
+A synset is named by its first word, part of speech and sense, as in NLTK: ``good.n.02``. Satellite adjectives count
+among all adjectives, as WordNet prints them: ``full.s.06`` is the sixth (NLTK counts them apart since 3.10). The files
+are mapped, not read: a word is found by binary search among the sorted lines, a synset by the byte at which it begins.
+"""
+
+from __future__ import annotations
+
+import difflib
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ensue.core.errors import InputError
+
+FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
+"""Parts of speech, in the order in which synsets are listed, and what their files are called."""
+PARTS = {"n": "noun", "v": "verb", "a": "adj", "s": "adj (sat)", "r": "adverb"}
+"""Parts of speech in words; a satellite is an adjective whose meaning is near to that of another."""
+
+ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "n": (
+        ("s", ""),
+        ("ses", "s"),
+        ("ves", "f"),
+        ("xes", "x"),
+        ("zes", "z"),
+        ("ches", "ch"),
+        ("shes", "sh"),
+        ("men", "man"),
+        ("ies", "y"),
+    ),
+    "v": (("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    "r": (),
+}
+"""Endings of inflected forms, and what stands in their place in the form that is listed (morphy's rules)."""
+
+HYPERNYMS = ("@", "@i")
+"""Pointers to what a synset is a kind of, or an instance of."""
+
+PLACES = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/share/nltk_data/corpora/wordnet")
+"""Where the files are looked for if nobody says where they are."""
+
+GET = "install it (apt install wordnet-base), or name the folder of its files with --wordnet DIR or WNSEARCHDIR"
+DIFFER = "these files do not belong together, so fetch them anew"
+
+_NAME = re.compile(r"(.+)\.([nvasr])\.(\d+)")
+_QUOTED = re.compile(r'"([^"]*)"')
+_NEAR = 50
+"""Entries on either side of a missing word's place among which near ones are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synset:
+    """A set of words that mean the same."""
+
+    name: str
+    """Its first word, part of speech and sense: ``good.n.02``."""
+    part: str
+    """n, v, a, s (satellite adjective) or r."""
+    offset: int
+    """The byte of its data file at which it begins."""
+    words: tuple[str, ...]
+    """Its members, with underscores for spaces."""
+    definition: str
+    examples: tuple[str, ...]
+    pointers: tuple[tuple[str, str, int], ...]
+    """What it points to: the kind of pointer, and the part of speech and offset of the other synset."""
+
+
+def find_wordnet(folder: str | Path | None = None) -> WordNet:
+    """The database in a folder, or where the environment's WNSEARCHDIR says, or where systems install it."""
+    named = folder or os.environ.get("WNSEARCHDIR") or None
+    places = [Path(named)] if named else [Path(place) for place in PLACES]
+    for place in places:
+        if (place / "data.noun").is_file() and (place / "index.noun").is_file():
+            return WordNet(place)
+    if named:
+        raise InputError("there is no WordNet here (data.noun, index.noun …)", where=str(named), mend=GET)
+    raise InputError("WordNet is not installed", mend=GET)
+
+
+class WordNet:
+    """The synsets of a folder of database files."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._maps: dict[str, mmap.mmap] = {}
+
+    @cached_property
+    def version(self) -> str:
+        """What the licence at the head of the files says, such as 3.0; empty where it says nothing."""
+        said = re.search(rb"WordNet (\d+\.\d+)", self._mapped("data.noun")[:4096])
+        return said[1].decode() if said else ""
+
+    def synsets(self, word: str) -> list[Synset]:
+        """The synsets of a word in all its forms: nouns, verbs, adjectives, adverbs, each with the commonest first."""
+        return [
+            self._synset(part, offset)
+            for part in FILES
+            for form in self.forms(word, part)
+            for offset in self._offsets(form, part)
+        ]
+
+    def forms(self, word: str, part: str) -> list[str]:
+        """The forms under which a word is listed as a part of speech: itself, and what it is an inflection of."""
+        form = _listed(word)
+        guesses = self._exceptions(form, part) or [
+            form.removesuffix(old) + new for old, new in ENDINGS[part] if form.endswith(old)
+        ]
+        return [guess for guess in dict.fromkeys([form, *guesses]) if self._offsets(guess, part)]
+
+    def synset(self, name: str) -> Synset:
+        """The synset with a name such as ``panda.n.01``."""
+        match = _NAME.fullmatch(_listed(name))
+        if not match:
+            raise InputError(f"{name!r} is not the name of a synset", mend="write it as panda.n.01")
+        word, part, number = match[1], match[2], int(match[3])
+        offsets = self._offsets(word, part)
+        if not offsets:
+            raise self.missing(word)
+        if not 1 <= number <= len(offsets):
+            what = f"{word!r} has no sense {number} as {PARTS[part]}"
+            raise InputError(what, mend=f"it has {len(offsets)}")
+        return self._synset(part, offsets[number - 1])
+
+    def hypernyms(self, synset: Synset) -> list[Synset]:
+        """What it is a kind of, or an instance of, by name."""
+        above = [self._synset(part, offset) for kind, part, offset in synset.pointers if kind in HYPERNYMS]
+        return sorted(above, key=lambda other: other.name)
+
+    def closure(self, synset: Synset) -> list[Synset]:
+        """Everything above it, breadth first, each once."""
+        found, waiting = {synset.name: synset}, [synset]
+        while waiting:
+            for other in self.hypernyms(waiting.pop(0)):
+                if other.name not in found:
+                    found[other.name] = other
+                    waiting.append(other)
+        return list(found.values())[1:]
+
+    def synonyms(self, word: str) -> list[str]:
+        """The other words of all its synsets, each once: with no word on which of them fits where."""
+        words = dict.fromkeys(other for synset in self.synsets(word) for other in synset.words)
+        return [other for other in words if other.lower() != _listed(word)]
+
+    def missing(self, word: str) -> InputError:
+        """The error for a word that is not there, with the nearest ones that are."""
+        form = _listed(word)
+        around = {near for part in FILES for near in self._around(form, part)}
+        near = difflib.get_close_matches(form, sorted(around), n=3, cutoff=0.6)
+        mend = f"near it: {', '.join(near)}" if near else "nothing there is spelt like it"
+        return InputError(f"WordNet has no {word!r}", mend=mend)
+
+    def _offsets(self, word: str, part: str) -> list[int]:
+        """Where the synsets of a listed word begin; none where it is not listed."""
+        lines = self._mapped(f"index.{_file(part)}")
+        start = _place(lines, word.encode())
+        fields = lines[start : _line_end(lines, start)].decode("utf-8", "replace").split()
+        if not fields or fields[0] != word:
+            return []
+        return [int(field) for field in fields[-int(fields[2]) :]]
+
+    def _around(self, word: str, part: str) -> Iterator[str]:
+        """The words that are listed near the place that a word would have."""
+        lines = self._mapped(f"index.{_file(part)}")
+        start = _place(lines, word.encode())
+        for _ in range(_NEAR):
+            start = _line_start(lines, max(0, start - 1))
+        for line in lines[start : start + 200 * _NEAR].decode("utf-8", "replace").split("\n")[: 2 * _NEAR]:
+            if line and not line.startswith(" "):  # else the licence
+                yield line.partition(" ")[0]
+
+    def _exceptions(self, form: str, part: str) -> list[str]:
+        """What a form is an inflection of, where no rule says so."""
+        path = self.folder / f"{_file(part)}.exc"
+        lines = b"\n" + (path.read_bytes() if path.is_file() else b"")
+        at = lines.rfind(f"\n{form} ".encode())
+        return [] if at < 0 else lines[at + 1 : _line_end(lines, at + 1)].decode("utf-8", "replace").split()[1:]
+
+    def _synset(self, part: str, offset: int) -> Synset:
+        """The synset that begins at a byte of its part of speech's data file."""
+        lines = self._mapped(f"data.{_file(part)}")
+        line = lines[offset : _line_end(lines, offset)].decode("utf-8", "replace") if offset < len(lines) else ""
+        columns, _, gloss = line.partition("|")
+        fields = columns.split()
+        if not fields or not fields[0].isdecimal() or int(fields[0]) != offset:
+            where = str(self.folder / f"data.{_file(part)}")
+            raise InputError(f"no synset begins at byte {offset:,}", where=where, mend=DIFFER)
+        count = int(fields[3], 16)
+        words = tuple(re.sub(r"\((?:a|p|ip)\)$", "", word) for word in fields[4 : 4 + 2 * count : 2])
+        at = 4 + 2 * count
+        pointers = [fields[at + 1 + 4 * i : at + 4 + 4 * i] for i in range(int(fields[at]))]
+        definition, example, more = gloss.partition('; "')  # a word may be quoted in a definition too
+        return Synset(
+            name=self._named(words[0].lower(), fields[2], offset),
+            part=fields[2],
+            offset=offset,
+            words=words,
+            definition=definition.strip().strip("; "),
+            examples=tuple(_QUOTED.findall(f'"{more}')) if example else (),
+            pointers=tuple((kind, other, int(place)) for kind, place, other in pointers),
+        )
+
+    def _named(self, word: str, part: str, offset: int) -> str:
+        """What a synset is called whose first word is this one."""
+        offsets = self._offsets(word, part)
+        if offset not in offsets:
+            where = str(self.folder / f"index.{_file(part)}")
+            raise InputError(f"{word!r} is not listed with all its synsets", where=where, mend=DIFFER)
+        return f"{word}.{part}.{offsets.index(offset) + 1:02d}"
+
+    def _mapped(self, name: str) -> mmap.mmap:
+        """A file of the database, mapped at the first time it is asked for."""
+        if name not in self._maps:
+            path = self.folder / name
+            if not path.is_file() or not path.stat().st_size:
+                raise InputError("is missing or empty", where=str(path), mend=GET)
+            with path.open("rb") as file:
+                self._maps[name] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._maps[name]
+
+
+def _listed(word: str) -> str:
+    """A word as it is listed: in lower case, with underscores for spaces.
+
+    >>> _listed("Ice cream")
+    'ice_cream'
+    """
+    return "_".join(word.lower().split())
+
+
+def _file(part: str) -> str:
+    """What the files of a part of speech are called; satellites stand among the adjectives."""
+    return FILES["a" if part == "s" else part]
+
+
+def _place(lines: mmap.mmap, word: bytes) -> int:
+    """Where the first line begins whose word is not before this one, in the order of bytes."""
+    low, high = 0, len(lines)
+    while low < high:
+        start = _line_start(lines, (low + high) // 2)
+        end = _line_end(lines, start)
+        if lines[start:end].split(b" ", 1)[0] < word:
+            low = end + 1
+        else:
+            high = start
+    return low
+
+
+def _line_start(lines: mmap.mmap, at: int) -> int:
+    """Where the line that holds a byte begins; a newline belongs to the line that it ends."""
+    return lines.rfind(b"\n", 0, at) + 1
+
+
+def _line_end(lines: mmap.mmap | bytes, start: int) -> int:
+    """Where the line that begins at a byte ends: its newline, or the end of the file."""
+    end = lines.find(b"\n", start)
+    return len(lines) if end < 0 else end

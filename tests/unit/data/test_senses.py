@@ -1,0 +1,68 @@
+from collections import Counter
+
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.data.corpora import builtin
+from ensue.data.sense_files import read_contexts
+from ensue.data.senses import PARTS, SENSES, Context, contexts
+
+
+@pytest.mark.parametrize("word", SENSES)
+def test_every_sense_has_as_many_contexts_in_either_half(word):
+    for part in PARTS:
+        counts = Counter(context.sense for context in contexts(word, part))
+        assert len(counts) == 2 and set(counts.values()) == {22}
+    assert len(contexts(word)) == 88
+
+
+@pytest.mark.parametrize("word", SENSES)
+def test_the_word_is_written_alike_everywhere_so_that_spelling_tells_nothing(word):
+    assert {context.word for context in contexts(word)} == {word}
+    assert all(context.words.count(word) == 1 for context in contexts(word))
+
+
+@pytest.mark.parametrize("word", SENSES)
+def test_no_sentence_stands_twice(word):
+    texts = [context.text for context in contexts(word)]
+    assert len(set(texts)) == len(texts)
+
+
+def test_the_two_sentences_of_the_lecture_are_there():
+    senses = {context.text: context.sense for context in contexts("bank")}
+    assert senses["a nice walk by the river bank"] == "river"
+    assert senses["walk to the bank and get cash"] == "money"
+
+
+def test_the_corpus_is_the_sentences_a_line_each():
+    ((name, text),) = builtin("bank")
+    assert name == "bank" and len(text.splitlines()) == 4 * 44
+    assert "walk to the bank and get cash\n" in text and "*" not in text
+
+
+def test_unknown_words_and_parts_are_named():
+    with pytest.raises(InputError, match="did you mean 'bank'"):
+        contexts("banks")
+    with pytest.raises(InputError, match="did you mean 'known'"):
+        contexts("bank", "know")
+
+
+def test_own_contexts_are_read_with_their_senses_or_without(tmp_path):
+    file = tmp_path / "own.txt"
+    file.write_text("river\tthe Bank of the Elbe\n\nno bank like this bank\n", encoding="utf-8")
+    words = ("no", "bank", "like", "this", "bank")
+    assert read_contexts(file, "bank") == [
+        Context(("the", "Bank", "of", "the", "Elbe"), 1, "river"),
+        Context(words, 1, ""),
+        Context(words, 4, ""),
+    ]
+
+
+def test_a_line_without_the_word_is_named(tmp_path):
+    file = tmp_path / "own.txt"
+    file.write_text("a bank\na shore\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"own\.txt, line 2: there is no 'bank' here"):
+        read_contexts(file, "bank")
+    file.write_text("\n", encoding="utf-8")
+    with pytest.raises(InputError, match="there is no sentence in it"):
+        read_contexts(file, "bank")
