@@ -1,6 +1,6 @@
 """What models of words in context share: they learn from sentences, each read from both of its ends.
 
-    →h_{k−1}, ←h_{k+1}        what stands before a place and after it, neither of which has read the word that is there
+→h_{k−1}, ←h_{k+1}        what stands before a place and after it, neither of which has read the word that is there
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ELMo: words in context, from the layers of two language models that read in opposite directions (Peters et al., 2018).
+"""ELMo: words in context, from the layers of language models in both directions (Peters et al., 2018).
 
     x_k = characters(w_k)                                    a convolution over letters: see ensue.nn.characters
     →h_{k,1} = LSTM(→h_{k−1,1}, x_k)                         forward; ←h from the right, with weights of its own

@@ -7,8 +7,9 @@
     answer           p(start = i) = softmax_i(s · T_i),  p(end = j) = softmax_j(e · T_j)
 
 The body is an encoder (bert, roberta), a whole language model (gpt, lstm …), whose own output layer then serves the
-auxiliary loss of Radford et al. (2018), or a recurrent network that reads from both ends (ensue.models.reader). Heads are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in
-Hugging Face's library, so that weights can be exchanged.
+auxiliary loss of Radford et al. (2018), or a recurrent network that reads from both ends (ensue.models.reader). Heads
+are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in Hugging Face's library, so that weights can be
+exchanged.
 
 Legend: B rows, T tokens, D width, Y labels.
 """

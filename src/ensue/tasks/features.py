@@ -76,7 +76,9 @@ def feature_tokenizer(config: FeatureConfig, tokens: Any, texts: Sequence[str]) 
         return load_tokenizer(RunFolder(Path(config.run)).tokenizer)
     found = load_tokenizer(tokens.kind) if Path(tokens.kind).exists() else None
     if found is None or (spells and not isinstance(found, SpeltTokenizer)):
-        raise InputError("features need the tokenizer that their run has", where=config.run, mend="leave out --tokenizer")
+        raise InputError(
+            "features need the tokenizer that their run has", where=config.run, mend="leave out --tokenizer"
+        )
     return found
 
 

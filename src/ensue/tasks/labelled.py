@@ -19,7 +19,6 @@ from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tok
 from ensue.data.tokenizers.marked_fitting import fit_marked
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.bert import BERT
-from ensue.models.encoder import Encoder
 from ensue.models.features import Features
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.reader import BidirectionalReader

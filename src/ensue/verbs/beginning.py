@@ -13,8 +13,8 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.models.labelled import Labelled
-from ensue.models.table import SYSTEMS
 from ensue.models.reader import features_of
+from ensue.models.table import SYSTEMS
 from ensue.tasks.features import BODY, lends
 from ensue.tasks.labelled import body_of
 from ensue.tasks.resolving import task_name
