@@ -152,7 +152,7 @@ class ELMo(ContextModel):
         super().__init__()
         self.config = config
         self.body = ELMoReader(config)
-        self.head = nn.Linear(config.projection, config.vocabulary)  # W, b: one for both directions
+        self.head: nn.Linear = nn.Linear(config.projection, config.vocabulary)  # W, b: one for both directions
         nn.init.normal_(self.head.weight, std=config.projection**-0.5)
         nn.init.zeros_(self.head.bias)
 

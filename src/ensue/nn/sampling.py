@@ -1,8 +1,11 @@
 """Words against a few that are drawn, in place of against the whole vocabulary.
 
     Q(v) = log((v + 2) / (v + 1)) / log(V + 1)                    words by frequency: about Zipf's law
-    s_v = W_v · h + b_v − log E[how often v is drawn]             unbiased as the number of draws grows
+    s_v = W_v · h + b_v − log P(v is drawn)
     J = −log softmax over w and the draws of s, at w              sampled softmax (Jean et al., 2015)
+
+Its value is another than that of the exact softmax, which it comes to where all words are drawn; its best weights are
+the same.
 
     J = −log σ(u_w · c) − Σ_{v drawn from P^α} log σ(−u_v · c)    negative sampling (Mikolov et al., 2013)
 
@@ -39,7 +42,7 @@ def sampled_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets:
     Words are numbered by frequency. Different words are kept once; a target that was drawn too is not weighed twice.
     """
     V = len(weight)
-    drawn = draw_log_uniform(samples, V, hidden.device).unique()
+    drawn = torch.unique(draw_log_uniform(samples, V, hidden.device))
     # the chance that a word is among the different ones of so many draws
     often = -torch.expm1(samples * torch.log1p(-log_uniform(V, hidden.device)))
     rare = often.log().to(hidden.dtype)

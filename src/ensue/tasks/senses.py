@@ -52,10 +52,10 @@ def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context]
 
 def _states(body: Any, tokens: Tensor, lengths: Tensor, layer: int) -> Tensor:
     """What a model has at each token (B, T, D), in the layer that is asked for."""
-    if isinstance(body, ContextModel) and not hasattr(body, "reader"):
-        layers = (body.gaps(tokens, lengths),)
-    elif isinstance(body, ContextModel):
+    if hasattr(body, "reader"):
         layers = body.reader().layers_of(tokens, lengths)
+    elif isinstance(body, ContextModel):
+        layers = (body.gaps(tokens, lengths),)
     elif isinstance(body, Encoder):
         layers = body(tokens, None, lengths, layers=True).layers
     else:
