@@ -128,7 +128,9 @@ def convert(
 def look(
     view: Annotated[
         str,
-        typer.Argument(help="curves, alignment, steps, bottleneck, senses or layers (of runs), ngrams (of a text)."),
+        typer.Argument(
+            help="curves, alignment, steps, bottleneck, words, senses or layers (of runs), ngrams (of a text)."
+        ),
     ],
     what: Annotated[list[str], typer.Argument(help="Runs; for ngrams a text; for senses RUN WORD [FILE].")],
     out: Annotated[
@@ -149,12 +151,16 @@ def look(
     head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,
     data: Annotated[list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files.")] = [],
     tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.", show_default="word")] = "",
+    words: Annotated[str, typer.Option(help='words: which, as "king queen"; else the commonest.')] = "",
+    pairs: Annotated[str, typer.Option(help='words: arrows, as "king:queen man:woman".')] = "",
+    method: Annotated[str, typer.Option(help="words: pca or tsne.", show_default="pca")] = "",
     as_json: Json = False,
 ) -> None:
     """Draw a view to a file, or give its numbers."""
     from ensue.verbs.look import look as verb
 
     typed = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
+    typed |= {"words": words, "pairs": pairs, "method": method}
     how: dict[str, Any] = {name: value for name, value in typed.items() if value}
     if beam is not None:
         check_beam(beam)

@@ -30,6 +30,7 @@ from ensue.verbs.run import TranslationRun, aligning_layer, load
 from ensue.verbs.senses import layer_shares
 from ensue.verbs.senses import senses as word_senses
 from ensue.verbs.steps import step_numbers
+from ensue.verbs.word_vectors import word_view
 
 Files = Sequence[str | Path]
 
@@ -165,6 +166,14 @@ def layers(runs: Files) -> View:
     return View(partial(layers_chart, found), {"runs": found})
 
 
+def words(runs: Files, *, words: str = "", pairs: str = "", method: str = "pca") -> View:
+    """The words of a run on a map: ``words`` (else the commonest), arrows for ``pairs`` such as king:queen."""
+    if len(runs) != 1:
+        raise InputError(f"a map is of the words of one run, not {len(runs)}", mend="name one")
+    numbers, draw = word_view(load(runs[0]), words, pairs, method)
+    return View(draw, numbers)
+
+
 def _translating(path: str | Path) -> TranslationRun:
     """A run that translates."""
     run = load(path)
@@ -188,6 +197,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "bottleneck": bottleneck,
     "senses": senses,
     "layers": layers,
+    "words": words,
 }
 PAGES = ("steps",)
 """Views that are pages of their own and no charts."""

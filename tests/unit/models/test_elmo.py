@@ -53,7 +53,10 @@ def test_r121_no_prediction_of_a_word_depends_on_that_word():
     for place in range(5):
         other = tokens.clone()
         other[0, place] = 9
-        for name, at in (("forward", place - 1), ("backward", place)):  # losses begin with the second word, or the first
+        for name, at in (
+            ("forward", place - 1),
+            ("backward", place),
+        ):  # losses begin with the second word, or the first
             if not 0 <= at < 4:
                 continue
             hidden = dict(zip(("forward", "backward"), model._sides(other, lengths)))[name][0][at]

@@ -1,0 +1,109 @@
+"""A word by the company it keeps (Firth, 1957): where it stands in a text, and which words stand near it.
+
+    … government debt problems turning into  banking  crises as happened in 2009 …
+    … saying that Europe needs unified       banking  regulation to replace the hodgepodge …
+
+The context of a word is the words at most ``window`` places away. A window ends where its line does, as a line is one
+sentence in the corpora that word vectors are learned from; in text whose lines are wrapped, paragraphs can be taken.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ensue.core.errors import InputError
+from ensue.data.reading import pieces
+from ensue.data.sources import Source, listed
+
+_WORD = re.compile(r"\w+(?:['’.-]\w+)*")
+_BLANK = re.compile(r"\n[^\S\n]*\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A word in its place, with the words of its window on either side, as they are written."""
+
+    left: tuple[str, ...]
+    word: str
+    right: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Concordance:
+    """The places of a word in a text."""
+
+    word: str
+    window: int
+    count: int
+    """How often it stands there."""
+    words: int
+    """How many words the text has."""
+    occurrences: list[Occurrence]
+    """The first of its places."""
+    near: Counter[str]
+    """How often each word, in lower case, stands in a window."""
+    all: Counter[str]
+    """How often each word stands in the text."""
+
+    def ratio(self, other: str) -> float:
+        """How many times as often a word stands in the windows as by chance: 1 says that it does not care.
+
+        P(other | near the word) / P(other), whose logarithm is the pointwise mutual information.
+        """
+        return (self.near[other] / self.near.total()) / (self.all[other] / self.words)
+
+
+def concordance(
+    sources: Sequence[Source] | Source,
+    word: str,
+    window: int = 5,
+    *,
+    most: int = 20,
+    paragraphs: bool = False,
+    field: str | None = None,
+) -> Concordance:
+    """Every place of ``word``, whatever its case; ``most`` of them are kept to be shown (0: all)."""
+    if window < 1:
+        raise InputError(f"a window of {window} holds no context", mend="use 1 or more")
+    wanted = word.lower()
+    near: Counter[str] = Counter()
+    everything: Counter[str] = Counter()
+    kept: list[Occurrence] = []
+    for stretch in _stretches(sources, paragraphs, field):
+        words = _WORD.findall(stretch)
+        lower = [one.lower() for one in words]
+        everything.update(lower)
+        for place in [at for at, one in enumerate(lower) if one == wanted] if wanted in lower else ():
+            before, after = slice(max(0, place - window), place), slice(place + 1, place + 1 + window)
+            near.update(lower[before])
+            near.update(lower[after])
+            if not most or len(kept) < most:
+                kept.append(Occurrence(tuple(words[before]), words[place], tuple(words[after])))
+    if not everything[wanted]:
+        raise _missing(word, everything, sources)
+    return Concordance(word, window, everything[wanted], everything.total(), kept, near, everything)
+
+
+def _stretches(sources: Sequence[Source] | Source, paragraphs: bool, field: str | None) -> Iterator[str]:
+    """The lines of a text, or its paragraphs: what a window does not leave."""
+    rest = ""
+    for piece in pieces(sources, field):
+        text = rest + piece.text
+        *whole, rest = _BLANK.split(text) if paragraphs else text.split("\n")
+        yield from whole
+        if piece.ends:
+            yield rest
+            rest = ""
+
+
+def _missing(word: str, known: Counter[str], sources: Sequence[Source] | Source) -> InputError:
+    """The error for a word that the text does not have, with the nearest ones that it has."""
+    alike = [one for one in known if abs(len(one) - len(word)) < 4 and one[:1] == word[:1].lower()]
+    near = difflib.get_close_matches(word.lower(), sorted(alike), n=3)
+    where = ", ".join(str(source) for source in listed(sources))
+    mend = f"near it: {', '.join(near)}" if near else "one word, with no spaces or punctuation, is looked for"
+    return InputError(f"the text has no {word!r}", where=where, mend=mend)
