@@ -32,6 +32,8 @@ AT_ONCE = 64
 @torch.inference_mode()
 def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context], layer: int = 0) -> np.ndarray:
     """A vector for each context's word, (N, D), float32; ``layer`` counts from 1, and 0 is the last."""
+    if not 0 <= layer <= depth_of(body):
+        raise InputError(f"there is no layer {layer}", mend=f"choose 1 to {depth_of(body)}")
     marks, rows, places = marks_of(tokenizer), [], []
     longest = body.config.context if isinstance(body, Encoder) else body.traits.context
     for context in contexts:
@@ -50,6 +52,13 @@ def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context]
     return torch.stack(found).float().numpy() if found else np.zeros((0, 0), dtype=np.float32)
 
 
+def depth_of(body: Any) -> int:
+    """How many layers there are to choose from."""
+    if hasattr(body, "reader"):
+        return int(body.reader().depth)
+    return len(body.blocks) + 1 if isinstance(body, Encoder) else 1
+
+
 def _states(body: Any, tokens: Tensor, lengths: Tensor, layer: int) -> Tensor:
     """What a model has at each token (B, T, D), in the layer that is asked for."""
     if hasattr(body, "reader"):
@@ -60,8 +69,6 @@ def _states(body: Any, tokens: Tensor, lengths: Tensor, layer: int) -> Tensor:
         layers = body(tokens, None, lengths, layers=True).layers
     else:
         layers = (body(tokens, None, lengths, want=("hidden",)).hidden,)
-    if not 0 <= layer <= len(layers):
-        raise InputError(f"there is no layer {layer}", mend=f"choose 1 to {len(layers)}")
     return layers[layer - 1]
 
 

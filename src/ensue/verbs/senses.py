@@ -16,7 +16,7 @@ from ensue.measure.projection import principal
 from ensue.measure.senses import sense_score, similarities
 from ensue.models.ngram import NGram
 from ensue.tasks.labelled import body_of
-from ensue.tasks.senses import context_vectors
+from ensue.tasks.senses import context_vectors, depth_of
 from ensue.verbs.run import Run, load
 
 NEAREST = 3
@@ -66,7 +66,8 @@ def _described(run: Run, word: str, held: list[Context], vectors: np.ndarray, la
     points, shares = principal(vectors)
     rows = _with_neighbours(held, vectors, points)
     labels = [one.sense for one in held]
-    numbers: dict[str, Any] = {"system": run.system, "word": word, "layer": layer or None}
+    depth = depth_of(body_of(run.model))
+    numbers: dict[str, Any] = {"system": run.system, "word": word, "layer": layer or depth, "layers": depth}
     caption = f"{len(held)} contexts, without senses."
     if len(set(labels)) > 1:
         score = sense_score(vectors, labels)

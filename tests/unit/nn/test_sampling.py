@@ -24,17 +24,18 @@ def test_where_every_word_is_drawn_it_is_the_exact_softmax():
 
 def test_few_draws_teach_the_true_probabilities():
     torch.manual_seed(0)
-    p = torch.tensor([0.3, 0.05, 0.2, 0.02, 0.13, 0.3])
-    bias = torch.zeros(6, requires_grad=True)
+    p = torch.rand(30) ** 3
+    p /= p.sum()
+    bias = torch.zeros(30, requires_grad=True)
     optimiser = torch.optim.Adam([bias], lr=0.05)
     for step in range(300):
         optimiser.param_groups[0]["lr"] = 0.05 * (1 - step / 300)
         targets = torch.multinomial(p, 300, replacement=True)
-        loss = sampled_cross_entropy(torch.zeros(300, 1), torch.zeros(6, 1), bias, targets, 3)
+        loss = sampled_cross_entropy(torch.zeros(300, 1), torch.zeros(30, 1), bias, targets, 8)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    assert (bias.softmax(0) - p).abs().max() < 0.03
+    assert (bias.detach().softmax(0) - p).abs().max() < 0.02
 
 
 def test_negative_sampling_is_its_equation_and_leaves_out_the_word_itself():
