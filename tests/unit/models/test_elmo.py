@@ -133,7 +133,7 @@ def test_words_beyond_the_vocabulary_are_read_by_their_letters_and_predicted_as_
     model, lengths = small(), torch.tensor([4])
     first, second = torch.tensor([[1, 20, 5, 1]]), torch.tensor([[1, 21, 5, 1]])
     assert not torch.allclose(model.reader().layers_of(first)[0], model.reader().layers_of(second)[0])
-    hidden, targets = next(iter(model._sides(first, lengths)))
+    _, targets = next(iter(model._sides(first, lengths)))
     assert targets.tolist() == [0, 5, 1]
 
 
