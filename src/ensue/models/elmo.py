@@ -21,7 +21,6 @@ Legend: B rows, T tokens, D what a layer shows (projection), V vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -224,12 +223,3 @@ class ELMo(ContextModel):
         real = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]
         yield self.body.dropout(onward[-1])[:, :-1][real], words[:, 1:][real]
         yield self.body.dropout(backward[-1])[:, 1:][real], words[:, :-1][real]
-
-
-def relative_error_reduction(baseline: float, better: float) -> float:
-    """The share of a baseline's errors that is gone, of scores in per cent: (better − baseline) / (100 − baseline).
-
-    >>> round(relative_error_reduction(81.1, 85.8), 3)
-    0.249
-    """
-    return (better - baseline) / (100.0 - baseline) if baseline < 100.0 else math.nan
