@@ -1,7 +1,7 @@
 """ELMo from scratch on the Brown corpus: forward and backward perplexity on held-out sentences.
 
 ENSUE_DATA=… python -m benchmarks.quality.elmo --out runs/elmo --epochs 5
-ENSUE_DATA=… python -m benchmarks.quality.elmo --out runs/elmo-sampled --set samples=2048
+ENSUE_DATA=… python -m benchmarks.quality.elmo --out runs/elmo-exact --set samples=0
 ENSUE_DATA=… python -m benchmarks.quality.elmo --system context2vec --out runs/context2vec
 
 5 % of the sentences, in blocks of 30, are held out. Words seen once are beyond the vocabulary: they are read by their

@@ -13,8 +13,8 @@ Cells are wide and what they show is a projection (Sak et al., 2014): h = W_p (o
 →h_{k−1} has not read w_k and ←h_{k+1} has not either, so a gap can be filled: P(w | both sides) ∝ →P ←P / P(w), which
 with one softmax for both, whose bias is near log P(w), is softmax(W (→h_{k−1} + ←h_{k+1}) + b).
 
-With ``samples`` > 0, training weighs a word against so many others that are drawn, not against all: the softmax over
-w_k and draws v, of scores less log of how often each is drawn (sampled softmax, Jean et al., 2015). Scoring is exact.
+In a large vocabulary training weighs a word against some others that are drawn, not against all (sampled softmax, Jean
+et al., 2015; see ensue.nn.sampling). Scoring is exact.
 
 Legend: B rows, T tokens, D what a layer shows (projection), V vocabulary.
 """
@@ -63,8 +63,9 @@ class ELMoConfig:
     """How many bytes of a word are read."""
     dropout: float = 0.1
     """The share of units that training switches off at random, between layers and never inside the recurrence."""
-    samples: int = 0
-    """How many drawn words a word is weighed against in training; 0 means the whole vocabulary."""
+    samples: int = 2048
+    """How many drawn words a word is weighed against in training; 0, or more than a quarter of the vocabulary, means
+    all words."""
     kernel: str = "auto"
     """Which loop runs the cells: auto, fused (torch's own) or reference (the equation, step by step)."""
 
@@ -207,7 +208,7 @@ class ELMo(ContextModel):
         """−1/N Σ_k (log →P(w_k) + log ←P(w_k)), each over the places that have something before or after them."""
         hidden, targets = (torch.cat(parts) for parts in zip(*self._sides(tokens, lengths)))
         out, samples = self.head, self.config.samples
-        if self.training and 0 < samples < self.config.vocabulary:
+        if self.training and 0 < 4 * samples <= self.config.vocabulary:
             return 2 * sampled_cross_entropy(hidden, out.weight, out.bias, targets, samples)
         return 2 * mean_cross_entropy(hidden, out.weight, out.bias, targets)
 

@@ -32,13 +32,13 @@ def test_r126_a_context_depends_on_all_words_but_the_one_that_stands_there():
 
 def test_r126_negative_sampling_teaches_which_word_stands_between_two_others():
     torch.manual_seed(0)
-    model = small(dropout=0.0, hidden=16)
+    model = small(dropout=0.0, hidden=16, negatives=4)
     # the word before decides about the one in between, or else the word after
     rows = torch.tensor([[1, a, {5: 2, 6: 3}.get(a, b - 6), b, 1] for a in range(5, 8) for b in range(8, 11)])
     lengths = torch.full((9,), 5)
     model.learn_counts(torch.bincount(rows.flatten(), minlength=11).float())
     optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
-    for _ in range(200):
+    for _ in range(300):
         loss = model.context_loss(rows, lengths)
         optimiser.zero_grad()
         loss.backward()
