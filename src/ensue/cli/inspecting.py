@@ -127,9 +127,12 @@ def convert(
 
 def look(
     view: Annotated[
-        str, typer.Argument(help="curves, alignment, steps, bottleneck or words (of runs), ngrams (of a text).")
+        str,
+        typer.Argument(
+            help="curves, alignment, steps, bottleneck, words, senses or layers (of runs), ngrams (of a text)."
+        ),
     ],
-    what: Annotated[list[str], typer.Argument(help="Runs, or for ngrams a text.")],
+    what: Annotated[list[str], typer.Argument(help="Runs; for ngrams a text; for senses RUN WORD [FILE].")],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -142,7 +145,9 @@ def look(
     beam: Annotated[
         int | None, typer.Option(help="alignment, steps: how many hypotheses are kept open.", show_default="5")
     ] = None,
-    layer: Annotated[int, typer.Option(help="alignment: a layer, counted from 1; all its heads are shown.")] = 0,
+    layer: Annotated[
+        int, typer.Option(help="alignment (all its heads are shown), senses: a layer, counted from 1.")
+    ] = 0,
     head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,
     data: Annotated[list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files.")] = [],
     tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.", show_default="word")] = "",
@@ -165,4 +170,5 @@ def look(
     if as_json:
         emit({"view": view, "written": str(path) if path else None, **seen.numbers})
     else:
-        say(f"written: {path}")
+        for line in (seen.said, f"written: {path}"):
+            say(line) if line else None

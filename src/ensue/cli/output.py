@@ -64,6 +64,12 @@ def show_masked_score(score: dict[str, Any]) -> None:
     say(f"{score['hidden']:,} hidden tokens in {score['rows']:,} rows")
 
 
+def show_context_score(score: dict[str, Any]) -> None:
+    """The figures of a model of words in context, for people."""
+    say(" · ".join(f"{name} perplexity {value:.2f} per word" for name, value in score["perplexity"].items()))
+    say(f"{score['sentences']:,} sentences, {score['words']:,} words, {score['unknown']:,} beyond the vocabulary")
+
+
 NAMES = {
     "accuracy": "accuracy",
     "f1": "F1",
@@ -95,7 +101,12 @@ def show_label_score(score: dict[str, Any]) -> None:
     say(f"{score.get('examples', score.get('total', 0)):,} examples")
 
 
-SHOWN = {"language": show_score, "translation": show_pair_score, "masked": show_masked_score}
+SHOWN = {
+    "language": show_score,
+    "translation": show_pair_score,
+    "masked": show_masked_score,
+    "contexts": show_context_score,
+}
 
 
 def show_figures(task: str, score: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""context2vec: a vector for what stands around a place, near the vectors of words that fit there (Melamud et al., 2016).
+"""context2vec: a vector for what stands around a place, near those of words that fit there (Melamud et al., 2016).
 
     →h_k = LSTM(→h_{k−1}, e_k),   ←h_k = LSTM(←h_{k+1}, e_k)
     c_k = W_2 relu(W_1 [→h_{k−1}; ←h_{k+1}] + b_1) + b_2                    the context of place k, without w_k

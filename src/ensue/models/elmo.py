@@ -1,4 +1,4 @@
-"""ELMo: words in context, from the layers of two language models that read in opposite directions (Peters et al., 2018).
+"""ELMo: words in context, from the layers of language models in both directions (Peters et al., 2018).
 
     x_k = characters(w_k)                                    a convolution over letters: see ensue.nn.characters
     →h_{k,1} = LSTM(→h_{k−1,1}, x_k)                         forward; ←h from the right, with weights of its own
@@ -13,15 +13,14 @@ Cells are wide and what they show is a projection (Sak et al., 2014): h = W_p (o
 →h_{k−1} has not read w_k and ←h_{k+1} has not either, so a gap can be filled: P(w | both sides) ∝ →P ←P / P(w), which
 with one softmax for both, whose bias is near log P(w), is softmax(W (→h_{k−1} + ←h_{k+1}) + b).
 
-With ``samples`` > 0, training weighs a word against so many others that are drawn, not against all: the softmax over
-w_k and draws v, of scores less log of how often each is drawn (sampled softmax, Jean et al., 2015). Scoring is exact.
+In a large vocabulary training weighs a word against some others that are drawn, not against all (sampled softmax, Jean
+et al., 2015; see ensue.nn.sampling). Scoring is exact.
 
 Legend: B rows, T tokens, D what a layer shows (projection), V vocabulary.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -64,8 +63,9 @@ class ELMoConfig:
     """How many bytes of a word are read."""
     dropout: float = 0.1
     """The share of units that training switches off at random, between layers and never inside the recurrence."""
-    samples: int = 0
-    """How many drawn words a word is weighed against in training; 0 means the whole vocabulary."""
+    samples: int = 2048
+    """How many drawn words a word is weighed against in training; 0, or more than a quarter of the vocabulary, means
+    all words."""
     kernel: str = "auto"
     """Which loop runs the cells: auto, fused (torch's own) or reference (the equation, step by step)."""
 
@@ -152,7 +152,7 @@ class ELMo(ContextModel):
         super().__init__()
         self.config = config
         self.body = ELMoReader(config)
-        self.head = nn.Linear(config.projection, config.vocabulary)  # W, b: one for both directions
+        self.head: nn.Linear = nn.Linear(config.projection, config.vocabulary)  # W, b: one for both directions
         nn.init.normal_(self.head.weight, std=config.projection**-0.5)
         nn.init.zeros_(self.head.bias)
 
@@ -208,7 +208,7 @@ class ELMo(ContextModel):
         """−1/N Σ_k (log →P(w_k) + log ←P(w_k)), each over the places that have something before or after them."""
         hidden, targets = (torch.cat(parts) for parts in zip(*self._sides(tokens, lengths)))
         out, samples = self.head, self.config.samples
-        if self.training and 0 < samples < self.config.vocabulary:
+        if self.training and 0 < 4 * samples <= self.config.vocabulary:
             return 2 * sampled_cross_entropy(hidden, out.weight, out.bias, targets, samples)
         return 2 * mean_cross_entropy(hidden, out.weight, out.bias, targets)
 
@@ -224,12 +224,3 @@ class ELMo(ContextModel):
         real = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]
         yield self.body.dropout(onward[-1])[:, :-1][real], words[:, 1:][real]
         yield self.body.dropout(backward[-1])[:, 1:][real], words[:, :-1][real]
-
-
-def relative_error_reduction(baseline: float, better: float) -> float:
-    """The share of a baseline's errors that is gone, of scores in per cent: (better − baseline) / (100 − baseline).
-
-    >>> round(relative_error_reduction(81.1, 85.8), 3)
-    0.249
-    """
-    return (better - baseline) / (100.0 - baseline) if baseline < 100.0 else math.nan

@@ -1,7 +1,7 @@
 """The recurrent body of a task that labels: it reads each row from both ends, and features beside its own embeddings.
 
-    x_k = [E w_k; f_k]                      a word's own vector, and what a model that was trained before says of it here
-    h_k = [→h_k; ←h_k]                      layers of any recurrent cell, in both directions (Schuster, 1997)
+    x_k = [E w_k; f_k]                   a word's own vector, and what a model that was trained before says of it here
+    h_k = [→h_k; ←h_k]                   layers of any recurrent cell, in both directions (Schuster, 1997)
 
 A language model may not see what follows, so it reads from one end; where labels are wanted there is nothing to hide.
 

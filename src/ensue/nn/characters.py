@@ -23,6 +23,9 @@ PAD, BEGIN, END = 0, 257, 258
 ALPHABET = 259
 """Nothing, 256 bytes (byte b is b + 1), and the marks where a word begins and ends."""
 
+COUNTED = 8
+"""Letters of a word, marks included, where only operations are counted."""
+
 
 def digits(token: int) -> bytes:
     """The letters of a number that has no word: its digits."""
@@ -98,13 +101,16 @@ class CharacterWords(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """A vector for each word (B, T, D) of tokens (B, T)."""
-        different, places = tokens.unique(return_inverse=True)
+        if tokens.is_meta:  # only counted: as many words as tokens, of so many letters
+            letters = tokens.new_zeros(tokens.numel(), COUNTED)
+            return self.words(letters, letters.sum(1)).view(*tokens.shape, self.width)
+        different, places = torch.unique(tokens, return_inverse=True)
         x: Tensor = self.words(*self.spelling.of(different))
         return x[places]
 
     def words(self, letters: Tensor, lengths: Tensor) -> Tensor:
         """Vectors (U, D) of words (U, C) with so many letters each (U,)."""
-        c = self.letters(letters).transpose(1, 2)
+        c = (self.letters(letters) * (letters != PAD)[..., None]).transpose(1, 2)
         beyond = torch.arange(letters.shape[1], device=letters.device) >= lengths[:, None]
         z = self.highways(torch.cat([torch.relu(_largest(one, c, beyond)) for one in self.filters], dim=-1))
         x: Tensor = self.project(z)
@@ -113,6 +119,6 @@ class CharacterWords(nn.Module):
 
 def _largest(filters: nn.Module, c: Tensor, beyond: Tensor) -> Tensor:
     """The largest value of each filter over windows that begin inside the word, (U, letter, C) → (U, filters)."""
-    size: int = filters.kernel_size[0]  # type: ignore[index, assignment, union-attr]
+    size: int = filters.kernel_size[0]  # type: ignore[index, assignment]
     y: Tensor = filters(nn.functional.pad(c, (0, size - 1)))
     return y.masked_fill(beyond[:, None], float("-inf")).amax(-1)

@@ -1,8 +1,12 @@
 """Words against a few that are drawn, in place of against the whole vocabulary.
 
     Q(v) = log((v + 2) / (v + 1)) / log(V + 1)                    words by frequency: about Zipf's law
-    s_v = W_v · h + b_v − log E[how often v is drawn]             unbiased as the number of draws grows
+    P(v is drawn) = 1 − (1 − Q(v))^S                              each word for itself, so that about S are
+    s_v = W_v · h + b_v − log P(v is drawn)
     J = −log softmax over w and the draws of s, at w              sampled softmax (Jean et al., 2015)
+
+Its value is another than that of the exact softmax, which it comes to where all words are drawn; its best weights are
+the same.
 
     J = −log σ(u_w · c) − Σ_{v drawn from P^α} log σ(−u_v · c)    negative sampling (Mikolov et al., 2013)
 
@@ -27,24 +31,21 @@ def log_uniform(vocabulary: int, device: torch.device | None = None) -> Tensor:
     return torch.log((v + 2) / (v + 1)) / math.log(vocabulary + 1)
 
 
-def draw_log_uniform(count: int, vocabulary: int, device: torch.device | None = None) -> Tensor:
-    """So many draws (S,) from Q, by turning its distribution function round: Q(≤ v) = log(v + 2) / log(V + 1)."""
-    u = torch.rand(count, dtype=torch.float64, device=device)
-    return (torch.exp(u * math.log(vocabulary + 1)).long() - 1).clamp(0, vocabulary - 1)
+def chances(samples: int, vocabulary: int, device: torch.device | None = None) -> Tensor:
+    """P (V,): with which chance each word is among about so many draws from Q."""
+    return -torch.expm1(samples * torch.log1p(-log_uniform(vocabulary, device)))
 
 
 def sampled_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, samples: int) -> Tensor:
     """The mean of −log P(target | target and draws), (M, D), (V, D), (V,), (M,) → a scalar.
 
-    Words are numbered by frequency. Different words are kept once; a target that was drawn too is not weighed twice.
+    Words are numbered by frequency. A target that was drawn too is not weighed twice.
     """
-    V = len(weight)
-    drawn = draw_log_uniform(samples, V, hidden.device).unique()
-    # the chance that a word is among the different ones of so many draws
-    often = -torch.expm1(samples * torch.log1p(-log_uniform(V, hidden.device)))
-    rare = often.log().to(hidden.dtype)
-    true = (hidden * weight[targets]).sum(-1) + bias[targets] - rare[targets]
-    others = hidden @ weight[drawn].T + (bias[drawn] - rare[drawn])
+    chance = chances(samples, len(weight), hidden.device)
+    drawn = torch.nonzero(torch.rand_like(chance) < chance)[:, 0]
+    often = chance.log().to(hidden.dtype)
+    true = (hidden * weight[targets]).sum(-1) + bias[targets] - often[targets]
+    others = hidden @ weight[drawn].T + (bias[drawn] - often[drawn])
     others = others.masked_fill(drawn == targets[:, None], float("-inf"))
     scores = torch.cat([true[:, None], others], dim=1)
     return F.cross_entropy(scores, torch.zeros_like(targets))

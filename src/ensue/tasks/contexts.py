@@ -22,7 +22,7 @@ from ensue.data.documents import read_sentences
 from ensue.data.rows import RowBatch, RowBatches, Rows, batch_of, in_order, rows_of
 from ensue.data.sources import Source
 from ensue.data.splitting import spread
-from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.finding import KINDS, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.spelt import SpeltTokenizer, fit_spelt
@@ -67,6 +67,9 @@ def spelt(tokenizer: Tokenizer, where: str) -> SpeltTokenizer:
 
 def choose_tokenizer(settings: TokenizerSettings, sentences: Sequence[str]) -> SpeltTokenizer:
     """Words by frequency, or the tokenizer that the settings name."""
+    if settings.kind in KINDS and settings.kind != "word":
+        what = f"a {settings.kind} tokenizer has no words to spell"
+        raise InputError(what, mend="leave out --tokenizer, or give the tokenizer.json of such a run")
     if settings.kind not in ("auto", "spelt", "word"):
         return spelt(load_tokenizer(settings.kind), settings.kind)
     parts = ((sentence, True, True) for sentence in sentences)

@@ -34,6 +34,8 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
     ]
     if settings.run.begin_with:
         lines.append(f"| began with | {settings.run.begin_with} |")
+    if facts.get("features"):
+        lines.append(_features(facts["features"]))
     if "valid" in figures:
         lines += FIGURES.get(settings.run.task, _label_lines)(figures["valid"])
     lines += [
@@ -55,9 +57,16 @@ def _sources(settings: Settings) -> list[str]:
     return lines + ([f"| examples | {', '.join(settings.data.files)} |"] if settings.data.files else [])
 
 
+def _features(held: dict[str, Any]) -> str:
+    """What features it reads, and what it learnt of their layers."""
+    how = "tuned" if held["tuned"] else "frozen"
+    shares = ", ".join(f"s_{layer} = {share:.3f}" for layer, share in enumerate(held["shares"]))
+    return f"| features | {held['system']} in {held['run']}, {how}; γ = {held['scale']:.3f}, {shares} |"
+
+
 def _size(data: dict[str, Any]) -> str:
     """How much there was to learn from."""
-    kinds = {name: name for name in ("pairs", "documents", "examples")} | {"texts": "texts without labels"}
+    kinds = {name: name for name in ("pairs", "documents", "sentences", "examples")} | {"texts": "texts without labels"}
     counts = [f"{data[f'train_{kind}']:,} {name}" for kind, name in kinds.items() if data.get(f"train_{kind}")]
     size = [f"{data['train_bytes']:,} bytes"] if "train_bytes" in data else []
     return ", ".join([*counts, f"{data['train_tokens']:,} tokens", *size])
@@ -107,4 +116,16 @@ def _label_lines(score: dict[str, Any]) -> list[str]:
     return [f"| validation examples | {count:,} |", *shown]
 
 
-FIGURES = {"language": _language_lines, "translation": _pair_lines, "masked": _masked_lines}
+def _context_lines(score: dict[str, Any]) -> list[str]:
+    """The figures of a model of words in context."""
+    words = f"{score['sentences']:,} sentences, {score['words']:,} words, {score['unknown']:,} beyond the vocabulary"
+    shown = [f"| {name} perplexity per word | {value:.2f} |" for name, value in score["perplexity"].items()]
+    return [f"| validation text | {words} |", *shown]
+
+
+FIGURES = {
+    "language": _language_lines,
+    "translation": _pair_lines,
+    "masked": _masked_lines,
+    "contexts": _context_lines,
+}

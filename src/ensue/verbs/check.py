@@ -30,6 +30,7 @@ EVALUATION = {
     "language": "data.eval_tokens=2000",
     "translation": "data.eval_pairs=50",
     "masked": "data.eval_rows=50",
+    "contexts": "data.eval_rows=50",
     **dict.fromkeys(LABELS, "data.eval_examples=50"),
 }
 """What keeps the evaluations of a proof short."""

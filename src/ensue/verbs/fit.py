@@ -325,7 +325,7 @@ def _finish(
     if not outcome.stopped.startswith("SIG"):
         valid = task.final_figures(settings, model, corpus, folder, report)
         figures |= {"valid": valid} if valid is not None else {}
-    facts = {"task": settings.run.task, "data": task.describe_corpus(corpus), "figures": figures}
+    facts: dict[str, Any] = {"task": settings.run.task, "data": task.describe_corpus(corpus), "figures": figures}
     if hasattr(settings.data, "direction"):
         facts["direction"] = settings.data.direction
     if settings.head is not None:

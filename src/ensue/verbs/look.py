@@ -14,7 +14,9 @@ from ensue.look.alignment import alignment_chart, alignment_grid
 from ensue.look.bottleneck import bottleneck_chart, change
 from ensue.look.confusion import confusion_chart
 from ensue.look.curves import curves_chart, ngram_chart
+from ensue.look.layers import layers_chart
 from ensue.look.saving import check_ending, check_page_ending, save_chart, save_page
+from ensue.look.senses import senses_chart
 from ensue.look.steps_page import steps_html
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.search.beam import Search
@@ -26,6 +28,8 @@ from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
 from ensue.verbs.run import load
 from ensue.verbs.runs.translation import TranslationRun, aligning_layer
+from ensue.verbs.senses import layer_shares
+from ensue.verbs.senses import senses as word_senses
 from ensue.verbs.steps import step_numbers
 from ensue.verbs.word_vectors import word_view
 
@@ -40,6 +44,8 @@ class View:
     """Makes the Altair chart; the text of the page where the view is one of ``PAGES``."""
     numbers: dict[str, Any]
     """For JSON."""
+    said: str = ""
+    """What people should know without looking."""
 
 
 def look(view: str, what: Files, *, out: str | Path | None = None, **how: Any) -> View:
@@ -149,6 +155,18 @@ def bottleneck(runs: Files, *, data: Files = ()) -> View:
     return View(partial(bottleneck_chart, found), {"runs": rows})
 
 
+def senses(what: Files, *, layer: int = 0) -> View:
+    """One word in its contexts: a run, the word, and where it is none of the built-in ones a file of sentences."""
+    found = word_senses(what, layer)
+    return View(partial(senses_chart, found.numbers, found.title, found.caption), found.numbers, found.caption)
+
+
+def layers(runs: Files) -> View:
+    """What runs with features take of each layer."""
+    found = layer_shares(runs)
+    return View(partial(layers_chart, found), {"runs": found})
+
+
 def words(runs: Files, *, words: str = "", pairs: str = "", method: str = "pca") -> View:
     """The words of a run on a map: ``words`` (else the commonest), arrows for ``pairs`` such as king:queen."""
     if len(runs) != 1:
@@ -178,6 +196,8 @@ VIEWS: dict[str, Callable[..., View]] = {
     "alignment": alignment,
     "steps": steps,
     "bottleneck": bottleneck,
+    "senses": senses,
+    "layers": layers,
     "words": words,
 }
 PAGES = ("steps",)

@@ -24,4 +24,8 @@ RUNS: dict[str, type[Run]] = {
 def load(path: str | Path) -> Run:
     """The run in a folder."""
     run = Run(path)
+    if run.task == "contexts":
+        from ensue.verbs.contexts import ContextRun
+
+        return ContextRun(path)
     return RUNS[run.task](path)

@@ -3,9 +3,9 @@
     0 … V − 1     the vocabulary: the unknown word, the end mark, then words by frequency
     V, V + 1 …    further words in the order in which they were met
 
-A model that spells asks for the letters of any number; one that looks words up, or predicts them, takes 0 for all beyond
-V. Further words are numbered anew in every process, so numbers from V on mean nothing outside of it and are not saved.
-It is no kind that people choose: models that spell have it.
+A model that spells asks for the letters of any number; one that looks words up, or predicts them, takes 0 for all that
+are beyond V. Further words are numbered anew in every process, so numbers from V on mean nothing outside of it and are
+not saved. It is no kind that people choose: models that spell have it.
 """
 
 from __future__ import annotations

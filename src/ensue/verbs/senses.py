@@ -1,0 +1,110 @@
+"""``ensue look senses`` and ``ensue look layers``: the numbers of both views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensue.core.errors import InputError
+from ensue.data.sense_files import read_contexts
+from ensue.data.senses import SENSES, Context, contexts
+from ensue.measure.projection import principal
+from ensue.measure.senses import sense_score, similarities
+from ensue.models.ngram import NGram
+from ensue.tasks.labelled import body_of
+from ensue.tasks.senses import context_vectors, depth_of
+from ensue.verbs.run import Run, load
+
+NEAREST = 3
+"""Neighbours that are named for each context."""
+MOST = 2000
+"""Contexts that are looked at, at the most."""
+
+
+@dataclass(frozen=True)
+class Senses:
+    """A word in its contexts, as a run has it."""
+
+    numbers: dict[str, Any]
+    title: str
+    caption: str
+
+
+def sense_contexts(word: str, files: Sequence[str | Path]) -> list[Context]:
+    """Contexts of a word from files, or the built-in ones."""
+    if files:
+        found = [one for file in files for one in read_contexts(file, word)]
+    elif word in SENSES:
+        found = contexts(word)
+    else:
+        known = " and ".join(SENSES)
+        raise InputError(f"{word!r} has no built-in contexts ({known} have)", mend="name a file of sentences with it")
+    if len(found) < 3:
+        raise InputError(f"{len(found)} contexts say nothing", mend="give at least 3")
+    return found[:MOST]
+
+
+def senses(what: Sequence[str | Path], layer: int = 0) -> Senses:
+    """A run, a word, and files of its contexts: vectors, neighbours, and how often a neighbour has the same sense."""
+    if len(what) < 2 or not str(what[1]).strip():
+        raise InputError("senses of which word?", mend="name a run and a word: ensue look senses runs/elmo bank")
+    run, word = load(what[0]), str(what[1])
+    held = sense_contexts(word, what[2:])
+    body = body_of(run.model)
+    if run.task == "translation" or isinstance(body, NGram):
+        raise InputError(f"{run.system} has no vectors of words", where=str(what[0]), mend="use elmo, bert or lstm")
+    vectors = context_vectors(body, run.tokenizer, held, layer)
+    return _described(run, word, held, vectors, layer)
+
+
+def _described(run: Run, word: str, held: list[Context], vectors: np.ndarray, layer: int) -> Senses:
+    """All numbers of the view, and what is said of them."""
+    points, shares = principal(vectors)
+    rows = _with_neighbours(held, vectors, points)
+    labels = [one.sense for one in held]
+    depth = depth_of(body_of(run.model))
+    numbers: dict[str, Any] = {"system": run.system, "word": word, "layer": layer or depth, "layers": depth}
+    caption = f"{len(held)} contexts, without senses."
+    if len(set(labels)) > 1:
+        score = sense_score(vectors, labels)
+        numbers |= {"accuracy": score.accuracy, "chance": score.chance, "identical": score.identical}
+        caption = f"Nearest neighbours have the same sense in {score.accuracy:.1%} of {len(held)} contexts "
+        caption += f"(leave one out; by chance {score.chance:.1%})."
+        if score.identical:
+            caption += f" All vectors are the same: {run.system} has one vector a word, whatever stands around it."
+    numbers |= {"variance": [float(share) for share in shares], "contexts": rows}
+    return Senses(numbers, f"{run.folder.path.name} ({run.system}): {word} in its contexts", caption)
+
+
+def _with_neighbours(held: list[Context], vectors: np.ndarray, points: np.ndarray) -> list[dict[str, Any]]:
+    """Each context with its place in two dimensions and the contexts nearest to it."""
+    near = similarities(vectors)
+    order = np.argsort(-near, axis=1, kind="stable")[:, : min(NEAREST, len(held) - 1)]
+    named = [{"words": list(one.words), "place": one.place, "sense": one.sense} for one in held]
+    return [
+        {
+            **named[place],
+            "x": float(x),
+            "y": float(y),
+            "nearest": [{**named[other], "similarity": float(near[place, other])} for other in order[place].tolist()],
+        }
+        for place, (x, y) in enumerate(points)
+    ]
+
+
+def layer_shares(runs: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """What each run takes of the layers of its features."""
+    found = []
+    for path in runs:
+        run = load(path)
+        held = run.config.get("features")
+        if not held:
+            mend = "name one that was trained with --from runs/elmo"
+            raise InputError("reads no features, so it has no layers to weigh", where=str(path), mend=mend)
+        row = {"run": run.folder.path.name, "task": run.task, "of": held["system"]}
+        found.append({**row, "shares": held["shares"], "scale": held["scale"]})
+    return found

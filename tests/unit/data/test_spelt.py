@@ -1,0 +1,49 @@
+"""Words that are read by their letters: every word has a number, those beyond the vocabulary too."""
+
+import pytest
+
+from ensue.data.tokenizers.finding import find_tokenizer, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.spans import words_of
+from ensue.data.tokenizers.spelt import SpeltTokenizer, fit_spelt
+from ensue.data.tokenizers.word import WordTokenizer
+
+TEXT = [("the cat sat on the mat\nthe end", True, True)]
+
+
+@pytest.fixture
+def spelt():
+    return fit_spelt(TEXT, vocabulary=5)
+
+
+def test_the_unknown_word_is_first_then_the_end_mark_then_words_by_frequency(spelt):
+    assert spelt.names == ["<unk>", "</s>", "the", "cat", "end"] and (spelt.unknown, spelt.end) == (0, 1)
+
+
+def test_words_beyond_the_vocabulary_are_numbered_as_they_are_met(spelt):
+    assert spelt.encode("the dog saw the cat\nthe dog").tolist() == [2, 5, 6, 2, 3, 1, 2, 5]
+    assert [spelt.spelling(token) for token in (2, 5, 6, 1)] == [b"the", b"dog", b"saw", b""]
+    assert spelt.decode(spelt.encode("the dog\nran")) == "the dog\nran"
+
+
+def test_a_saved_one_begins_anew(spelt, tmp_path):
+    spelt.encode("dog")
+    save_tokenizer(spelt, tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path)
+    assert isinstance(again, SpeltTokenizer) and again.state() == spelt.state()
+    assert again.encode("cow dog").tolist() == [5, 6]
+
+
+def test_for_models_that_do_not_spell_it_is_a_word_tokenizer(spelt, tmp_path):
+    save_tokenizer(spelt, tmp_path / "tokenizer.json")
+    found = find_tokenizer(str(tmp_path / "tokenizer.json"))
+    assert type(found) is WordTokenizer and found.encode("the dog").tolist() == [2, 0]
+
+
+def test_what_is_beyond_the_vocabulary_is_charged(spelt):
+    bits, unknown = spelt.surcharge("the dog sat", True, True)
+    assert unknown == 2 and bits > spelt.surcharge("the cat end", True, True)[0]
+
+
+def test_a_word_of_a_sentence_is_one_token(spelt):
+    ids, places = words_of(spelt, ["the", "New York", ""])
+    assert len(ids) == len(places) and places.tolist()[0] == 0 and places.tolist()[-1] == 2
