@@ -21,11 +21,13 @@ from pathlib import Path
 from ensue.core.errors import unknown_name
 from ensue.core.files import write_text
 from ensue.data.cache import cache_folder, writable
+from ensue.data.copying import copying_text
 
 BUILTIN: dict[str, str] = {
     "pydoc": "the English of Python's own reference and of its library's docstrings",
     "stdlib": "the source of Python's standard library",
     "hello": "the one word of the first lecture on recurrent networks, with its alphabet of four letters",
+    "copying": "letters that come again after gaps of dots: what a model remembers, and over how many tokens",
 }
 """The names of the built-in corpora, with a line on each."""
 
@@ -47,6 +49,7 @@ def builtin(name: str) -> Iterator[tuple[str, str]]:
         "pydoc": _pydoc,
         "stdlib": _stdlib,
         "hello": lambda: (("hello", "hello"),),
+        "copying": lambda: (("copying", copying_text()),),
     }
     if name not in makers:
         raise unknown_name("corpus", name, makers)

@@ -87,7 +87,9 @@ def _backward(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
             result = _line(f"∂J({t})/∂w at step {k}", term["value"])
             made.append(_step(title, text, _down(t, k), lines, result, weight=k))
         lines = [_line(f"term k = {term['k']}", term["value"]) for term in found]
-        text = f"A repeated weight's gradient is the sum over its appearances. Autograd says {figures(cost['autograd'])}."
+        text = (
+            f"A repeated weight's gradient is the sum over its appearances. Autograd says {figures(cost['autograd'])}."
+        )
         way = [edge for term in found for edge in _down(t, term["k"])]
         result = _line(f"∂J({t})/∂w", cost["sum"])
         made.append(_step(f"∂J({t})/∂w: the sum", text, way, lines, result))

@@ -174,9 +174,7 @@ def _term(weight: str, t: int, k: int, factors: Sequence[Factor]) -> Term:
 
 def by_autograd(network: Network, t: int, cut: int = 0) -> dict[str, list[Tensor]]:
     """∂J(t) with respect to the copy of u, w and v that each step 1 … t uses, as autograd has it."""
-    copies = {
-        name: [getattr(network, name).clone().requires_grad_() for _ in range(t)] for name in ("u", "w", "v")
-    }
+    copies = {name: [getattr(network, name).clone().requires_grad_() for _ in range(t)] for name in ("u", "w", "v")}
     h = network.h0
     for step in range(t):
         h = torch.tanh(copies["u"][step].T @ network.x[step] + copies["w"][step] @ h)

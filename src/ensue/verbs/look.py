@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -24,20 +23,10 @@ from ensue.tasks.settings import DataSettings, TokenizerSettings
 from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
+from ensue.verbs.gradients import bptt, copying, gates, gradients, training
 from ensue.verbs.run import TranslationRun, aligning_layer, load
 from ensue.verbs.steps import step_numbers
-
-Files = Sequence[str | Path]
-
-
-@dataclass(frozen=True)
-class View:
-    """Something to look at: how to draw it, and the numbers that it shows."""
-
-    draw: Callable[[], Any]
-    """Makes the Altair chart; the text of the page where the view is one of ``PAGES``."""
-    numbers: dict[str, Any]
-    """For JSON."""
+from ensue.verbs.view import Files, View
 
 
 def look(view: str, what: Files, *, out: str | Path | None = None, **how: Any) -> View:
@@ -168,6 +157,13 @@ VIEWS: dict[str, Callable[..., View]] = {
     "alignment": alignment,
     "steps": steps,
     "bottleneck": bottleneck,
+    "bptt": bptt,
+    "gradients": gradients,
+    "gates": gates,
+    "training": training,
+    "copying": copying,
 }
-PAGES = ("steps",)
+PAGES = ("steps", "bptt")
 """Views that are pages of their own and no charts."""
+TOLD = ("bptt",)
+"""Views that a terminal can show: they need no file."""
