@@ -3,13 +3,12 @@
     B.................?B
 
 Which letter is asked for can only be known from the first of the line, so what a model gets right at a gap of g dots
-says whether it remembers over g + 1 tokens, and, as gaps of all lengths are trained on, whether its gradients got there.
+says whether it remembers over g + 1 tokens; and as gaps of all lengths are trained on, whether its gradients got there.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from functools import cache
 
 LETTERS = "ABCDEFGH"
@@ -35,13 +34,12 @@ def copying_text(lines: int = LINES, longest: int = LONGEST, seed: int = 0) -> s
     return "".join(copying_line(chance.choice(LETTERS), chance.randint(0, longest)) for _ in range(lines))
 
 
-def copying_questions(gap: int, count: int = 4, seed: int = 0) -> list[tuple[str, Sequence[str], str]]:
+def copying_questions(gap: int, count: int = 4, seed: int = 0) -> list[tuple[str, str, str]]:
     """Texts that end before the answer, with the letters to choose from and the right one: ``count`` for each letter.
 
     A line with another letter stands before each, so that the last letter that was copied is never the answer.
     """
-    chance = random.Random(f"{seed} {gap}")
-    asked = []
+    chance, asked = random.Random(f"{seed} {gap}"), []
     for letter in LETTERS:
         others = [other for other in LETTERS if other != letter]
         for _ in range(count):

@@ -2,7 +2,7 @@
 
     x.jsonl         one object a line: sentence_good and sentence_bad (BLiMP: Warstadt et al., 2020), or good and bad
     x.gold, x.text  subject–verb agreement (Linzen et al., 2016; Gulordova et al., 2018): a sentence a line in .text; in
-                    .gold the place of its verb, the right form and the wrong one, and how many attractors stand between,
+                    .gold the place of its verb, the right form, the wrong one, and how many attractors stand between
                     or where the subject stands. Only what stands before the verb is read
     x.tsv           the right text, the wrong one, and if there is a third column what kind of pair it is
 

@@ -1,7 +1,7 @@
 """Pages of their own: one file each, that needs nothing else and fetches nothing, so it works offline.
 
 page.html is the frame of all of them, page.css what they share. Those that one steps through add stepper.html (the
-buttons), stepper.css and stepper.js (buttons, keys, slider and play); a page's own script then says how a step is drawn.
+buttons), stepper.css and stepper.js (what buttons, keys and slider do); a page's own script says how a step is drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEPPER = "stepper"
 
 
 def page(title: str, body: str, data: Any, parts: Sequence[str]) -> str:
-    """The page with a title, a body of HTML, the data that its script reads, and the styles and scripts of its parts."""
+    """The page with a title, a body of HTML, data that its script reads, and the styles and scripts of its parts."""
     return filled(
         "page.html",
         title=html.escape(title),

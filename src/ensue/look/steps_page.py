@@ -1,8 +1,8 @@
 """A translation step by step, as a page of its own: one file that needs nothing else.
 
-steps.html is its body, steps.css and steps.js go into the frame of ``ensue.look.page`` as they are. Each step is told in
-words here, so that the page draws what it also says; all steps stand at its end as a list, for print and for browsers
-without scripts.
+steps.html is its body, steps.css and steps.js go into the frame of ``ensue.look.page`` as they are. Each step is told
+in words here, so that the page draws what it also says; all steps stand at its end as a list, for print and for
+browsers without scripts.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def training_chart(runs: list[dict[str, Any]]) -> Any:
     )
     rule = alt.Chart(records(limits)).mark_rule(strokeDash=[6, 4]).encode(y="clip:Q", color=colour)
     caption = (
-        "Line: the norm before clipping, of the last update of each line of metrics. Triangles: the largest norm since the "
-        f"line before, where some were clipped. Dashed: the threshold train.clip. {said(runs)}"
+        "Line: the norm before clipping, of the last update of each line of metrics. Triangles: the largest norm since "
+        f"the line before, where some were clipped. Dashed: the threshold train.clip. {said(runs)}"
     )
     return alt.layer(line, marks, rule).properties(
         width=640, height=360, title=heading("Gradients while training", caption), description=said(runs)

@@ -200,20 +200,7 @@ def bptt_numbers(network: Network, *, costs: Sequence[int] = (), cut: int = 0) -
     for name, value in (("--costs", counted[0]), ("--costs", counted[-1]), ("--cut", cut or 1)):
         if not 1 <= value <= T:
             raise InputError(f"{name} {value} is no step", mend=f"steps are 1 to {T}")
-    gradients: dict[str, Any] = {}
-    farthest = 0.0
-    for weight in ("w", "u", "v"):
-        rows, total = [], torch.zeros_like(getattr(network, weight))
-        for t in counted:
-            found, theirs = terms(network, made, t, weight, cut), by_autograd(network, t, cut)[weight]
-            own = {term.k: term.value for term in found}
-            gaps = [(own.get(k, torch.zeros_like(grad)) - grad).abs().max() for k, grad in enumerate(theirs, 1)]
-            farthest = max(farthest, *(float(gap) for gap in gaps))
-            whole = sum((term.value for term in found), torch.zeros_like(total))
-            total = total + whole
-            said = [_term_numbers(term, theirs[term.k - 1]) for term in found]
-            rows.append({"t": t, "terms": said, "sum": whole.tolist(), "autograd": sum(theirs).tolist()})
-        gradients[weight] = {"costs": rows, "total": total.tolist()}
+    found = {weight: _gradients(network, made, weight, counted, cut) for weight in ("w", "u", "v")}
     return {
         "steps": T,
         "hidden": len(network.h0),
@@ -223,9 +210,27 @@ def bptt_numbers(network: Network, *, costs: Sequence[int] = (), cut: int = 0) -
         "values": {name: getattr(network, name).tolist() for name in ("u", "w", "v", "h0", "x", "y")},
         "forward": [_step_numbers(step) for step in made],
         "error": float(sum(made[t - 1].loss for t in counted)),
-        "gradients": gradients,
-        "largest_difference": farthest,
+        "gradients": {weight: told for weight, (told, _) in found.items()},
+        "largest_difference": max(gap for _, gap in found.values()),
     }
+
+
+def _gradients(
+    network: Network, made: Sequence[Step], weight: str, counted: Sequence[int], cut: int
+) -> tuple[dict[str, Any], float]:
+    """The terms of all ∂J(t)/∂(weight) and their sums for JSON, and the largest difference of a term to autograd."""
+    rows, total, farthest = [], torch.zeros_like(getattr(network, weight)), 0.0
+    for t in counted:
+        own = {term.k: term for term in terms(network, made, t, weight, cut)}
+        theirs = by_autograd(network, t, cut)[weight]
+        for k, grad in enumerate(theirs, start=1):
+            gap = grad - own[k].value if k in own else grad
+            farthest = max(farthest, float(gap.abs().max()))
+        whole = torch.stack([term.value for term in own.values()]).sum(0)
+        total = total + whole
+        told = [_term_numbers(term, theirs[term.k - 1]) for term in own.values()]
+        rows.append({"t": t, "terms": told, "sum": whole.tolist(), "autograd": torch.stack(theirs).sum(0).tolist()})
+    return {"costs": rows, "total": total.tolist()}, farthest
 
 
 def _term_numbers(term: Term, theirs: Tensor) -> dict[str, Any]:

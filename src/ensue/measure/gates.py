@@ -46,7 +46,7 @@ class Gates:
 
 @torch.no_grad()
 def gates_over(model: Any, read: Tensor, layer: int = 0) -> Gates:
-    """The gates and states of a recurrent layer (from 1; the last without it) after each of the tokens ``read`` (T,)."""
+    """The gates and states of a recurrent layer (from 1; without it the last) at each of the tokens ``read`` (T,)."""
     part = find_part(model, layer)
     if not isinstance(part, Carried):
         raise InputError("a model without recurrent layers has no gates", mend="name an rnn, gru or lstm")

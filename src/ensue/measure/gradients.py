@@ -24,7 +24,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ class Flow:
     bound_of: str = ""
     """What the bound is a product of, or why there is none, in words."""
     weight: dict[str, float] | None = None
-    """Of a plain recurrent layer: W_h's largest singular value and eigenvalue, and 1/γ, below which gradients vanish."""
+    """Of a plain recurrent layer: W_h's largest singular value and eigenvalue; 1/γ, below which gradients vanish."""
 
 
 def gradient_flow(model: Any, tokens: Tensor, layer: int = 0) -> Flow:
@@ -72,6 +72,7 @@ def gradient_flow(model: Any, tokens: Tensor, layer: int = 0) -> Flow:
     """
     if not model.traits.causal:
         raise InputError("a model that sees both sides of a word has no gradient against distance", mend="leave it out")
+    find_part(model, layer)  # refuse what has none before anything is copied
     model = copy.deepcopy(model).double().eval().requires_grad_(True)
     part = find_part(model, layer)
     read, targets, T = tokens[:-1], tokens[1:], len(tokens) - 1
@@ -81,12 +82,10 @@ def gradient_flow(model: Any, tokens: Tensor, layer: int = 0) -> Flow:
         rows = torch.arange(first, end)
         with torch.enable_grad(), part.held() as states:
             block = (piece[None, :end].expand(len(rows), -1) for piece in (read, targets))
-            found = model.log_prob(*block)[0]
-            losses = -found[torch.arange(len(rows)), rows].sum()
-            grads = torch.autograd.grad(losses, states, allow_unused=True)
-        norms[first:end, :end] = part.norms(states, grads)[
-            :, -end:
-        ].numpy()  # a window reads places before the text too
+            log_p = model.log_prob(*block)[0]
+            grads = torch.autograd.grad(-log_p[rows - first, rows].sum(), states, allow_unused=True)
+        found = part.norms(states, grads)[:, -end:]  # a window also reads places before the text
+        norms[first:end, :end] = found.numpy()
     bound, said, weight = part.bound(model, read, norms)
     return Flow(norms, part.of, bound, said, weight)
 
@@ -96,11 +95,9 @@ class Part:
 
     of: str
 
-    @contextmanager
-    def held(self) -> Iterator[list[Tensor]]:
+    def held(self) -> AbstractContextManager[list[Tensor]]:
         """A block in which the model runs; the list then holds the values that gradients are asked for."""
         raise TypeError(f"{type(self).__name__} holds nothing")
-        yield []
 
     def norms(self, states: list[Tensor], grads: tuple[Tensor | None, ...]) -> Tensor:
         """The norm of the gradient at each place, (B, T)."""

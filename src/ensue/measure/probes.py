@@ -3,8 +3,8 @@
     right  ⇔  log P(good) > log P(bad)
 
 log P is of the text's own tokens; what a tokenizer does not say of it (the spelling of unknown words) is charged as for
-bits per byte. The end mark does not count, so a text may be the beginning of a sentence: where both differ in their last
-word only, this compares P(is | the writer of the books) with P(are | the writer of the books).
+bits per byte. The end mark does not count, so a text may be the beginning of a sentence: where both differ in their
+last word only, this compares P(is | the writer of the books) with P(are | the writer of the books).
 """
 
 from __future__ import annotations

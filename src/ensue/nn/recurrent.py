@@ -289,7 +289,7 @@ class Recurrent(nn.Module):
 
 @contextmanager
 def watched(layer: Recurrent, watch: Watch) -> Iterator[None]:
-    """A block in which somebody looks at every step of a layer; it runs the reference loop, for others hide their steps.
+    """A block in which somebody looks at every step of a layer; it runs the reference loop, as others hide theirs.
 
     >>> layer, seen = Recurrent(TanhCell(2, 3)), []
     >>> with watched(layer, lambda a, before, after: seen.append(after) or after):

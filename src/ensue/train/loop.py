@@ -269,7 +269,7 @@ def evaluate(work: Training, progress: Progress, wish: Interrupts) -> dict[str, 
 
 
 def log(work: Training, progress: Progress, measures: dict[str, float]) -> None:
-    """A line of metrics: the mean loss since the line before, the last norm and the largest, and how many were clipped."""
+    """A line of metrics: since the line before the mean loss, the largest norm, and how many gradients were clipped."""
     if work.metrics is not None:
         record = {"step": progress.step, "loss": progress.loss / progress.count, "lr": progress.rate}
         record |= {"norm": progress.norm, "norm_top": progress.top, "clipped": progress.clipped}
