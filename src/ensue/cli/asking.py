@@ -9,6 +9,7 @@ import typer
 
 from ensue.cli.options import Columns, Data, Field, Int8, Json, RunPath, Seed
 from ensue.cli.output import emit, say, show_figures
+from ensue.cli.probing import score_probe
 from ensue.core.errors import InputError
 
 
@@ -21,7 +22,14 @@ def score(
     per_token: Annotated[bool, typer.Option(help="Say what each token costs, in bits.")] = False,
     streams: Annotated[int, typer.Option(help="Parallel streams; 1 reads the text in one go (0: by its length).")] = 0,
     int8: Int8 = False,
-    out: Annotated[Path | None, typer.Option(help="Labels: also draw the confusion, x.html, x.png or x.svg.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Also draw the confusion of labels, or with --probe accuracy: x.html, x.png or x.svg."),
+    ] = None,
+    probe: Annotated[
+        Path | None,
+        typer.Option(help="A file or folder of minimal pairs (.jsonl, .gold with .text, .tsv): which one is likelier?"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say how well a model predicts a text, translates or labels."""
@@ -30,8 +38,13 @@ def score(
     from ensue.cli.display import Display
     from ensue.verbs.run import load
 
+    if probe is not None:
+        if data or text is not None or field or columns or per_token or streams or int8:
+            raise InputError("--probe is scored alone", mend="leave out files and other options, but --out and --json")
+        score_probe(run, probe, out, as_json)
+        return
     if (text is None) == (not data):
-        raise InputError("score what?", mend="name files or give --text, not both")
+        raise InputError("score what?", mend="name files or give --text, not both; --probe takes pairs")
     with Display(quiet=as_json) as display:
         held = load(run)
         how: dict[str, Any] = {"columns": columns, "field": field, "streams": streams, "text": text, "int8": int8}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ensue.cli.options import Force, Json, Set, check_beam
-from ensue.cli.output import emit, say
+from ensue.cli.output import emit, say, show
 
 
 def systems(
@@ -129,24 +129,30 @@ def look(
     view: Annotated[
         str,
         typer.Argument(
-            help="curves, alignment, steps, bottleneck, words, senses or layers (of runs), ngrams (of a text)."
+            help="curves, training, gradients, gates, copying, alignment, steps, bottleneck, words, senses or layers (of "
+            "runs), ngrams (of a text), bptt (of neither)."
         ),
     ],
-    what: Annotated[list[str], typer.Argument(help="Runs; for ngrams a text; for senses RUN WORD [FILE].")],
+    what: Annotated[
+        list[str] | None, typer.Argument(help="Runs; for ngrams a text; for senses RUN WORD [FILE].")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="x.html, x.png, x.svg or x.json (steps: html or json); with --json none is needed.",
-            show_default="look.html",
+            help="x.html, x.png, x.svg or x.json (steps, bptt: html or json); with --json none is needed.",
+            show_default="look.html; bptt: the terminal",
         ),
     ] = None,
-    text: Annotated[str, typer.Option(help="alignment, steps: the sentence to translate.")] = "",
+    text: Annotated[
+        str, typer.Option(help="alignment, steps: the sentence to translate; gradients, gates: the text to read.")
+    ] = "",
     target: Annotated[str, typer.Option(help="alignment, steps: a translation to show, not the model's own.")] = "",
     beam: Annotated[
         int | None, typer.Option(help="alignment, steps: how many hypotheses are kept open.", show_default="5")
     ] = None,
     layer: Annotated[
-        int, typer.Option(help="alignment (all its heads are shown), senses: a layer, counted from 1.")
+        int,
+        typer.Option(help="alignment (all its heads), gradients, gates, senses: a layer, counted from 1."),
     ] = 0,
     head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,
     data: Annotated[list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files.")] = [],
@@ -154,21 +160,36 @@ def look(
     words: Annotated[str, typer.Option(help='words: which, as "king queen"; else the commonest.')] = "",
     pairs: Annotated[str, typer.Option(help='words: arrows, as "king:queen man:woman".')] = "",
     method: Annotated[str, typer.Option(help="words: pca or tsne.", show_default="pca")] = "",
+    steps: Annotated[int | None, typer.Option(help="bptt: how many steps of time.", show_default="3")] = None,
+    hidden: Annotated[int | None, typer.Option(help="bptt: the width of the state.", show_default="1")] = None,
+    seed: Annotated[int, typer.Option(help="bptt, copying: where random numbers come from.")] = 0,
+    values: Annotated[
+        list[str], typer.Option(metavar="NAME=NUMBERS", help="bptt: u, w, v, h0, x or y, e.g. w=0.5; repeatable.")
+    ] = [],
+    costs: Annotated[str, typer.Option(help="bptt: the steps whose cost counts, e.g. 3,4,5.", show_default="all")] = "",
+    cut: Annotated[int, typer.Option(help="bptt: cut the graph after this step (truncated backpropagation).")] = 0,
+    units: Annotated[int, typer.Option(help="gates: show so many units, those that change most.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Draw a view to a file, or give its numbers."""
+    from ensue.verbs.look import TOLD
     from ensue.verbs.look import look as verb
 
     typed = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
     typed |= {"words": words, "pairs": pairs, "method": method}
+    typed |= {"seed": seed, "values": values, "costs": costs, "cut": cut, "units": units}
     how: dict[str, Any] = {name: value for name, value in typed.items() if value}
+    how |= {
+        name: value for name, value in {"beam": beam, "steps": steps, "hidden": hidden}.items() if value is not None
+    }
     if beam is not None:
         check_beam(beam)
-        how["beam"] = beam
-    path = out if out is not None or as_json else Path("look.html")
-    seen = verb(view, what, out=path, **how)
+    path = out if out is not None or as_json or view in TOLD else Path("look.html")
+    seen = verb(view, what or [], out=path, **how)
     if as_json:
         emit({"view": view, "written": str(path) if path else None, **seen.numbers})
+    elif path is None and seen.told is not None:
+        show(seen.told())
     else:
         for line in (seen.said, f"written: {path}"):
             say(line) if line else None

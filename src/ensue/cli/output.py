@@ -26,6 +26,13 @@ def say(text: str = "") -> None:
     sys.stdout.write(text + "\n")
 
 
+def show(picture: Any) -> None:
+    """Something that rich draws, on standard output."""
+    from rich.console import Console
+
+    Console(file=sys.stdout, highlight=False, markup=False, emoji=False).print(picture)
+
+
 def table(columns: list[str], rows: list[list[str]]) -> None:
     """A table for people: the first column to the left, the others to the right."""
     widths = [max(len(str(line[i])) for line in [columns, *rows]) for i in range(len(columns))]

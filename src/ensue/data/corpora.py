@@ -21,6 +21,7 @@ from pathlib import Path
 from ensue.core.errors import unknown_name
 from ensue.core.files import write_text
 from ensue.data.cache import cache_folder, writable
+from ensue.data.copying import copying_text
 from ensue.data.senses import sense_text
 
 BUILTIN: dict[str, str] = {
@@ -28,6 +29,7 @@ BUILTIN: dict[str, str] = {
     "stdlib": "the source of Python's standard library",
     "hello": "the one word of the first lecture on recurrent networks, with its alphabet of four letters",
     "bank": "sentences in which bank and play have one of two senses each",
+    "copying": "letters that come again after gaps of dots: what a model remembers, and over how many tokens",
 }
 """The names of the built-in corpora, with a line on each."""
 
@@ -50,6 +52,7 @@ def builtin(name: str) -> Iterator[tuple[str, str]]:
         "stdlib": _stdlib,
         "hello": lambda: (("hello", "hello"),),
         "bank": lambda: (("bank", sense_text()),),
+        "copying": lambda: (("copying", copying_text()),),
     }
     if name not in makers:
         raise unknown_name("corpus", name, makers)

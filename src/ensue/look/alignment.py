@@ -9,8 +9,6 @@ colour-blind eyes and in grey print, and the same colour is the same weight in e
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +16,8 @@ import altair as alt
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.look.marks import MOST_MARKS, heading, records, words
 
-MOST_MARKS = 50_000
 CAPTION = "A row is a target word and adds up to 1; the darker a cell, the more it looks at that source word."
 GRID_CAPTION = "One map a head; rows are target words and add up to 1, darker cells are looked at more."
 COLOURS = ["#ffffff", "#08306b"]
@@ -46,7 +44,7 @@ def alignment_chart(
         .properties(
             width=alt.Step(size),
             height=alt.Step(size),
-            title=_title(title, caption, 30 + max(12, len(source)) * size // 6),
+            title=heading(title, caption, 30 + max(12, len(source)) * size // 6),
             description=f"{title}. {describe(source, target, alpha)}",
         )
     )
@@ -69,13 +67,13 @@ def alignment_grid(
     size = cell_size(len(source) * across, len(target), 1200)
     strongest = [f"{name}: {_strongest(source, target, head)}" for name, head in zip(names, alpha)]
     chart = _cells(_rows(source, target, alpha, names), source, target, size, top).encode(tooltip=_tips(several=True))
-    header = alt.Header(title=None, labelExpr=_words(names), labelFontSize=12, labelFontWeight="bold")
+    header = alt.Header(title=None, labelExpr=words(names), labelFontSize=12, labelFontWeight="bold")
     return (
         chart.properties(width=alt.Step(size), height=alt.Step(size))
         .facet(facet=alt.Facet("h:O", header=header), columns=across)
         .resolve_axis(x="independent", y="independent")
         .properties(
-            title=_title(title, caption, 30 + max(24, len(source) * across) * size // 6),
+            title=heading(title, caption, 30 + max(24, len(source) * across) * size // 6),
             description=f"{title}. {len(names)} heat maps; strongest in each: {'; '.join(strongest)}",
         )
     )
@@ -132,14 +130,12 @@ def _cells(rows: list[dict[str, Any]], source: Sequence[str], target: Sequence[s
     """Places are numbers, which never repeat; the words are only their labels."""
     font = int(np.clip(size - 3, 10, 14))
     look = {"labelOverlap": False, "labelFontSize": font, "labelLimit": 140, "ticks": False, "domain": False}
-    on_top = alt.Axis(orient="top", labelAngle=-55, labelAlign="left", labelExpr=_words(source), labelPadding=4, **look)
-    aside = alt.Axis(labelExpr=_words(target), labelPadding=6, **look)
+    on_top = alt.Axis(orient="top", labelAngle=-55, labelAlign="left", labelExpr=words(source), labelPadding=4, **look)
+    aside = alt.Axis(labelExpr=words(target), labelPadding=6, **look)
     colours = alt.Scale(domain=[0, top], range=COLOURS, interpolate="lab", clamp=True)
     legend = alt.Legend(title="weight", format=".1f", gradientLength=120)
-    # as text: Altair would check each of so many records against its schema, for a quarter of a minute
-    data = alt.Data(values=_json(rows), format=alt.DataFormat(type="json"))
     return (
-        alt.Chart(data)
+        alt.Chart(records(rows))
         .mark_rect(stroke="#d9d9d9", strokeWidth=0.5)
         .encode(
             x=alt.X("s:O", title="source", axis=on_top),
@@ -150,22 +146,8 @@ def _cells(rows: list[dict[str, Any]], source: Sequence[str], target: Sequence[s
 
 
 def _tips(several: bool) -> list[Any]:
-    words = [alt.Tooltip(f"{name}:N") for name in (("head",) if several else ()) + ("target", "source")]
-    return [*words, alt.Tooltip("weight:Q", format=".4f")]
-
-
-def _words(words: Sequence[str]) -> str:
-    """An expression that turns a place into its word."""
-    return f"{_json(list(words))}[datum.value]"
-
-
-def _json(value: Any) -> str:
-    """JSON without a <, so that no word can end the script of a page that the chart is put into."""
-    return json.dumps(value).replace("<", "\\u003c")
-
-
-def _title(title: str, caption: str, letters: int) -> Any:
-    return alt.TitleParams(title, subtitle=textwrap.wrap(caption, max(40, letters)), anchor="start", offset=12)
+    tips = [alt.Tooltip(f"{name}:N") for name in (("head",) if several else ()) + ("target", "source")]
+    return [*tips, alt.Tooltip("weight:Q", format=".4f")]
 
 
 def _strongest(source: Sequence[str], target: Sequence[str], alpha: np.ndarray) -> str:

@@ -12,9 +12,8 @@ from typing import Any
 import altair as alt
 
 from ensue.core.errors import InputError
+from ensue.look.marks import COLOURS  # dots have shapes too, for print in grey
 
-# Okabe and Ito's colours, which colour-blind eyes can tell apart; dots have shapes too, for print in grey
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
 MANY = 50
 """Sentences that a bin has at least, if its BLEU is to say something."""
 CHANCE = f"Bins of fewer than {MANY} sentences vary by chance; the tooltip counts them."

@@ -1,22 +1,7 @@
-"use strict";
-const data = JSON.parse(document.getElementById("data").textContent), steps = data.steps;
-const SHOWN = 0.02, NAMED = 0.05, PACE = 1600, PILL = 24, GAP = 6;
-const find = id => document.getElementById(id);
-const picture = find("picture"), slider = find("slider");
-let at = 0, picked = null, timer = null;
+const SHOWN = 0.02, NAMED = 0.05, PILL = 24, GAP = 6;
+const picture = find("picture");
+let picked = null;
 
-function make(kind, text, name) {
-  const made = document.createElement(kind);
-  if (text !== undefined) made.textContent = text;
-  if (name) made.className = name;
-  return made;
-}
-function draw(kind, attributes, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 const pen = document.createElement("canvas").getContext("2d");
 pen.font = "600 14px ui-monospace, monospace";
 const wide = label => Math.ceil(pen.measureText(label).width) + 14;
@@ -163,45 +148,15 @@ function show() {
   find("choices").replaceChildren(...(step.kind === "decode" ? choices(step) : []));
   picture.replaceChildren();
   picture.append(drawn[step.kind](step));
-  find("title").textContent = step.title;
   find("hint").textContent = step.weights ? hints[step.kind] + legend : "";
-  find("told").replaceChildren(make("span", step.title + ". ", "spoken"), step.text);
-  slider.value = at;
-  slider.setAttribute("aria-valuetext", step.title);
-  for (const [id, end] of [["first", 0], ["back", 0], ["next", steps.length - 1], ["last", steps.length - 1]])
-    find(id).setAttribute("aria-disabled", at === end);
+  tell(step);
   if (held) (picture.querySelector(`[data-token="${picked}"]`) || find("play")).focus();
 }
-function go(to) {
-  at = Math.max(0, Math.min(steps.length - 1, to));
-  show();
-}
-function pause() {
-  clearInterval(timer);
-  timer = null;
-  find("play").textContent = "Play";
-  find("play").setAttribute("aria-label", "Play");
-  find("told").setAttribute("aria-live", "polite");
-}
-function play() {
-  find("told").setAttribute("aria-live", "off");  // else a reader would never get to the end of a step
-  find("play").textContent = "Pause";
-  find("play").setAttribute("aria-label", "Pause");
-  if (at === steps.length - 1) go(0);
-  timer = setInterval(() => { go(at + 1); if (at === steps.length - 1) pause(); }, PACE);
-}
-const keys = { ArrowLeft: () => at - 1, ArrowRight: () => at + 1, Home: () => 0, End: () => steps.length - 1 };
 document.addEventListener("keydown", event => {
-  if (event.ctrlKey || event.altKey || event.metaKey || event.shiftKey || event.target === slider) return;
   const token = event.target.closest("[data-token]");
-  if (token && (event.key === "Enter" || event.key === " ")) {
-    event.preventDefault();
-    pick(Number(token.dataset.token));
-  } else if (event.key in keys) {
-    event.preventDefault();
-    pause();
-    go(keys[event.key]());
-  }
+  if (!token || (event.key !== "Enter" && event.key !== " ")) return;
+  event.preventDefault();
+  pick(Number(token.dataset.token));
 });
 function pick(i) {
   picked = picked === i ? null : i;
@@ -213,10 +168,3 @@ picture.addEventListener("click", event => {
   const token = event.target.closest("[data-token]");
   if (token) pick(Number(token.dataset.token));
 });
-for (const [id, key] of [["first", "Home"], ["back", "ArrowLeft"], ["next", "ArrowRight"], ["last", "End"]])
-  find(id).addEventListener("click", () => { pause(); go(keys[key]()); });
-find("play").addEventListener("click", () => timer === null ? play() : pause());
-slider.addEventListener("input", () => { pause(); go(Number(slider.value)); });
-addEventListener("resize", show);
-document.querySelector("main").hidden = false;
-show();

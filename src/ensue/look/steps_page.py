@@ -1,18 +1,17 @@
 """A translation step by step, as a page of its own: one file that needs nothing else.
 
-steps.html is the page, steps.css and steps.js go into it as they are. Each step is told in words here, so that the page
-draws what it also says; all steps stand at its end as a list, for print and for browsers without scripts.
+steps.html is its body, steps.css and steps.js go into the frame of ``ensue.look.page`` as they are. Each step is told
+in words here, so that the page draws what it also says; all steps stand at its end as a list, for print and for
+browsers without scripts.
 """
 
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
-from string import Template
 from typing import Any
 
+from ensue.look.page import controls, filled, in_words, stepped
 from ensue.look.tree_text import number, readable, shortened
 
 LABEL = 18
@@ -26,17 +25,15 @@ NAMED = 3
 def steps_html(numbers: Mapping[str, Any]) -> str:
     """The page of what ``ensue.verbs.steps.step_numbers`` tells: nothing is fetched, so it works offline."""
     steps = [*_encoding(numbers), *_decoding(numbers)]
-    title = f"{numbers['system']}, step by step"
-    return Template(_file("steps.html")).substitute(
-        title=html.escape(title),
+    body = filled(
+        "steps.html",
         text=html.escape(readable(numbers["text"])),
         how=html.escape(_how(numbers)),
-        style=_file("steps.css"),
-        script=_file("steps.js"),
-        last=len(steps) - 1,
-        words="\n".join(f"<li><b>{html.escape(s['title'])}.</b> {html.escape(s['text'])}</li>" for s in steps),
-        data=_json({"source": _labels(numbers["source"]), "target": _labels(numbers["target"]), "steps": steps}),
+        controls=controls(len(steps)),
+        words=in_words(steps),
     )
+    data = {"source": _labels(numbers["source"]), "target": _labels(numbers["target"]), "steps": steps}
+    return stepped(f"{numbers['system']}, step by step", body, data, "steps")
 
 
 def _encoding(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -130,14 +127,3 @@ def _label(token: str) -> str:
 
 def _rounded(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     return [[round(weight, DIGITS) for weight in row] for row in rows]
-
-
-def _file(name: str) -> str:
-    """A file that lies beside this one."""
-    return files("ensue.look").joinpath(name).read_text(encoding="utf-8")
-
-
-def _json(value: Any) -> str:
-    """JSON that is safe inside a script element: no <, > or & is left that could end it."""
-    text = json.dumps(value, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,19 +1,17 @@
 """The search tree as a page of its own: one file that needs nothing else.
 
-tree.html is the page, tree.css and tree.js go into it as they are.
+tree.html is its body, tree.css and tree.js go into the frame of ``ensue.look.page`` as they are.
 """
 
 from __future__ import annotations
 
 import html
-import json
 import math
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from itertools import pairwise
-from string import Template
 from typing import Any
 
+from ensue.look.page import filled, page
 from ensue.look.tree import Node, Tree, read_tree
 from ensue.look.tree_layout import MARGIN, PADDING, Place, label, pill_width, tree_layout
 from ensue.look.tree_text import headline, number, readable
@@ -27,23 +25,17 @@ def tree_html(trace: Mapping[str, Any]) -> str:
     tree = read_tree(trace)
     lines = headline(trace)
     pruned = sum(node.fate == "pruned" for node in tree.nodes.values())
-    return Template(_file("tree.html")).substitute(
-        title=html.escape("Search tree: " + lines[0][:1].lower() + lines[0][1:]),
+    body = filled(
+        "tree.html",
         source="".join(f"<p class=source>{html.escape(line)}</p>" for line in lines[1:]),
         counts=f"{len(tree.nodes):,} nodes, {pruned:,} of them pruned, {len(tree.hypotheses()):,} hypotheses",
-        style=_file("tree.css"),
-        script=_file("tree.js"),
         whole=_svg(tree, tree_layout(tree), "whole", "The whole tree"),
         few=_svg(tree, tree_layout(tree, tree.survivors()), "few", "The tree without pruned nodes"),
         rows="\n".join(_hypothesis(tree, rank, node) for rank, node in enumerate(tree.hypotheses(), 1)),
         rule=html.escape(str(trace.get("length") or "none")),
-        data=_json({n.id: _details(tree, n) for n in tree.nodes.values()}),
     )
-
-
-def _file(name: str) -> str:
-    """A file that lies beside this one."""
-    return files("ensue.look").joinpath(name).read_text(encoding="utf-8")
+    data = {n.id: _details(tree, n) for n in tree.nodes.values()}
+    return page("Search tree: " + lines[0][:1].lower() + lines[0][1:], body, data, ("tree",))
 
 
 def _svg(tree: Tree, places: Mapping[int, Place], name: str, title: str) -> str:
@@ -109,12 +101,6 @@ def _details(tree: Tree, node: Node) -> dict[str, Any]:
         "fate": "kept, on the best path" if node.fate == "kept" and node.id in tree.best else node.fate,
         "why": readable(node.why) if node.why else "",
     }
-
-
-def _json(value: Any) -> str:
-    """JSON that is safe inside a script element: no <, > or & is left that could end it."""
-    text = json.dumps(value, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _hypothesis(tree: Tree, rank: int, node: Node) -> str:

@@ -13,7 +13,8 @@ Legend: B rows, T time, D input width, N hidden width, G gates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,8 @@ from ensue.nn.state import State
 
 Memory = tuple[Tensor, ...]
 """What a cell carries, the visible h first: (h,) or (h, c), each (B, N)."""
+Watch = Callable[[Tensor, Memory, Memory], Memory]
+"""Given W x_t + b, the memory before a step and the one after it; answers the memory that the loop goes on with."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Cell(nn.Module):
     fused: ClassVar[str] = ""
     bounded: ClassVar[bool] = True
     """Whether h stays finite whatever it reads; else padded places, whose h no one sees, must not be run through."""
+    watch: Watch | None = None
+    """Who looks at every step; see ``watched``."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -60,6 +65,10 @@ class Cell(nn.Module):
     def step(self, a: Tensor, memory: Memory) -> Memory:
         """One step; ``a`` is W x_t + b of all gates (B, G·N)."""
         raise TypeError(f"{type(self).__name__} has no equation")
+
+    def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
+        """The gates of a step, each (B, N) and from 0 to 1, and the candidate; a cell without gates has none."""
+        return {}
 
     def weights(self) -> list[Tensor]:
         """The parameters as torch's fused kernels take them: one bias of ours, one of zeros."""
@@ -116,15 +125,17 @@ class GRUCell(Cell):
     gates = 3
     fused = "gru"
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
-        (h,) = memory
-        u = h @ self.weight_h.T
+    def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
+        u = memory[0] @ self.weight_h.T
         a_r, a_z, a_n = a.chunk(3, dim=-1)
         u_r, u_z, u_n = u.chunk(3, dim=-1)
         r = torch.sigmoid(a_r + u_r)
-        z = torch.sigmoid(a_z + u_z)
-        candidate = torch.tanh(a_n + r * u_n)
-        return (z * h + (1 - z) * candidate,)
+        return {"reset": r, "update": torch.sigmoid(a_z + u_z), "candidate": torch.tanh(a_n + r * u_n)}
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        gates = self.gated(a, memory)
+        z = gates["update"]
+        return (z * memory[0] + (1 - z) * gates["candidate"],)
 
 
 class ChoGRUCell(Cell):
@@ -140,12 +151,17 @@ class ChoGRUCell(Cell):
 
     gates = 3
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
         (h,) = memory
         N = self.hidden
         r, u = torch.sigmoid(torch.addmm(a[:, : 2 * N], h, self.weight_h[: 2 * N].T)).chunk(2, dim=-1)
         candidate = torch.tanh(torch.addmm(a[:, 2 * N :], r * h, self.weight_h[2 * N :].T))
-        return ((1 - u) * h + u * candidate,)
+        return {"reset": r, "update": u, "candidate": candidate}
+
+    def step(self, a: Tensor, memory: Memory) -> Memory:
+        gates = self.gated(a, memory)
+        u = gates["update"]
+        return ((1 - u) * memory[0] + u * gates["candidate"],)
 
 
 class LSTMCell(Cell):
@@ -170,11 +186,15 @@ class LSTMCell(Cell):
     def start(self, rows: int) -> Memory:
         return (self.bias.new_zeros(rows, self.output), self.bias.new_zeros(rows, self.hidden))
 
+    def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
+        i, f, candidate, o = torch.addmm(a, memory[0], self.weight_h.T).chunk(4, dim=-1)
+        gates = {"input": torch.sigmoid(i), "forget": torch.sigmoid(f), "output": torch.sigmoid(o)}
+        return {**gates, "candidate": torch.tanh(candidate)}
+
     def step(self, a: Tensor, memory: Memory) -> Memory:
-        h, c = memory
-        i, f, candidate, o = torch.addmm(a, h, self.weight_h.T).chunk(4, dim=-1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(candidate)
-        return (torch.sigmoid(o) * torch.tanh(c), c)
+        gates = self.gated(a, memory)
+        c = gates["forget"] * memory[1] + gates["input"] * gates["candidate"]
+        return (gates["output"] * torch.tanh(c), c)
 
     def hold(self) -> Tensor:
         gates = torch.zeros_like(self.bias)
@@ -207,7 +227,7 @@ def reference(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> 
         new = cell.step(a, memory)
         if lengths is not None:  # a row that has ended keeps its memory
             new = tuple(torch.where((t < lengths)[:, None], n, m) for n, m in zip(new, memory))
-        memory = new
+        memory = new if cell.watch is None else cell.watch(a, memory, new)
         outputs.append(memory[0])
     return torch.stack(outputs, 1), memory
 
@@ -277,6 +297,24 @@ class Recurrent(nn.Module):
         state = state or self.start(len(x))
         if x.shape[1] == 0:
             return x.new_zeros(len(x), 0, self.output), state
-        kernel = self.kernel if lengths is None or self.cell.bounded else "reference"
+        plain = self.cell.watch is None and (lengths is None or self.cell.bounded)
+        kernel = self.kernel if plain else "reference"
         y, memory = KERNELS[kernel](self.cell, x, state.memory, lengths)
         return y, RecurrentState(memory)
+
+
+@contextmanager
+def watched(layer: Recurrent, watch: Watch) -> Iterator[None]:
+    """A block in which somebody looks at every step of a layer; it runs the reference loop, as others hide theirs.
+
+    >>> layer, seen = Recurrent(TanhCell(2, 3)), []
+    >>> with watched(layer, lambda a, before, after: seen.append(after) or after):
+    ...     y, _ = layer(torch.ones(1, 4, 2))
+    >>> len(seen), bool(torch.equal(seen[-1][0], y[:, -1]))
+    (4, True)
+    """
+    layer.cell.watch = watch
+    try:
+        yield
+    finally:
+        layer.cell.watch = None

@@ -65,6 +65,9 @@ class Progress:
     tokens: int = 0
     rate: float = 0.0
     norm: float = 0.0
+    top: float = 0.0
+    """The largest norm since the last line of metrics, and how many gradients were clipped since."""
+    clipped: int = 0
     owed: bool = False
     """An evaluation was due at this step and was given up."""
 
@@ -131,6 +134,8 @@ def train(work: Training) -> Outcome:
                 continue
             progress.step, progress.rate, progress.norm = progress.step + 1, rate, norm
             progress.loss, progress.count = progress.loss + loss, progress.count + 1
+            progress.top = max(progress.top, norm)
+            progress.clipped += 0 < settings.clip <= norm
             tell(work, progress, loss)
             stopped = mind(work, optimiser, progress, state, wish, before)
     return Outcome(stopped or "finished", progress.step, progress.seconds, progress.best, progress.tokens)
@@ -264,11 +269,12 @@ def evaluate(work: Training, progress: Progress, wish: Interrupts) -> dict[str, 
 
 
 def log(work: Training, progress: Progress, measures: dict[str, float]) -> None:
-    """A line of metrics: the mean loss since the line before."""
+    """A line of metrics: since the line before the mean loss, the largest norm, and how many gradients were clipped."""
     if work.metrics is not None:
         record = {"step": progress.step, "loss": progress.loss / progress.count, "lr": progress.rate}
-        work.metrics.write({**record, "norm": progress.norm, "seconds": round(progress.seconds, 3), **measures})
-    progress.loss, progress.count = 0.0, 0
+        record |= {"norm": progress.norm, "norm_top": progress.top, "clipped": progress.clipped}
+        work.metrics.write({**record, "seconds": round(progress.seconds, 3), **measures})
+    progress.loss, progress.count, progress.top, progress.clipped = 0.0, 0, 0.0, 0
 
 
 def roll_back(work: Training, optimiser: torch.optim.Optimizer, broken: Progress) -> tuple[Progress, State | None]:

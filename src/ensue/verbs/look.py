@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -26,26 +25,14 @@ from ensue.tasks.settings import DataSettings, TokenizerSettings
 from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
+from ensue.verbs.gradients import bptt, copying, gates, gradients, training
 from ensue.verbs.run import load
 from ensue.verbs.runs.translation import TranslationRun, aligning_layer
 from ensue.verbs.senses import layer_shares
 from ensue.verbs.senses import senses as word_senses
 from ensue.verbs.steps import step_numbers
+from ensue.verbs.view import Files, View
 from ensue.verbs.word_vectors import word_view
-
-Files = Sequence[str | Path]
-
-
-@dataclass(frozen=True)
-class View:
-    """Something to look at: how to draw it, and the numbers that it shows."""
-
-    draw: Callable[[], Any]
-    """Makes the Altair chart; the text of the page where the view is one of ``PAGES``."""
-    numbers: dict[str, Any]
-    """For JSON."""
-    said: str = ""
-    """What people should know without looking."""
 
 
 def look(view: str, what: Files, *, out: str | Path | None = None, **how: Any) -> View:
@@ -158,7 +145,7 @@ def bottleneck(runs: Files, *, data: Files = ()) -> View:
 def senses(what: Files, *, layer: int = 0) -> View:
     """One word in its contexts: a run, the word, and where it is none of the built-in ones a file of sentences."""
     found = word_senses(what, layer)
-    return View(partial(senses_chart, found.numbers, found.title, found.caption), found.numbers, found.caption)
+    return View(partial(senses_chart, found.numbers, found.title, found.caption), found.numbers, said=found.caption)
 
 
 def layers(runs: Files) -> View:
@@ -196,9 +183,19 @@ VIEWS: dict[str, Callable[..., View]] = {
     "alignment": alignment,
     "steps": steps,
     "bottleneck": bottleneck,
+<<<<<<< HEAD
     "senses": senses,
     "layers": layers,
     "words": words,
+=======
+    "bptt": bptt,
+    "gradients": gradients,
+    "gates": gates,
+    "training": training,
+    "copying": copying,
+>>>>>>> gradients
 }
-PAGES = ("steps",)
+PAGES = ("steps", "bptt")
 """Views that are pages of their own and no charts."""
+TOLD = ("bptt",)
+"""Views that a terminal can show: they need no file."""

@@ -1,0 +1,274 @@
+"""How far gradients flow: ‖∂J_t/∂h_k‖ against the distance t − k, and the bound that the Jacobians give.
+
+    J_t = −log P(x_{t+1} | x_1 … x_t)
+
+    ∂J_t/∂h_k = ∂J_t/∂h_t · ∂h_t/∂h_{t−1} · … · ∂h_{k+1}/∂h_k
+    ‖∂J_t/∂h_k‖ ≤ ‖∂J_t/∂h_t‖ ∏_{j=k+1…t} ‖∂h_j/∂h_{j−1}‖                        any recurrent layer
+                ≤ ‖∂J_t/∂h_t‖ ‖W_h‖^{t−k} ∏_{j=k+1…t} ‖diag f′(s_j)‖             h_j = f(s_j), s_j = W_h h_{j−1} + …
+
+If f′ ≤ γ, gradients must vanish where the largest singular value of W_h is below 1/γ (Pascanu et al., 2013): 1 for tanh
+and relu, 4 for the sigmoid. Norms are the Euclidean one, and of matrices the largest singular value.
+
+What h_k is depends on the model. Of a recurrent layer it is all that the layer carries from step k to step k + 1: h, or
+(h, c) of an LSTM as one vector, whose parts count as independent of each other. Of a Transformer it is what a block
+reads at place k. Of other models it is the vector of token k.
+
+All J_t are differentiated in one pass: every row of a batch holds the same text, row t asks for J_t alone, and rows do
+not touch each other. Everything is computed in float64.
+
+Legend: T time, B rows, N width of the state.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ensue.core.errors import InputError
+from ensue.nn.blocks import Block
+from ensue.nn.recurrent import Cell, Memory, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
+
+ROWS = 32
+"""How many J_t are differentiated at once."""
+WIDEST = 512
+"""States wider than this get no bound where it needs the singular values of every Jacobian."""
+FEW = 5
+"""Distances that fewer places have say little, and are left out of texts that have more."""
+SLOPES: dict[type[Cell], tuple[Callable[[Tensor], Tensor], float]] = {
+    TanhCell: (lambda h: 1 - h * h, 1.0),
+    SigmoidCell: (lambda h: h * (1 - h), 0.25),
+    ReluCell: (lambda h: (h > 0).to(h.dtype), 1.0),
+}
+"""f′(s) from h = f(s), and γ, the largest that it can be."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Norms of gradients on one text."""
+
+    norms: np.ndarray  # (T, T): [t, k] is ‖∂J_t/∂h_k‖; 0 where k > t
+    of: str
+    """What h_k is, in words."""
+    bound: np.ndarray | None = None  # (T, T): no norm is above it; None where there is none
+    bound_of: str = ""
+    """What the bound is a product of, or why there is none, in words."""
+    weight: dict[str, float] | None = None
+    """Of a plain recurrent layer: W_h's largest singular value and eigenvalue; 1/γ, below which gradients vanish."""
+
+
+def gradient_flow(model: Any, tokens: Tensor, layer: int = 0) -> Flow:
+    """‖∂J_t/∂h_k‖ for a text: x_0 … x_T (T + 1,), of which x_0 is only read.
+
+    ``layer`` counts from 1; without it it is a recurrent model's last layer, and what the first block of a
+    Transformer reads.
+    """
+    if not model.traits.causal:
+        raise InputError("a model that sees both sides of a word has no gradient against distance", mend="leave it out")
+    find_part(model, layer)  # refuse what has none before anything is copied
+    model = copy.deepcopy(model).double().eval().requires_grad_(True)
+    part = find_part(model, layer)
+    read, targets, T = tokens[:-1], tokens[1:], len(tokens) - 1
+    norms = np.zeros((T, T))
+    for first in range(0, T, ROWS):
+        end = min(first + ROWS, T)
+        rows = torch.arange(first, end)
+        with torch.enable_grad(), part.held() as states:
+            block = (piece[None, :end].expand(len(rows), -1) for piece in (read, targets))
+            log_p = model.log_prob(*block)[0]
+            grads = torch.autograd.grad(-log_p[rows - first, rows].sum(), states, allow_unused=True)
+        found = part.norms(states, grads)[:, -end:]  # a window also reads places before the text
+        norms[first:end, :end] = found.numpy()
+    bound, said, weight = part.bound(model, read, norms)
+    return Flow(norms, part.of, bound, said, weight)
+
+
+class Part:
+    """Something in a model that has a value at every place of a text."""
+
+    of: str
+
+    def held(self) -> AbstractContextManager[list[Tensor]]:
+        """A block in which the model runs; the list then holds the values that gradients are asked for."""
+        raise TypeError(f"{type(self).__name__} holds nothing")
+
+    def norms(self, states: list[Tensor], grads: tuple[Tensor | None, ...]) -> Tensor:
+        """The norm of the gradient at each place, (B, T)."""
+        (grad,) = grads
+        return torch.zeros(states[0].shape[:2]) if grad is None else grad.norm(dim=-1)
+
+    def bound(self, model: Any, read: Tensor, norms: np.ndarray) -> tuple[np.ndarray | None, str, Any]:
+        """What no norm is above, and of what it is made."""
+        return None, "no recurrence, so no product of Jacobians", None
+
+
+class ReadByBlock(Part):
+    """What a Transformer's block reads."""
+
+    def __init__(self, blocks: list[Block], layer: int) -> None:
+        self.block = blocks[layer - 1]
+        before = "token and position, before any attention" if layer == 1 else f"what block {layer - 1} wrote there"
+        self.of = f"what block {layer} of {len(blocks)} reads at place k ({before})"
+
+    @contextmanager
+    def held(self) -> Iterator[list[Tensor]]:
+        states: list[Tensor] = []
+        hook = self.block.register_forward_pre_hook(lambda _, given: states.append(given[0]))
+        try:
+            yield states
+        finally:
+            hook.remove()
+
+
+class Embedded(Part):
+    """The vectors of tokens."""
+
+    of = "the vector of token k"
+
+    def __init__(self, table: nn.Module) -> None:
+        self.table = table
+
+    @contextmanager
+    def held(self) -> Iterator[list[Tensor]]:
+        states: list[Tensor] = []
+        hook = self.table.register_forward_hook(lambda _, given, made: states.append(made))
+        try:
+            yield states
+        finally:
+            hook.remove()
+
+
+class Carried(Part):
+    """What a recurrent layer carries from step to step."""
+
+    def __init__(self, layers: list[Recurrent], layer: int) -> None:
+        self.layer, self.last = layers[layer - 1], layer == len(layers)
+        self.parts = len(self.layer.start(1).memory)
+        what = "the state h" if self.parts == 1 else "the memory (h, c)"
+        self.of = f"{what} of recurrent layer {layer} of {len(layers)} after token k"
+
+    @contextmanager
+    def held(self) -> Iterator[list[Tensor]]:
+        states: list[Tensor] = []
+
+        def keep(a: Tensor, before: Memory, after: Memory) -> Memory:
+            own = tuple(part.clone() for part in after)  # so that c, of which h is made, is not asked about h as well
+            states.extend(own)
+            return own
+
+        with watched(self.layer, keep):
+            yield states
+
+    def norms(self, states: list[Tensor], grads: tuple[Tensor | None, ...]) -> Tensor:
+        zero = torch.zeros_like(states[0][:, 0])
+        squares = torch.stack(
+            [zero if grad is None else grad.square().sum(-1) for grad in grads], dim=1
+        )  # (B, T·parts)
+        return squares.view(len(zero), -1, self.parts).sum(-1).sqrt()
+
+    def bound(self, model: Any, read: Tensor, norms: np.ndarray) -> tuple[np.ndarray | None, str, Any]:
+        if not self.last:
+            return None, "none: gradients of a lower layer also flow through the layers above it", None
+        cell = self.layer.cell
+        steps = self._steps(model, read)
+        if type(cell) in SLOPES:
+            slope, most = SLOPES[type(cell)]
+            size = largest_singular_value(cell.weight_h.detach())
+            each = [size * float(slope(after[0]).abs().max()) for _, _, after in steps]
+            radius = float(torch.linalg.eigvals(cell.weight_h.detach()).abs().max())
+            weight = {"singular_value": size, "eigenvalue": radius, "vanishes_below": 1 / most}
+            return bounds(norms, each), "‖∂J_t/∂h_t‖ ‖W_h‖^(t−k) ∏ ‖diag f′‖", weight
+        if sum(part.shape[-1] for part in steps[0][1]) > WIDEST:
+            return None, f"none: the state is wider than {WIDEST:,}", None
+        each = [largest_singular_value(jacobian(cell, a, before)) for a, before, _ in steps]
+        return bounds(norms, each), "‖∂J_t/∂h_t‖ ∏ ‖∂h_j/∂h_{j−1}‖", None
+
+    @torch.no_grad()
+    def _steps(self, model: Any, read: Tensor) -> list[tuple[Tensor, Memory, Memory]]:
+        """What every step is given and makes."""
+        steps: list[tuple[Tensor, Memory, Memory]] = []
+
+        def keep(a: Tensor, before: Memory, after: Memory) -> Memory:
+            steps.append((a, before, after))
+            return after
+
+        with watched(self.layer, keep):
+            model(read[None], want=("hidden",))
+        return steps
+
+
+def find_part(model: Any, layer: int = 0) -> Part:
+    """What h_k is in a model."""
+    parts = list(model.modules())
+    recurrent = [part for part in parts if isinstance(part, Recurrent)]
+    blocks = [part for part in parts if isinstance(part, Block)]
+    layers = recurrent or blocks
+    if not 0 <= layer <= max(1, len(layers)):
+        raise InputError(f"there is no layer {layer}", mend=f"there are {len(layers)}" if layers else "leave it out")
+    if recurrent:
+        return Carried(recurrent, layer or len(recurrent))
+    if blocks:
+        return ReadByBlock(blocks, layer or 1)
+    if not isinstance(getattr(model, "embed", None), nn.Module):
+        raise InputError("a model of counts has no gradients", mend="name a neural one")
+    return Embedded(model.embed)
+
+
+def jacobian(cell: Cell, a: Tensor, memory: Memory) -> Tensor:
+    """∂(memory after a step)/∂(memory before it), (N, N); of an LSTM both h and c."""
+    width = sum(part.shape[-1] for part in memory)
+    with torch.enable_grad():
+        rows = tuple(part.detach().expand(width, -1).clone().requires_grad_() for part in memory)
+        after = torch.cat(cell.step(a.expand(width, -1), rows), dim=-1)  # row i asks for output i alone
+        grads = torch.autograd.grad(after, rows, torch.eye(width, dtype=after.dtype, device=after.device))
+    return torch.cat(grads, dim=-1)
+
+
+def largest_singular_value(matrix: Tensor) -> float:
+    """√λ_max(AᵀA): a third of the time of a singular value decomposition."""
+    return float(torch.linalg.eigvalsh(matrix.T @ matrix)[-1].clamp(min=0).sqrt())
+
+
+def bounds(norms: np.ndarray, each: list[float]) -> np.ndarray:
+    """‖∂J_t/∂h_t‖ ∏_{j=k+1…t} each_j, (T, T); it may be infinite."""
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(each[1:], np.finfo(float).tiny)))])  # Σ_{j=2…t}
+    with np.errstate(over="ignore"):
+        return np.tril(np.diag(norms)[:, None] * np.exp(np.minimum(logs[:, None] - logs[None], 1e3)))
+
+
+def by_distance(norms: np.ndarray) -> list[dict[str, float]]:
+    """For each distance t − k the mean over all t, and where nine tenths of them lie above and below.
+
+    >>> by_distance(np.array([[1.0, 0.0], [0.25, 3.0]]))[1]
+    {'distance': 1, 'mean': 0.25, 'low': 0.25, 'high': 0.25, 'places': 1}
+    """
+    T, rows = len(norms), []
+    least = FEW if 2 * FEW <= T else 1
+    for distance in range(T - least + 1):
+        values = np.diagonal(norms, -distance)
+        low, high = np.quantile(values, [0.1, 0.9])
+        figures = {"mean": float(values.mean()), "low": float(low), "high": float(high)}
+        rows.append({"distance": distance, **figures, "places": T - distance})
+    return rows
+
+
+def factor_per_step(rows: list[dict[str, float]]) -> float | None:
+    """By what a mean norm is multiplied with every step of distance: a line through its logarithms from distance 1 on.
+
+    >>> round(factor_per_step([{"distance": d, "mean": 0.5**d} for d in range(9)]), 6)
+    0.5
+    """
+    points = [
+        (row["distance"], math.log(row["mean"])) for row in rows if row["distance"] and 0 < row["mean"] < math.inf
+    ]
+    if len(points) < 3:
+        return None
+    x, y = np.array(points).T
+    return float(np.exp(np.polyfit(x, y, 1)[0]))

@@ -1,0 +1,86 @@
+"""Minimal pairs: how often a language model finds the right sentence likelier than the wrong one.
+
+    right  ⇔  log P(good) > log P(bad)
+
+log P is of the text's own tokens; what a tokenizer does not say of it (the spelling of unknown words) is charged as for
+bits per byte. The end mark does not count, so a text may be the beginning of a sentence: where both differ in their
+last word only, this compares P(is | the writer of the books) with P(are | the writer of the books).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.data.probes import MinimalPair
+from ensue.data.tokenizers.protocol import Tokenizer
+
+TOKENS_AT_ONCE = 8192
+
+
+@torch.no_grad()
+def text_log_probs(
+    model: Any, tokenizer: Tokenizer, texts: Sequence[str], *, backward: bool = False, report: Report = silent
+) -> np.ndarray:
+    """log P of each text, in nats, (N,); a model that reads backward reads each from its end."""
+    if not model.traits.steps:
+        raise InputError("a model that sees both sides of a word gives a text no probability", mend="use lstm or gpt")
+    model.eval()
+    ids = [tokenizer.encode(text)[:: -1 if backward else 1].astype(np.int64) for text in texts]
+    charged = np.array([tokenizer.surcharge(text, True, False)[0] for text in texts]) * math.log(2)
+    found, done = np.zeros(len(texts)), 0
+    for rows in _batches([len(one) for one in ids]):
+        lengths = torch.tensor([len(ids[row]) for row in rows])
+        block = torch.full((len(rows), int(lengths.max()) + 1), tokenizer.end)
+        for place, row in enumerate(rows):
+            block[place, 1 : len(ids[row]) + 1] = torch.from_numpy(ids[row].copy())
+        values = model.log_prob(block[:, :-1], block[:, 1:], None, lengths)[0]  # padded places hold 0
+        found[rows] = values.double().sum(1).cpu().numpy()
+        done += len(rows)
+        report("progress", {"done": done, "total": len(texts)})
+    return found - charged
+
+
+def _batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Texts of like length together."""
+    batches: list[list[int]] = []
+    for row in np.argsort(lengths, kind="stable").tolist():
+        if not batches or (len(batches[-1]) + 1) * (lengths[row] + 1) > TOKENS_AT_ONCE:
+            batches.append([])
+        batches[-1].append(row)
+    return batches
+
+
+def probe_figures(pairs: Sequence[MinimalPair], good: np.ndarray, bad: np.ndarray) -> dict[str, Any]:
+    """The share that is right, of all and by what the pairs say of themselves; a tie counts half.
+
+    >>> pairs = [MinimalPair("a", "b", {"attractors": n}) for n in (0, 0, 1)]
+    >>> figures = probe_figures(pairs, np.array([0.0, 1.0, 0.0]), np.array([-1.0, 1.0, 3.0]))
+    >>> figures["accuracy"], figures["by"]["attractors"][0]
+    (0.5, {'value': 0, 'accuracy': 0.75, 'pairs': 2})
+    """
+    right = np.where(good == bad, 0.5, (good > bad).astype(float))
+    names = dict.fromkeys(name for pair in pairs for name in pair.groups)
+    return {
+        "accuracy": float(right.mean()),
+        "pairs": len(pairs),
+        "ties": int((good == bad).sum()),
+        "margin": float((good - bad).mean()),
+        "by": {name: _grouped([pair.groups for pair in pairs], right, name) for name in names},
+    }
+
+
+def _grouped(groups: Sequence[Mapping[str, str | int]], right: np.ndarray, name: str) -> list[dict[str, Any]]:
+    """The share that is right for each value of a group; numbers in their order."""
+    held: dict[str | int, list[float]] = {}
+    for group, value in zip(groups, right.tolist()):
+        if name in group:
+            held.setdefault(group[name], []).append(value)
+    order = sorted(held, key=lambda value: (isinstance(value, str), value))
+    return [{"value": value, "accuracy": float(np.mean(held[value])), "pairs": len(held[value])} for value in order]

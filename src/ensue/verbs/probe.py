@@ -1,0 +1,31 @@
+"""``ensue score RUN --probe FILE``: how often a language model finds the right one of two texts likelier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.data.probes import read_probe
+from ensue.look.probes import probe_chart
+from ensue.look.saving import check_ending, save_chart
+from ensue.measure.probes import probe_figures, text_log_probs
+from ensue.verbs.run import LanguageRun, Run
+
+
+def probe(run: Run, source: str | Path, *, out: str | Path | None = None, report: Report = silent) -> dict[str, Any]:
+    """Accuracy on the minimal pairs of a file or folder, of all and by kind; drawn to ``out`` where that is given."""
+    if not isinstance(run, LanguageRun):
+        raise InputError(f"{run.system} is no language model", where=str(run.folder.path), mend="leave out --probe")
+    if out is not None:
+        check_ending(out)
+    pairs = read_probe(source)
+    texts = [text for pair in pairs for text in (pair.good, pair.bad)]
+    backward = run.direction == "backward"
+    found = text_log_probs(run.model, run.tokenizer, texts, backward=backward, report=report)
+    figures = {"probe": str(source), "system": run.system, **probe_figures(pairs, found[::2], found[1::2])}
+    figures["unknown"] = sum(run.tokenizer.surcharge(text, True, False)[1] > 0 for text in texts)
+    if out is not None:
+        save_chart(probe_chart(figures, f"{run.folder.path.name} ({run.system}) on {Path(source).name}"), out)
+    return figures

@@ -1,0 +1,119 @@
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from ensue.core.errors import InputError
+from ensue.look.bptt_page import bptt_html
+from ensue.look.bptt_text import bptt_text
+from ensue.look.steps_page import steps_html
+from ensue.look.tree_page import tree_html
+from ensue.measure.bptt import bptt_numbers, draw_network, with_values
+from ensue.verbs.gradients import read_steps, read_values
+from ensue.verbs.look import look
+
+
+class Scripts(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.scripts = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        if self.tags and self.tags[-1] == "script":
+            self.scripts.append(data)
+
+
+def told(**how):
+    network = draw_network(steps=how.pop("steps", 3), hidden=how.pop("hidden", 1))
+    numbers = bptt_numbers(network, **how)
+    reader = Scripts()
+    reader.feed(bptt_html(numbers))
+    return numbers, json.loads(reader.scripts[0])
+
+
+def test_page_goes_forward_and_then_through_all_six_terms():
+    numbers, data = told()
+    titles = [step["title"] for step in data["steps"]]
+    assert titles[:4] == ["Forward: step 1 of 3", "Forward: step 2 of 3", "Forward: step 3 of 3", "The error"]
+    terms = [title for title in titles if ": term" in title]
+    assert len(terms) == 6 and terms[-1] == "∂J(3)/∂w: term 3 of 3 (k = 1)" and titles[-1] == "∂E/∂w"
+    assert numbers["formula"].startswith("∂J(t)/∂w = Σ")
+
+
+def test_the_way_of_a_term_goes_through_time_to_the_w_that_is_meant():
+    _, data = told()
+    last = next(step for step in data["steps"] if step["title"].endswith("(k = 1)") and "J(3)" in step["title"])
+    nodes = {f"{letter}{t}" for edge in last["way"] for letter, t in edge}
+    assert nodes == {"J3", "ŷ3", "z3", "h3", "s3", "h2", "s2", "h1", "s1", "h0"} and last["weight"] == 1
+    assert [line["name"] for line in last["lines"]][-4:] == ["∂h(2)/∂s(2)", "∂s(2)/∂h(1)", "∂h(1)/∂s(1)", "∂s(1)/∂w"]
+
+
+def test_factors_of_a_wide_state_are_matrices_and_a_cut_ends_all_ways():
+    _, data = told(hidden=2, steps=4, cut=2, costs=[4])
+    assert data["cut"] == 2 and data["costs"] == [4]
+    assert {len(line["value"]) for step in data["steps"] for line in step["lines"]} == {1, 2}
+    terms = [step for step in data["steps"] if step["weight"] is not None]
+    assert [step["weight"] for step in terms] == [4, 3]
+
+
+def test_page_fetches_nothing_and_says_all_steps_in_words():
+    page = bptt_html(bptt_numbers(draw_network()))
+    assert "default-src 'none'" in page and not re.search(r"""(src|href)=["']?(https?:)?//""", page)
+    assert "innerHTML" not in page and page.count("<li><b>") == 14
+
+
+def test_all_pages_have_one_frame():
+    import test_steps_page
+    import traces
+
+    pages = [bptt_html(bptt_numbers(draw_network())), steps_html(test_steps_page.told()), tree_html(traces.lecture())]
+    heads = [re.sub("<title>.*?</title>", "", page.partition("<style>")[0]) for page in pages]
+    assert heads[0] == heads[1] == heads[2] and "Content-Security-Policy" in heads[0]
+    assert all("--best: #0b57a4" in page for page in pages)
+
+
+def test_terminal_shows_values_terms_and_the_check():
+    console = Console(width=200, record=True, file=io.StringIO(), markup=False)
+    console.print(bptt_text(bptt_numbers(draw_network(hidden=2))))
+    text = console.export_text()
+    assert "∂J(3)/∂w: 3 terms" in text and "∂J(1)/∂w: 1 term" in text and "E = J(1) + J(2) + J(3) =" in text
+    assert re.search(r"largest difference to autograd, of any term: \d\.\de-1[5-9]", text)
+
+
+def test_values_that_are_given_are_taken_as_they_are():
+    network = with_values(draw_network(), read_values(["w=0.5", "x=1,0,-1", "h0=0.25", "y=0,1,1"]))
+    numbers = bptt_numbers(network)
+    assert numbers["values"]["w"] == [[0.5]] and numbers["values"]["x"] == [[1.0], [0.0], [-1.0]]
+    assert numbers["values"]["y"] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"steps": 0}, "--steps 0 cannot be written out; use 1 to 12"),
+        ({"hidden": 99}, "--hidden 99 cannot be written out"),
+        ({"values": ["w"]}, "--values 'w' is not NAME=NUMBER"),
+        ({"values": ["q=1"]}, "unknown value 'q'"),
+        ({"values": ["w=1,2"]}, r"w has 1 numbers \(1 × 1\), not 2"),
+        ({"values": ["y=0,1,2"]}, "y says which of 2 outputs is right"),
+        ({"costs": "2,4"}, "--costs 4 is no step; steps are 1 to 3"),
+        ({"costs": "x"}, "--costs 'x' is not a list of steps"),
+        ({"cut": 7}, "--cut 7 is no step"),
+        ({"text": "a"}, "bptt cannot use --text"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(how, said):
+    with pytest.raises(InputError, match=said):
+        look("bptt", [], **how)
+
+
+def test_bptt_takes_no_run_and_steps_are_read():
+    with pytest.raises(InputError, match="not of a run; ensue look gradients"):
+        look("bptt", ["runs/lstm"])
+    assert read_steps("3,4") == [3, 4]
