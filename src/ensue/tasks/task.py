@@ -16,7 +16,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
-from ensue.tasks import language_modelling, masked, translation
+from ensue.tasks import language_modelling, masked, translation, words
 from ensue.tasks.distilled import DistilTask
 from ensue.tasks.labelled import LabelTask
 from ensue.tasks.labels import LABEL_KINDS
@@ -79,6 +79,7 @@ TASKS: dict[str, Task] = {
     "language": language_modelling,
     "translation": translation,
     "masked": masked,
+    "words": words,
     **{name: LabelTask(kind) for name, kind in LABEL_KINDS.items()},
 }
 

@@ -18,6 +18,7 @@ from ensue.tasks.labelled import body_of
 from ensue.tasks.resolving import task_name
 from ensue.tasks.settings import LABELS, Settings
 from ensue.tasks.task import build_model
+from ensue.tasks.word_tables import start_tables
 from ensue.verbs.run import load
 
 ENCODER = "bert"
@@ -52,6 +53,8 @@ def begun_settings(
     """
     if any(name.startswith("tokenizer.") for name in typed):
         raise InputError("--from takes the tokenizers of its run too", mend="leave out --tokenizer")
+    if typed.get("embeddings") or file.get("embeddings"):
+        raise InputError("--from says how embeddings begin, and so does --embeddings", mend="leave out one of them")
     if hasattr(SYSTEMS.load(system), "counter"):
         raise InputError(f"{system} counts, so it has nothing to begin with", mend="leave out --from")
     first = load(path)
@@ -97,6 +100,8 @@ def begun_model(settings: Settings, corpus: Any, report: Report = silent) -> Any
     blocks it gives some of its own, from the first to the last, evenly spaced (DistilBERT's way, Sanh et al., 2019).
     """
     model = build_model(settings, corpus)
+    if settings.run.embeddings:
+        start_tables(settings, model, corpus, report)
     if not settings.run.begin_with:
         return model
     first = load(settings.run.begin_with)

@@ -464,4 +464,8 @@ RUNS: dict[str, type[Run]] = {
 def load(path: str | Path) -> Run:
     """The run in a folder."""
     run = Run(path)
+    if run.task == "words":
+        from ensue.verbs.word_run import WordRun
+
+        return WordRun(path)
     return RUNS[run.task](path)

@@ -15,6 +15,7 @@ from ensue.data.reading import parts, pieces
 from ensue.data.sources import Source
 from ensue.data.tokenizers.letters import ByteTokenizer, CharTokenizer, fit_chars
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import WordTokenizer, fit_words
 
 KINDS: dict[str, str] = {
@@ -140,6 +141,8 @@ def _restored(state: Any, path: Path) -> Tokenizer:
             return CharTokenizer.restore(state)
         if kind == "word":
             return WordTokenizer.restore(state)
+        if kind == "words":
+            return Vocabulary.restore(state)
         if isinstance(state, dict) and "model" in state:
             return _from_library(state)
     except InputError as error:
