@@ -112,7 +112,9 @@ def convert(
     src: Annotated[
         Path, typer.Argument(help="A run, a folder of Hugging Face's library, an ARPA file, or a file of word vectors.")
     ],
-    to: Annotated[str, typer.Option(help="hf, onnx, arpa or word2vec; without it a folder or file becomes a run.")] = "",
+    to: Annotated[
+        str, typer.Option(help="hf, onnx, arpa or word2vec; without it a folder or file becomes a run.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="The file or folder to write.")] = None,
     task: Annotated[str, typer.Option(help="pair, where a classifier's folder is of one that labels two texts.")] = "",
     force: Force = False,

@@ -30,7 +30,7 @@ def neighbours(
     by: Annotated[
         str,
         typer.Option(
-            help="cosine of vectors; probability P(o | WORD), the softmax of u·v; context: how often each stands near it."
+            help="cosine of vectors; probability P(o | WORD), the softmax of u·v; context: how often each is near it."
         ),
     ] = "cosine",
     as_json: Json = False,

@@ -47,7 +47,9 @@ def read_likenesses(source: str | Path) -> list[Likeness]:
             mend = "a line should look like tiger<tab>cat<tab>7.35"
             raise InputError("not two words and a number", where=f"{source_name(source)}:{number}", mend=mend)
     if not found:
-        raise InputError("there are no pairs of words", where=source_name(source), mend="give word, word, number a line")
+        raise InputError(
+            "there are no pairs of words", where=source_name(source), mend="give word, word, number a line"
+        )
     return found
 
 

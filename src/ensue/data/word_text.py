@@ -1,4 +1,4 @@
-"""A text as a stream of words, for vectors of words: only words that are common enough, and breaks between sentences."""
+"""A text as a stream of words, for their vectors: only those that are common enough, with breaks between sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ensue.core.errors import InputError
 from ensue.core.wording import counted
 from ensue.data.reading import pieces
 from ensue.data.sources import Source
-from ensue.data.tokenizers.vocabulary import BREAK, Vocabulary, chosen_words, count_words
+from ensue.data.tokenizers.vocabulary import Vocabulary, chosen_words, count_words
 
 _INNER = re.compile(r"(?<!\n)\n(?![ \t]*\n)")
 """A line end inside a paragraph."""

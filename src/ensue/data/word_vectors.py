@@ -59,7 +59,7 @@ class WordVectors:
         return found
 
     def near(self, word: str) -> list[str]:
-        """A few words of like spelling; only those of like length that share an end are compared, or it would be slow."""
+        """A few words of like spelling; only those of like length that share a part are compared: it would be slow."""
         if not word:
             return []
         lower = word.lower()

@@ -45,7 +45,7 @@ def is_vector_file(path: Path) -> bool:
 
 
 def read_word2vec(path: str | Path, notes: list[str] | None = None) -> WordVectors:
-    """The vectors of a file, text or binary, with its first line or without; ``notes`` collects what was passed over."""
+    """The vectors of a file, text or binary, with its first line or without; ``notes`` collects what was left out."""
     path, name = Path(path), str(path)
     if path.is_dir():
         raise InputError("is a folder, not a file of vectors", where=name)

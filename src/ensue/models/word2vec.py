@@ -12,8 +12,8 @@ P_n ∝ count^¾:
 
     log σ(u_o · v_c) + Σ_{w ~ P_n} log σ(−u_w · v_c)
 
-whose best u_o · v_c is log P(o | c) − log P_n(o) − log k (Levy and Goldberg, 2014): P(o | c) itself is then in proportion
-to P_n(o) exp(u_o · v_c).
+whose best u_o · v_c is log P(o | c) − log P_n(o) − log k (Levy and Goldberg, 2014): how often o stands near c is then
+in proportion to P_n(o) exp(u_o · v_c).
 
 With the dynamic window m is drawn anew for each centre, 1 to ``window``. Frequent words are left out by chance before
 windows are cut: of a word with share f of the text √(s/f) + s/f are kept, s being ``train.subsample``.
@@ -114,8 +114,8 @@ class Word2Vec(Model):
     def log_probabilities(self, given: Sequence[int], *, of_text: bool = False) -> Tensor:
         """log P(w | given) of every word, (V,): the softmax of u_w · h, h the mean of the given words' v.
 
-        ``of_text`` weighs it with the noise it was told from: after negative sampling that is how often each word stands
-        near the given ones, where the softmax alone says how much more often than anywhere.
+        ``of_text`` weighs it with the noise it was told from: after negative sampling that is how often each word
+        stands near the given ones, where the softmax alone says how much more often than anywhere.
         """
         h = self.embed.weight.detach()[list(given)].double().mean(0)
         scores = self.head.weight.detach().double() @ h

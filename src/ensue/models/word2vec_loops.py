@@ -7,11 +7,11 @@ row is fetched once and stays in the cache:
     p_jk = σ(v_j · u_k),   g_jk = η (y_k − p_jk),   y = 1 for the centre, 0 for noise
     u_k ← u_k + Σ_j g_jk v_j,   v_j ← v_j + Σ_k g_jk u_k           (both with the rows as they were)
 
-CBOW is the same with one row, the mean of the v_j, whose gradient each v_j gets an nth of. The loops of the exact softmax
-go over the whole vocabulary for every centre, and take either precision.
+CBOW is the same with one row, the mean of the v_j, whose gradient each v_j gets an nth of. The loops of the exact
+softmax go over the whole vocabulary for every centre, and take either precision.
 
-A stream of words has −1 where a window may not reach on. All loops stand in one file because a compiled function is kept
-on disk until its own file changes.
+A stream of words has −1 where a window may not reach on. All loops stand in one file because a compiled function is
+kept on disk until its own file changes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -65,7 +66,8 @@ def prefetch(context: Any, matrix: Any, row: Any, byte: Any) -> Any:
         whole, small, pointer = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
         begin = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
         place = builder.add(builder.add(builder.ptrtoint(array.data, whole), begin), arguments[2])
-        call = builder.module.declare_intrinsic("llvm.prefetch", [pointer])
+        kind = ir.FunctionType(ir.VoidType(), [pointer, small, small, small])
+        call = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         how = [ir.Constant(small, value) for value in (0, 3, 1)]  # to read, keep it near, data
         builder.call(call, [builder.inttoptr(place, pointer), *how])
         return context.get_dummy_value()
@@ -127,8 +129,8 @@ def company(kept: Words, count: int, place: int, reach: int, near: Words) -> Any
 def noise(centre: int, negative: int, table: NDArray[np.int64], random: Random, outputs: Words) -> Any:
     """The centre, and words drawn as noise in one step each (Walker's alias method); how many there are.
 
-    A row of the table is a threshold and, below it, the word to take in place of its own. A drawn word that is the centre
-    itself is left out.
+    A row of the table is a threshold and, in its lower half, the word to take above it in place of its own. A drawn
+    word that is the centre itself is left out.
     """
     outputs[0] = centre
     m = 1
@@ -233,7 +235,9 @@ def update(
     work in: ``rows`` (m, D), ``order`` 0, 1 …, ``weights`` and ``bits`` (n m), in which the g_jk are left.
     """
     for k in range(m):
-        rows[k] = U[outputs[k]]
+        row, u = rows[k], U[outputs[k]]
+        for i in range(len(u)):
+            row[i] = u[i]
     products(inputs, near, n, rows, m, weights)
     logistic(weights, n * m, bits)
     for j in range(n):
@@ -303,8 +307,20 @@ def mean(V: Matrix, near: Words, n: int, row: Matrix) -> None:
     """The mean of n rows."""
     row[:] = 0
     for j in range(n):
-        row += V[near[j]]
-    row /= n
+        v = V[near[j]]
+        for i in range(len(row)):
+            row[i] += v[i]
+    for i in range(len(row)):
+        row[i] /= n
+
+
+@loop
+def share(V: Matrix, near: Words, n: int, change: Matrix) -> None:
+    """Give each of n rows an nth of a change."""
+    for j in range(n):
+        v = V[near[j]]
+        for i in range(len(change)):
+            v[i] += change[i] / n
 
 
 @loop
@@ -342,9 +358,7 @@ def cbow(
             mean(V, near, n, middle[0])
             change[:] = 0
             update(middle, order, 1, U, outputs, m, now, change, order, rows, order, weights, bits)
-            change /= f32(n)
-            for j in range(n):
-                V[near[j]] += change[0]
+            share(V, near, n, change[0])
             if place % TOLD_EVERY == 0:
                 tell(weights, 1, m, now, told)
 
@@ -440,5 +454,4 @@ def softmax_cbow(
             mean(V, near, n, middle)
             told[0] += descend(middle, centre, 1, U, rate - fall * place / count, change, weights)
             told[1] += 1
-            for j in range(n):
-                V[near[j]] += change / n
+            share(V, near, n, change)

@@ -1,8 +1,8 @@
 """How word2vec goes through a text: in stretches, each shared out among threads.
 
-Threads write to the same matrices without waiting for each other (Hogwild: Recht et al., 2011). Where two change a row at
-once, one change can be lost; so what comes out of several threads is never twice the same. On one thread a stretch is a
-function of the matrices and its number: a run can be repeated, and resumed, to the bit.
+Threads write to the same matrices without waiting for each other (Hogwild: Recht et al., 2011). Where two change a row
+at once, one change can be lost; so what comes out of several threads is never twice the same. On one thread a stretch
+is a function of the matrices and its number: a run can be repeated, and resumed, to the bit.
 """
 
 from __future__ import annotations

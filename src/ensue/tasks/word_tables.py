@@ -1,7 +1,7 @@
 """Embedding tables as vectors of words: those of any model, read and begun.
 
-The usual way of a table begun with vectors, a loop over the vocabulary that looks every word up, breaks at the first word
-without a vector. Here such a word keeps its random start, and how many there are is said.
+The usual way to begin a table with vectors, a loop over the vocabulary that looks every word up, breaks at the first
+word without one. Here such a word keeps its random start, and how many there are is said.
 """
 
 from __future__ import annotations
@@ -136,4 +136,6 @@ def _said(words: Sequence[str | None], vectors: WordVectors, path: str, which: s
     if missing:
         named = ", ".join(missing[:NAMED]) + (" …" if len(missing) > NAMED else "")
         text += f"; {len(missing):,} have none and begin random ({named})"
-    return text + (f"; so do {counted(parts, 'token')} that {'is no word' if parts == 1 else 'are no words'}" if parts else "")
+    return text + (
+        f"; so do {counted(parts, 'token')} that {'is no word' if parts == 1 else 'are no words'}" if parts else ""
+    )

@@ -147,9 +147,7 @@ def objective(settings: Settings, model: Word2Vec, corpus: WordText) -> Objectiv
     return loss
 
 
-def evaluation(
-    settings: Settings, model: Any, corpus: Any
-) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+def evaluation(settings: Settings, model: Any, corpus: Any) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
     """There is no held-out text."""
     return None
 

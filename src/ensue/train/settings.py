@@ -205,8 +205,8 @@ class WordTrainSettings:
     dynamic: bool = True
     """Whether the window is drawn anew for each centre, from 1 to its size, so that near words count more."""
     threads: int = 0
-    """1 is repeatable, and resumed, to the bit. More are faster, write over each other, and never give the same twice. 0
-    means 1 for a short text, where it takes seconds, else all."""
+    """1 is repeatable, and resumed, to the bit. More are faster, write over each other, and never give the same twice.
+    0 means 1 for a short text, where it takes seconds, else all."""
     checkpoint_every: int = 0
     """Steps between checkpoints; 0 means one every half minute."""
     log_every: int = 10

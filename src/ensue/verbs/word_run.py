@@ -60,9 +60,7 @@ class WordRun(Run):
         """
         return float(np.exp(self._log_probabilities(given, of_text)[self.vectors.place(word)]))
 
-    def likeliest(
-        self, given: str | Sequence[str], top: int = 10, of_text: bool = False
-    ) -> list[tuple[str, float]]:
+    def likeliest(self, given: str | Sequence[str], top: int = 10, of_text: bool = False) -> list[tuple[str, float]]:
         """The words likeliest to stand near the given ones, with their probabilities."""
         p = np.exp(self._log_probabilities(given, of_text))
         order = np.argsort(-p, kind="stable")[:top]

@@ -17,8 +17,8 @@ MEASURES = ("cosine", "probability", "context")
 
 
 def neighbours(run: str | Path, word: str, *, top: int = 10, by: str = "cosine") -> list[tuple[str, float]]:
-    """The words nearest to one: by the cosine of their vectors; by ``probability`` P(o | word), the softmax of u · v; or
-    by ``context``, how often each is to be expected near it."""
+    """The words nearest to one: by the cosine of their vectors; by ``probability`` P(o | word), the softmax of u · v;
+    or by ``context``, how often each is to be expected near it."""
     if by not in MEASURES:
         raise unknown_name("measure", by, MEASURES)
     if by == "cosine":
