@@ -185,7 +185,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(made):
     refused("words", "similarity", run, "nowhere.tsv", says="there is no such file")
     refused("score", run, "text.txt", says="word2vec cannot be scored")
     refused("generate", run, says="word2vec cannot go on with a text")
-    refused("fit", "word2vec", "text.txt", "--valid", "text.txt", "--out", "x", says="data.valid' is for text")
+    refused("fit", "word2vec", "text.txt", "--valid", "text.txt", "--out", "x", says="learns from the words of a text")
     refused(
         "fit", "word2vec", "text.txt", "--set", "train.batch=3", "--out", "x", says="learns from the words of a text"
     )

@@ -53,7 +53,7 @@ class Vocabulary:
         numbers = self._numbers
         ids = np.fromiter((numbers.get(word, _PASSED) for word in found), np.int32, len(found))
         ids = ids[ids != _PASSED]
-        return ids[(ids != BREAK) | (np.append(0, ids[:-1]) != BREAK)]
+        return np.asarray(ids[(ids != BREAK) | (np.append(0, ids[:-1]) != BREAK)])
 
     def decode(self, ids: Ids) -> str:
         """The words with spaces between them, newlines for breaks."""
