@@ -46,6 +46,7 @@ bench: test-install
 	$(BIN)/python -m benchmarks.speed.bert --short
 	$(BIN)/python -m benchmarks.speed.ngram --short
 	$(BIN)/python -m benchmarks.speed.start
+	@test -z "$$ENSUE_DATA" || $(BIN)/python -m benchmarks.speed.word2vec --rounds 1
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

@@ -109,8 +109,12 @@ def cost(
 
 
 def convert(
-    src: Annotated[Path, typer.Argument(help="A run, a folder of Hugging Face's library, or an ARPA file.")],
-    to: Annotated[str, typer.Option(help="hf, onnx or arpa; without it a folder or file becomes a run.")] = "",
+    src: Annotated[
+        Path, typer.Argument(help="A run, a folder of Hugging Face's library, an ARPA file, or a file of word vectors.")
+    ],
+    to: Annotated[
+        str, typer.Option(help="hf, onnx, arpa or word2vec; without it a folder or file becomes a run.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="The file or folder to write.")] = None,
     task: Annotated[str, typer.Option(help="pair, where a classifier's folder is of one that labels two texts.")] = "",
     force: Force = False,
@@ -129,7 +133,7 @@ def look(
     view: Annotated[
         str,
         typer.Argument(
-            help="curves, training, gradients, gates, copying, alignment, steps, bottleneck, words, senses or layers (of "
+            help="curves, training, gradients, gates, copying, alignment, steps, bottleneck, words, senses, layers (of "
             "runs), ngrams (of a text), bptt (of neither)."
         ),
     ],

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ensue.cli import asking, inspecting, labelling, meanings, training, translating
+from ensue.cli import asking, inspecting, labelling, meanings, training, translating, words
 from ensue.cli.output import say
 from ensue.core.errors import InputError, Interrupted
 
@@ -37,10 +37,9 @@ app.command()(training.race)
 for command in (inspecting.systems, inspecting.check, inspecting.doctor, inspecting.cost, inspecting.convert):
     app.command()(command)
 app.command()(inspecting.look)
-words = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Ask about single words.")
-words.command()(meanings.wordnet)
-words.command()(meanings.context)
-app.add_typer(words, name="words")
+words.app.command()(meanings.wordnet)
+words.app.command()(meanings.context)
+app.add_typer(words.app, name="words")
 
 
 def version(value: bool) -> None:

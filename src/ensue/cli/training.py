@@ -47,6 +47,9 @@ def fit(
         str, typer.Option("--from", metavar="RUN", help="Begin with this run's weights and tokenizers.")
     ] = "",
     model: Annotated[str, typer.Option(metavar="SYSTEM", help="The system of a task that labels (bert).")] = "",
+    embeddings: Annotated[
+        str, typer.Option(metavar="FILE", help="Begin with these word vectors: a vector file, or a run of word2vec.")
+    ] = "",
     sample_every: Annotated[int, typer.Option(help="Show what the model writes every so many steps.")] = 0,
     device: Device = "",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
@@ -70,6 +73,7 @@ def fit(
         "data.field": field,
         "data.columns": columns,
         "begin_with": begin_with,
+        "embeddings": embeddings,
         "train.sample_every": sample_every,
         "device": device,
         "compile": compile_,

@@ -37,5 +37,6 @@ SYSTEMS = Table(
         "transformer": Entry("ensue.models.transformer:Transformer", "encoder–decoder of attention, for translation"),
         "bert": Entry("ensue.models.bert:BERT", "encoder that fills in hidden words and tells which sentence follows"),
         "roberta": Entry("ensue.models.bert:RoBERTa", "encoder that fills in hidden words"),
+        "word2vec": Entry("ensue.models.word2vec:Word2Vec", "a vector for each word, from the words it stands near"),
     },
 )

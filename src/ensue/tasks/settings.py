@@ -16,6 +16,7 @@ from ensue.train.settings import (
     MaskedTrainSettings,
     PairTrainSettings,
     TextTrainSettings,
+    WordTrainSettings,
 )
 
 VOCABULARIES = ("vocabulary", "source_vocabulary")
@@ -212,6 +213,46 @@ class MarkedTokenizerSettings(TokenizerSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WordSettings:
+    """Where the text that words are learnt from comes from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The text to learn from: files, folders, - for standard input, or a built-in corpus."""
+    field: str = ""
+    """Which field of a JSONL file holds the text; empty means text."""
+    unit: str = "line"
+    """What a window never reaches out of: a line, or a paragraph (between blank lines)."""
+    hash: str = ""
+    """Of the words trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check(self, "unit", self.unit in ("line", "paragraph"), "line or paragraph")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VocabularySettings:
+    """Which words of a text get a vector, under ``tokenizer.`` in run.toml."""
+
+    kind: str = "word"
+    """word; vectors are for whole words."""
+    split: str = "letters"
+    """What a word is: letters and digits with apostrophes between (letters), or what stands between white space
+    (space)."""
+    lowercase: bool = True
+    """Whether capitals are read as small letters."""
+    min_count: int = 5
+    """Words that occur less often get no vector and are passed over."""
+    vocabulary: int = 0
+    """At most so many words, the commonest; 0 means all. What there was is written back here."""
+
+    def __post_init__(self) -> None:
+        check(self, "kind", self.kind == "word" or "/" in self.kind, "word")
+        check(self, "split", self.split in ("letters", "space"), "letters or space")
+        check(self, "min_count", self.min_count >= 1, "at least 1")
+        check(self, "vocabulary", self.vocabulary >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunSettings:
     """What stands first in run.toml."""
 
@@ -229,6 +270,8 @@ class RunSettings:
     """Compile the model with torch.compile before training."""
     begin_with: str = ""
     """A run whose tokenizers and weights this one begins with; empty means from nothing."""
+    embeddings: str = ""
+    """A file of vectors, or a run with some, that the embeddings of words begin with; empty means they begin random."""
     teacher: str = ""
     """A run that labels, whose answers this one learns; empty means it learns from labels alone."""
     command: str = ""
@@ -281,6 +324,7 @@ TABLES: dict[str, dict[str, type[Any]]] = {
     "translation": {"train": PairTrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings},
     "masked": {"train": MaskedTrainSettings, "data": DocumentSettings, "tokenizer": MarkedTokenizerSettings},
     "contexts": {"train": ContextTrainSettings, "data": SentenceSettings, "tokenizer": TokenizerSettings},
+    "words": {"train": WordTrainSettings, "data": WordSettings, "tokenizer": VocabularySettings},
     **dict.fromkeys(LABELS, LABELLED),
 }
 """The tables of run.toml, by task."""
@@ -289,6 +333,7 @@ MATERIAL = {
     "translation": "sentence pairs",
     "masked": "documents",
     "contexts": "sentences",
+    "words": "the words of a text",
     **dict.fromkeys(LABELS, "labelled examples"),
 }
 """What each task learns from."""

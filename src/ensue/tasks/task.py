@@ -16,7 +16,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
 from ensue.models.table import SYSTEMS
-from ensue.tasks import contexts, language_modelling, masked, translation
+from ensue.tasks import contexts, language_modelling, masked, translation, words
 from ensue.tasks.distilled import DistilTask
 from ensue.tasks.features import acquaint
 from ensue.tasks.labelled import LabelTask
@@ -81,6 +81,7 @@ TASKS: dict[str, Task] = {
     "translation": translation,
     "masked": masked,
     "contexts": contexts,
+    "words": words,
     **{name: LabelTask(kind) for name, kind in LABEL_KINDS.items()},
 }
 

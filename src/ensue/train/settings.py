@@ -208,3 +208,40 @@ class LabelTrainSettings(TrainSettings):
         for name in ("unfreeze", "language"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "adapters_alpha", 0 < self.adapters_alpha < float("inf"), "above 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WordTrainSettings:
+    """How word vectors are learnt."""
+
+    steps: int = 0
+    """How many stretches of the text are gone through; 0 means as epochs and the budget say. Written back here."""
+    epochs: float = 5.0
+    """How many times through the text, where steps is 0."""
+    budget: float = 0.0
+    """Seconds that training may take; the speed of the first stretches decides whether steps must be fewer. 0: all."""
+    lr: float = 0.0
+    """The learning rate at the beginning; it falls in a straight line. 0 means 0.025, for cbow 0.075."""
+    floor: float = 0.004
+    """What is left of the rate at the end, as a share."""
+    subsample: float = 1e-3
+    """Words with a larger share of the text than this are left out now and then, the more the oftener; 0: none are."""
+    dynamic: bool = True
+    """Whether the window is drawn anew for each centre, from 1 to its size, so that near words count more."""
+    threads: int = 0
+    """1 is repeatable, and resumed, to the bit. More are faster, write over each other, and never give the same twice.
+    0 means 1 for a short text, where it takes seconds, else all."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0 means one every half minute."""
+    log_every: int = 10
+    """Steps between lines in metrics.jsonl."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "log_every")
+        for name in ("steps", "checkpoint_every", "threads"):
+            check(self, name, getattr(self, name) >= 0, "0 or more")
+        for name in ("epochs", "budget", "lr", "subsample"):
+            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
+        check(self, "steps", bool(self.steps or self.epochs), "above 0 where epochs is 0")
+        check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
+        check(self, "threads", self.threads <= 256, "at most 256")

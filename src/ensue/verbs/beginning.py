@@ -20,6 +20,7 @@ from ensue.tasks.labelled import body_of
 from ensue.tasks.resolving import task_name
 from ensue.tasks.settings import LABELS, Settings
 from ensue.tasks.task import build_model
+from ensue.tasks.word_tables import start_tables
 from ensue.verbs.run import load
 
 ENCODER = "bert"
@@ -66,6 +67,8 @@ def begun_settings(
     """
     if any(name.startswith("tokenizer.") for name in typed):
         raise InputError("--from takes the tokenizers of its run too", mend="leave out --tokenizer")
+    if typed.get("embeddings") or file.get("embeddings"):
+        raise InputError("--from says how embeddings begin, and so does --embeddings", mend="leave out one of them")
     if hasattr(SYSTEMS.load(system), "counter"):
         raise InputError(f"{system} counts, so it has nothing to begin with", mend="leave out --from")
     first = load(path)
@@ -119,6 +122,8 @@ def begun_model(settings: Settings, corpus: Any, report: Report = silent) -> Any
     features = features_of(getattr(model, "body", None))
     if features is not None:
         features.reader.load_state_dict(load(settings.features.run).model.reader().state_dict())
+    if settings.run.embeddings:
+        start_tables(settings, model, corpus, report)
     if not settings.run.begin_with:
         return model
     first = load(settings.run.begin_with)

@@ -31,6 +31,7 @@ EVALUATION = {
     "translation": "data.eval_pairs=50",
     "masked": "data.eval_rows=50",
     "contexts": "data.eval_rows=50",
+    "words": "train.threads=1",  # several threads never give the same twice
     **dict.fromkeys(LABELS, "data.eval_examples=50"),
 }
 """What keeps the evaluations of a proof short."""
@@ -94,6 +95,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
         ]
         for setting in (
             "begin_with=",  # the run it began with may be gone, and any weights will do
+            "embeddings=",
             f"tokenizer.kind={folder.tokenizer}",
             f"train.steps={PROOF_STEPS}",
             "train.keep=last",
@@ -104,7 +106,8 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             EVALUATION[load(path).task],
             "data.hash=",
         ):
-            base += ["--set", setting]
+            if setting.partition("=")[0] in flat:
+                base += ["--set", setting]
         report("phase", {"name": "training without a break"})
         whole, broken = Path(name) / "whole", Path(name) / "broken"
         _finish([*base, "--out", str(whole)])
@@ -116,8 +119,9 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
         else:
             _finish([*base, "--out", str(broken)])
         names = ["model.safetensors"]
-        if by_steps:  # what the optimiser remembers must be the same too
-            names.append(f"checkpoints/step-{PROOF_STEPS:08d}/optimiser.safetensors")
+        optimiser = f"checkpoints/step-{PROOF_STEPS:08d}/optimiser.safetensors"
+        if (whole / optimiser).exists():  # what it remembers must be the same too
+            names.append(optimiser)
         same = all(sha256(whole / name) == sha256(broken / name) for name in names)
     moment = f"killed at step {killed} of {PROOF_STEPS}" if by_steps else "killed while counting"
     detail = f"{moment}: the weights have {'the same' if same else 'ANOTHER'} SHA-256 as those of an unbroken run"

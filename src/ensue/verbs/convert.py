@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import ensue
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
@@ -13,18 +15,22 @@ from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.marks import has_frame, marks_of
+from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
 from ensue.exchange.huggingface.reading import Made, model_from, read_folder
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
+from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
 from ensue.models.labelled import Labelled
 from ensue.models.ngram import NGram
+from ensue.models.word2vec import Word2Vec, Word2VecConfig
 from ensue.tasks.labelled import system_config
+from ensue.tasks.word_tables import vectors_in
 from ensue.verbs.run import load
 from ensue.verbs.weights import write_weights
 
-TARGETS = ("hf", "onnx", "arpa")
+TARGETS = ("hf", "onnx", "arpa", "word2vec")
 
 
 def convert(
@@ -44,9 +50,9 @@ def convert(
     if to is not None and to not in TARGETS:
         raise unknown_name("format", to, TARGETS)
     if to is not None:
-        suffix = {"arpa": ".arpa", "onnx": ".onnx", "hf": "-hf"}[to]
+        suffix = {"arpa": ".arpa", "onnx": ".onnx", "hf": "-hf", "word2vec": ".txt"}[to]
         target = Path(out) if out else path.with_name(path.name + suffix)
-        return {"arpa": _to_arpa, "hf": _to_folder, "onnx": _to_onnx}[to](path, target, force)
+        return {"arpa": _to_arpa, "hf": _to_folder, "onnx": _to_onnx, "word2vec": _to_vectors}[to](path, target, force)
     name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
     folder = RunFolder(Path(out) if out else Path("runs") / name)
     if path.is_dir():
@@ -55,8 +61,10 @@ def convert(
         return _from_folder(path, folder, task, force, report)
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
+    if is_vector_file(path):
+        return _from_vectors(path, folder, force, report)
     if not path.name.removesuffix(".gz").endswith(".arpa"):
-        mend = "name a folder of Hugging Face's library, or an ARPA file (.arpa, .arpa.gz)"
+        mend = "name a folder of Hugging Face's library, an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
         raise InputError("is no format that is known here", where=str(path), mend=mend)
     return _from_arpa(path, folder, force)
 
@@ -153,6 +161,35 @@ def _figures(model: Any, folder: RunFolder) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.parameters()),
         "bytes": folder.weights.stat().st_size,
     }
+
+
+def _to_vectors(path: Path, target: Path, force: bool) -> Path:
+    """The vectors of a run's words as a file of word2vec: binary where its name ends in .bin."""
+    _check_new(target, force)
+    write_word2vec(vectors_in(path), target)
+    return target
+
+
+def _from_vectors(path: Path, folder: RunFolder, force: bool, report: Report) -> Path:
+    """A run of a vector file; it has one vector for each word, so the other is zero."""
+    folder.check_free(force)
+    notes: list[str] = []
+    vectors = read_word2vec(path, notes)
+    for note in notes:
+        report("note", {"text": note})
+    count, width = vectors.matrix.shape
+    model = Word2Vec(Word2VecConfig(vocabulary=count, embedding=width))
+    model.embed.weight.data = torch.from_numpy(vectors.matrix)
+    folder.make(force)
+    lowercase = not any(word != word.lower() for word in vectors.words)
+    save_tokenizer(Vocabulary(vectors.words, "space", lowercase), folder.tokenizer)
+    write_weights(model, folder)
+    data = {"tokenizer": "word", "vocabulary": count}
+    folder.write_config(
+        "word2vec", model.config, ensue.__version__, task="words", data=data, figures=_figures(model, folder)
+    )
+    write_text(folder.card, f"# word2vec\n\nRead from {path.name}: {count:,} words, vectors of {width} numbers.\n")
+    return folder.path
 
 
 def _to_arpa(path: Path, target: Path, force: bool) -> Path:

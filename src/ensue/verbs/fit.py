@@ -105,7 +105,7 @@ def _typed(
     """What was typed, by the flat names of run.toml."""
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
     typed |= settings or {}
-    for name in ("begin_with", "teacher", "features.run"):
+    for name in ("begin_with", "embeddings", "teacher", "features.run"):
         if typed.get(name):
             typed[name] = str(Path(typed[name]).absolute())
     if data:
@@ -148,7 +148,7 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
 
 def _check_before(task: Task, settings: Settings, corpus: Any, model: Any) -> None:
     """Whatever can go wrong before the first step should do so before anything is written."""
-    if settings.train.precision == "bf16":
+    if getattr(settings.train, "precision", "") == "bf16":
         check_bf16(settings.run.device)
     if not hasattr(model, "counter"):
         task.batches(settings, model, corpus)
@@ -158,7 +158,7 @@ def _check_before(task: Task, settings: Settings, corpus: Any, model: Any) -> No
 
 def _check_samples(task: Task, settings: Settings, corpus: Any, model: Any) -> None:
     """Refuse to show what a model writes as it learns, where it writes nothing."""
-    if not settings.train.sample_every:
+    if not getattr(settings.train, "sample_every", 0):
         return
     if hasattr(model, "counter") or task.writer(settings, model, corpus, torch.device("cpu")) is None:
         what = f"{settings.run.system} has no samples to show as it learns"
@@ -241,7 +241,8 @@ def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: 
     write_text(folder.settings, settings.toml())
     task_of(settings).save_tokenizers(corpus, folder)
     corpus = task_of(settings).prepared(settings, corpus, folder, report)
-    fitter = _fit_by_counting if hasattr(model, "counter") else _fit_by_gradient
+    own = getattr(task_of(settings), "fit", _fit_by_gradient)  # a task may have a way of its own
+    fitter = _fit_by_counting if hasattr(model, "counter") else own
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)
     return outcome.stopped

@@ -183,17 +183,14 @@ VIEWS: dict[str, Callable[..., View]] = {
     "alignment": alignment,
     "steps": steps,
     "bottleneck": bottleneck,
-<<<<<<< HEAD
     "senses": senses,
     "layers": layers,
     "words": words,
-=======
     "bptt": bptt,
     "gradients": gradients,
     "gates": gates,
     "training": training,
     "copying": copying,
->>>>>>> gradients
 }
 PAGES = ("steps", "bptt")
 """Views that are pages of their own and no charts."""

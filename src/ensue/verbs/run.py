@@ -28,4 +28,8 @@ def load(path: str | Path) -> Run:
         from ensue.verbs.contexts import ContextRun
 
         return ContextRun(path)
+    if run.task == "words":
+        from ensue.verbs.word_run import WordRun
+
+        return WordRun(path)
     return RUNS[run.task](path)

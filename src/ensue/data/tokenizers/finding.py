@@ -16,6 +16,7 @@ from ensue.data.sources import Source
 from ensue.data.tokenizers.letters import ByteTokenizer, CharTokenizer, fit_chars
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.spelt import SpeltTokenizer
+from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import WordTokenizer, fit_words
 
 KINDS: dict[str, str] = {
@@ -144,6 +145,8 @@ def _restored(state: Any, path: Path) -> Tokenizer:
             return WordTokenizer.restore(state)
         if kind == "spelt":
             return SpeltTokenizer.restore(state)
+        if kind == "words":
+            return Vocabulary.restore(state)
         if isinstance(state, dict) and "model" in state:
             return _from_library(state)
     except InputError as error:

@@ -1,0 +1,243 @@
+"""The formats of the word2vec program, which gensim, fastText, spaCy and many more read: text and binary.
+
+    2 3                        how many words, how wide; GloVe's files leave this line out
+    play 0.1 -0.2 0.3          text: a word and its numbers, with spaces between
+    play <12 bytes>            binary: a word, a space, and float32 numbers, the lowest byte first
+
+Names that end in .gz are compressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ensue.core.errors import InputError
+from ensue.core.files import whole_file
+from ensue.core.wording import counted
+from ensue.data.reading import opened, skip_mark
+from ensue.data.sources import is_gzip
+from ensue.data.word_vectors import WordVectors
+
+BINARY = ".bin"
+ENDINGS = (BINARY, ".txt", ".vec", ".w2v", ".glove")
+"""What names of vector files end in, .gz left aside; others can be named where nothing else is meant."""
+BLOCK = 1 << 24
+"""Bytes that are read at once."""
+WIDEST = 1 << 16
+ROWS = 1 << 12
+"""How many vectors there is room for at first, where nothing says how many there are."""
+CUT = "the file may be cut short: fetch or write it again"
+
+
+def is_vector_file(path: Path) -> bool:
+    """Whether a file's name says that it holds vectors.
+
+    >>> is_vector_file(Path("glove.6B.100d.txt.gz")), is_vector_file(Path("model.arpa"))
+    (True, False)
+    """
+    return (Path(path.stem) if is_gzip(path) else path).suffix.lower() in ENDINGS
+
+
+def read_word2vec(path: str | Path, notes: list[str] | None = None) -> WordVectors:
+    """The vectors of a file, text or binary, with its first line or without; ``notes`` collects what was left out."""
+    path, name = Path(path), str(path)
+    if path.is_dir():
+        raise InputError("is a folder, not a file of vectors", where=name)
+    if not path.exists():
+        raise InputError("there is no such file", where=name)
+    with opened(path, name) as file:
+        skip_mark(file, name)
+        begin = file.peek(BLOCK)[:BLOCK]
+        first, _, rest = begin.partition(b"\n")
+        header = _header(first)
+        if header is not None:
+            file.readline()
+        rows = _Rows(name, *(header or (0, 0)))
+        if header is not None and not _is_text(rest, header[1]):
+            _check_size(path, name, header)
+            _read_binary(file, rows)
+        else:
+            _read_text(file, rows, 1 if header is None else 2)
+    return rows.finished(notes)
+
+
+def _header(line: bytes) -> tuple[int, int] | None:
+    """How many words and how wide, where the first line says so."""
+    parts = line.split()
+    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+def _is_text(data: bytes, width: int) -> bool:
+    """Whether what follows the first line reads as a word and numbers."""
+    line = data.partition(b"\n")[0]
+    few = min(width, 3)
+    return _numbers(line.split(b" ")[1 : 1 + few]) is not None or _numbers(line.rsplit(maxsplit=few)[1:]) is not None
+
+
+def _numbers(parts: list[bytes]) -> np.ndarray | None:
+    """Fields as numbers, or None where there are none, or one is no number."""
+    try:
+        return np.array(parts, dtype=np.float32) if parts else None
+    except ValueError:
+        return None
+
+
+def _check_size(path: Path, name: str, header: tuple[int, int]) -> None:
+    """Refuse a binary file that is too short for what its first line says, before room is made for all of it."""
+    count, width = header
+    if not is_gzip(path) and path.stat().st_size < count * (4 * width + 2):
+        fits = path.stat().st_size // (4 * width + 2)
+        raise InputError(f"has room for {fits:,} of the {count:,} vectors that it announces", where=name, mend=CUT)
+
+
+class _Rows:
+    """Words and vectors as they come, each word once."""
+
+    def __init__(self, name: str, count: int, width: int) -> None:
+        if count and not 0 < width <= WIDEST:
+            raise InputError(f"vectors of {width:,} numbers cannot be", where=f"{name}:1", mend="is it a vector file?")
+        self.name, self.count, self.width = name, count, width
+        self.words: dict[str, int] = {}
+        self.matrix = np.empty((min(count, ROWS) or ROWS, width), np.float32)
+        self.seen = self.twice = 0
+
+    def add(self, word: str, numbers: np.ndarray) -> None:
+        """The next word; one that was there already is passed over."""
+        self.seen += 1
+        if word in self.words:
+            self.twice += 1
+            return
+        place = len(self.words)
+        if place == len(self.matrix):
+            self.matrix = np.concatenate([self.matrix, np.empty_like(self.matrix)])
+        self.matrix[place] = numbers
+        self.words[word] = place
+
+    @property
+    def full(self) -> bool:
+        """Whether all that the first line says is there."""
+        return bool(self.count) and self.seen == self.count
+
+    def word(self, data: bytes, where: str) -> str:
+        """The bytes of a word as text."""
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            what = f"a word that is not UTF-8 (byte 0x{data[error.start]:02x})"
+            mend = "convert the file to UTF-8" if where.rpartition(":")[2].isdigit() else CUT
+            raise InputError(what, where=where, mend=mend) from error
+
+    def finished(self, notes: list[str] | None) -> WordVectors:
+        """All of them, once they are known to be all."""
+        if not self.words:
+            raise InputError("there are no vectors in this file", where=self.name, mend=CUT)
+        if self.count and self.seen < self.count:
+            what = f"ends after {self.seen:,} of the {self.count:,} vectors that it announces"
+            raise InputError(what, where=self.name, mend=CUT)
+        matrix = self.matrix[: len(self.words)]
+        wrong = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+        if len(wrong):
+            word = list(self.words)[wrong[0]]
+            raise InputError(f"the vector of {word!r} holds a value that is not finite", where=self.name, mend=CUT)
+        if self.twice and notes is not None:
+            notes.append(f"{self.name}: {counted(self.twice, 'word')} came twice; the first vector is taken")
+        return WordVectors(list(self.words), matrix, self.name)
+
+
+def _read_text(file: IO[bytes], rows: _Rows, line: int) -> None:
+    """A word and its numbers a line; a word may hold spaces, as some of GloVe's do."""
+    for number, data in enumerate(file, start=line):
+        where = f"{rows.name}:{number}"
+        data = data.rstrip(b"\r\n ")
+        if not data:
+            continue
+        if rows.full:
+            raise InputError(f"more than the {rows.count:,} vectors that it announces", where=where)
+        if not rows.width:
+            rows.width = _width(data, where)
+            rows.matrix = np.empty((ROWS, rows.width), np.float32)
+        parts = data.rsplit(b" ", rows.width)
+        numbers = _numbers(parts[1:])
+        if len(parts) != rows.width + 1 or numbers is None or not parts[0]:
+            raise InputError(_wrong(data, rows.width), where=where, mend=CUT)
+        rows.add(rows.word(parts[0], where), numbers)
+
+
+def _width(data: bytes, where: str) -> int:
+    """How many numbers end the first line of a file that does not say it."""
+    parts = data.split()
+    width = 0
+    while width < len(parts) - 1 and _numbers(parts[-1 - width :][:1]) is not None:
+        width += 1
+    if not 0 < width <= WIDEST:
+        mend = "give a vector file: a word and its numbers a line, or the binary format"
+        raise InputError("not a word and its numbers", where=where, mend=mend)
+    return width
+
+
+def _wrong(data: bytes, width: int) -> str:
+    """What is wrong with a line."""
+    parts = data.split(b" ")
+    if len(parts) - 1 != width:
+        return f"{counted(len(parts) - 1, 'number')}, where vectors have {width}"
+    bad = next(part for part in parts[1:] if _numbers([part]) is None)
+    return f"{bad.decode('utf-8', 'replace')!r} is not a number"
+
+
+def _read_binary(file: IO[bytes], rows: _Rows) -> None:
+    """A word, a space and its bytes, with a newline after it or none."""
+    size, buffer, at = 4 * rows.width, b"", 0
+    while not rows.full:
+        space = buffer.find(b" ", at)
+        if space < 0 or space + 1 + size > len(buffer):
+            more = file.read(BLOCK)
+            if not more:
+                return  # whoever finishes says how many are missing
+            buffer, at = buffer[at:] + more, 0
+            continue
+        where = f"{rows.name}, vector {rows.seen + 1:,}"
+        word = rows.word(buffer[at:space].lstrip(b"\n"), where)
+        if not word:
+            raise InputError("a vector without a word", where=where, mend=CUT)
+        rows.add(word, np.frombuffer(buffer, "<f4", rows.width, space + 1))
+        at = space + 1 + size
+
+
+def write_word2vec(vectors: WordVectors, path: str | Path) -> None:
+    """Write vectors: binary where the name ends in .bin, else text; compressed where it ends in .gz."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError("is a folder", where=str(path), mend="name a file, e.g. vectors.txt or vectors.bin")
+    for word in vectors.words:
+        if not word or word.split() != [word]:
+            raise InputError(f"the word {word!r} holds white space, which the format cannot say", where=str(path))
+    binary = (Path(path.stem) if is_gzip(path) else path).suffix.lower() == BINARY
+    with whole_file(path) as temporary:
+        with _target(temporary, is_gzip(path)) as file:
+            file.write(f"{len(vectors.words)} {vectors.matrix.shape[1]}\n".encode())
+            for data in _lines(vectors, binary):
+                file.write(data)
+        temporary.chmod(0o644)
+
+
+def _target(path: Path, compressed: bool) -> Any:
+    """A file to write bytes to."""
+    return gzip.open(path, "wb", 6) if compressed else io.BufferedWriter(path.open("wb", buffering=0), BLOCK)
+
+
+def _lines(vectors: WordVectors, binary: bool) -> Iterator[bytes]:
+    """Each word with its vector; nine digits say a float32 exactly."""
+    form = " ".join(["%.9g"] * vectors.matrix.shape[1])
+    for word, row in zip(vectors.words, np.asarray(vectors.matrix, np.float32)):
+        if binary:
+            yield word.encode() + b" " + row.astype("<f4").tobytes() + b"\n"
+        else:
+            yield f"{word} {form % tuple(row.tolist())}\n".encode()

@@ -1,0 +1,138 @@
+"""word2vec: a vector for each word, learnt from the words it stands near (Mikolov et al., 2013a and b).
+
+Every word has two vectors, v as a centre and u as a word near one.
+
+    J(θ) = −1/T Σ_t Σ_{−m≤j≤m, j≠0} log P(w_{t+j} | w_t)                                      (skip-gram)
+    J(θ) = −1/T Σ_t log P(w_t | w_{t−m} … w_{t+m}),   h the mean of the v of those words       (CBOW)
+
+    P(o | c) = exp(u_o · v_c) / Σ_w exp(u_w · v_c)      the exact softmax; for CBOW with h in place of v_c
+
+The sum over the vocabulary is dear, so negative sampling asks for less, that a word o is told from k words w drawn from
+P_n ∝ count^¾:
+
+    log σ(u_o · v_c) + Σ_{w ~ P_n} log σ(−u_w · v_c)
+
+whose best u_o · v_c is log P(o | c) − log P_n(o) − log k (Levy and Goldberg, 2014): how often o stands near c is then
+in proportion to P_n(o) exp(u_o · v_c).
+
+With the dynamic window m is drawn anew for each centre, 1 to ``window``. Frequent words are left out by chance before
+windows are cut: of a word with share f of the text √(s/f) + s/f are kept, s being ``train.subsample``.
+
+Legend: V vocabulary, D width, T words of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.core.settings import check, check_positive
+from ensue.models.bert import NoState
+from ensue.models.model import Model, answer
+from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.state import State
+
+Mode = Literal["skipgram", "cbow"]
+Goal = Literal["negative", "softmax"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Word2VecConfig:
+    """Settings of word2vec."""
+
+    vocabulary: int = 0
+    """How many different words there are; the text says."""
+    mode: Mode = "skipgram"
+    """skipgram (a word says which are near it) or cbow (the words near it say which it is)."""
+    embedding: int = 100
+    """The width D of the vectors."""
+    window: int = 5
+    """How far from a centre a word can be to count as near it."""
+    objective: Goal = "negative"
+    """negative (sampling), or softmax: the exact one, for small vocabularies."""
+    negative: int = 5
+    """How many words are drawn as noise for each centre (negative sampling)."""
+    power: float = 0.75
+    """Words are drawn as noise in proportion to their count to this power."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "embedding", "window", "negative")
+        check(self, "mode", self.mode in get_args(Mode), " or ".join(get_args(Mode)))
+        check(self, "objective", self.objective in get_args(Goal), " or ".join(get_args(Goal)))
+        check(self, "power", 0 <= self.power <= 10, "between 0 and 10")
+        check(self, "window", self.window <= 1000, "at most 1000")
+        check(self, "negative", self.negative <= 1000, "at most 1000")
+
+
+class Word2Vec(Model):
+    """v is ``embed.weight``, u is ``head.weight``, each (V, D); both are kept."""
+
+    Config: ClassVar[type[Any]] = Word2VecConfig
+    task = "words"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {},
+        "cbow": {"mode": "cbow"},
+        "exact": {"train.threads": 1},
+        "softmax": {"objective": "softmax", "train.threads": 1, "train.lr": 0.05, "train.epochs": 20.0},
+    }
+
+    def __init__(self, config: Word2VecConfig) -> None:
+        super().__init__()
+        self.config = config
+        V, D = config.vocabulary, config.embedding
+        self.embed = nn.Embedding(V, D)  # v
+        self.head: nn.Linear = nn.Linear(D, V, bias=False)  # u
+        self.counts: Tensor
+        self.register_buffer("counts", torch.zeros(V, dtype=torch.int64))
+        nn.init.uniform_(self.embed.weight, -0.5 / D, 0.5 / D)
+        nn.init.zeros_(self.head.weight)
+
+    @property
+    def traits(self) -> Traits:
+        """It sees one word at a time."""
+        return Traits(steps=False, context=1)
+
+    def start(self, rows: int) -> NoState:
+        """Nothing is remembered."""
+        return NoState(torch.zeros(rows, device=self.embed.weight.device))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        want: Sequence[Want] = ("logits",),
+    ) -> Output:
+        """The words near each of ``tokens`` (B, T), each taken alone."""
+        return answer(self.head, self.embed(tokens), self.start(len(tokens)), lengths, want)
+
+    def log_probabilities(self, given: Sequence[int], *, of_text: bool = False) -> Tensor:
+        """log P(w | given) of every word, (V,): the softmax of u_w · h, h the mean of the given words' v.
+
+        ``of_text`` weighs it with the noise it was told from: after negative sampling that is how often each word
+        stands near the given ones, where the softmax alone says how much more often than anywhere.
+        """
+        h = self.embed.weight.detach()[list(given)].double().mean(0)
+        scores = self.head.weight.detach().double() @ h
+        if of_text and self.config.objective == "negative":
+            scores = scores + self.config.power * self.counts.double().log()  # a word that was never seen has no share
+        return scores.log_softmax(0)
+
+    def sampling_loss(self, given: Tensor, outputs: Tensor) -> Tensor:
+        """−log σ(u_o · h) − Σ_w log σ(−u_w · h), summed over rows h of ``given`` (n, D); o is the first of ``outputs``.
+
+        What the loops go down by derivatives of their own, here for autograd.
+        """
+        scores = given @ self.head.weight[outputs].T  # (n, m)
+        sign = torch.ones_like(scores)
+        sign[:, 1:] = -1
+        return -F.logsigmoid(sign * scores).sum()
+
+    def softmax_loss(self, given: Tensor, wanted: Tensor) -> Tensor:
+        """−Σ_o log P(o | h), of one vector h (D,) and the words that stand near it."""
+        return -self.head(given).log_softmax(-1)[wanted].sum()

@@ -1,0 +1,211 @@
+"""Vectors of words: a text in, two vectors for each of its words out.
+
+It joins the reader of words, word2vec, its loops, and the training that changes weights in place. There is nothing to
+hold out: how good vectors are, ``ensue words similarity`` and ``ensue words analogies`` say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, tell_notes
+from ensue.core.files import write_text
+from ensue.core.run_folder import RunFolder
+from ensue.core.seeds import derive
+from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.vocabulary import Vocabulary
+from ensue.data.word_text import WordText, read_words
+from ensue.models.word2vec import Word2Vec
+from ensue.models.word2vec_training import Learning, Word2VecTrainer
+from ensue.nn.state import State
+from ensue.tasks.language_modelling import check_text
+from ensue.tasks.machine import check_device
+from ensue.tasks.means import Means
+from ensue.tasks.settings import Settings
+from ensue.train.checkpoints import Checkpoints
+from ensue.train.in_place import plan_in_place, train_in_place
+from ensue.train.loop import Outcome
+from ensue.train.metrics import Metrics
+from ensue.train.objectives import Objective
+
+RATES = {"skipgram": 0.025, "cbow": 0.075}
+"""The learning rate of each mode; CBOW's steps are shared among the words of a window (İrsoy et al., 2021)."""
+SHORT = 10_000_000
+"""Words, epochs counted, that one thread goes through in seconds; more than that are given all threads."""
+LARGE = 20_000
+"""A vocabulary that is large for the exact softmax."""
+
+
+def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> WordText:
+    """The run's text as words; the vocabulary is the folder's where it has one already."""
+    check_text(settings.data.files)
+    report("phase", {"name": "reading words"})
+    kind, notes = settings.tokenizer, []  # type: ignore[var-annotated]
+    corpus = read_words(
+        list(settings.data.files),
+        known=known_words(settings, folder),
+        split=kind.split,
+        lowercase=kind.lowercase,
+        unit=settings.data.unit,
+        min_count=kind.min_count,
+        most=kind.vocabulary,
+        field=settings.data.field or None,
+        notes=notes,
+    )
+    tell_notes(notes, "and {} more files were skipped", report)
+    return corpus
+
+
+def known_words(settings: Settings, folder: RunFolder | None) -> Vocabulary | None:
+    """The words of the run that goes on, or of the one it begins with; or of a file of them."""
+    path = folder.tokenizer if folder is not None and folder.tokenizer.exists() else None
+    if path is None and settings.tokenizer.kind == "word":
+        return None
+    found = load_tokenizer(path or settings.tokenizer.kind)
+    if not isinstance(found, Vocabulary):
+        mend = "use --tokenizer word, or the tokenizer of a word2vec run"
+        raise InputError("is no list of words", where=str(path or settings.tokenizer.kind), mend=mend)
+    return found
+
+
+def save_tokenizers(corpus: WordText, folder: RunFolder) -> None:
+    """Write the words into a run's folder."""
+    save_tokenizer(corpus.vocabulary, folder.tokenizer)
+
+
+def prepared(settings: Settings, corpus: WordText, folder: RunFolder, report: Report) -> WordText:
+    """Nothing here takes long."""
+    return corpus
+
+
+def model_facts(settings: Settings, corpus: WordText) -> dict[str, Any]:
+    """What the text says of a model."""
+    return {"vocabulary": corpus.vocabulary.size}
+
+
+def resolved(settings: Settings, model: Word2Vec, corpus: WordText) -> Settings:
+    """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
+    if check_device(settings.run.device) != "cpu" and settings.run.device != "auto":
+        raise InputError("word2vec is trained on the CPU", mend="leave out --device")
+    if settings.run.compile:
+        raise InputError("the loops of word2vec are compiled already", mend="leave out --compile")
+    train = settings.train
+    length = len(corpus.words) * train.epochs
+    return replace(
+        settings,
+        run=replace(settings.run, device="cpu"),
+        train=replace(
+            train,
+            lr=train.lr or RATES[model.config.mode],
+            threads=train.threads or (1 if length < SHORT else torch.get_num_threads()),
+        ),
+        tokenizer=replace(settings.tokenizer, vocabulary=corpus.vocabulary.size),
+    )
+
+
+def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
+    """A system is all there is to this task."""
+    return model
+
+
+def means(settings: Settings, model: Any, corpus: Any) -> Means:
+    """Nothing is measured on the way, so nothing is chosen."""
+    return Means()
+
+
+def finished(model: Any) -> Any:
+    """Nothing was added for training."""
+    return model
+
+
+def batches(settings: Settings, model: Word2Vec, corpus: WordText) -> Word2VecTrainer:
+    """The text as stretches, each a function of its number."""
+    train = settings.train
+    how = Learning(
+        lr=train.lr,
+        floor=train.floor,
+        subsample=train.subsample,
+        dynamic=train.dynamic,
+        threads=train.threads,
+        seed=derive(settings.run.seed, "data"),
+    )
+    return Word2VecTrainer(model, corpus.words, corpus.counts, how)
+
+
+def objective(settings: Settings, model: Word2Vec, corpus: WordText) -> Objective:
+    """What the loops go down, for autograd: of a batch with vectors ``given`` and words ``wanted``."""
+
+    def loss(model: Any, batch: Any, state: State | None) -> tuple[torch.Tensor, None]:
+        exact = model.config.objective == "softmax"
+        return (model.softmax_loss if exact else model.sampling_loss)(batch.given, batch.wanted), None
+
+    return loss
+
+
+def evaluation(settings: Settings, model: Any, corpus: Any) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+    """There is no held-out text."""
+    return None
+
+
+def writer(settings: Settings, model: Any, corpus: Any, device: torch.device) -> Callable[[], str] | None:
+    """Vectors write nothing."""
+    return None
+
+
+def fit(
+    folder: RunFolder, settings: Settings, corpus: WordText, model: Word2Vec, report: Report
+) -> tuple[Word2Vec, Settings, Outcome]:
+    """Train with the loops; what was planned is written to run.toml before the first step."""
+    model.counts.copy_(torch.from_numpy(corpus.counts))
+    learner, checkpoints = batches(settings, model, corpus), Checkpoints(folder.checkpoints)
+    latest = checkpoints.latest()
+    checkpoints.notes.clear()  # the loop finds the same and says so
+    for text in remarks(settings, model, latest is not None):
+        report("note", {"text": text})
+    report("phase", {"name": "training word2vec"})
+    budget = settings.train.budget
+    if latest is None:
+        settings = replace(settings, train=plan_in_place(learner, settings.train, report))
+    settings = replace(settings, train=replace(settings.train, budget=0.0))  # it has become a number of steps
+    write_text(folder.settings, settings.toml())
+    metrics = Metrics(folder.path, latest.step if latest else 0)
+    try:
+        outcome = train_in_place(learner, replace(settings.train, budget=budget), checkpoints, metrics, report)
+    finally:
+        metrics.close()
+    return model, settings, outcome
+
+
+def remarks(settings: Settings, model: Word2Vec, resumed: bool) -> list[str]:
+    """What people should know before it begins."""
+    found, threads, size = [], settings.train.threads, model.config.vocabulary
+    if threads > 1 and resumed:
+        found.append(f"{threads} threads go on from here, but not to the bit as they would have without a break")
+    elif threads > 1:
+        found.append(f"{threads} threads are fast, but never give the same twice; --set train.threads=1 does")
+    if model.config.objective == "softmax" and size > LARGE:
+        found.append(f"the exact softmax over {size:,} words is slow; --set objective=negative is not")
+    return found
+
+
+def final_figures(
+    settings: Settings, model: Any, corpus: Any, folder: RunFolder, report: Report
+) -> dict[str, Any] | None:
+    """There is no held-out text."""
+    return None
+
+
+def describe_corpus(corpus: WordText) -> dict[str, Any]:
+    """Facts of the text for the model card."""
+    return {
+        "tokenizer": "word",
+        "vocabulary": corpus.vocabulary.size,
+        "train_tokens": corpus.total,
+        "passed_over": corpus.total - int(corpus.counts.sum()),
+        "train_bytes": corpus.bytes,
+    }

@@ -1,0 +1,78 @@
+"""The run of word2vec that people hold: words, their two vectors, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ensue.core.errors import InputError
+from ensue.data.word_questions import read_likenesses, read_questions
+from ensue.data.word_vectors import WordVectors
+from ensue.measure.words import (
+    LikenessScore,
+    SectionScore,
+    analogy,
+    analogy_score,
+    likeness_score,
+    neighbours,
+)
+from ensue.verbs.run import Run
+
+
+class WordRun(Run):
+    """Vectors of words: v as a centre (``vectors``), u as a word near one (``contexts``)."""
+
+    @cached_property
+    def vectors(self) -> WordVectors:
+        """The words and their v, which is what is meant by word vectors."""
+        matrix = self.model.embed.weight.detach().numpy()
+        return WordVectors(self.tokenizer.words, matrix, str(self.folder.path))  # type: ignore[attr-defined]
+
+    @cached_property
+    def contexts(self) -> WordVectors:
+        """The words and their u."""
+        matrix = self.model.head.weight.detach().numpy()
+        return WordVectors(self.vectors.words, matrix, str(self.folder.path))
+
+    def neighbours(self, word: str, top: int = 10) -> list[tuple[str, float]]:
+        """The words most like one, with cosines."""
+        return neighbours(self.vectors, word, top)
+
+    def analogy(self, first: str, minus: str, plus: str, top: int = 10) -> list[tuple[str, float]]:
+        """The words nearest to first − minus + plus."""
+        return analogy(self.vectors, first, minus, plus, top)
+
+    def similarity(self, file: str | Path) -> LikenessScore:
+        """How well cosines agree with people's scores of pairs."""
+        return likeness_score(self.vectors, read_likenesses(file))
+
+    def analogies(self, file: str | Path) -> list[SectionScore]:
+        """How many questions of a file are answered rightly, by section; all together last."""
+        return analogy_score(self.vectors, read_questions(file))
+
+    def probability(self, word: str, *, given: str | Sequence[str], of_text: bool = False) -> float:
+        """P(word | given): exp(u_o · v_c) over its sum; several given words, as CBOW has them, count as their mean.
+
+        See ``ensue.models.word2vec.Word2Vec.log_probabilities`` for ``of_text``.
+        """
+        return float(np.exp(self._log_probabilities(given, of_text)[self.vectors.place(word)]))
+
+    def likeliest(self, given: str | Sequence[str], top: int = 10, of_text: bool = False) -> list[tuple[str, float]]:
+        """The words likeliest to stand near the given ones, with their probabilities."""
+        p = np.exp(self._log_probabilities(given, of_text))
+        order = np.argsort(-p, kind="stable")[:top]
+        return [(self.vectors.words[place], float(p[place])) for place in order]
+
+    def _log_probabilities(self, given: str | Sequence[str], of_text: bool) -> np.ndarray:
+        words = given.split() if isinstance(given, str) else list(given)
+        if not words:
+            raise InputError("given what?", mend="name a word")
+        if not self.contexts.matrix.any():
+            what = "has one vector for each word, and probabilities take two"
+            raise InputError(what, where=str(self.folder.path), mend="`ensue fit word2vec` keeps both")
+        places = [self.vectors.place(word) for word in words]
+        found: np.ndarray = self.model.log_probabilities(places, of_text=of_text).numpy()
+        return found

@@ -1,0 +1,50 @@
+"""Neighbours, analogies and scores on vectors made by hand."""
+
+import numpy as np
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.data.word_questions import Likeness, Section
+from ensue.data.word_vectors import WordVectors
+from ensue.measure.words import analogy, analogy_score, likeness_score, neighbours
+
+ROYAL = WordVectors(
+    ["king", "man", "woman", "queen", "apple", "nothing"],
+    np.array([[2.0, 1, 0], [2, 0, 0], [0, 0, 2], [0, 1, 2], [-1, -1, -1], [0, 0, 0]]),
+)
+
+
+def test_r10_cosine_and_analogy():
+    """cos θ = A·B / (‖A‖ ‖B‖); king − man + woman ≈ queen."""
+    assert neighbours(ROYAL, "king", 1)[0] == ("man", pytest.approx(2 / 5**0.5))
+    assert analogy(ROYAL, "king", "man", "woman", 1)[0][0] == "queen"
+    unit = ROYAL.unit
+    wanted = unit[0] - unit[1] + unit[2]
+    assert analogy(ROYAL, "king", "man", "woman", 1)[0][1] == pytest.approx(wanted @ unit[3] / np.linalg.norm(wanted))
+
+
+def test_words_of_the_question_and_words_without_a_direction_are_no_answers():
+    words = [word for word, _ in analogy(ROYAL, "king", "man", "woman", 10)]
+    assert words == ["queen", "apple"]
+    assert [word for word, _ in neighbours(ROYAL, "king", 10)] == ["man", "queen", "woman", "apple"]
+    with pytest.raises(InputError, match="points nowhere"):
+        neighbours(ROYAL, "nothing")
+
+
+def test_likeness_is_scored_over_pairs_that_have_vectors_and_the_others_are_counted():
+    pairs = [Likeness("king", "man", 9.0), Likeness("king", "Queen", 5.0), Likeness("king", "apple", 1.0)]
+    score = likeness_score(ROYAL, [*pairs, Likeness("king", "pear", 3.0), Likeness("plum", "pear", 3.0)])
+    assert score.spearman == 1.0 and 0.9 < score.pearson < 1
+    assert (score.pairs, score.missing, score.missing_words) == (3, 2, ("pear", "plum"))
+    with pytest.raises(InputError, match="of 1 pairs 0 have vectors"):
+        likeness_score(ROYAL, [Likeness("plum", "pear", 3.0)])
+
+
+def test_analogies_by_section():
+    right, wrong = ("man", "king", "woman", "queen"), ("man", "king", "woman", "apple")
+    sections = [Section("one", (right, wrong)), Section("two", (right, ("man", "king", "woman", "pear")))]
+    one, two, whole = analogy_score(ROYAL, sections)
+    assert (one.right, one.asked, one.missing, one.accuracy) == (1, 2, 0, 0.5)
+    assert (two.right, two.asked, two.missing, two.accuracy) == (1, 1, 1, 1.0)
+    assert (whole.name, whole.right, whole.asked, whole.missing) == ("all", 2, 3, 1)
+    assert analogy_score(ROYAL, [Section("none", (("a", "b", "c", "d"),))])[0].accuracy == 0.0
