@@ -126,7 +126,9 @@ def convert(
 
 
 def look(
-    view: Annotated[str, typer.Argument(help="curves, alignment, steps or bottleneck (of runs), ngrams (of a text).")],
+    view: Annotated[
+        str, typer.Argument(help="curves, alignment, steps, bottleneck or forecast (of runs), ngrams (of a text).")
+    ],
     what: Annotated[list[str], typer.Argument(help="Runs, or for ngrams a text.")],
     out: Annotated[
         Path | None,
@@ -136,13 +138,17 @@ def look(
         ),
     ] = None,
     text: Annotated[str, typer.Option(help="alignment, steps: the sentence to translate.")] = "",
-    target: Annotated[str, typer.Option(help="alignment, steps: a translation to show, not the model's own.")] = "",
+    target: Annotated[
+        str, typer.Option(help="alignment, steps: a translation to show, not the model's own; forecast: a column.")
+    ] = "",
     beam: Annotated[
         int | None, typer.Option(help="alignment, steps: how many hypotheses are kept open.", show_default="5")
     ] = None,
     layer: Annotated[int, typer.Option(help="alignment: a layer, counted from 1; all its heads are shown.")] = 0,
     head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,
-    data: Annotated[list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files.")] = [],
+    data: Annotated[
+        list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files; forecast: other series.")
+    ] = [],
     tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.", show_default="word")] = "",
     as_json: Json = False,
 ) -> None:

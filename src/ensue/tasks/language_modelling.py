@@ -26,6 +26,7 @@ from ensue.data.splitting import held_out
 from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, tokenise
+from ensue.data.waves import WAVES
 from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count, total_log_prob
 from ensue.models.language import LanguageModel
 from ensue.search.sampling import Sampling, sample
@@ -56,10 +57,13 @@ class Corpus:
 
 
 def check_text(sources: Sequence[Source]) -> None:
-    """Refuse the built-in corpus of pairs, unless a file has its name."""
+    """Refuse the built-in corpora of pairs and of series, unless a file has its name."""
     if DATES in sources and not Path(DATES).exists():
         mend = f"it is for systems that translate: {', '.join(systems_for('translation'))}"
         raise InputError("the corpus holds sentence pairs, not text", where=DATES, mend=mend)
+    if WAVES in sources and not Path(WAVES).exists():
+        mend = "it is to forecast: ensue fit forecast waves --model lstm"
+        raise InputError("the corpus holds series, not text", where=WAVES, mend=mend)
 
 
 def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], field: str | None) -> Tokenizer:

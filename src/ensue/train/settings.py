@@ -184,3 +184,18 @@ class LabelTrainSettings(TrainSettings):
         for name in ("unfreeze", "language"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "adapters_alpha", 0 < self.adapters_alpha < float("inf"), "above 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForecastTrainSettings(TrainSettings):
+    """How a model is trained to forecast."""
+
+    batch: int = 32
+    """Windows in a batch."""
+    loss: str = "auto"
+    """What is made small: mse, mae, pinball (of the quantiles), or auto: pinball where there are quantiles, else mse."""
+
+    def __post_init__(self) -> None:
+        super(ForecastTrainSettings, self).__post_init__()
+        check_positive(self, "batch")
+        check(self, "loss", self.loss in ("auto", "mse", "mae", "pinball"), "mse, mae, pinball or auto")

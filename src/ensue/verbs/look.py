@@ -14,6 +14,7 @@ from ensue.look.alignment import alignment_chart, alignment_grid
 from ensue.look.bottleneck import bottleneck_chart, change
 from ensue.look.confusion import confusion_chart
 from ensue.look.curves import curves_chart, ngram_chart
+from ensue.look.forecast import forecast_chart
 from ensue.look.saving import check_ending, check_page_ending, save_chart, save_page
 from ensue.look.steps_page import steps_html
 from ensue.models.ngram import NGram, NGramConfig
@@ -24,6 +25,7 @@ from ensue.tasks.settings import DataSettings, TokenizerSettings
 from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
+from ensue.verbs.forecasting import forecasting
 from ensue.verbs.run import TranslationRun, aligning_layer, load
 from ensue.verbs.steps import step_numbers
 
@@ -147,6 +149,14 @@ def bottleneck(runs: Files, *, data: Files = ()) -> View:
     return View(partial(bottleneck_chart, found), {"runs": rows})
 
 
+def forecast(runs: Files, *, data: Files = (), target: str = "") -> View:
+    """What a run expects of series it was not trained on: the past, the forecast with its band, and what came."""
+    if len(runs) != 1:
+        raise InputError(f"a forecast is of one run, not {len(runs)}", mend="name one")
+    numbers = forecasting(runs[0], load(runs[0])).chart_numbers(data, target)
+    return View(partial(forecast_chart, numbers), numbers)
+
+
 def _translating(path: str | Path) -> TranslationRun:
     """A run that translates."""
     run = load(path)
@@ -168,6 +178,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "alignment": alignment,
     "steps": steps,
     "bottleneck": bottleneck,
+    "forecast": forecast,
 }
 PAGES = ("steps",)
 """Views that are pages of their own and no charts."""

@@ -464,4 +464,8 @@ RUNS: dict[str, type[Run]] = {
 def load(path: str | Path) -> Run:
     """The run in a folder."""
     run = Run(path)
+    if run.task == "forecast":
+        from ensue.verbs.forecasting import ForecastRun  # it is a Run itself
+
+        return ForecastRun(path)
     return RUNS[run.task](path)
