@@ -15,7 +15,7 @@ Horizon = Annotated[int, typer.Option(min=0, help="forecast: how many steps ahea
 def show_forecasts(found: list[dict[str, Any]]) -> None:
     """A table: a row for each step, a column for each target, with its lowest and highest quantile."""
     first = found[0]
-    lead = [name for name in ("series", "step", "date") if name in first]
+    lead: list[str] = [name for name in ("series", "step", "date") if name in first]
     columns, rows = list(lead), []
     for name in first["forecast"]:
         columns.append(name)

@@ -68,7 +68,7 @@ def read_dates(cells: Sequence[str], places: Sequence[str]) -> np.ndarray:
             else "dates with the day and with the month first"
         )
         raise InputError(what, where=places[place], mend="write dates as 2016-07-01 or 2016-07-01 13:00")
-    if len(both) == 2 and not np.array_equal(*both):
+    if len(both) == 2 and not np.array_equal(both[0], both[1]):
         both = [dates for dates in both if bool((np.diff(dates) >= np.timedelta64(0)).all())]
         if len(both) != 1:
             what = f"{cells[0]!r} may be a day and a month, or a month and a day"
@@ -168,6 +168,9 @@ class Frequency:
             days = dates.astype("datetime64[D]")
             return np.asarray(np.busday_count(days[0], days), dtype=np.int64)
         return None
+
+
+NO_DATES = Frequency()
 
 
 def find_frequency(dates: np.ndarray) -> Frequency:

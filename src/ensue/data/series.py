@@ -1,7 +1,7 @@
 """Series out of tables: columns of numbers, with dates or without, one series or many; gaps are found and filled.
 
-A row is a step in time. Which columns are forecast (targets) and which are only read (covariates) is said, or all columns
-of numbers are targets. Files may be compressed; tabs, commas or semicolons, a header or none are detected and said.
+A row is a step in time. Which columns are forecast (targets) and which are only read (covariates) is said, or all
+columns of numbers are targets. Files may be compressed; tabs, commas or semicolons, a header or none are detected.
 
 Legend: N steps, C columns (targets first), S series.
 """
@@ -19,13 +19,17 @@ import numpy as np
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted, line_numbers
-from ensue.data.calendar import Frequency, find_frequency, is_date, read_dates
+from ensue.data.calendar import NO_DATES, Frequency, find_frequency, is_date, read_dates
 from ensue.data.lines import read_lines, source_name
 
 SAMPLE = 200
 """So many lines are looked at before it is said what the columns are."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?", "."))
 """What stands where a number is missing, in small letters."""
+MARKS = {"tab-separated": "\t", "semicolon-separated": ";", "comma-separated": ","}
+"""What may stand between columns, in the order it is looked for."""
+NUMBERED = frozenset(("", "no", "no.", "nr", "#", "row", "index", "unnamed: 0"))
+"""Headers of a column that numbers the rows."""
 PARTS = ("year", "month", "day", "hour", "minute")
 """Headers of columns that make up a date."""
 
@@ -65,7 +69,7 @@ class Series:
     """What each series is called; empty where there is one."""
     dates: np.ndarray | None = None
     """(N,), datetime64[ms]."""
-    frequency: Frequency = Frequency()
+    frequency: Frequency = NO_DATES
 
     def __len__(self) -> int:
         return len(self.values)
@@ -161,7 +165,7 @@ def _read_file(source: str | Path, wanted: Wanted, notes: list[str]) -> Series:
             raise InputError(f"the column {name!r} is empty", where=grid.name, mend="leave it out")
     keys, blocks = _blocks(grid, wanted)
     pieces = [_in_order(grid, rows, dates, wanted) for rows in blocks]
-    frequency = _frequency([dates[rows] for rows in pieces]) if dates is not None else Frequency()
+    frequency = _frequency([dates[rows] for rows in pieces]) if dates is not None else NO_DATES
     made = [_even(numbers[rows], dates[rows] if dates is not None else None, frequency) for rows in pieces]
     names = tuple(grid.names[place] for place in chosen)
     added = sum(len(values) for values, _ in made) - len(numbers)
@@ -196,11 +200,7 @@ def _grid(source: str | Path) -> Grid:
     if not full:
         raise InputError("there is no series in this file", where=name, mend="give numbers in columns, a step a line")
     kind, mark = next(
-        (
-            (k, m)
-            for k, m in (("tab-separated", "\t"), ("semicolon-separated", ";"), ("comma-separated", ","))
-            if all(m in x for x in full)
-        ),
+        (found for found in MARKS.items() if found[1] in full[0] and 2 * sum(found[1] in x for x in full) > len(full)),
         ("one column", "\t"),
     )
     rows, numbers = [], []
@@ -218,9 +218,7 @@ def _grid(source: str | Path) -> Grid:
             what = f"{counted(len(row), 'column')} where the first line has {width}"
             raise InputError(what, where=f"{name}:{number}", mend="give all lines the same columns")
     header = any(not _is_number(cell) and not is_date(cell) for cell in rows[0])
-    names = (
-        [cell or str(place) for place, cell in enumerate(rows[0], 1)] if header else [str(n + 1) for n in range(width)]
-    )
+    names = rows[0] if header else [str(n + 1) for n in range(width)]
     body = rows[1:] if header else rows
     if not body:
         raise InputError("there is nothing under the header", where=name, mend="give numbers in columns, a step a line")
@@ -300,7 +298,7 @@ def _chosen(grid: Grid, wanted: Wanted, taken: set[int]) -> tuple[list[int], lis
     numeric = [
         place for place in free if any(_is_number(c) and not _is_missing(c) for c in grid.columns[place][:SAMPLE])
     ]
-    if len(numeric) > 1 and numeric[0] == 0 and _counts_rows(grid.columns[0]):
+    if len(numeric) > 1 and grid.header and numeric[0] == 0 and _counts_rows(grid):
         numeric = numeric[1:]
     said = [grid.find(name) for name in wanted.covariates if name != "none"]
     targets = [grid.find(name) for name in dict.fromkeys(wanted.targets)] or [n for n in numeric if n not in said]
@@ -316,13 +314,12 @@ def _chosen(grid: Grid, wanted: Wanted, taken: set[int]) -> tuple[list[int], lis
     return targets, covariates, left
 
 
-def _counts_rows(cells: Sequence[str]) -> bool:
-    """Whether a column only numbers the rows: 1, 2, 3 …"""
-    try:
-        numbers = [int(cell) for cell in cells]
-    except ValueError:
+def _counts_rows(grid: Grid) -> bool:
+    """Whether the first column only numbers the rows, by its name and what is in it: 1, 2, 3 …"""
+    if grid.names[0].lower() not in NUMBERED:
         return False
-    return len(numbers) > 2 and numbers == list(range(numbers[0], numbers[0] + len(numbers))) and numbers[0] in (0, 1)
+    first = grid.columns[0][0]
+    return first in ("0", "1") and grid.columns[0] == [str(int(first) + n) for n in range(len(grid.lines))]
 
 
 def _blocks(grid: Grid, wanted: Wanted) -> tuple[tuple[str, ...], list[np.ndarray]]:

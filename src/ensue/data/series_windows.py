@@ -3,7 +3,7 @@
     past    x_{o−W} … x_{o−1}      W steps that are read
     future  x_o … x_{o+H−1}        H steps that are forecast from origin o
 
-Legend: B rows, W window, H horizon, T steps read, P places that forecast, C columns, Y targets, the first of the columns.
+Legend: B rows, W window, H horizon, T steps read, P places that forecast, C columns, Y targets, the first of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def offsets(past: np.ndarray, centre: str) -> np.ndarray:
     if centre == "last":
         return past[:, -1:]
     if centre == "mean":
-        return past.mean(axis=1, keepdims=True)
+        return np.asarray(past.mean(axis=1, keepdims=True))
     return np.zeros_like(past[:, :1])
 
 
@@ -77,8 +77,8 @@ class SeriesBatch:
 class WindowBatches:
     """Batches of B windows in a new order each epoch, none twice; a batch may take its last rows from the next epoch.
 
-    ``mode`` says what is wanted: the horizon from the last place (vector) or from every place (sequence), or the next step
-    from every place, those of the horizon among them (step).
+    ``mode`` says what is wanted: the horizon from the last place (vector) or from every place (sequence), or the next
+    step from every place, those of the horizon among them (step).
     """
 
     def __init__(self, windows: SeriesWindows, mode: str, targets: int, rows: int, seed: int = 0) -> None:

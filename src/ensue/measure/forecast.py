@@ -118,17 +118,16 @@ def _both(error: np.ndarray, real: np.ndarray) -> dict[str, float]:
 
 
 def error_band(errors: np.ndarray, real: np.ndarray, levels: Sequence[float]) -> np.ndarray:
-    """Quantiles of errors y − ŷ (N, H, Y) of each step and target, (H, Y, Q): what makes a band of single forecasts.
+    """How far from a single forecast its quantiles lie, (H, Y, Q), by errors y − ŷ (N, H, Y) that it has made.
 
-    At 0.5 it is 0: the forecast stays as it is, and what is below 0.5 lies below it.
+    A band is as wide on both sides: q_τ = ŷ ± w, with w the |2τ − 1|-quantile of |y − ŷ| at that step, a little larger
+    where errors are few (split conformal prediction; Lei et al., 2018).
     """
-    middle = list(levels).index(0.5)
     found = np.zeros((*errors.shape[1:], len(levels)))
     for step, target in np.ndindex(*errors.shape[1:]):
-        held = errors[:, step, target][real[:, step, target]]
-        if len(held):
-            found[step, target] = np.quantile(held, levels)
-    found[..., :middle] = np.minimum(found[..., :middle], 0.0)
-    found[..., middle + 1 :] = np.maximum(found[..., middle + 1 :], 0.0)
-    found[..., middle] = 0.0
+        held = np.abs(errors[:, step, target][real[:, step, target]])
+        for place, level in enumerate(levels):
+            if len(held) and level != 0.5:
+                inside = min(1.0, abs(2 * level - 1) * (len(held) + 1) / len(held))
+                found[step, target, place] = np.quantile(held, inside) * np.sign(level - 0.5)
     return found

@@ -4,15 +4,15 @@
     seasonal   ŷ_{t+k} = x_{t+k−m⌈k/m⌉}                    the value of the same place in the last season of m steps
     linear     ŷ_{t+1…t+H} = b + Σ_{j=0}^{W−1} A_j x_{t−j}   one layer on the flattened window
 
-A forecaster reads steps as a language model reads tokens, state in, state out: ``y, state = model(x, state)`` with x of any
-number of steps. It answers at every step (or the last one only), in one of three modes:
+A forecaster reads steps as a language model reads tokens, state in, state out: ``y, state = model(x, state)`` with x of
+any number of steps. It answers at every step (or the last one only), in one of three modes:
 
     vector     the whole horizon at once, learnt at the end of a window (sequence to vector)
     sequence   the whole horizon at once, learnt at every step of a window (sequence to sequence)
     step       one step ahead, of every column, learnt at every step; further steps read what was forecast before them
 
-With quantiles τ_1 < … < τ_Q it answers each of them. The middle one is free and the others are sums of positive steps away
-from it, so they never cross:  q_{i+1} = q_i + softplus(a_{i+1}).
+With quantiles τ_1 < … < τ_Q it answers each of them. The middle one is free and the others are sums of positive steps
+away from it, so they never cross:  q_{i+1} = q_i + softplus(a_{i+1}).
 
 Legend: B rows, T steps, C columns that are read, Y of them that are forecast, H steps ahead, Q quantiles, W window.
 """

@@ -10,6 +10,7 @@ order law      quantiles never cross
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -109,4 +110,4 @@ def _gap(left: Tensor, right: Tensor) -> float:
     if left.shape != right.shape:
         return float("inf")
     difference = (left - right).abs().max().item() if left.numel() else 0.0
-    return float("inf") if difference != difference else difference
+    return float("inf") if math.isnan(difference) else difference

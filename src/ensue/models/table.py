@@ -57,4 +57,5 @@ FORECASTERS = Table(
 
 def model_class(system: str, task: str = "") -> type[Any]:
     """The class of a system's models for a task."""
-    return (FORECASTERS if task == "forecast" else SYSTEMS).load(system)
+    found: type[Any] = (FORECASTERS if task == "forecast" else SYSTEMS).load(system)
+    return found

@@ -1,7 +1,7 @@
 """Forecasts past what a model says at once: it reads what it has forecast, and goes on from its state.
 
-A model that says quantiles cannot read all of them at once. So many paths are drawn, each reading its own numbers, and the
-quantiles of the paths are the answer: what is uncertain adds up from step to step.
+A model that says quantiles cannot read all of them at once. So many paths are drawn, each reading its own numbers, and
+the quantiles of the paths are the answer: what is uncertain adds up from step to step.
 
 Legend: B rows, W window, C columns, Y targets, H steps ahead, Q quantiles, R paths of a row.
 """
@@ -28,7 +28,8 @@ def forecast(model: Any, past: Tensor, horizon: int, *, paths: int = PATHS, seed
         first: Tensor = y[:, 0, :horizon, :targets]
         return first
     if config.outputs < config.inputs:
-        what = f"{horizon} steps are more than the {config.ahead} that it forecasts at once, and covariates are not forecast"
+        said = f"the {config.ahead} that it forecasts at once"
+        what = f"{horizon} steps are more than {said}, and covariates are not forecast"
         raise InputError(what, mend=f"train with --horizon {horizon}, or with mode=step")
     if config.quantiles and paths:
         return _drawn(model, y, state, horizon, paths, seed)

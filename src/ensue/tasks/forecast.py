@@ -1,7 +1,7 @@
 """Forecasting: series in, a model of what comes next out.
 
-Time is split, never mixed: each series is learnt from up to a moment, chooses among weights for a while, and is held out
-from then on. What is scaled is scaled by the part to learn from alone.
+Time is split, never mixed: each series is learnt from up to a moment, chooses among weights for a while, and is held
+out from then on. What is scaled is scaled by the part to learn from alone.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from ensue.train.objectives import Objective
 EVAL_WINDOWS = 2000
 EPOCHS, UPDATES = 20.0, 1000
 """How long is trained where nothing says so: so many epochs, and at least so many updates."""
+LEAST_ERRORS = 50
+"""A band is made of at least so many errors, of windows that were learnt from where there are too few others."""
 LONGEST = 336
 """The longest window that is chosen by itself."""
 
@@ -73,7 +75,12 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
     series = series_in(data.files, wanted_of(data), notes, settings.model["horizon"])
     held = series
     if data.valid:
-        held = series_in(data.valid, replace(wanted_of(data), **_columns(series)), notes, settings.model["horizon"])
+        same = replace(
+            wanted_of(data),
+            targets=series.names[: series.targets],
+            covariates=series.names[series.targets :] or ("none",),
+        )
+        held = series_in(data.valid, same, notes, settings.model["horizon"])
     tell_notes(notes, "and {} more notes", report)
     if is_waves(data.files):
         return _waves_corpus(settings, series)
@@ -85,11 +92,6 @@ def wanted_of(data: SeriesSettings) -> Wanted:
     return Wanted(
         targets=data.target, covariates=data.covariates, date=data.date, key=data.id, order=data.order, fill=data.fill
     )
-
-
-def _columns(series: Series) -> dict[str, tuple[str, ...]]:
-    """The columns of series, for another file that must have the same."""
-    return {"targets": series.names[: series.targets], "covariates": series.names[series.targets :] or ("none",)}
 
 
 def is_waves(files: Any) -> bool:
@@ -290,10 +292,14 @@ def final_figures(
 
 
 def band_of(model: Any, corpus: Corpus) -> np.ndarray | None:
-    """How far from a single forecast the quantiles of what comes lie, on windows that chose the weights."""
+    """How far from a single forecast the quantiles of what comes lie, by windows that were not learnt from."""
     if model.config.quantiles or corpus.choose is None:
         return None
-    found, truth, real = forecasts_of(model, corpus.choose, corpus.form)
+    windows, few = corpus.choose, LEAST_ERRORS - len(corpus.choose)
+    if few > 0:  # errors on what was learnt from are too small, but none at all are worse
+        last = np.concatenate([corpus.train.origins[-few:], windows.origins])
+        windows = replace(windows, origins=last)
+    found, truth, real = forecasts_of(model, windows, corpus.form)
     return error_band(truth - found[..., 0], real, LEVELS)
 
 

@@ -81,7 +81,8 @@ def check_foreign(system: str, task: str, names: Iterable[str]) -> None:
         if name in others:
             instead = dict((*COUNTERPARTS, *(pair[::-1] for pair in COUNTERPARTS))).get(name)
             instead = instead if instead in all_names(system, task) else None
-            learns = f"{system if task not in (*LABELS, 'forecast') else task} learns from {MATERIAL[task or task_name(system)]}"
+            who = task if task in (*LABELS, "forecast") else system
+            learns = f"{who} learns from {MATERIAL[task or task_name(system)]}"
             mend = f"{learns}: use {instead}" if instead else f"{learns}, so leave it out"
             raise InputError(f"setting {name!r} is for {MATERIAL[others[name][0]]}", mend=mend)
 

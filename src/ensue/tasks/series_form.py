@@ -59,19 +59,19 @@ class Form:
     @staticmethod
     def from_dict(held: Mapping[str, Any]) -> Form:
         """From config.json."""
-        arrays = {name: np.asarray(held[name], dtype=float) for name in ("mean", "deviation", "seasonal", "spread")}
-        plain = {name: held[name] for name in ("targets", "centre", "season", "window", "horizon")}
+        arrays = ("mean", "deviation", "seasonal", "spread")
+        parts: dict[str, Any] = {name: np.asarray(held[name], dtype=float) for name in arrays}
+        parts |= {name: held[name] for name in ("targets", "centre", "season", "window", "horizon")}
         return Form(
             names=tuple(held["names"]),
             frequency=Frequency(held["frequency"], held["step"]),
             learnt=tuple((rows, own) for rows, own in held["learnt"]),
-            **plain,
-            **arrays,
+            **parts,
         )
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Numbers (…, C) as a model reads them."""
-        return ((values - self.mean) / self.deviation).astype(np.float32)
+        return np.asarray((values - self.mean) / self.deviation, dtype=np.float32)
 
     def windows(self, series: Series, origins: np.ndarray, horizon: int = 0) -> SeriesWindows:
         """Windows of series in the data's own units."""

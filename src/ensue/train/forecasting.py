@@ -2,7 +2,7 @@
 
     mse        (y − ŷ)²
     mae        |y − ŷ|
-    pinball    ρ_τ(y − q_τ),  ρ_τ(u) = max(τ u, (τ − 1) u)      Koenker and Bassett (1978); its minimum is the τ-quantile
+    pinball    ρ_τ(y − q_τ),  ρ_τ(u) = max(τ u, (τ − 1) u)     Koenker and Bassett (1978): least at the τ-quantile
 
 Each is the mean over numbers that were there; what was filled in does not count.
 

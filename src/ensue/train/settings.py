@@ -193,7 +193,7 @@ class ForecastTrainSettings(TrainSettings):
     batch: int = 32
     """Windows in a batch."""
     loss: str = "auto"
-    """What is made small: mse, mae, pinball (of the quantiles), or auto: pinball where there are quantiles, else mse."""
+    """What is made small: mse, mae, pinball (of quantiles), or auto: pinball where there are quantiles, else mse."""
 
     def __post_init__(self) -> None:
         super(ForecastTrainSettings, self).__post_init__()

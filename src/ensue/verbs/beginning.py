@@ -152,4 +152,4 @@ def _same_labels(config: Mapping[str, Any], corpus: Any) -> bool:
     """Whether a run has the labels that the examples have; runs without labels agree."""
     held = config.get("data", {}).get("labels", ())
     form = getattr(corpus, "form", None)
-    return tuple(held) == (form.labels if form is not None else ())
+    return tuple(held) == getattr(form, "labels", ())

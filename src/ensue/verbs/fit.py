@@ -21,7 +21,7 @@ from ensue.core.settings import describe, read_toml
 from ensue.models.table import model_class
 from ensue.tasks.labelled import system_config
 from ensue.tasks.machine import check_bf16, check_device, data_files
-from ensue.tasks.resolving import read_settings, resolve
+from ensue.tasks.resolving import check_task, read_settings, resolve
 from ensue.tasks.settings import LABELS, VOCABULARIES, Settings
 from ensue.tasks.task import Task, build_model, task_of
 from ensue.train.checkpoints import Checkpoints
@@ -112,6 +112,7 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
     begun = str(typed.get("begin_with", said.get("begin_with", "")) or "")
     system, task = system_and_task(what, model, begun, said)
     file = read_settings(Path(config), system, task, report) if config is not None else {}
+    check_task(system, task)
     cls = model_class(system, task)
     known = {f.name for f in describe(cls.Config)}
     file = {name: value for name, value in file.items() if name not in VOCABULARIES or name not in known}

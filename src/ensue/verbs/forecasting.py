@@ -123,8 +123,9 @@ class ForecastRun(Run):
         ends = np.array([end for _, end in series.parts()])
         for (begin, end), key in zip(series.parts(), series.keys or ("",)):
             if end - begin < self.form.window:
-                what = f"{key + ': ' if key else ''}{counted(end - begin, 'step')}, fewer than the window of {self.form.window:,}"
-                raise InputError(what, where=str(file), mend="give a longer past")
+                what = f"{counted(end - begin, 'step')}, fewer than the window of {self.form.window:,}"
+                where = f"{file}, series {key!r}" if key else str(file)
+                raise InputError(what, where=where, mend="give a longer past")
         found, levels = self.ahead(series, ends, horizon)
         return [
             line
@@ -169,7 +170,7 @@ class ForecastRun(Run):
         series, form = self.series(files, report), self.form
         if is_waves(list(map(str, files))):
             return series, form.windows(series, series.at[CHOSEN:-1] + STEPS)
-        known, origins, after = dict((own, rows) for rows, own in form.learnt), [], 0
+        known, origins, after = {own: rows for rows, own in form.learnt}, [], 0
         for begin, end in series.parts():
             rows = {rows for rows, _ in form.learnt if rows <= end - begin}
             seen = [n for n in rows if known.get(windows_hash(series, begin, n)) == n]
@@ -204,7 +205,7 @@ class ForecastRun(Run):
         ends = [windows.origins[windows.origins < end][-1:] for _, end in series.parts()]
         last = np.unique(np.concatenate(ends))[: PANELS if len(shown) == 1 else 1]
         windows = replace(windows, origins=last)
-        found, truth, real = forecasts_of(self.model, windows, form)
+        found, truth, _ = forecasts_of(self.model, windows, form)
         levels = tuple(self.model.config.quantiles)
         if not levels:
             found, levels = with_band(found, self.band)
