@@ -1,7 +1,7 @@
 """ETTh1, the oil temperature 24 hours ahead: a rolling backtest of each system over the months that are held out.
 
-The split is the usual one: 12 months to learn from, 4 to choose among weights, 4 held out; ``scaled_mse`` is in the units
-in which papers on it report.
+The split is the usual one: 12 months to learn from, 4 to choose among weights, 4 held out; ``scaled_mse`` is in the
+units in which papers on it report.
 
 python -m benchmarks.quality.forecasting [--systems last,seasonal,linear,gru,lstm,gpt] [--seeds 3] [--horizon 24]
     [--steps 0] [--set name=value …] [--out runs/etth1]
@@ -42,7 +42,10 @@ def main() -> None:
         if counts:
             settings = split
         runs = [
-            ensue.fit("forecast", file, model=system, settings=settings, seed=seed, out=typed.out / f"{system}-{seed}", force=True)
+            ensue.fit(
+                "forecast", file, model=system, settings=settings, seed=seed,
+                out=typed.out / f"{system}-{seed}", force=True,
+            )
             for seed in range(1 if counts else typed.seeds)
         ]  # fmt: skip
         held = [run.config["figures"]["valid"] for run in runs]

@@ -3,7 +3,8 @@
 The lecture's figures, one run of Keras each: 0.003994, 0.011026, 0.003197, 0.002758. Beside them stands what least
 squares reaches that knows the equation and begins at the true frequencies and phases: about the least there can be.
 
-python -m benchmarks.quality.waves [--seeds 5] [--models dense,one-unit,deep,deep-dense,best] [--epochs 20] [--out runs/waves]
+python -m benchmarks.quality.waves [--seeds 5] [--models dense,one-unit,deep,deep-dense,best] [--epochs 20]
+    [--out runs/waves]
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_look_draws_past_forecast_band_and_truth(forecasters, files):
     assert len(panel["forecast"]) == len(panel["truth"]) == 7 and len(panel["past"]) == 21
     assert panel["truth"][-1]["at"] == "2020-06-08T00:00:00"
     assert all(point["low"] <= point["value"] <= point["high"] for point in panel["forecast"])
-    assert "<script" in open("chart.html").read()
+    assert "<script" in Path("chart.html").read_text()
     many = ensue(
         "look", "forecast", forecasters / "gpt", "--data", files / "longer.csv", "--out", "c.json", "--json"
     ).json
@@ -139,11 +140,11 @@ def test_a_race_of_forecasters(files):
     )
     answer = ensue("race", files / "my.csv", *words, *more)
     assert answer.code == 0, answer.err
-    result = json.loads(open("race/race.json").read())
+    result = json.loads(Path("race/race.json").read_text())
     assert {one["system"] for one in result["systems"]} == {"last", "seasonal", "linear", "lstm"}
     values = [one["mase"] for one in result["systems"]]
     assert values == sorted(values) and {"mse", "mae", "seconds", "parameters", "bytes"} <= result["systems"][0].keys()
-    assert "7 steps ahead of OT" in open("race/race.md").read()
+    assert "7 steps ahead of OT" in Path("race/race.md").read_text()
 
 
 def test_training_resumes_to_the_bit(files, tmp_path):

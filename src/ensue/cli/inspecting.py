@@ -40,6 +40,9 @@ def systems(
         say(f"  {preset}: " + (", ".join(f"{k}={v}" for k, v in values.items()) or "the defaults"))
     for figure in found["figures"]:
         say(f"\nto expect: {figure}")
+    if "forecast" in found:
+        own = ", ".join(setting["name"] for setting in found["forecast"]["settings"])
+        say(f"\nas a forecaster (`ensue fit forecast my.csv --model {name}`): {own}")
 
 
 def check(

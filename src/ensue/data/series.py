@@ -268,36 +268,47 @@ def _dates(grid: Grid, wanted: Wanted) -> tuple[list[int], np.ndarray | None]:
         return [], None
     small = [name.lower() for name in grid.names]
     places = [grid.where(row) for row in range(len(grid.lines))]
-    if wanted.date:
-        column = grid.find(wanted.date)
-    elif {"year", "month"} <= set(small):
+    if not wanted.date and {"year", "month"} <= set(small):
         parts = [small.index(name) for name in PARTS if name in small]
-        cells = [[cell.zfill(2) for cell in grid.columns[part]] for part in parts]
-        clock = [*cells[3:], *([["00"] * len(places)] if len(cells) == 4 else [])]
-        days = ["-".join(day) for day in zip(*cells[:3])]
-        written = [f"{day} {':'.join(time)}" for day, time in zip(days, zip(*clock))] if clock else days
-        return parts, read_dates(written, places)
-    else:
-        found = [n for n, column in enumerate(grid.columns) if all(map(is_date, column[:SAMPLE]))]
-        if (
-            not found
-            and "year" in small
-            and all(cell.isdecimal() for cell in grid.columns[small.index("year")][:SAMPLE])
-        ):
-            found = [small.index("year")]
-        if not found:
-            return [], None
-        column = found[0]
-    cells = [f"{cell}-01" if cell.isdecimal() and len(cell) <= 4 else cell for cell in grid.columns[column]]  # type: ignore[misc]
-    return [column], read_dates(cells, places)  # type: ignore[arg-type]
+        return parts, read_dates(_joined([grid.columns[part] for part in parts]), places)
+    column = grid.find(wanted.date) if wanted.date else _date_column(grid, small)
+    if column is None:
+        return [], None
+    cells = [f"{cell}-01" if cell.isdecimal() and len(cell) <= 4 else cell for cell in grid.columns[column]]
+    return [column], read_dates(cells, places)
+
+
+def _joined(parts: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of years, months, days, hours and minutes as dates."""
+    cells = [[cell.zfill(2) for cell in part] for part in parts]
+    days = ["-".join(day) for day in zip(*cells[:3])]
+    if len(cells) < 4:
+        return days
+    minutes = cells[4] if len(cells) > 4 else ["00"] * len(days)
+    return [f"{day} {hour}:{minute}" for day, hour, minute in zip(days, cells[3], minutes)]
+
+
+def _date_column(grid: Grid, small: Sequence[str]) -> int | None:
+    """The first column that mostly holds dates (one that is none is then an error with its place), or one of years."""
+    for place, column in enumerate(grid.columns):
+        if 2 * sum(map(is_date, column[:SAMPLE])) > len(column[:SAMPLE]):
+            return place
+    years = small.index("year") if "year" in small else None
+    return years if years is not None and all(cell.isdecimal() for cell in grid.columns[years][:SAMPLE]) else None
+
+
+def _holds_numbers(cells: Sequence[str]) -> bool:
+    """Whether most of what is not missing in a column is a number."""
+    there = [cell for cell in cells[:SAMPLE] if not _is_missing(cell)] or [
+        cell for cell in cells if not _is_missing(cell)
+    ]
+    return 2 * sum(map(_is_number, there)) > len(there)
 
 
 def _chosen(grid: Grid, wanted: Wanted, taken: set[int]) -> tuple[list[int], list[int], list[str]]:
     """The columns of targets and covariates, and the names of those that are left out."""
     free = [place for place in range(len(grid.names)) if place not in taken]
-    numeric = [
-        place for place in free if any(_is_number(c) and not _is_missing(c) for c in grid.columns[place][:SAMPLE])
-    ]
+    numeric = [place for place in free if _holds_numbers(grid.columns[place])]
     if len(numeric) > 1 and grid.header and numeric[0] == 0 and _counts_rows(grid):
         numeric = numeric[1:]
     said = [grid.find(name) for name in wanted.covariates if name != "none"]

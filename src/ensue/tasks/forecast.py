@@ -143,7 +143,8 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
     whole = replace(series, at=np.array([0, longest]))
     check_long_enough(whole, window, horizon, where)
     form = fitted_form(series, learnt, data.scale, data.centre, season, window, horizon)
-    form = replace(form, learnt=tuple((c - a, windows_hash(series, a, c - a)) for a, _, c, _ in splits))
+    named = zip(series.keys or ("",), splits)
+    form = replace(form, learnt=tuple((key, c - a, windows_hash(series, a, c - a)) for key, (a, _, c, _) in named))
     many = [
         (
             origins_of(a, a, b, window, horizon),

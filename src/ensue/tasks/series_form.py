@@ -46,8 +46,8 @@ class Form:
     """(Y,): the mean change from season to season on the past, under MASE."""
     spread: np.ndarray
     """(Y,): the deviation of the targets on the past, whatever they are scaled by."""
-    learnt: tuple[tuple[int, str], ...] = ()
-    """Of each series, how many rows training saw, and their hash."""
+    learnt: tuple[tuple[str, int, str], ...] = ()
+    """The name of each series, how many rows training saw, and their hash."""
 
     def as_dict(self) -> dict[str, Any]:
         """For config.json."""
@@ -65,7 +65,7 @@ class Form:
         return Form(
             names=tuple(held["names"]),
             frequency=Frequency(held["frequency"], held["step"]),
-            learnt=tuple((rows, own) for rows, own in held["learnt"]),
+            learnt=tuple((key, rows, own) for key, rows, own in held["learnt"]),
             **parts,
         )
 
@@ -108,6 +108,12 @@ def fitted_form(
         seasonal=total / np.maximum(count, 1),
         spread=deviation[:Y],
     )
+
+
+def learnt_rows(form: Form, series: Series, begin: int, end: int, key: str) -> int:
+    """How many rows of a series training saw, by their hash; one that has no name may be any."""
+    known = [one for one in form.learnt if one[0] == key] or (list(form.learnt) if not key else [])
+    return max((n for _, n, own in known if n <= end - begin and windows_hash(series, begin, n) == own), default=0)
 
 
 def origins_of(begin: int, first: int, end: int, window: int, horizon: int) -> np.ndarray:

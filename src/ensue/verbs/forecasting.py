@@ -27,7 +27,7 @@ from ensue.models.table import model_class
 from ensue.search.forecasting import forecast
 from ensue.tasks.forecast import is_waves, series_in
 from ensue.tasks.opening import fill
-from ensue.tasks.series_form import Form, forecasts_of, origins_of, scored, windows_hash, with_band
+from ensue.tasks.series_form import Form, forecasts_of, learnt_rows, origins_of, scored, with_band
 from ensue.verbs.run import Run
 
 PANELS = 4
@@ -170,14 +170,13 @@ class ForecastRun(Run):
         series, form = self.series(files, report), self.form
         if is_waves(list(map(str, files))):
             return series, form.windows(series, series.at[CHOSEN:-1] + STEPS)
-        known, origins, after = {own: rows for rows, own in form.learnt}, [], 0
-        for begin, end in series.parts():
-            rows = {rows for rows, _ in form.learnt if rows <= end - begin}
-            seen = [n for n in rows if known.get(windows_hash(series, begin, n)) == n]
-            after += max(seen, default=0)
-            origins.append(origins_of(begin, begin + max(seen, default=0), end, form.window, form.horizon))
-        if after:
-            report("note", {"text": f"{counted(after, 'row')} were learnt from: what follows them is scored"})
+        origins, learnt = [], 0
+        for key, (begin, end) in zip(series.keys or ("",), series.parts()):
+            rows = learnt_rows(form, series, begin, end, key)
+            learnt += rows
+            origins.append(origins_of(begin, begin + rows, end, form.window, form.horizon))
+        if learnt:
+            report("note", {"text": f"{counted(learnt, 'row')} were learnt from: what follows them is scored"})
         found = np.concatenate(origins)
         if not len(found):
             longest = max(end - begin for begin, end in series.parts())
