@@ -14,7 +14,7 @@ def forecast_chart(numbers: dict[str, Any]) -> Any:
     levels, panels = numbers["quantiles"], numbers["panels"]
     wide = len(panels) == 1
     charts = [_panel(panel, levels, 640 if wide else 560, 320 if wide else 150) for panel in panels]
-    band = f"; the band holds {100 * (levels[-1] - levels[0]):.0f} % of what comes" if len(levels) > 1 else ""
+    band = f"; the band should hold {100 * (levels[-1] - levels[0]):.0f} % of what comes" if len(levels) > 1 else ""
     return alt.vconcat(*charts).properties(
         title=alt.TitleParams(f"What {numbers['system']} expects{band}", subtitle=numbers["run"], anchor="start")
     )

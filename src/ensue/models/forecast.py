@@ -34,14 +34,8 @@ from ensue.nn.state import State
 MODES = ("vector", "sequence", "step")
 LECTURE = {"window": 50, "data.scale": "none", "data.centre": "none", "train.epochs": 20.0, "train.batch": 32}
 """How the lecture has the series of ``waves``: as they are, 20 epochs of 32 rows."""
-ADAM = {
-    "train.lr": 1e-3,
-    "train.schedule": "constant",
-    "train.warmup": 0.0,
-    "train.weight_decay": 0.0,
-    "train.beta2": 0.999,
-}
-"""Adam as Keras has it by itself."""
+CYCLE: dict[str, Any] = {"train.lr": 5e-3, "train.floor": 0.02, "train.weight_decay": 0.0, "train.beta2": 0.999}
+"""Adam with a rate that rises and falls once: in 20 epochs it gets further than Keras's steady 1e-3."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,7 +239,7 @@ class LinearForecaster(Forecaster):
     Config = ForecastConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 2e-3, "train.weight_decay": 0.0},
-        "waves": {**LECTURE, **ADAM},
+        "waves": {**LECTURE, **CYCLE},
     }
 
     def __init__(self, config: ForecastConfig) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.settings import check, check_below_one, check_positive
-from ensue.models.forecast import ADAM, LECTURE, ForecastConfig, Forecaster, last_place
+from ensue.models.forecast import CYCLE, LECTURE, ForecastConfig, Forecaster, last_place
 from ensue.nn.attention import AttentionState, SelfAttention
 from ensue.nn.blocks import BLOCKS
 from ensue.nn.dropout import Dropout
@@ -79,7 +79,7 @@ class RecurrentForecaster(Forecaster):
     cell_type: ClassVar[type[Cell]]
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 3e-3},
-        "waves": {**LECTURE, "mode": "sequence", "layers": 2, "hidden": 48, "train.lr": 4e-3},
+        "waves": {**LECTURE, **CYCLE, "mode": "sequence", "layers": 2, "hidden": 48},
     }
 
     def __init__(self, config: RecurrentForecastConfig) -> None:
@@ -133,9 +133,9 @@ class RNNForecaster(RecurrentForecaster):
     Config = RNNForecastConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 1e-3},
-        "waves": {**LECTURE, **ADAM, "layers": 2, "hidden": 20},  # SimpleRNN 20-20-Dense
-        "one-unit": {**LECTURE, **ADAM, "layers": 0, "head": "cell"},  # SimpleRNN(1)
-        "deep": {**LECTURE, **ADAM, "layers": 2, "hidden": 20, "head": "cell"},  # SimpleRNN 20-20-1
+        "waves": {**LECTURE, **CYCLE, "layers": 2, "hidden": 20},  # SimpleRNN 20-20-Dense
+        "one-unit": {**LECTURE, **CYCLE, "layers": 0, "head": "cell"},  # SimpleRNN(1)
+        "deep": {**LECTURE, **CYCLE, "layers": 2, "hidden": 20, "head": "cell"},  # SimpleRNN 20-20-1
     }
 
     def cell(self, width: int, hidden: int) -> Cell:
@@ -194,7 +194,7 @@ class GPTForecaster(Forecaster):
     Config = GPTForecastConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 1e-3},
-        "waves": {**LECTURE, "mode": "sequence", "train.lr": 2e-3},
+        "waves": {**LECTURE, **CYCLE, "mode": "sequence", "train.lr": 2e-3},
     }
 
     def __init__(self, config: GPTForecastConfig) -> None:
