@@ -134,7 +134,7 @@ class RNNForecaster(RecurrentForecaster):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 1e-3},
         "waves": {**LECTURE, **CYCLE, "layers": 2, "hidden": 20},  # SimpleRNN 20-20-Dense
-        "one-unit": {**LECTURE, **CYCLE, "layers": 0, "head": "cell"},  # SimpleRNN(1)
+        "one-unit": {**LECTURE, **CYCLE, "layers": 0, "head": "cell", "train.lr": 1e-2},  # SimpleRNN(1)
         "deep": {**LECTURE, **CYCLE, "layers": 2, "hidden": 20, "head": "cell"},  # SimpleRNN 20-20-1
     }
 
