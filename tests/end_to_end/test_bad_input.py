@@ -90,7 +90,7 @@ NAMES = [
     (("race", "TEXT", "--systems", "ngram,ltsm"), "unknown system 'ltsm'; did you mean 'lstm'?"),
     (("race", "TEXT", "--systems", ","), "a race of no systems"),
     (("race", "TEXT", "--systems", "bilm"), "bilm sees both sides"),
-    (("race", "TEXT", "--task", "forecast"), "forecasts cannot be raced"),
+    (("race", "TEXT", "--task", "forcast"), "unknown task 'forcast'; did you mean 'forecast'"),
     (("race", "TEXT", "--task", "classify", "--labels", "100,many"), "--labels '100,many' is no list of numbers"),
     (("race", "TEXT", "--labels", "100"), "--labels is for tasks that label"),
     (("race", "TEXT", "--columns", "text=1"), "setting 'data.columns' is for"),

@@ -40,6 +40,9 @@ def systems(
         say(f"  {preset}: " + (", ".join(f"{k}={v}" for k, v in values.items()) or "the defaults"))
     for figure in found["figures"]:
         say(f"\nto expect: {figure}")
+    if "forecast" in found:
+        own = ", ".join(setting["name"] for setting in found["forecast"]["settings"])
+        say(f"\nas a forecaster (`ensue fit forecast my.csv --model {name}`): {own}")
 
 
 def check(
@@ -133,8 +136,8 @@ def look(
     view: Annotated[
         str,
         typer.Argument(
-            help="curves, training, gradients, gates, copying, alignment, steps, bottleneck, words, senses, layers (of "
-            "runs), ngrams (of a text), bptt (of neither)."
+            help="curves, training, gradients, gates, copying, alignment, steps, bottleneck, words, senses, layers, "
+            "forecast (of runs), ngrams (of a text), bptt (of neither)."
         ),
     ],
     what: Annotated[
@@ -150,7 +153,9 @@ def look(
     text: Annotated[
         str, typer.Option(help="alignment, steps: the sentence to translate; gradients, gates: the text to read.")
     ] = "",
-    target: Annotated[str, typer.Option(help="alignment, steps: a translation to show, not the model's own.")] = "",
+    target: Annotated[
+        str, typer.Option(help="alignment, steps: a translation to show, not the model's own; forecast: a column.")
+    ] = "",
     beam: Annotated[
         int | None, typer.Option(help="alignment, steps: how many hypotheses are kept open.", show_default="5")
     ] = None,
@@ -159,7 +164,9 @@ def look(
         typer.Option(help="alignment (all its heads), gradients, gates, senses: a layer, counted from 1."),
     ] = 0,
     head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,
-    data: Annotated[list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files.")] = [],
+    data: Annotated[
+        list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files; forecast: other series.")
+    ] = [],
     tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.", show_default="word")] = "",
     words: Annotated[str, typer.Option(help='words: which, as "king queen"; else the commonest.')] = "",
     pairs: Annotated[str, typer.Option(help='words: arrows, as "king:queen man:woman".')] = "",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ensue.cli.forecasting import Horizon, show_forecasts
 from ensue.cli.options import Columns, Int8, Json, RunPath, Seed
 from ensue.cli.output import emit, say
 from ensue.core.errors import InputError
@@ -23,9 +24,10 @@ def predict(
     text: Annotated[list[str], typer.Option(help="A text in place of a file (pairs: a tab between); repeatable.")] = [],
     columns: Columns = "",
     int8: Int8 = False,
+    horizon: Horizon = 0,
     as_json: Json = False,
 ) -> None:
-    """Label texts: a label with its probability, tags, or an answer."""
+    """Label texts: a label with its probability, tags, or an answer; or forecast how series go on."""
     from ensue.cli.display import Display
     from ensue.verbs.run import load
 
@@ -36,9 +38,17 @@ def predict(
         held.check_options(["int8"] if int8 else [])
         display("phase", {"name": "reading"})
         how: dict[str, Any] = {"columns": columns, "int8": int8, "report": display}
-        found = held.predict(text, **how) if text else held.predict(**_given(file), **how)
+        if horizon and held.task != "forecast":
+            raise InputError(f"{held.system} cannot use --horizon", where=str(run), mend="it is for runs that forecast")
+        if held.task == "forecast" and not text:
+            found = held.predict(file=file, horizon=horizon, **how)
+        else:
+            found = held.predict(text, **how) if text else held.predict(**_given(file), **how)
     if as_json:
         emit({"run": str(run), "task": held.task, "predictions": found, "notes": display.notes})
+        return
+    if held.task == "forecast":
+        show_forecasts(found)
         return
     for one in found:
         say(line(one))

@@ -25,7 +25,9 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 Force = Annotated[bool, typer.Option(help="Replace what is there.")]
 Data = Annotated[
     list[str] | None,
-    typer.Argument(metavar="DATA…", help="Files, folders, - or a built-in corpus (pydoc, stdlib, hello, bank, dates)."),
+    typer.Argument(
+        metavar="DATA…", help="Files, folders, - or a built-in corpus (pydoc, stdlib, hello, bank, dates, waves …)."
+    ),
 ]
 Valid = Annotated[
     list[str],

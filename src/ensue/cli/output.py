@@ -118,4 +118,9 @@ SHOWN = {
 
 def show_figures(task: str, score: dict[str, Any]) -> None:
     """The figures of a task, for people."""
+    if task == "forecast":
+        from ensue.cli.forecasting import show_forecast_score
+
+        show_forecast_score(score)
+        return
     SHOWN.get(task, show_label_score)(score)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ensue.cli.forecasting import Horizon, Target
 from ensue.cli.options import Columns, Data, Device, Field, Force, Json, Set, Valid
 from ensue.cli.output import emit, say, show_figures, table
 from ensue.core.errors import InputError
@@ -30,7 +31,7 @@ def fit(
     what: Annotated[
         str,
         typer.Argument(
-            help="A system, e.g. lstm (see `ensue systems`); or classify, pair, regress, choose, tag, answer."
+            help="A system, e.g. lstm (see `ensue systems`); or classify, pair, regress, choose, tag, answer, forecast."
         ),
     ] = "",
     data: Data = None,
@@ -46,7 +47,11 @@ def fit(
     begin_with: Annotated[
         str, typer.Option("--from", metavar="RUN", help="Begin with this run's weights and tokenizers.")
     ] = "",
-    model: Annotated[str, typer.Option(metavar="SYSTEM", help="The system of a task that labels (bert).")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="SYSTEM", help="The system of a task that labels (bert) or forecasts (lstm).")
+    ] = "",
+    target: Target = [],
+    horizon: Horizon = 0,
     embeddings: Annotated[
         str, typer.Option(metavar="FILE", help="Begin with these word vectors: a vector file, or a run of word2vec.")
     ] = "",
@@ -58,7 +63,7 @@ def fit(
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a system on a text or on sentence pairs, or a model that labels on examples."""
+    """Train a system on a text or on sentence pairs, a model that labels on examples, or a forecaster on series."""
     from ensue.cli.display import Display
     from ensue.verbs.fit import fit as verb
 
@@ -74,6 +79,8 @@ def fit(
         "data.columns": columns,
         "begin_with": begin_with,
         "embeddings": embeddings,
+        "data.target": tuple(target),
+        "horizon": horizon,
         "train.sample_every": sample_every,
         "device": device,
         "compile": compile_,
@@ -200,7 +207,9 @@ def _numbers(labels: str) -> list[int]:
 
 def race(
     data: Data = None,
-    task: Annotated[str, typer.Option(help="lm, translate, classify, pair, regress, choose, tag or answer.")] = "lm",
+    task: Annotated[
+        str, typer.Option(help="lm, translate, classify, pair, regress, choose, tag, answer, forecast.")
+    ] = "lm",
     systems: Annotated[
         str | None, typer.Option(help="Names with commas between (lm: ngram,window,rnn,gru,lstm,gpt).")
     ] = None,
@@ -220,6 +229,8 @@ def race(
     set_: Set = [],
     field: Field = "",
     columns: Columns = "",
+    target: Target = [],
+    horizon: Horizon = 0,
     out: Annotated[Path, typer.Option(help="The folder for runs, race.json, race.md and the chart.")] = Path(
         "runs/race"
     ),
@@ -233,7 +244,16 @@ def race(
 
     if not data:
         raise InputError("race on what?", mend="name a text: ensue race my.txt")
-    typed = _typed(set_, {"tokenizer.kind": tokenizer, "data.field": field, "data.columns": columns})
+    typed = _typed(
+        set_,
+        {
+            "tokenizer.kind": tokenizer,
+            "data.field": field,
+            "data.columns": columns,
+            "data.target": tuple(target),
+            "horizon": horizon,
+        },
+    )
     with Display(quiet=as_json) as display:
         result = verb(
             data,

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ensue.core.table import Entry, Table
 
+NUMBERS = {
+    "last": Entry("ensue.models.forecast:LastValue", "forecasts the last value of a series"),
+    "seasonal": Entry("ensue.models.forecast:SeasonalValue", "forecasts the last season of a series again"),
+    "linear": Entry("ensue.models.forecast:LinearForecaster", "forecasts by one dense layer on a window"),
+}
+READS = "the system of that name, reading numbers"
 SYSTEMS = Table(
     "system",
     "ensue.systems",
@@ -38,5 +46,25 @@ SYSTEMS = Table(
         "bert": Entry("ensue.models.bert:BERT", "encoder that fills in hidden words and tells which sentence follows"),
         "roberta": Entry("ensue.models.bert:RoBERTa", "encoder that fills in hidden words"),
         "word2vec": Entry("ensue.models.word2vec:Word2Vec", "a vector for each word, from the words it stands near"),
+        **NUMBERS,
     },
 )
+FORECASTERS = Table(
+    "forecaster",
+    "ensue.forecasters",
+    {
+        **NUMBERS,
+        "rnn": Entry("ensue.models.forecast_networks:RNNForecaster", READS),
+        "gru": Entry("ensue.models.forecast_networks:GRUForecaster", READS),
+        "gru-cho": Entry("ensue.models.forecast_networks:ChoGRUForecaster", READS),
+        "lstm": Entry("ensue.models.forecast_networks:LSTMForecaster", READS),
+        "gpt": Entry("ensue.models.forecast_networks:GPTForecaster", READS),
+    },
+)
+"""Systems that forecast: the same names, with numbers in place of tokens."""
+
+
+def model_class(system: str, task: str = "") -> type[Any]:
+    """The class of a system's models for a task."""
+    found: type[Any] = (FORECASTERS if task == "forecast" else SYSTEMS).load(system)
+    return found

@@ -27,6 +27,7 @@ from ensue.data.table_texts import table_texts
 from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, tokenise
+from ensue.data.waves import WAVES
 from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count, total_log_prob
 from ensue.models.depths import body_depths, layers_of
 from ensue.models.language import LanguageModel
@@ -59,10 +60,13 @@ class Corpus:
 
 
 def check_text(sources: Sequence[Source]) -> None:
-    """Refuse the built-in corpus of pairs, unless a file has its name."""
+    """Refuse the built-in corpora of pairs and of series, unless a file has its name."""
     if DATES in sources and not Path(DATES).exists():
         mend = f"it is for systems that translate: {', '.join(systems_for('translation'))}"
         raise InputError("the corpus holds sentence pairs, not text", where=DATES, mend=mend)
+    if WAVES in sources and not Path(WAVES).exists():
+        mend = "it is to forecast: ensue fit forecast waves --model lstm"
+        raise InputError("the corpus holds series, not text", where=WAVES, mend=mend)
 
 
 def text_sources(files: Sequence[Source], columns: str, skip: bool = False) -> list[Source]:

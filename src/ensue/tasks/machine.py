@@ -10,6 +10,7 @@ from pathlib import Path
 from ensue.core.errors import InputError
 from ensue.data.dates import DATES
 from ensue.data.sources import is_builtin
+from ensue.data.waves import WAVES
 
 
 def check_bf16(device: str) -> None:
@@ -42,7 +43,7 @@ def data_files(sources: Sequence[str | Path]) -> tuple[str, ...]:
     if any(str(source) == "" for source in sources):
         raise InputError("the name of the text is empty", mend="name a file, a folder, - or a built-in corpus")
     return tuple(
-        str(s) if s == "-" or is_builtin(s) or s == DATES or not _there(Path(s)) else str(Path(s).absolute())
+        str(s) if s == "-" or is_builtin(s) or s in (DATES, WAVES) or not _there(Path(s)) else str(Path(s).absolute())
         for s in sources
     )
 

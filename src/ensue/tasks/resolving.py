@@ -10,7 +10,7 @@ from typing import Any
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import build, describe, read_toml
-from ensue.models.table import SYSTEMS
+from ensue.models.table import FORECASTERS, SYSTEMS, model_class
 from ensue.tasks.recipes import recipe_of, recipes_for
 from ensue.tasks.settings import (
     LABELS,
@@ -59,6 +59,8 @@ def task_name(system: str) -> str:
 
 def systems_for(task: str) -> list[str]:
     """The systems that can be trained for a task."""
+    if task == "forecast":
+        return list(FORECASTERS)
     return list(READERS) if task in LABELS else [name for name in SYSTEMS if task_name(name) == task]
 
 
@@ -93,7 +95,8 @@ def check_foreign(system: str, task: str, names: Iterable[str]) -> None:
         if name in others:
             instead = dict((*COUNTERPARTS, *(pair[::-1] for pair in COUNTERPARTS))).get(name)
             instead = instead if instead in all_names(system, task) else None
-            learns = f"{system if task not in LABELS else task} learns from {MATERIAL[task or task_name(system)]}"
+            who = task if task in (*LABELS, "forecast") else system
+            learns = f"{who} learns from {MATERIAL[task or task_name(system)]}"
             mend = f"{learns}: use {instead}" if instead else f"{learns}, so leave it out"
             raise InputError(f"setting {name!r} is for {MATERIAL[others[name][0]]}", mend=mend)
 
@@ -114,9 +117,9 @@ def read_settings(path: Path, system: str = "", task: str = "", report: Report =
 
 def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mapping[str, Any]]) -> Settings:
     """The settings of a run from several layers of flat names; later layers win."""
-    cls = SYSTEMS.load(system)
     task = task or next((str(layer["task"]) for layer in layers if layer.get("task")), task_name(system))
     check_task(system, task)
+    cls = model_class(system, task)
     chosen = preset or next((str(layer["preset"]) for layer in reversed(layers) if layer.get("preset")), "default")
     begun = any(layer.get("begin_with") for layer in layers)
     flat = preset_settings(system, task, chosen, begun)
@@ -174,11 +177,13 @@ def _check_featureless(flat: Iterable[str]) -> None:
 def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[str, Any]:
     """What a preset says. For a task that is not the system's own it says the model's shape and, where nothing is begun
     with, the tokenizer; training is the task's."""
-    cls = SYSTEMS.load(system)
+    cls = model_class(system, task)
     presets, recipe = cls.presets or {"default": {}}, recipe_of(system, chosen)
     if chosen not in {*presets, *recipes_for(system), "default"}:
         raise unknown_name("preset", chosen, {"default", *presets, *recipes_for(system)})
     flat: dict[str, Any] = dict(presets.get(chosen if chosen in presets else "default", {}))
+    if task == "forecast":
+        return flat
     if task == task_name(system) and task not in LABELS:
         return {**flat, **(recipe.language if recipe and begun else {})}
     shape = {name: value for name, value in flat.items() if "." not in name}
@@ -222,7 +227,8 @@ def _model_values(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any
 def _with_defaults(settings: Settings) -> Settings:
     """A budget where nothing says how long, and evaluations that are short where the budget is."""
     train, data = settings.train, settings.data
-    counts = hasattr(SYSTEMS.load(settings.run.system), "counter")
+    counts = hasattr(model_class(settings.run.system, settings.run.task), "counter")
+    counts = counts or settings.run.task == "forecast"  # there epochs follow from the number of windows
     if not (train.steps or train.epochs or train.budget or counts):
         train = replace(train, budget=DEFAULT_BUDGET)
     share = min(1.0, train.budget / DEFAULT_BUDGET) if train.budget else 1.0
@@ -235,5 +241,5 @@ def _with_defaults(settings: Settings) -> Settings:
 
 def all_names(system: str, task: str = "") -> list[str]:
     """Every setting's flat name."""
-    flat = [f.name for f in (*describe(RunSettings), *describe(SYSTEMS.load(system).Config))]
+    flat = [f.name for f in (*describe(RunSettings), *describe(model_class(system, task).Config))]
     return flat + [f"{table}.{f.name}" for table, kind in tables(system, task).items() for f in describe(kind)]

@@ -9,9 +9,10 @@ from ensue.core.run_folder import CLOSING
 from ensue.core.settings import check, check_below_one, toml_lines
 from ensue.models.features import FeatureConfig
 from ensue.models.labelled import HeadConfig
-from ensue.models.table import SYSTEMS
+from ensue.models.table import model_class
 from ensue.train.settings import (
     ContextTrainSettings,
+    ForecastTrainSettings,
     LabelTrainSettings,
     MaskedTrainSettings,
     PairTrainSettings,
@@ -160,6 +161,49 @@ class LabelSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SeriesSettings:
+    """Where series come from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The series to learn from: tables of numbers, a step a line, - for standard input, or the corpus waves."""
+    valid: tuple[str, ...] = ()
+    """Series to hold out; where there are none, the end of each series is held out."""
+    target: tuple[str, ...] = ()
+    """Which columns are forecast, by name or number; empty means all that hold numbers."""
+    covariates: tuple[str, ...] = ()
+    """Which columns are read beside the targets; empty means all others that hold numbers, none means none."""
+    date: str = ""
+    """The column of dates; empty means as it is found, none means that there is none."""
+    id: str = ""
+    """The column that says of which series a row is; empty means that a file is one series."""
+    order: str = "error"
+    """What dates out of order are: an error, or sorted (sort)."""
+    fill: str = "forward"
+    """How gaps are filled before they are read: forward, or interpolate (which looks ahead). No loss counts them."""
+    scale: str = "standard"
+    """How numbers are scaled: standard (mean 0 and deviation 1 of each column on the past to learn from), or none."""
+    centre: str = "last"
+    """What is subtracted from each window and added to its forecast: its last value, its mean, or none."""
+    holdout: float = 0.2
+    """The share of each series, at its end, that is held out and scored; 0 holds out nothing."""
+    choose: float = 0.1
+    """The share before it that chooses among weights and says how wide bands are; 0 means none."""
+    eval_windows: int = 0
+    """How many windows of that share are looked at during training; 0 means 2,000."""
+    hash: str = ""
+    """Of the numbers trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout", "choose")
+        check(self, "choose", self.holdout + self.choose < 1, "less than what data.holdout leaves")
+        check(self, "order", self.order in ("error", "sort"), "error or sort")
+        check(self, "fill", self.fill in ("forward", "interpolate"), "forward or interpolate")
+        check(self, "scale", self.scale in ("standard", "none"), "standard or none")
+        check(self, "centre", self.centre in ("last", "mean", "none"), "last, mean or none")
+        check(self, "eval_windows", self.eval_windows >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DistilSettings:
     """How a student learns from its teacher, under ``distil.`` in run.toml."""
 
@@ -287,7 +331,7 @@ class Settings:
     train: Any
     """TextTrainSettings, PairTrainSettings …, as the task's tables say; so with the other tables."""
     data: Any
-    tokenizer: Any
+    tokenizer: Any = None
     head: Any = None
     """HeadConfig, for tasks that label."""
     distil: Any = None
@@ -302,7 +346,7 @@ class Settings:
 
     def toml(self) -> str:
         """The text of run.toml: every setting with its meaning; the model's stand at the top, the rest in tables."""
-        config = SYSTEMS.load(self.run.system).Config(**self.model)
+        config = model_class(self.run.system, self.run.task).Config(**self.model)
         lines = [*toml_lines(self.run), "", "# The model", *toml_lines(config)]
         for table in self.tables:
             lines += ["", f"[{table}]", *toml_lines(getattr(self, table))]
@@ -325,6 +369,7 @@ TABLES: dict[str, dict[str, type[Any]]] = {
     "masked": {"train": MaskedTrainSettings, "data": DocumentSettings, "tokenizer": MarkedTokenizerSettings},
     "contexts": {"train": ContextTrainSettings, "data": SentenceSettings, "tokenizer": TokenizerSettings},
     "words": {"train": WordTrainSettings, "data": WordSettings, "tokenizer": VocabularySettings},
+    "forecast": {"train": ForecastTrainSettings, "data": SeriesSettings},
     **dict.fromkeys(LABELS, LABELLED),
 }
 """The tables of run.toml, by task."""
@@ -334,6 +379,7 @@ MATERIAL = {
     "masked": "documents",
     "contexts": "sentences",
     "words": "the words of a text",
+    "forecast": "series",
     **dict.fromkeys(LABELS, "labelled examples"),
 }
 """What each task learns from."""

@@ -15,8 +15,8 @@ from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
-from ensue.models.table import SYSTEMS
-from ensue.tasks import contexts, language_modelling, masked, translation, words
+from ensue.models.table import model_class
+from ensue.tasks import contexts, forecast, language_modelling, masked, translation, words
 from ensue.tasks.distilled import DistilTask
 from ensue.tasks.features import acquaint
 from ensue.tasks.labelled import LabelTask
@@ -82,6 +82,7 @@ TASKS: dict[str, Task] = {
     "masked": masked,
     "contexts": contexts,
     "words": words,
+    "forecast": forecast,
     **{name: LabelTask(kind) for name, kind in LABEL_KINDS.items()},
 }
 
@@ -95,7 +96,7 @@ def task_of(settings: Settings) -> Task:
 
 def build_model(settings: Settings, corpus: Any) -> Any:
     """A new model for this data, its weights drawn from the run's seed."""
-    cls, task = SYSTEMS.load(settings.run.system), task_of(settings)
+    cls, task = model_class(settings.run.system, settings.run.task), task_of(settings)
     facts = task.model_facts(settings, corpus)
     values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
     for name in VOCABULARIES:  # a model that was trained elsewhere may have room for more tokens than there are

@@ -245,3 +245,18 @@ class WordTrainSettings:
         check(self, "steps", bool(self.steps or self.epochs), "above 0 where epochs is 0")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
         check(self, "threads", self.threads <= 256, "at most 256")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForecastTrainSettings(TrainSettings):
+    """How a model is trained to forecast."""
+
+    batch: int = 32
+    """Windows in a batch."""
+    loss: str = "auto"
+    """What is made small: mse, mae, pinball (of quantiles), or auto: pinball where there are quantiles, else mse."""
+
+    def __post_init__(self) -> None:
+        super(ForecastTrainSettings, self).__post_init__()
+        check_positive(self, "batch")
+        check(self, "loss", self.loss in ("auto", "mse", "mae", "pinball"), "mse, mae, pinball or auto")

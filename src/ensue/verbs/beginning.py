@@ -14,7 +14,7 @@ from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.models.labelled import Labelled
 from ensue.models.reader import features_of
-from ensue.models.table import SYSTEMS
+from ensue.models.table import SYSTEMS, model_class
 from ensue.tasks.features import BODY, COVE, lends
 from ensue.tasks.labelled import body_of
 from ensue.tasks.resolving import task_name
@@ -25,6 +25,8 @@ from ensue.verbs.run import load
 
 ENCODER = "bert"
 """The system of a task that labels, where nothing says another."""
+FORECASTER = "lstm"
+"""The system that forecasts, where nothing says another."""
 
 
 def system_and_task(what: str, model: str, begun: str, said: Mapping[str, Any]) -> tuple[str, str]:
@@ -32,18 +34,19 @@ def system_and_task(what: str, model: str, begun: str, said: Mapping[str, Any]) 
 
     ``said`` is what a run.toml beside it says.
     """
-    if what in LABELS:
+    if what in LABELS or what == "forecast":
         if said.get("features.run") or lends_features(what, begun):
             return model or str(said.get("system", "")) or reading_system(begun or str(said["features.run"])), what
         held = load(begun).system if begun else ""
         if model and held and model != held:
             raise InputError(f"is a {held}, not a {model}", where=begun, mend="leave out --model")
-        return model or held or str(said.get("system", "")) or ENCODER, what
+        usual = ENCODER if what in LABELS else FORECASTER
+        return model or held or str(said.get("system", "")) or usual, what
     if model:
-        what_of = f"--model chooses the system of a task ({', '.join(LABELS)})"
+        what_of = f"--model chooses the system of a task ({', '.join(LABELS)}, forecast)"
         raise InputError(what_of, mend=f"leave it out, or fit one of them in place of {what}")
     if what not in SYSTEMS:
-        raise unknown_name("system or task", what, [*SYSTEMS, *LABELS])
+        raise unknown_name("system or task", what, [*SYSTEMS, *LABELS, "forecast"])
     task = str(said.get("task", ""))
     return what, task if task and said.get("system") == what else task_name(what)
 
@@ -69,7 +72,7 @@ def begun_settings(
         raise InputError("--from takes the tokenizers of its run too", mend="leave out --tokenizer")
     if typed.get("embeddings") or file.get("embeddings"):
         raise InputError("--from says how embeddings begin, and so does --embeddings", mend="leave out one of them")
-    if hasattr(SYSTEMS.load(system), "counter"):
+    if hasattr(model_class(system, task), "counter"):
         raise InputError(f"{system} counts, so it has nothing to begin with", mend="leave out --from")
     first = load(path)
     if first.system != system:
@@ -176,4 +179,4 @@ def _same_labels(config: Mapping[str, Any], corpus: Any) -> bool:
     """Whether a run has the labels that the examples have; runs without labels agree."""
     held = config.get("data", {}).get("labels", ())
     form = getattr(corpus, "form", None)
-    return tuple(held) == (form.labels if form is not None else ())
+    return tuple(held) == getattr(form, "labels", ())

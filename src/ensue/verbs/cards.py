@@ -12,11 +12,11 @@ from ensue.tasks.settings import LABELS, Settings
 def model_card(settings: Settings, facts: dict[str, Any]) -> str:
     """The model card as Markdown."""
     data, figures = facts["data"], facts["figures"]
-    labels = settings.run.task in LABELS
+    labels, forecast = settings.run.task in LABELS, settings.run.task == "forecast"
     summary = SYSTEMS.entries[settings.run.system].summary
     took = f"{figures['steps']:,} {figures['unit']}, {spoken(figures['seconds'])}"
     lines = [
-        f"# {settings.run.system}" + (f" to {settings.run.task}" if labels else ""),
+        f"# {settings.run.system}" + (f" to {settings.run.task}" if labels or forecast else ""),
         "",
         f"{summary[:1].upper()}{summary[1:]}. Trained with ensue.",
         "",
@@ -27,7 +27,7 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
         "| | |",
         "|---|---|",
         *_sources(settings),
-        f"| tokenizer | {data['tokenizer']}, {data['vocabulary']:,} tokens |",
+        *([] if forecast else [f"| tokenizer | {data['tokenizer']}, {data['vocabulary']:,} tokens |"]),
         f"| trained on | {_size(data)} |",
         f"| parameters | {figures['parameters']:,} ({figures['bytes']:,} bytes on disk) |",
         f"| training | {took}, seed {settings.run.seed} |",
@@ -49,7 +49,8 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
 def _sources(settings: Settings) -> list[str]:
     """What there was to learn from: files, and a teacher."""
     if settings.distil is None:
-        return [f"| {'examples' if settings.run.task in LABELS else 'text'} | {', '.join(settings.data.files)} |"]
+        kind = "series" if settings.run.task == "forecast" else "examples" if settings.run.task in LABELS else "text"
+        return [f"| {kind} | {', '.join(settings.data.files)} |"]
     lines = [
         f"| teacher | {settings.run.teacher} |",
         f"| texts that the teacher labelled | {', '.join(settings.distil.files)} |",
@@ -66,6 +67,10 @@ def _features(held: dict[str, Any]) -> str:
 
 def _size(data: dict[str, Any]) -> str:
     """How much there was to learn from."""
+    if "train_windows" in data:
+        form = data["form"]
+        what = f"{data['train_windows']:,} windows of {form['window']:,} steps, {form['horizon']:,} ahead"
+        return f"{what}, of {', '.join(form['names'][: form['targets']])}"
     kinds = {name: name for name in ("pairs", "documents", "sentences", "examples")} | {"texts": "texts without labels"}
     counts = [f"{data[f'train_{kind}']:,} {name}" for kind, name in kinds.items() if data.get(f"train_{kind}")]
     size = [f"{data['train_bytes']:,} bytes"] if "train_bytes" in data else []
@@ -123,9 +128,22 @@ def _context_lines(score: dict[str, Any]) -> list[str]:
     return [f"| validation text | {words} |", *shown]
 
 
+def _forecast_lines(score: dict[str, Any]) -> list[str]:
+    """The figures of a forecaster."""
+    mase = score["mase"]
+    return [
+        f"| held out | {score['origins']:,} origins, {score['values']:,} numbers |",
+        f"| mean squared error | {score['mse']:.6g} |",
+        f"| mean absolute error | {score['mae']:.6g} |",
+        *([f"| MASE | {mase:.4f} |"] if mase is not None else []),
+        f"| pinball ({', '.join(map(str, score['quantiles']))}) | {score['pinball']:.6g} |",
+    ]
+
+
 FIGURES = {
     "language": _language_lines,
     "translation": _pair_lines,
     "masked": _masked_lines,
     "contexts": _context_lines,
+    "forecast": _forecast_lines,
 }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from ensue.core.files import sha256
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.core.table import load_target
+from ensue.models.forecast import Forecaster
+from ensue.models.forecast_laws import forecast_laws
 from ensue.models.labelled import Labelled
-from ensue.models.laws import labelled_laws, laws_of
-from ensue.models.table import SYSTEMS
+from ensue.models.laws import Finding, labelled_laws, laws_of
+from ensue.models.table import model_class
 from ensue.tasks.settings import LABELS, VOCABULARIES
 from ensue.train.metrics import read_metrics
 from ensue.verbs.run import load
@@ -32,6 +35,7 @@ EVALUATION = {
     "masked": "data.eval_rows=50",
     "contexts": "data.eval_rows=50",
     "words": "train.threads=1",  # several threads never give the same twice
+    "forecast": "data.eval_windows=50",
     **dict.fromkeys(LABELS, "data.eval_examples=50"),
 }
 """What keeps the evaluations of a proof short."""
@@ -60,11 +64,18 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
         if missing:
             raise InputError(f"{what} has no {missing[0]}, so it is no language model", mend="see docs/python.md")
     result = []
-    for found in labelled_laws(model) if isinstance(model, Labelled) else laws_of(model):
+    for found in tested(model):
         report("phase", {"name": found.law})
         detail = f"largest difference {found.difference:.1e}, allowed {found.tolerance:.0e}"
         result.append({"name": found.law, "kept": found.kept, "detail": detail})
     return result
+
+
+def tested(model: Any) -> Iterator[Finding]:
+    """The laws that a model's kind must keep, tested."""
+    if isinstance(model, Forecaster):
+        return forecast_laws(model)
+    return labelled_laws(model) if isinstance(model, Labelled) else laws_of(model)
 
 
 def _sizes(cls: Any) -> dict[str, Any]:
@@ -81,7 +92,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
     flat = read_toml(folder.settings)
     if "-" in (*flat["data.files"], *flat.get("distil.files", ())):
         raise InputError("this run read standard input, which is gone", mend="train from a file to prove its resume")
-    by_steps = not hasattr(SYSTEMS.load(str(flat["system"])), "counter")
+    by_steps = not hasattr(model_class(str(flat["system"]), str(flat.get("task", ""))), "counter")
     with tempfile.TemporaryDirectory(prefix="ensue-proof-") as name:
         base = [
             sys.executable,
@@ -96,7 +107,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
         for setting in (
             "begin_with=",  # the run it began with may be gone, and any weights will do
             "embeddings=",
-            f"tokenizer.kind={folder.tokenizer}",
+            *([f"tokenizer.kind={folder.tokenizer}"] if folder.tokenizer.exists() else []),
             f"train.steps={PROOF_STEPS}",
             "train.keep=last",
             "train.budget=0",

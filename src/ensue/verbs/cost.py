@@ -8,7 +8,7 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.measure.cost import flops_per_token, parameter_parts
 from ensue.models.table import SYSTEMS
-from ensue.tasks.resolving import resolve
+from ensue.tasks.resolving import resolve, task_name
 from ensue.tasks.settings import LABELS, VOCABULARIES
 
 
@@ -30,6 +30,8 @@ def cost(
         )
     if getattr(cls, "task", "") in LABELS:
         raise InputError(f"{system} is built on another run, whose size it has too", mend="ask for that one's system")
+    if task_name(system) == "forecast":
+        raise InputError(f"{system} reads numbers, and its size follows from the series", mend="`ensue fit` says it")
     chosen = resolve(system, preset=preset, layers=[settings or {}])
     if vocabulary < 2:
         raise InputError(f"a vocabulary of {vocabulary} is too small", mend="at least 2 tokens are needed")

@@ -59,12 +59,12 @@ class Discipline:
 
     def fitted(self, system: str) -> tuple[str, str]:
         """What ``fit`` is asked for, and by ``model``: a task with its system, or a system alone."""
-        return (self.task, system) if self.labels else (system, "")
+        return (self.task, system) if self.labels or self.task == "forecast" else (system, "")
 
     def check(self, system: str) -> None:
         """Refuse a system that cannot take part."""
         cls = SYSTEMS.load(system)
-        if self.labels:
+        if self.labels or self.task == "forecast":
             check_task(system, self.task)
         elif task_name(system) != self.task:
             raise InputError(f"{system} is for {task_name(system)}, and a race is {self.between}", mend="leave it out")
@@ -106,9 +106,23 @@ TRANSLATION = Discipline(
     ("seq2seq", "transformer"),
     "between systems that translate",
 )
+FORECAST = Discipline(
+    "forecast",
+    "forecast",
+    (
+        Measure("mase", "MASE"),
+        Measure("mse", "squared error", ".5g"),
+        Measure("mae", "absolute error", ".5g"),
+        Measure("pinball", "pinball", ".5g"),
+    ),
+    ("last", "seasonal", "linear", "lstm", "gpt"),
+    "between systems that forecast",
+    lower=True,
+)
 DISCIPLINES: dict[str, Discipline] = {
     "lm": LANGUAGE,
     "translate": TRANSLATION,
+    "forecast": FORECAST,
     **{
         name: Discipline(name, name, MEASURES[name], ("bert", "lstm", "gpt"), "between systems that label")
         for name in LABEL_KINDS
@@ -118,8 +132,6 @@ DISCIPLINES: dict[str, Discipline] = {
 
 def find_discipline(task: str) -> Discipline:
     """The race that ``--task`` names."""
-    if task == "forecast":
-        raise InputError("forecasts cannot be raced", mend=f"--task is one of {', '.join(DISCIPLINES)}")
     if task not in DISCIPLINES:
         raise unknown_name("task", task, DISCIPLINES)
     return DISCIPLINES[task]

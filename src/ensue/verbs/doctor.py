@@ -24,6 +24,8 @@ from ensue.data.splitting import held_out
 from ensue.exchange.arpa import write_arpa
 from ensue.exchange.huggingface import gpt_from
 from ensue.models.conditional import ConditionalModel, Given
+from ensue.models.forecast import Forecaster
+from ensue.models.forecast_laws import forecast_laws
 from ensue.models.laws import findings
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.table import SYSTEMS
@@ -80,10 +82,11 @@ def laws() -> list[dict[str, Any]]:
     for name in SYSTEMS:
         cls = SYSTEMS.load(name)
         known = {field: value for field, value in TINY.items() if field in cls.Config.__dataclass_fields__}
-        model = cls(cls.Config(vocabulary=13, **known))
+        forecasts = issubclass(cls, Forecaster)
+        model = cls(cls.Config(**({"inputs": 2, "window": 4} if forecasts else {"vocabulary": 13}), **known))
         if isinstance(model, ConditionalModel):
             model = Given(model, torch.randint(11, (6,)))
-        broken = [f for f in findings(model) if not f.kept]
+        broken = [f for f in (forecast_laws(model) if forecasts else findings(model)) if not f.kept]
         detail = ", ".join(f"{f.law} off by {f.difference:.1e}" for f in broken) or "all laws kept"
         result.append({"name": f"laws of {name}", "kept": not broken, "detail": detail})
     return result

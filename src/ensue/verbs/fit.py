@@ -18,12 +18,11 @@ from ensue.core.files import write_text
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
-from ensue.models.model import Model
-from ensue.models.table import SYSTEMS
+from ensue.models.table import model_class
 from ensue.tasks.features import described
 from ensue.tasks.labelled import system_config
 from ensue.tasks.machine import check_bf16, check_device, data_files
-from ensue.tasks.resolving import read_settings, resolve
+from ensue.tasks.resolving import check_task, read_settings, resolve
 from ensue.tasks.settings import LABELS, VOCABULARIES, Settings
 from ensue.tasks.task import Task, build_model, task_of
 from ensue.train.checkpoints import Checkpoints
@@ -124,7 +123,8 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
         typed |= {"features.run": str(Path(begun).absolute()), "begin_with": ""}
         begun = ""
     file = read_settings(Path(config), system, task, report) if config is not None else {}
-    cls = SYSTEMS.load(system)
+    check_task(system, task)
+    cls = model_class(system, task)
     known = {f.name for f in describe(cls.Config)}
     file = {name: value for name, value in file.items() if name not in VOCABULARIES or name not in known}
     preset = str(typed.pop("preset", "") or "")
@@ -139,8 +139,9 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
         if not chosen.distil.files:
             raise InputError("there is no text for the teacher to label", mend="name some: --unlabelled text.txt")
     elif not chosen.data.files:
-        if task in LABELS:
-            raise InputError("there is nothing to learn from", mend=f"name a file: ensue fit {task} train.tsv")
+        if task in LABELS or task == "forecast":
+            mend = f"name a file: ensue fit {task} {'train.tsv' if task in LABELS else 'my.csv'}"
+            raise InputError("there is nothing to learn from", mend=mend)
         mend = "name a file, a folder, - or a built-in corpus such as pydoc"
         raise InputError("there is no text to learn from", mend=mend)
     return chosen
@@ -178,7 +179,7 @@ def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, 
     if "device" in typed:
         chosen = replace(chosen, run=replace(chosen.run, device=str(typed["device"])))
     check_device(chosen.run.device)
-    planned = chosen.train.steps or hasattr(SYSTEMS.load(chosen.run.system), "counter")
+    planned = chosen.train.steps or hasattr(model_class(chosen.run.system, chosen.run.task), "counter")
     if planned:  # a budget has done its work once it has become a number of steps
         chosen = replace(chosen, train=replace(chosen.train, budget=budget))
     _prepare_process(chosen)
@@ -250,7 +251,7 @@ def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: 
 
 def _fit_by_gradient(
     folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report
-) -> tuple[Model, Settings, Outcome]:
+) -> tuple[torch.nn.Module, Settings, Outcome]:
     """Train with the loop; the weights of the run are the best or the last."""
     task, device = task_of(settings), torch.device(settings.run.device)
     means = task.means(settings, model, corpus)
@@ -292,12 +293,11 @@ def _fit_by_gradient(
 
 def _fit_by_counting(
     folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report
-) -> tuple[Model, Settings, Outcome]:
+) -> tuple[torch.nn.Module, Settings, Outcome]:
     """Count as the model's counter does."""
     report("phase", {"name": f"counting for {settings.run.system}"})
     counter, checkpoints = model.counter(), Checkpoints(folder.checkpoints)
     fitted, outcome = fit_by_counting(counter, corpus.train.tokens, checkpoints, settings.train.budget, report)
-    assert isinstance(fitted, Model)
     for note in fitted.notes:  # type: ignore[union-attr]
         report("note", {"text": note})
     return fitted, settings, outcome
@@ -307,7 +307,7 @@ def _finish(
     folder: RunFolder,
     settings: Settings,
     corpus: Any,
-    model: Model,
+    model: torch.nn.Module,
     outcome: Outcome,
     report: Report,
 ) -> None:

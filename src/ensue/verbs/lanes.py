@@ -105,6 +105,8 @@ def agreed(
         what = "--labels is" if labels else "--from is, in a race,"
         raise InputError(f"{what} for tasks that label", mend="name one, such as --task classify, or leave it out")
     _check_shares(labels, settings)
+    if discipline.task == "forecast" and match == "params":
+        raise InputError("forecasters of equal size are not chosen by themselves", mend="leave out --match params")
     first = load(begin_with) if begin_with else None
     if first is not None and match == "params":
         what = "--from says how large its system is, so sizes cannot be made equal"
@@ -179,7 +181,9 @@ def begun_facts(terms: Terms) -> dict[str, Any] | None:
 
 def lanes(terms: Terms, corpus: Any, folder: RunFolder) -> list[Lane]:
     """All that run, share by share, in the order they run; ``folder`` has the tokenizer of all."""
-    common = {"tokenizer.kind": str(folder.tokenizer.absolute())}  # fitted once, read by all
+    common: dict[str, Any] = {"tokenizer.kind": str(folder.tokenizer.absolute())}  # fitted once, read by all
+    if terms.discipline.task == "forecast":
+        common = {}
     sizes: dict[str, dict[str, Any]] = {}
     if terms.match == "params":
         task = terms.discipline.task

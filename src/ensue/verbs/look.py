@@ -13,6 +13,7 @@ from ensue.look.alignment import alignment_chart, alignment_grid
 from ensue.look.bottleneck import bottleneck_chart, change
 from ensue.look.confusion import confusion_chart
 from ensue.look.curves import curves_chart, ngram_chart
+from ensue.look.forecast import forecast_chart
 from ensue.look.layers import layers_chart
 from ensue.look.saving import check_ending, check_page_ending, save_chart, save_page
 from ensue.look.senses import senses_chart
@@ -25,6 +26,7 @@ from ensue.tasks.settings import DataSettings, TokenizerSettings
 from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
+from ensue.verbs.forecasting import forecasting
 from ensue.verbs.gradients import bptt, copying, gates, gradients, training
 from ensue.verbs.run import load
 from ensue.verbs.runs.translation import TranslationRun, aligning_layer
@@ -162,6 +164,14 @@ def words(runs: Files, *, words: str = "", pairs: str = "", method: str = "pca")
     return View(draw, numbers)
 
 
+def forecast(runs: Files, *, data: Files = (), target: str = "") -> View:
+    """What a run expects of series it was not trained on: the past, the forecast with its band, and what came."""
+    if len(runs) != 1:
+        raise InputError(f"a forecast is of one run, not {len(runs)}", mend="name one")
+    numbers = forecasting(runs[0], load(runs[0])).chart_numbers(data, target)
+    return View(partial(forecast_chart, numbers), numbers)
+
+
 def _translating(path: str | Path) -> TranslationRun:
     """A run that translates."""
     run = load(path)
@@ -191,6 +201,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "gates": gates,
     "training": training,
     "copying": copying,
+    "forecast": forecast,
 }
 PAGES = ("steps", "bptt")
 """Views that are pages of their own and no charts."""

@@ -97,6 +97,8 @@ def _facts(terms: Terms, settings: Mapping[str, Any], corpus: Any) -> dict[str, 
     if terms.discipline.labels:
         described["classes"] = described.pop("labels")  # how many examples have a label is another matter
         described |= {"shares": list(terms.shares), "from": begun_facts(terms)}
+    if terms.discipline.task == "forecast":
+        described["form"].pop("learnt")  # as long as there are series
     if terms.discipline.name != "lm":
         described |= {"task": terms.discipline.name, "measure": terms.discipline.measure.key}
     else:

@@ -165,6 +165,9 @@ class Race:
     def _heading(self) -> str:
         """What the race is on."""
         f = self.facts
+        if self.discipline.task == "forecast":
+            ahead = f"{f['form']['horizon']:,} steps ahead of {', '.join(f['form']['names'][: f['form']['targets']])}"
+            return f"{', '.join(f['data'])}: {ahead}; {f['train_windows']:,} windows, {f['valid_windows']:,} held out"
         tokens = f"{f['tokenizer']} tokens ({f['vocabulary']:,})"
         unit = {"language": "byte", "translation": "pair"}.get(self.discipline.task, "example")
         amounts = f"{f[f'train_{unit}s']:,} {unit}s to learn from, {f[f'valid_{unit}s']:,} held out"

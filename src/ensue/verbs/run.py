@@ -32,4 +32,8 @@ def load(path: str | Path) -> Run:
         from ensue.verbs.word_run import WordRun
 
         return WordRun(path)
+    if run.task == "forecast":
+        from ensue.verbs.forecasting import ForecastRun  # it is a Run itself
+
+        return ForecastRun(path)
     return RUNS[run.task](path)

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from ensue.core.settings import describe
-from ensue.models.table import SYSTEMS
+from ensue.models.table import FORECASTERS, SYSTEMS
 from ensue.tasks.recipes import recipes_for
 from ensue.tasks.resolving import tables
 from ensue.tasks.settings import VOCABULARIES
@@ -19,7 +19,7 @@ def systems(name: str = "") -> dict[str, Any]:
         return {"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]}
     cls = SYSTEMS.load(name)
     settings = [("", cls.Config), *((f"{table}.", kind) for table, kind in tables(name).items())]
-    return {
+    found: dict[str, Any] = {
         "system": name,
         "summary": SYSTEMS.entries[name].summary,
         "equation": equation(cls),
@@ -36,6 +36,12 @@ def systems(name: str = "") -> dict[str, Any]:
         "presets": (cls.presets or {"default": {}}) | recipes_for(name),
         "figures": [f"--preset {preset}: {figure}" for preset, figure in getattr(cls, "expect", {}).items()],
     }
+    if name in FORECASTERS and FORECASTERS.load(name) is not cls:
+        found["forecast"] = {
+            "settings": [{"name": f.name, "meaning": f.meaning} for f in describe(FORECASTERS.load(name).Config)],
+            "presets": FORECASTERS.load(name).presets,
+        }
+    return found
 
 
 def equation(cls: type[Any]) -> str:

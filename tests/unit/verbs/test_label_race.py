@@ -270,7 +270,7 @@ ERRORS = [
     ({"systems": ("bert",), "begin_with": "first", "match": "params"}, "--from says how large"),
     ({"task": "lm", "labels": (4,)}, "--labels is for tasks that label"),
     ({"task": "lm", "begin_with": "first"}, "--from is, in a race, for tasks that label"),
-    ({"task": "forecast"}, "forecasts cannot be raced; --task is one of lm, translate, classify"),
+    ({"task": "forecast", "match": "params"}, "forecasters of equal size are not chosen by themselves"),
     ({"task": "clasify"}, "did you mean 'classify'"),
     ({"settings": {"lstm.hiden": 8}}, "did you mean 'hidden'"),
     ({"valid": (), "settings": {"data.holdout": 0}}, "needs labelled examples to score on"),

@@ -1,0 +1,133 @@
+"""How good forecasts are, over many origins: a rolling backtest.
+
+    MSE       mean (y − ŷ)²
+    MAE       mean |y − ŷ|
+    MASE      MAE divided by that of the seasonal last value one season ahead, on the past (Hyndman and Koehler, 2006)
+    pinball   mean over quantiles of max(τ (y − q), (τ − 1)(y − q)); at τ = 0.5 that is half the MAE
+
+Numbers that were filled in do not count. Legend: N origins, H steps ahead, Y targets, Q quantiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ForecastScore:
+    """What a backtest found."""
+
+    mse: float
+    mae: float
+    mase: float | None
+    """Below 1: better than the seasonal last value was on the past. None where the past never changes."""
+    pinball: float
+    quantiles: tuple[float, ...]
+    """Those that pinball is the mean of."""
+    coverage: float | None
+    """The share of numbers between the lowest and the highest quantile."""
+    origins: int
+    values: int
+    """How many numbers were forecast, those that were filled in not counted."""
+    scaled_mse: float
+    """Where columns are scaled by the deviation of the past, as the literature on long horizons has it."""
+    scaled_mae: float
+    by_step: list[dict[str, Any]]
+    """MSE and MAE of each step ahead."""
+    by_target: list[dict[str, Any]]
+
+
+def seasonal_scale(values: np.ndarray, real: np.ndarray, season: int) -> np.ndarray:
+    """mean |x_t − x_{t−m}| of each column of one series (N, C), as sums and counts (2, C): scales of several add up.
+
+    >>> seasonal_scale(np.array([[1.0], [2.0], [4.0]]), np.ones((3, 1), bool), 1).ravel().tolist()
+    [3.0, 2.0]
+    """
+    both = real[season:] & real[:-season]
+    return np.stack([(np.abs(values[season:] - values[:-season]) * both).sum(0), both.sum(0)])
+
+
+def pinball(truth: np.ndarray, found: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """ρ_τ(y − q) of quantiles (…, Q) against numbers (…)."""
+    error = truth[..., None] - found
+    tau = np.asarray(levels)
+    result: np.ndarray = np.maximum(tau * error, (tau - 1) * error)
+    return result
+
+
+def score_forecasts(
+    found: np.ndarray,
+    truth: np.ndarray,
+    real: np.ndarray,
+    levels: Sequence[float],
+    *,
+    names: Sequence[str],
+    seasonal: np.ndarray,
+    deviation: np.ndarray,
+) -> ForecastScore:
+    """All measures of forecasts (N, H, Y, Q) against numbers (N, H, Y); one level 0.5 is the forecast itself.
+
+    ``seasonal`` is the mean absolute change from season to season on the past and ``deviation`` the standard deviation
+    there, of each target (Y,).
+    """
+    middle = list(levels).index(0.5)
+    error = truth - found[..., middle]
+    absolute, scaled = np.abs(error), error / np.where(deviation > 0, deviation, 1.0)
+    inside = (truth >= found[..., 0]) & (truth <= found[..., -1])
+    mases = mean_of(absolute, real, (0, 1)) / np.where(seasonal > 0, seasonal, np.nan)
+    return ForecastScore(
+        mse=float(mean_of(error**2, real)),
+        mae=float(mean_of(absolute, real)),
+        mase=float(mases[np.isfinite(mases)].mean()) if np.isfinite(mases).any() else None,
+        pinball=float(mean_of(pinball(truth, found, levels).mean(-1), real)),
+        quantiles=tuple(levels),
+        coverage=float(mean_of(inside, real)) if len(levels) > 1 else None,
+        origins=len(found),
+        values=int(real.sum()),
+        scaled_mse=float(mean_of(scaled**2, real)),
+        scaled_mae=float(mean_of(np.abs(scaled), real)),
+        by_step=[
+            {"step": step + 1, **_both(error[:, step], real[:, step])}
+            for step in range(found.shape[1])
+            if real[:, step].any()
+        ],
+        by_target=[
+            {
+                "target": name,
+                **_both(error[..., place], real[..., place]),
+                "mase": float(mases[place]) if np.isfinite(mases[place]) else None,
+            }
+            for place, name in enumerate(names)
+            if real[..., place].any()
+        ],
+    )
+
+
+def mean_of(values: np.ndarray, real: np.ndarray, axis: tuple[int, ...] | None = None) -> np.ndarray:
+    """The mean of what counts; NaN where nothing does."""
+    count = real.sum(axis)
+    return np.asarray(np.where(real, values, 0.0).sum(axis) / np.where(count > 0, count, np.nan))
+
+
+def _both(error: np.ndarray, real: np.ndarray) -> dict[str, float]:
+    return {"mse": float(mean_of(error**2, real)), "mae": float(mean_of(np.abs(error), real))}
+
+
+def error_band(errors: np.ndarray, real: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """How far from a single forecast its quantiles lie, (H, Y, Q), by errors y − ŷ (N, H, Y) that it has made.
+
+    A band is as wide on both sides: q_τ = ŷ ± w, with w the |2τ − 1|-quantile of |y − ŷ| at that step, a little larger
+    where errors are few (split conformal prediction; Lei et al., 2018).
+    """
+    found = np.zeros((*errors.shape[1:], len(levels)))
+    for step, target in np.ndindex(*errors.shape[1:]):
+        held = np.abs(errors[:, step, target][real[:, step, target]])
+        for place, level in enumerate(levels):
+            if len(held) and level != 0.5:
+                inside = min(1.0, abs(2 * level - 1) * (len(held) + 1) / len(held))
+                found[step, target, place] = np.quantile(held, inside) * np.sign(level - 0.5)
+    return found

@@ -1,0 +1,316 @@
+"""Forecasting: series in, a model of what comes next out.
+
+Time is split, never mixed: each series is learnt from up to a moment, chooses among weights for a while, and is held
+out from then on. What is scaled is scaled by the part to learn from alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, tell_notes
+from ensue.core.run_folder import RunFolder
+from ensue.core.seeds import derive
+from ensue.core.wording import counted
+from ensue.data.series import Series, Wanted, digest, read_series
+from ensue.data.series_windows import SeriesWindows, WindowBatches
+from ensue.data.splitting import spread
+from ensue.data.waves import CHOSEN, LEARNT, STEPS, WAVES, waves
+from ensue.measure.forecast import error_band, mean_of, pinball
+from ensue.tasks.machine import check_device
+from ensue.tasks.means import Means
+from ensue.tasks.series_form import (
+    LEVELS,
+    Form,
+    check_long_enough,
+    fitted_form,
+    forecasts_of,
+    origins_of,
+    scored,
+    windows_hash,
+)
+from ensue.tasks.settings import SeriesSettings, Settings
+from ensue.train.forecasting import Forecast
+from ensue.train.objectives import Objective
+
+EVAL_WINDOWS = 2000
+EPOCHS, UPDATES = 20.0, 1000
+"""How long is trained where nothing says so: so many epochs, and at least so many updates."""
+LEAST_ERRORS = 50
+"""A band is made of at least so many errors, of windows that were learnt from where there are too few others."""
+LONGEST = 336
+"""The longest window that is chosen by itself."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Windows to learn from, to choose among weights with, and to score."""
+
+    series: Series
+    form: Form
+    train: SeriesWindows
+    choose: SeriesWindows | None
+    valid: SeriesWindows | None
+    held: Series
+    """The series that ``valid`` is of."""
+
+    @property
+    def hash(self) -> str:
+        """Of all numbers, and where each part of them begins."""
+        parts = [part.origins for part in (self.train, self.choose, self.valid) if part is not None]
+        return digest(self.series.values, self.series.real, self.held.values, *parts)
+
+
+def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+    """The run's series as windows."""
+    report("phase", {"name": "reading the series"})
+    data, notes = settings.data, list[str]()
+    series = series_in(data.files, wanted_of(data), notes, settings.model["horizon"])
+    held = series
+    if data.valid:
+        same = replace(
+            wanted_of(data),
+            targets=series.names[: series.targets],
+            covariates=series.names[series.targets :] or ("none",),
+        )
+        held = series_in(data.valid, same, notes, settings.model["horizon"])
+    tell_notes(notes, "and {} more notes", report)
+    if is_waves(data.files):
+        return _waves_corpus(settings, series)
+    return _split_corpus(settings, series, held, report)
+
+
+def wanted_of(data: SeriesSettings) -> Wanted:
+    """What a table is read for."""
+    return Wanted(
+        targets=data.target, covariates=data.covariates, date=data.date, key=data.id, order=data.order, fill=data.fill
+    )
+
+
+def is_waves(files: Any) -> bool:
+    """Whether the built-in corpus is meant."""
+    return tuple(map(str, files)) == (WAVES,) and not Path(WAVES).exists()
+
+
+def series_in(files: Any, wanted: Wanted, notes: list[str], horizon: int) -> Series:
+    """The series of files, or of the built-in corpus."""
+    if not is_waves(files):
+        return read_series(list(files), wanted, notes)
+    if wanted.targets not in ((), ("x",)) or wanted.key:
+        raise InputError("has one column, x, and 10,000 series", where=WAVES, mend="leave out --target and data.id")
+    held = waves(horizon)
+    at = np.arange(len(held) + 1) * held.shape[1]
+    values = held.reshape(-1, 1).astype(np.float64)
+    return Series(("x",), 1, values, np.ones_like(values, dtype=bool), at, tuple(str(n) for n in range(len(held))))
+
+
+def _waves_corpus(settings: Settings, series: Series) -> Corpus:
+    """The parts of ``waves``: each series is one window."""
+    model, data = settings.model, settings.data
+    window = model["window"] or STEPS
+    if window > STEPS:
+        raise InputError(f"a window of {window} is longer than the {STEPS} steps of the past", where=WAVES)
+    starts = series.at[:-1]
+    learnt = [(int(start), int(start) + STEPS) for start in starts[:LEARNT]]
+    form = fitted_form(series, learnt, data.scale, data.centre, model["season"] or 1, window, model["horizon"])
+    origins = starts + STEPS
+    parts = (origins[:LEARNT], origins[LEARNT:CHOSEN], origins[CHOSEN:])
+    train, choose, valid = (form.windows(series, part) for part in parts)
+    return Corpus(series, form, train, choose, valid, series)
+
+
+def _split_corpus(settings: Settings, series: Series, held: Series, report: Report) -> Corpus:
+    """Each series in parts of time: to learn from, to choose with, held out."""
+    model, data = settings.model, settings.data
+    horizon, season = model["horizon"], model["season"] or series.frequency.season
+    where = ", ".join(map(str, data.files))
+    splits = []
+    for begin, end in series.parts():
+        size = end - begin
+        last = 0 if data.valid or not data.holdout else max(horizon, round(data.holdout * size))
+        before = max(horizon, round(data.choose * size)) if data.choose else 0
+        splits.append((begin, end - last - before, end - last, end))
+    learnt = [(begin, max(begin, stop)) for begin, stop, _, _ in splits]
+    longest = max(stop - begin for begin, stop in learnt)
+    window = model["window"] or _suitable_window(season, horizon, longest)
+    whole = replace(series, at=np.array([0, longest]))
+    check_long_enough(whole, window, horizon, where)
+    form = fitted_form(series, learnt, data.scale, data.centre, season, window, horizon)
+    named = zip(series.keys or ("",), splits)
+    form = replace(form, learnt=tuple((key, c - a, windows_hash(series, a, c - a)) for key, (a, _, c, _) in named))
+    many = [
+        (
+            origins_of(a, a, b, window, horizon),
+            origins_of(a, b, c, window, horizon),
+            origins_of(a, c, d, window, horizon),
+        )
+        for a, b, c, d in splits
+    ]
+    train, choose, valid = (np.concatenate([one[part] for one in many]) for part in range(3))
+    if held is not series:
+        valid = np.concatenate([origins_of(a, a, b, window, horizon) for a, b in held.parts()])
+    _tell_short(series, many, window, horizon, report)
+    report("note", {"text": f"a window of {window:,}, {counted(horizon, 'step')} ahead, a season of {season:,}"})
+    return Corpus(
+        series,
+        form,
+        form.windows(series, train),
+        form.windows(series, choose) if len(choose) else None,
+        form.windows(held, valid) if len(valid) else None,
+        held,
+    )
+
+
+def _tell_short(series: Series, many: list[Any], window: int, horizon: int, report: Report) -> None:
+    """Say which series are too short to learn from."""
+    short = [key for key, (train, _, _) in zip(series.keys, many) if not len(train)]
+    if short:
+        shown = ", ".join(short[:5]) + (", …" if len(short) > 5 else "")
+        least = f"the {window + horizon:,} steps that learning needs"
+        report("note", {"text": f"{len(short):,} series shorter than {least}: {shown}"})
+
+
+def _suitable_window(season: int, horizon: int, longest: int) -> int:
+    """Some seasons and some horizons, a third of what there is at most, and no more than ``LONGEST``.
+
+    >>> _suitable_window(24, 24, 12_000), _suitable_window(12, 12, 100), _suitable_window(1, 1, 500)
+    (168, 29, 24)
+    """
+    wish = min(LONGEST, max(7 * season if season >= 7 else 4 * season, 2 * horizon, 24))
+    return max(1, min(wish, (longest - horizon) // 3))
+
+
+def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
+    """Numbers need no tokenizer."""
+
+
+def prepared(settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
+    """Nothing here takes long."""
+    return corpus
+
+
+def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
+    """What the series say of a model."""
+    form = corpus.form
+    return {"inputs": len(form.names), "targets": form.targets, "window": form.window, "season": form.season}
+
+
+def with_head(settings: Settings, model: Any, corpus: Corpus) -> Any:
+    """A system is all there is to this task."""
+    return model
+
+
+def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
+    """The settings with everything that was left to us filled in."""
+    train = settings.train
+    if not (train.steps or train.epochs or train.budget or hasattr(model, "counter")):
+        per_epoch = batches(settings, model, corpus).steps_per_epoch
+        train = replace(train, epochs=max(EPOCHS, round(UPDATES * train.accumulate / per_epoch, 1)))
+    if train.loss == "pinball" and not model.config.quantiles:
+        raise InputError("train.loss = pinball is of quantiles", mend="say which: --set quantiles=0.1,0.5,0.9")
+    if train.loss in ("mse", "mae") and model.config.quantiles:
+        raise InputError(f"train.loss = {train.loss} learns one value, not quantiles", mend="use train.loss=pinball")
+    loss = ("pinball" if model.config.quantiles else "mse") if train.loss == "auto" else train.loss
+    return replace(
+        settings,
+        run=replace(settings.run, device=check_device(settings.run.device)),
+        train=replace(train, loss=loss, threads=train.threads or torch.get_num_threads()),
+    )
+
+
+def means(settings: Settings, model: Any, corpus: Corpus) -> Means:
+    """All layers learn alike, and the loss chooses."""
+    return Means()
+
+
+def finished(model: Any) -> Any:
+    """Nothing was added for training."""
+    return model
+
+
+def batches(settings: Settings, model: Any, corpus: Corpus) -> WindowBatches:
+    """The windows to learn from, as batches."""
+    seed = derive(settings.run.seed, "data")
+    return WindowBatches(corpus.train, model.config.mode, corpus.form.targets, settings.train.batch, seed)
+
+
+def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
+    """What training asks of the model."""
+    return Forecast(settings.train.loss, model.config.quantiles, model.config.mode == "vector")
+
+
+def evaluation(
+    settings: Settings, model: Any, corpus: Corpus
+) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+    """What the loop calls to see how the model does: whole horizons, in units of the scale."""
+    windows = corpus.choose
+    if windows is None:
+        return None
+    most, form = settings.data.eval_windows or EVAL_WINDOWS, corpus.form
+    if len(windows) > most:
+        windows = replace(windows, origins=windows.origins[spread(len(windows), most / len(windows))])
+    kind, config = settings.train.loss, model.config
+
+    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+        found, truth, real = forecasts_of(model, windows, form, paths=0, stop=stop)
+        scale = form.deviation[: form.targets]
+        error = np.abs(truth - found[..., config.middle])
+        if kind == "pinball":
+            loss = (pinball(truth, found, config.quantiles) / scale[:, None]).mean(-1)
+        else:
+            loss = (error / scale) ** 2 if kind == "mse" else error / scale
+        measures = {"valid_loss": float(mean_of(loss, real)), "mse": float(mean_of(error**2, real))}
+        known = np.where(form.seasonal > 0, form.seasonal, np.nan)
+        mase = mean_of(error, real, (0, 1)) / known
+        return measures | ({"mase": float(mase[np.isfinite(mase)].mean())} if np.isfinite(mase).any() else {})
+
+    return evaluate
+
+
+def writer(settings: Settings, model: Any, corpus: Corpus, device: torch.device) -> Callable[[], str] | None:
+    """It does not write."""
+    return None
+
+
+def final_figures(
+    settings: Settings, model: Any, corpus: Corpus, folder: RunFolder, report: Report
+) -> dict[str, Any] | None:
+    """A backtest on what is held out, and how wide a band of single forecasts is, by what came before it."""
+    band = band_of(model, corpus)
+    if corpus.valid is None:
+        return None
+    report("phase", {"name": "forecasting what is held out"})
+    figures = asdict(scored(model, corpus.valid, corpus.form, band, report))
+    report("result", {"mse": figures["mse"], "mae": figures["mae"]})
+    return figures | ({"band": band.tolist()} if band is not None else {})
+
+
+def band_of(model: Any, corpus: Corpus) -> np.ndarray | None:
+    """How far from a single forecast the quantiles of what comes lie, by windows that were not learnt from."""
+    if model.config.quantiles or corpus.choose is None:
+        return None
+    windows, few = corpus.choose, LEAST_ERRORS - len(corpus.choose)
+    if few > 0:  # errors on what was learnt from are too small, but none at all are worse
+        last = np.concatenate([corpus.train.origins[-few:], windows.origins])
+        windows = replace(windows, origins=last)
+    found, truth, real = forecasts_of(model, windows, corpus.form)
+    return error_band(truth - found[..., 0], real, LEVELS)
+
+
+def describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    """Facts of the series for the model card, and what a run must know to read others."""
+    held = {"train": corpus.train, "choose": corpus.choose, "valid": corpus.valid}
+    return {
+        "series": max(1, len(corpus.series.keys)),
+        "rows": len(corpus.series),
+        **{f"{name}_windows": len(part) if part is not None else 0 for name, part in held.items()},
+        "gaps": int((~corpus.series.real).sum()),
+        "form": corpus.form.as_dict(),
+    }

@@ -1,0 +1,257 @@
+"""A run that forecasts: it says what comes next in a series, is scored by a backtest, and draws both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.events import Report, silent, tell_notes
+from ensue.core.memory import keep_freed_memory
+from ensue.core.settings import build
+from ensue.core.wording import counted
+from ensue.data.series import Series, Wanted
+from ensue.data.series_windows import SeriesWindows
+from ensue.data.sources import Source
+from ensue.data.waves import CHOSEN, STEPS
+from ensue.measure.forecast import ForecastScore
+from ensue.models.table import model_class
+from ensue.search.forecasting import forecast
+from ensue.tasks.forecast import is_waves, series_in
+from ensue.tasks.opening import fill
+from ensue.tasks.series_form import Form, forecasts_of, learnt_rows, origins_of, scored, with_band
+from ensue.verbs.run import Run
+
+PANELS = 4
+"""So many series or targets are drawn at the most."""
+
+
+@dataclass(frozen=True)
+class BacktestScore:
+    """What ``score`` answers for a forecaster."""
+
+    found: ForecastScore
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self.found)
+
+
+class ForecastRun(Run):
+    """A forecaster: it predicts what comes next, and is scored on what came."""
+
+    refused = {
+        "text": "a forecaster is scored on series: name a file",
+        "field": "series are tables: --target says which columns are forecast when it is trained",
+        "columns": "the columns are those it was trained on",
+        "per_token": "a forecaster is scored by steps ahead: see by_step in --json",
+        "streams": "windows are no stream",
+        "int8": "forecasters compute in single precision",
+        "out": "use `ensue look forecast RUN --out chart.png`",
+    }
+
+    @cached_property
+    def model(self) -> Any:
+        """The model; a plain ``torch.nn.Module``."""
+        keep_freed_memory()
+        cls = model_class(self.system, "forecast")
+        model = cls(build(cls.Config, self.config["model"]))
+        try:
+            tensors = load_file(self.folder.weights)
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"is damaged or missing ({error})", where=str(self.folder.weights)) from error
+        fill(model, tensors, self.folder.weights)
+        return model.eval()
+
+    @cached_property
+    def form(self) -> Form:
+        """How its numbers are read, scaled and measured."""
+        return Form.from_dict(self.config["data"]["form"])
+
+    @property
+    def band(self) -> np.ndarray | None:
+        """How far from a single forecast the quantiles lie, (H, Y, Q)."""
+        held = self.config["figures"].get("valid", {}).get("band")
+        return None if held is None else np.asarray(held)
+
+    def embed(self, texts: Sequence[str], *, report: Report = silent, **how: Any) -> np.ndarray:
+        """It reads numbers."""
+        raise self._cannot("make a vector of a text")
+
+    def series(self, files: Sequence[Any], report: Report = silent, horizon: int = 0) -> Series:
+        """Files read as this run's own were."""
+        said, form = self.settings, self.form
+        wanted = Wanted(
+            targets=form.names[: form.targets],
+            covariates=form.names[form.targets :] or ("none",),
+            date=str(said.get("data.date", "")),
+            key=str(said.get("data.id", "")),
+            order=str(said.get("data.order", "error")),
+            fill=str(said.get("data.fill", "forward")),
+        )
+        notes: list[str] = []
+        found = series_in([str(file) for file in files], wanted, notes, horizon or form.horizon)
+        tell_notes(notes, "and {} more notes", report)
+        return found
+
+    def predict(
+        self,
+        texts: Sequence[str] = (),
+        *,
+        file: str | Path | None = None,
+        horizon: int = 0,
+        columns: str = "",
+        int8: bool = False,
+        report: Report = silent,
+    ) -> list[dict[str, Any]]:
+        """The next ``horizon`` steps after the end of each series in a file, with quantiles where they are known."""
+        self.check_options([name for name, given in (("columns", columns), ("int8", int8)) if given])
+        if texts or file is None:
+            raise InputError("a forecaster reads series", mend="name a file")
+        horizon = horizon or self.form.horizon
+        if horizon < 1:
+            raise InputError(f"--horizon {horizon} must be at least 1")
+        series = self.series([file], report)
+        ends = np.array([end for _, end in series.parts()])
+        for (begin, end), key in zip(series.parts(), series.keys or ("",)):
+            if end - begin < self.form.window:
+                what = f"{counted(end - begin, 'step')}, fewer than the window of {self.form.window:,}"
+                where = f"{file}, series {key!r}" if key else str(file)
+                raise InputError(what, where=where, mend="give a longer past")
+        found, levels = self.ahead(series, ends, horizon)
+        return [
+            line
+            for place, (key, end) in enumerate(zip(series.keys or ("",), ends))
+            for line in self._lines(series, key, int(end), found[place], levels)
+        ]
+
+    @torch.inference_mode()
+    def ahead(self, series: Series, origins: np.ndarray, horizon: int) -> tuple[np.ndarray, tuple[float, ...]]:
+        """Forecasts from origins, (N, H, Y, Q), and the quantiles that they are."""
+        form, Y = self.form, self.form.targets
+        past, _, offset = replace(form.windows(series, origins), horizon=0).cut(np.arange(len(origins)))
+        said = forecast(self.model, torch.from_numpy(past.astype(np.float32)), horizon).double().numpy()
+        found = (said + offset[:, :, :Y, None]) * form.deviation[:Y, None] + form.mean[:Y, None]
+        if self.model.config.quantiles:
+            return found, tuple(self.model.config.quantiles)
+        band = self.band
+        return with_band(found, band[:horizon] if band is not None and horizon <= len(band) else None)
+
+    def _lines(
+        self, series: Series, key: str, end: int, found: np.ndarray, levels: tuple[float, ...]
+    ) -> list[dict[str, Any]]:
+        """The forecasts (H, Y, Q) of one series, a step each."""
+        names, middle, lines = self.form.names[: self.form.targets], levels.index(0.5), []
+        for step, values in enumerate(found, start=1):
+            line: dict[str, Any] = {"series": key} if key else {}
+            line["step"] = step
+            date = series.frequency.after(series.dates[end - 1], step) if series.dates is not None else None
+            if date is not None:
+                line["date"] = series.frequency.written(date)
+            line["forecast"] = {name: float(values[place, middle]) for place, name in enumerate(names)}
+            if len(levels) > 1:
+                line["quantiles"] = {
+                    name: {f"{level:g}": float(values[place, q]) for q, level in enumerate(levels)}
+                    for place, name in enumerate(names)
+                }
+            lines.append(line)
+        return lines
+
+    def held_out(self, files: Sequence[Any], report: Report = silent) -> tuple[Series, SeriesWindows]:
+        """The windows of files that can be scored: what follows the rows that were learnt from, or everything."""
+        series, form = self.series(files, report), self.form
+        if is_waves(list(map(str, files))):
+            return series, form.windows(series, series.at[CHOSEN:-1] + STEPS)
+        origins, learnt = [], 0
+        for key, (begin, end) in zip(series.keys or ("",), series.parts()):
+            rows = learnt_rows(form, series, begin, end, key)
+            learnt += rows
+            origins.append(origins_of(begin, begin + rows, end, form.window, form.horizon))
+        if learnt:
+            report("note", {"text": f"{counted(learnt, 'row')} were learnt from: what follows them is scored"})
+        found = np.concatenate(origins)
+        if not len(found):
+            longest = max(end - begin for begin, end in series.parts())
+            what = f"{counted(longest, 'step')}, of which none can be scored"
+            mend = f"give at least {form.window + form.horizon:,} steps, or some after those it learnt from"
+            raise InputError(what, where=", ".join(map(str, files)), mend=mend)
+        return series, form.windows(series, found)
+
+    def score(self, *files: Source, report: Report = silent) -> BacktestScore:
+        """A rolling backtest: a forecast from every origin in files, against what came."""
+        if not files:
+            raise InputError(self.refused["text"])
+        _, windows = self.held_out(files, report)
+        return BacktestScore(scored(self.model, windows, self.form, self.band, report))
+
+    def chart_numbers(self, files: Sequence[Any] = (), target: str = "") -> dict[str, Any]:
+        """The past, the forecast with its band, and what came, of the last origin that is held out; some panels."""
+        files = files or self.settings.get("data.valid") or self.settings["data.files"]
+        series, windows = self.held_out(files)
+        form = self.form
+        names = form.names[: form.targets]
+        if target and target not in names:
+            raise unknown_name("target", target, names)
+        shown = [names.index(target)] if target else list(range(len(names)))
+        ends = [windows.origins[windows.origins < end][-1:] for _, end in series.parts()]
+        last = np.unique(np.concatenate(ends))[: PANELS if len(shown) == 1 else 1]
+        windows = replace(windows, origins=last)
+        found, truth, _ = forecasts_of(self.model, windows, form)
+        levels = tuple(self.model.config.quantiles)
+        if not levels:
+            found, levels = with_band(found, self.band)
+        panels = [
+            self._panel(
+                series,
+                int(origin),
+                name,
+                found[place, :, names.index(name)],
+                truth[place, :, names.index(name)],
+                levels,
+            )
+            for place, origin in enumerate(last)
+            for name in [names[at] for at in shown][:PANELS]
+        ]
+        return {"run": str(self.folder.path), "system": self.system, "quantiles": list(levels), "panels": panels}
+
+    def _panel(
+        self, series: Series, origin: int, name: str, found: np.ndarray, truth: np.ndarray, levels: tuple[float, ...]
+    ) -> dict[str, Any]:
+        """One target from one origin: points with ``at`` (a date or a step from the origin) and values."""
+        place, horizon = self.form.names.index(name), len(found)
+        own = int(np.searchsorted(series.at, origin, side="right")) - 1
+        first = max(int(series.at[own]), origin - max(3 * horizon, min(self.form.window, 72)))
+        dates = series.dates
+
+        def at(row: int) -> Any:
+            return str(dates[row].astype("datetime64[s]")) if dates is not None else row - origin + 1
+
+        past = [{"at": at(row), "value": float(series.values[row, place])} for row in range(first, origin)]
+        came = [{"at": at(origin + step), "value": float(truth[step])} for step in range(horizon)]
+        said = [
+            {
+                "at": at(origin + step),
+                "value": float(row[levels.index(0.5)]),
+                "low": float(row[0]),
+                "high": float(row[-1]),
+            }
+            for step, row in enumerate(found)
+        ]
+        key = series.keys[own] if series.keys else ""
+        title = " · ".join(filter(None, (f"series {key}" if key else "", name)))
+        return {"title": title, "past": past, "truth": came, "forecast": said, "dated": dates is not None}
+
+
+def forecasting(path: str | Path, run: Run) -> ForecastRun:
+    """A run, once it is known to forecast."""
+    if not isinstance(run, ForecastRun):
+        raise InputError(f"{run.system} forecasts nothing", where=str(path), mend="name a run of `ensue fit forecast`")
+    return run

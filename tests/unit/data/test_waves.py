@@ -1,0 +1,28 @@
+"""The corpus of the forecasting lecture."""
+
+import hashlib
+
+import numpy as np
+
+from ensue.data.waves import NOISE, clean, parameters, waves
+
+
+def test_the_series_are_the_same_everywhere():
+    held = waves()
+    assert held.shape == (10_000, 51) and held.dtype == np.float32
+    rounded = np.round(held.astype(float), 4) + 0.0
+    assert hashlib.sha256(rounded[:100].tobytes()).hexdigest()[:16] == DIGEST
+
+
+def test_they_are_two_sines_and_noise():
+    noise = waves().astype(float) - clean(*parameters(), 51)
+    assert np.abs(noise).max() <= 0.05 + 1e-6 and abs(noise.var() - NOISE) < 1e-6
+
+
+def test_a_longer_horizon_goes_on_with_the_same_series():
+    longer = waves(5)
+    assert longer.shape == (10_000, 55) and np.array_equal(longer[:, :51], waves())
+    assert np.abs(longer.astype(float) - clean(*parameters(), 55)).max() <= 0.05 + 1e-6
+
+
+DIGEST = "9a86617889bee2a4"

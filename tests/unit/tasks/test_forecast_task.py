@@ -1,0 +1,114 @@
+"""The parts of a series: split in time, scaled by the past alone, windows that never reach into the future."""
+
+import numpy as np
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.core.events import silent
+from ensue.tasks import forecast
+from ensue.tasks.resolving import resolve
+from ensue.tasks.task import build_model
+
+
+def settings(path, system="linear", **layer):
+    return resolve(system, task="forecast", layers=[{"data.files": (str(path),), **layer}])
+
+
+def series(tmp_path, steps=200, name="s.csv"):
+    path = tmp_path / name
+    rows = [f"{n + (1000 if n >= 140 else 0)},{n % 7}\n" for n in range(steps)]
+    path.write_text("x,y\n" + "".join(rows), encoding="utf-8")
+    return path
+
+
+def test_time_is_split_and_never_mixed(tmp_path):
+    corpus = forecast.corpus_of(settings(series(tmp_path), window=10, horizon=5), None, silent)
+    train, choose, valid = corpus.train.origins, corpus.choose.origins, corpus.valid.origins
+    assert (train[0], train[-1]) == (10, 140 - 5)
+    assert (choose[0], choose[-1]) == (140, 160 - 5)
+    assert (valid[0], valid[-1]) == (160, 200 - 5)
+
+
+def test_scaling_is_fitted_on_the_past_only(tmp_path):
+    corpus = forecast.corpus_of(settings(series(tmp_path), window=10, horizon=5), None, silent)
+    assert corpus.form.mean[0] == pytest.approx(np.arange(140).mean())
+    assert corpus.form.deviation[0] == pytest.approx(np.arange(140).std())
+    plain = forecast.corpus_of(settings(series(tmp_path), window=10, **{"data.scale": "none"}), None, silent)
+    assert plain.form.mean.tolist() == [0, 0] and plain.form.deviation.tolist() == [1, 1]
+
+
+def test_what_is_held_out_changes_nothing_of_what_is_learnt_from(tmp_path):
+    path = series(tmp_path)
+    before = forecast.corpus_of(settings(path, window=10), None, silent)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:161], *("5555,9" for _ in lines[161:])]) + "\n")
+    after = forecast.corpus_of(settings(path, window=10), None, silent)
+    rows = before.train.values[:160], after.train.values[:160]
+    assert np.array_equal(*rows) and np.array_equal(before.train.origins, after.train.origins)
+    assert before.hash != after.hash
+
+
+def test_a_series_that_is_too_short_says_both_numbers(tmp_path):
+    path = series(tmp_path, 40)
+    with pytest.raises(
+        InputError, match=r"s\.csv: there are 28 steps to learn from, fewer than a window of 50 and a horizon of 3"
+    ):
+        forecast.corpus_of(settings(path, window=50, horizon=3), None, silent)
+
+
+def test_waves_are_split_by_series_and_read_as_they_are():
+    corpus = forecast.corpus_of(resolve("linear", preset="waves", layers=[{"data.files": ("waves",)}]), None, silent)
+    assert [len(part) for part in (corpus.train, corpus.choose, corpus.valid)] == [7_000, 2_000, 1_000]
+    assert corpus.form.window == 50 and corpus.form.mean.tolist() == [0]
+    assert corpus.train.values.dtype == np.float32 and corpus.valid.origins[-1] == 10_000 * 51 - 1
+
+
+def test_the_model_is_as_wide_as_the_table(tmp_path):
+    chosen = settings(series(tmp_path), window=10, horizon=5, **{"data.target": "y"})
+    corpus = forecast.corpus_of(chosen, None, silent)
+    model = build_model(chosen, corpus)
+    assert corpus.form.names == ("y", "x") and corpus.form.targets == 1
+    assert sum(p.numel() for p in model.parameters()) == 2 * 10 * 5 + 5
+    assert forecast.resolved(chosen, model, corpus).train.epochs >= 20
+
+
+def test_forms_survive_json(tmp_path):
+    corpus = forecast.corpus_of(settings(series(tmp_path)), None, silent)
+    again = forecast.Form.from_dict(corpus.form.as_dict())
+    assert again.as_dict() == corpus.form.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        ({"mode": "vectr"}, "mode = 'vectr' must be one of vector, sequence, step"),
+        ({"quantiles": "0.1,0.9"}, "with 0.5 among them"),
+        ({"quantiles": "0.9,0.5"}, "each larger than the one before"),
+        ({"quantiles": "low"}, "numbers between 0 and 1"),
+        ({"horizon": 0}, "horizon = 0 must be at least 1"),
+        ({"data.order": "up"}, "error or sort"),
+        ({"data.holdout": 0.6, "data.choose": 0.5}, "data.holdout leaves"),
+        ({"tokenizer.kind": "word"}, "setting 'tokenizer.kind' is for .*; forecast learns from series"),
+        ({"hiden": 3}, "unknown setting 'hiden'"),
+    ],
+)
+def test_wrong_settings_are_refused(layer, says):
+    with pytest.raises(InputError, match=says):
+        resolve("lstm", task="forecast", layers=[layer])
+
+
+def test_systems_that_do_not_forecast_say_which_do():
+    with pytest.raises(InputError, match="bert cannot be trained to forecast; use last, seasonal, linear, rnn"):
+        resolve("bert", task="forecast", layers=[{}])
+
+
+@pytest.mark.parametrize(
+    "system", forecast_systems := ("last", "seasonal", "linear", "rnn", "gru", "gru-cho", "lstm", "gpt")
+)
+def test_every_preset_can_be_had(system):
+    from ensue.models.table import FORECASTERS
+
+    assert set(forecast_systems) == set(FORECASTERS)
+    for preset in FORECASTERS.load(system).presets:
+        chosen = resolve(system, task="forecast", preset=preset, layers=[{}])
+        assert chosen.run.preset == preset and "horizon = 1" in chosen.toml()
