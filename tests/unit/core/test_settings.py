@@ -104,7 +104,7 @@ def test_run_toml_says_everything_with_its_meaning():
         ("lstm", "train.objective", "leave it out"),
         ("lstm", "train.samples", "leave it out"),
         ("lstm", "train.likelihood", "leave it out"),
-        ("lstm", "data.columns", "use data.field"),
+        ("lstm", "data.eval_pairs", "use data.eval_tokens"),
         ("lstm", "tokenizer.joint", "leave it out"),
         ("transformer", "train.batch", "transformer learns from sentence pairs: use train.batch_tokens"),
         ("seq2seq", "train.cut", "leave it out"),
