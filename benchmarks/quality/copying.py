@@ -1,8 +1,8 @@
 """Copying over a gap: over how many tokens do an RNN, a GRU, an LSTM and a Transformer learn to remember a letter?
 
-python -m benchmarks.quality.copying [--budget 60s] [--seeds 3] [--systems rnn,gru,lstm,gpt] [--limit 20000] [--out runs/copying]
+python -m benchmarks.quality.copying [--budget 60s] [--seeds 3] [--systems rnn,gru,lstm,gpt] [--limit N] [--out DIR]
 
-All are trained on the built-in corpus ``copying`` (letters that come again after 0 to 60 dots) with the same budget each;
+All are trained on the built-in corpus ``copying`` (letters that come again after 0 to 60 dots) with the same budget;
 accuracy is how often the right one of eight letters is the likeliest. The chart of the first seed is written beside the
 results. A gradient must reach back over the whole gap, so the recurrent systems are trained on stretches of 128 tokens.
 """

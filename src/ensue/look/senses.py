@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from ensue.look.bottleneck import COLOURS
+from ensue.look.marks import COLOURS
 
 AROUND = 5
 """Words that are shown on each side of the word."""

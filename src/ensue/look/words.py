@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.look.bottleneck import COLOURS
+from ensue.look.marks import COLOURS
 
 SIDE = 640
 """The longer side of the map, in pixels; the shorter is at least half of it."""

@@ -32,10 +32,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.settings import check, check_positive
-from ensue.models.bert import NoState
 from ensue.models.model import Model, answer
 from ensue.nn.protocol import Output, Traits, Want
-from ensue.nn.state import State
+from ensue.nn.state import NoState, State
 
 Mode = Literal["skipgram", "cbow"]
 Goal = Literal["negative", "softmax"]
@@ -135,4 +134,5 @@ class Word2Vec(Model):
 
     def softmax_loss(self, given: Tensor, wanted: Tensor) -> Tensor:
         """−Σ_o log P(o | h), of one vector h (D,) and the words that stand near it."""
-        return -self.head(given).log_softmax(-1)[wanted].sum()
+        loss: Tensor = -self.head(given).log_softmax(-1)[wanted].sum()
+        return loss

@@ -11,7 +11,7 @@ from ensue.measure.contexts import ContextScore
 from ensue.tasks.contexts import score_files
 from ensue.tasks.filling import Filled
 from ensue.tasks.gaps import filled_gaps
-from ensue.verbs.run import Run, Text
+from ensue.verbs.runs.run import Run, Text
 
 
 class ContextRun(Run):

@@ -25,7 +25,8 @@ from ensue.measure.gates import gates_over, liveliest
 from ensue.measure.gradients import by_distance, factor_per_step, gradient_flow
 from ensue.measure.probes import text_log_probs
 from ensue.train.metrics import read_metrics
-from ensue.verbs.run import LanguageRun, load
+from ensue.verbs.run import load
+from ensue.verbs.runs.language import LanguageRun
 from ensue.verbs.view import Files, View
 
 MOST_TOKENS = 128

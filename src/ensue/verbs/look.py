@@ -34,7 +34,7 @@ from ensue.verbs.senses import layer_shares
 from ensue.verbs.senses import senses as word_senses
 from ensue.verbs.steps import step_numbers
 from ensue.verbs.view import Files, View
-from ensue.verbs.word_vectors import word_view
+from ensue.verbs.word_map import word_view
 
 
 def look(view: str, what: Files, *, out: str | Path | None = None, **how: Any) -> View:

@@ -7,7 +7,7 @@ from ensue.core.errors import InputError
 from ensue.data.corpora import builtin
 from ensue.data.sense_files import read_contexts
 from ensue.data.senses import PARTS, SENSES, Context, contexts
-from ensue.data.vectors import WordVectors
+from ensue.data.word_vectors import WordVectors
 
 
 @pytest.mark.parametrize("word", SENSES)

@@ -1,4 +1,4 @@
-"""The word vectors of a run, and the view of them that ``ensue look words`` draws."""
+"""The map of a run's words that ``ensue look words`` draws."""
 
 from __future__ import annotations
 
@@ -10,31 +10,15 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError, unknown_name
-from ensue.data.vectors import WordVectors
+from ensue.data.word_vectors import WordVectors
 from ensue.look.words import word_map
 from ensue.measure.projection import principal, tsne
-from ensue.tasks.labelled import body_of
+from ensue.tasks.word_tables import vectors_in
 from ensue.verbs.run import Run
 
 METHODS = ("pca", "tsne")
 SHOWN = 100
 """How many words are shown where nobody says which: the commonest."""
-
-
-def word_vectors(run: Run) -> WordVectors:
-    """The table of vectors that a run's model reads words with; tokens are its words, without the marks.
-
-    Of a model that has two tables, such as word2vec's, it is the one of the centre words.
-    """
-    model = body_of(run.model)
-    table = next((getattr(model, name) for name in ("words", "embed") if hasattr(model, name)), None)
-    weight = getattr(table, "weight", None)
-    if weight is None:
-        raise InputError(f"{run.system} has no vectors of words", where=str(run.folder.path))
-    tokenizer = run.tokenizer
-    marks = {tokenizer.end, tokenizer.unknown}
-    kept = [token for token in range(tokenizer.size) if token not in marks]
-    return WordVectors([tokenizer.name(token) for token in kept], weight.detach().float().cpu().numpy()[kept])
 
 
 def map_numbers(
@@ -47,17 +31,17 @@ def map_numbers(
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
-    chosen = list(dict.fromkeys([*words, *(word for pair in pairs for word in pair)])) or table.words[:SHOWN]
+    chosen = list(dict.fromkeys([*words, *(word for pair in pairs for word in pair)])) or list(table.words[:SHOWN])
     if len(chosen) < 2:
         raise InputError("a map needs two words or more", mend='give them with --words "king queen …"')
-    held = table.chosen(chosen)
-    points, shares = principal(held.unit)
+    held = table.unit[[table.place(word) for word in chosen]]
+    points, shares = principal(held)
     cost = None
     if method == "tsne":
-        points, cost = tsne(held.unit)
+        points, cost = tsne(held)
     rows = [{"word": word, "x": float(x), "y": float(y)} for word, (x, y) in zip(chosen, points)]
     variance = [float(share) for share in shares] if method == "pca" else None
-    figures = {"variance": variance, "divergence": cost, "parallel": parallel(held, pairs)}
+    figures = {"variance": variance, "divergence": cost, "parallel": parallel(table, pairs)}
     return {"method": method, "words": rows, "pairs": [list(pair) for pair in pairs], **figures}
 
 
@@ -107,6 +91,9 @@ def read_pairs(text: str) -> list[tuple[str, str]]:
 
 def word_view(run: Run, words: str, pairs: str, method: str) -> tuple[dict[str, Any], Any]:
     """The numbers of the map of a run's words, and what draws it."""
-    numbers = {"system": run.system, **map_numbers(word_vectors(run), words.split(), read_pairs(pairs), method)}
+    numbers = {
+        "system": run.system,
+        **map_numbers(vectors_in(run.folder.path), words.split(), read_pairs(pairs), method),
+    }
     title = f"{run.folder.path.name} ({run.system}): words in two dimensions"
     return numbers, partial(draw_map, numbers, title)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.vectors import WordVectors
-from ensue.verbs.word_vectors import draw_map, map_numbers, parallel, read_pairs
+from ensue.data.word_vectors import WordVectors
+from ensue.verbs.word_map import draw_map, map_numbers, parallel, read_pairs
 
 # royalty, sex and something else; a relation is a direction
 ROYAL, WOMAN = np.array([0, 3.0, 0, 0]), np.array([0, 0, 2.0, 0])
@@ -45,7 +45,7 @@ def test_what_is_typed_wrongly_is_told():
             read_pairs(wrong)
     with pytest.raises(InputError, match="unknown method 'tsnee'; did you mean 'tsne'"):
         map_numbers(TABLE, method="tsnee")
-    with pytest.raises(InputError, match="there is no vector for 'kin'; near it: king"):
+    with pytest.raises(InputError, match="the word 'kin' has no vector; did you mean king"):
         map_numbers(TABLE, ["kin", "man"])
     with pytest.raises(InputError, match="a map needs two words"):
         map_numbers(TABLE, ["man"])

@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.data.word_vectors import WordVectors
+
+TABLE = WordVectors(["the", "King", "queen"], np.array([[1.0, 0], [0, 2], [3, 4]]))
+
+
+def test_words_have_rows_and_cosines():
+    assert TABLE.place("queen") == 2 and TABLE.place("The") == 0
+    assert TABLE.unit[1] @ TABLE.unit[2] == pytest.approx(0.8)
+
+
+def test_a_vector_of_zeros_is_like_nothing():
+    assert (WordVectors(["a", "b"], np.array([[0.0, 0], [1, 1]])).unit[0] == 0).all()
+
+
+def test_r1_one_hot_vectors_have_no_notion_of_similarity():
+    table = WordVectors(["motel", "hotel", "the"], np.eye(3))
+    assert table.unit[table.place("motel")] @ table.unit[table.place("hotel")] == 0
+    assert table.matrix.shape[1] == len(table.words)
+
+
+def test_a_word_without_a_vector_gets_the_nearest():
+    with pytest.raises(InputError, match="the word 'queens' has no vector; did you mean queen"):
+        TABLE.place("queens")
+    assert TABLE.near("xyz") == [] and TABLE.find("xyz") is None
