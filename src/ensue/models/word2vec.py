@@ -135,4 +135,5 @@ class Word2Vec(Model):
 
     def softmax_loss(self, given: Tensor, wanted: Tensor) -> Tensor:
         """−Σ_o log P(o | h), of one vector h (D,) and the words that stand near it."""
-        return -self.head(given).log_softmax(-1)[wanted].sum()
+        loss: Tensor = -self.head(given).log_softmax(-1)[wanted].sum()
+        return loss
