@@ -46,8 +46,8 @@ def plan_in_place(learner: Learner, settings: WordTrainSettings, report: Report)
     steps = settings.steps or max(1, round(settings.epochs * learner.steps_per_epoch))
     if not settings.budget:
         return replace(settings, steps=steps)
-    begun, trial = time.perf_counter(), learner.trial()
     times: list[float] = []
+    begun, trial = time.perf_counter(), learner.trial()
     while len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < settings.budget * TRIAL):
         at = time.perf_counter()
         trial.learn(len(times), steps)
