@@ -69,7 +69,8 @@ def _states(body: Any, tokens: Tensor, lengths: Tensor, layer: int) -> Tensor:
         layers = body(tokens, None, lengths, layers=True).layers
     else:
         layers = (body(tokens, None, lengths, want=("hidden",)).hidden,)
-    return layers[layer - 1]
+    found: Tensor = layers[layer - 1]
+    return found
 
 
 def _at(body: Any, states: Tensor, places: np.ndarray) -> Tensor:
