@@ -399,7 +399,7 @@ WRONG = [
     (("score", "RUN", "nowhere.en", "TRAIN.num", "--per-token"), "transformer cannot use --per-token"),
     (("score", "RUN", "nowhere.en", "TRAIN.num", "--streams", "2"), "transformer cannot use --streams"),
     (("score", "RUN", "nowhere.en", "TRAIN.num", "--field", "text"), "use --columns source=…,target=…"),
-    (("score", "LSTM", "nowhere.en", "--columns", "source=1"), "lstm cannot use --columns; it reads text, not pairs"),
+    (("score", "LSTM", "nowhere.en", "--columns", "source=1"), "columns of a text are named as text=2, not 'source=1'"),
     (("look", "curves", "RUN", "--text", "one"), "curves cannot use --text; it is for alignment"),
     (("look", "curves", "RUN", "--tokenizer", "word"), "curves cannot use --tokenizer; it is for ngrams"),
     (("look", "alignment", "RUN", "--text", "one", "--data", "x"), "alignment cannot use --data; it is for bottleneck"),

@@ -48,7 +48,7 @@ def senses_chart(numbers: dict[str, Any], title: str, caption: str) -> Any:
         .properties(width=430, height=430)
     )
     whole = alt.hconcat(points, _listed(rows, labelled, colour))
-    return whole.properties(
+    return whole.configure_view(stroke=None).properties(
         title=alt.TitleParams(title, subtitle=caption, anchor="start", offset=12),
         description=f"{title}. {caption}",
     )
@@ -80,12 +80,12 @@ def _listed(rows: list[dict[str, Any]], senses: list[str], colour: Any) -> Any:
         alt.Chart(alt.Data(values=lines))
         .mark_text(align="left", fontSize=11)
         .encode(
-            x=alt.X("side:Q", scale=alt.Scale(domain=[0, 30]), axis=None),
+            x=alt.X("side:Q", scale=alt.Scale(domain=[0, 24]), axis=None),
             y=alt.Y("line:O", axis=None, sort="ascending"),
             text="text:N",
             color=colour,
         )
         .properties(
-            width=560, height=430, title=alt.TitleParams("some contexts, and the nearest other to each", anchor="start")
+            width=440, height=430, title=alt.TitleParams("some contexts, and the nearest other to each", anchor="start")
         )
     )

@@ -27,6 +27,7 @@ from ensue.core.settings import check, check_below_one
 from ensue.models.depths import body_depths, layers_of
 from ensue.models.encoder import Encoder
 from ensue.models.reader import BidirectionalReader
+from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.nn.dropout import Dropout
 from ensue.nn.output import mean_cross_entropy
 
@@ -188,7 +189,8 @@ def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
 
     encoder = isinstance(body, Encoder)
     pooling, dense = config.pooling, config.dense
-    config = replace(config, directions="both" if isinstance(body, BidirectionalReader) else "one")
+    if isinstance(body, BidirectionalReader | RecurrentLanguageModel):
+        config = replace(config, directions="both" if isinstance(body, BidirectionalReader) else "one")
     if config.kind in ("token", "span"):
         return replace(config, pooling="first", dense="none", hidden=0)
     if pooling == "auto":

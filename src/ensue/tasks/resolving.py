@@ -200,9 +200,10 @@ def tuning_rate(system: str, flat: Mapping[str, Any]) -> float:
     """
     rate = float(flat["train.lr"])
     defaults = {field.name: field.default for field in describe(SYSTEMS.load(system).Config)}
-    if "heads" not in defaults:
+    width = flat.get("hidden", defaults.get("hidden"))
+    if "heads" not in defaults or not isinstance(width, int) or width < 1:  # what is no width is refused later
         return rate
-    return float(f"{rate * TUNED_WIDTH / flat.get('hidden', defaults['hidden']):.2g}")
+    return float(f"{rate * TUNED_WIDTH / width:.2g}")
 
 
 def own_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:

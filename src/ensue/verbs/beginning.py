@@ -82,8 +82,8 @@ def begun_settings(
     if first.task == task and "head" in first.config:
         kept = ("pooling", "dense", "hidden")
         taken |= {f"head.{name}": value for name, value in first.config["head"].items() if name in kept}
-    if task in LABELS:
-        taken["head.directions"] = first.config.get("head", {}).get("directions", "one")
+    if task in LABELS and "head" in first.config:
+        taken["head.directions"] = first.config["head"].get("directions", "one")
         held = first.config.get("features", {})
         taken |= {f"features.{name}": held[name] for name in ("run", "tuned", "layer", "dropout") if name in held}
     if task == "language":  # weights that read backward would have to begin again

@@ -84,7 +84,7 @@ def test_forms_survive_json(tmp_path):
         ({"mode": "vectr"}, "mode = 'vectr' must be one of vector, sequence, step"),
         ({"quantiles": "0.1,0.9"}, "with 0.5 among them"),
         ({"quantiles": "0.9,0.5"}, "each larger than the one before"),
-        ({"quantiles": "low"}, "numbers between 0 and 1"),
+        ({"quantiles": "low"}, "must be a list"),
         ({"horizon": 0}, "horizon = 0 must be at least 1"),
         ({"data.order": "up"}, "error or sort"),
         ({"data.holdout": 0.6, "data.choose": 0.5}, "data.holdout leaves"),

@@ -57,7 +57,7 @@ def marks_of(tokenizer: Tokenizer) -> Marks:
 
     >>> from ensue.data.tokenizers.letters import ByteTokenizer
     >>> marks_of(ByteTokenizer())
-    Marks(first=256, between=256, last=256, double=False, mask=None, pad=0)
+    Marks(first=256, between=256, last=256, double=False, mask=None, pad=0, bare=False)
     """
     own = getattr(tokenizer, "marks", None)
     if isinstance(own, Marks):
