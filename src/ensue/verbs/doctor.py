@@ -45,7 +45,16 @@ PARTS = {
     "nltk": "pip install nltk (a reference for n-grams)",
     "keras": "pip install keras (a reference for recurrent cells)",
 }
-TINY = {"layers": 1, "hidden": 12, "heads": 2, "embedding": 12, "context": 9, "order": 3, "source_vocabulary": 11}
+TINY = {
+    "layers": 1,
+    "hidden": 12,
+    "projection": 8,
+    "heads": 2,
+    "embedding": 12,
+    "context": 9,
+    "order": 3,
+    "source_vocabulary": 11,
+}
 
 
 def doctor(report: Report = silent) -> dict[str, Any]:

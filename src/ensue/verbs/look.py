@@ -26,9 +26,9 @@ from ensue.tasks.settings import DataSettings, TokenizerSettings
 from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
-from ensue.verbs.forecasting import forecasting
 from ensue.verbs.gradients import bptt, copying, gates, gradients, training
 from ensue.verbs.run import load
+from ensue.verbs.runs.forecast import forecasting
 from ensue.verbs.runs.translation import TranslationRun, aligning_layer
 from ensue.verbs.senses import layer_shares
 from ensue.verbs.senses import senses as word_senses

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ensue.tasks.labels import LABEL_KINDS
+from ensue.verbs.runs.contexts import ContextRun
+from ensue.verbs.runs.forecast import ForecastRun
 from ensue.verbs.runs.labelled import LabelRun
 from ensue.verbs.runs.language import LanguageRun
 from ensue.verbs.runs.masked import MaskedRun
 from ensue.verbs.runs.run import Run
 from ensue.verbs.runs.translation import TranslationRun
+from ensue.verbs.runs.words import WordRun
 
 __all__ = ["RUNS", "Run", "load"]
 
@@ -17,6 +20,9 @@ RUNS: dict[str, type[Run]] = {
     "language": LanguageRun,
     "translation": TranslationRun,
     "masked": MaskedRun,
+    "contexts": ContextRun,
+    "words": WordRun,
+    "forecast": ForecastRun,
     **dict.fromkeys(LABEL_KINDS, LabelRun),
 }
 
@@ -24,16 +30,4 @@ RUNS: dict[str, type[Run]] = {
 def load(path: str | Path) -> Run:
     """The run in a folder."""
     run = Run(path)
-    if run.task == "contexts":
-        from ensue.verbs.contexts import ContextRun
-
-        return ContextRun(path)
-    if run.task == "words":
-        from ensue.verbs.word_run import WordRun
-
-        return WordRun(path)
-    if run.task == "forecast":
-        from ensue.verbs.forecasting import ForecastRun  # it is a Run itself
-
-        return ForecastRun(path)
     return RUNS[run.task](path)

@@ -11,7 +11,7 @@ from ensue.measure import words as measured
 from ensue.measure.words import LikenessScore, SectionScore
 from ensue.tasks.word_tables import vectors_in
 from ensue.verbs.run import load
-from ensue.verbs.word_run import WordRun
+from ensue.verbs.runs.words import WordRun
 
 MEASURES = ("cosine", "probability", "context")
 

@@ -28,7 +28,7 @@ from ensue.search.forecasting import forecast
 from ensue.tasks.forecast import is_waves, series_in
 from ensue.tasks.opening import fill
 from ensue.tasks.series_form import Form, forecasts_of, learnt_rows, origins_of, scored, with_band
-from ensue.verbs.run import Run
+from ensue.verbs.runs.run import Run
 
 PANELS = 4
 """So many series or targets are drawn at the most."""

@@ -19,7 +19,7 @@ from ensue.measure.words import (
     likeness_score,
     neighbours,
 )
-from ensue.verbs.run import Run
+from ensue.verbs.runs.run import Run
 
 
 class WordRun(Run):
