@@ -319,7 +319,7 @@ def test_what_cannot_be_converted_or_drawn(runs, text):
     refused("convert", ngram, "--to", "arpaa", says="did you mean 'arpa'?")
     refused("convert", ngram, "--to", "arpa", "--out", "there.arpa", says="--force replaces it")
     refused("convert", runs / "lstm", "--to", "arpa", says="is no n-gram model")
-    refused("convert", text, says="no format that is known")
+    refused("convert", text, says="not a word and its numbers; give a vector file")
     for name in ("bytes", "empty", "cut"):
         refused("convert", f"{name}.arpa", "--out", "run", says=f"{name}.arpa")
     refused("look", "curves", runs / "lstm", "--out", "x.gif", says=".html")
