@@ -90,10 +90,10 @@ NAMES = [
     (("race", "TEXT", "--systems", "ngram,ltsm"), "unknown system 'ltsm'; did you mean 'lstm'?"),
     (("race", "TEXT", "--systems", ","), "a race of no systems"),
     (("race", "TEXT", "--systems", "bilm"), "bilm sees both sides"),
-    (("race", "TEXT", "--task", "forcast"), "unknown task 'forcast'; did you mean 'forecast'"),
+    (("race", "TEXT", "--task", "forecast"), "forecasts cannot be raced"),
     (("race", "TEXT", "--task", "classify", "--labels", "100,many"), "--labels '100,many' is no list of numbers"),
     (("race", "TEXT", "--labels", "100"), "--labels is for tasks that label"),
-    (("race", "TEXT", "--columns", "text=1"), "has one column: neither tabs nor commas part its lines"),
+    (("race", "TEXT", "--columns", "text=1"), "setting 'data.columns' is for"),
     (("systems", "lsmt"), "did you mean 'lstm'?"),
     (("cost", "lsmt"), "did you mean 'lstm'?"),
     (("cost", "ngram"), "has no parameters"),
@@ -319,7 +319,7 @@ def test_what_cannot_be_converted_or_drawn(runs, text):
     refused("convert", ngram, "--to", "arpaa", says="did you mean 'arpa'?")
     refused("convert", ngram, "--to", "arpa", "--out", "there.arpa", says="--force replaces it")
     refused("convert", runs / "lstm", "--to", "arpa", says="is no n-gram model")
-    refused("convert", text, says="not a word and its numbers")
+    refused("convert", text, says="not a word and its numbers; give a vector file")
     for name in ("bytes", "empty", "cut"):
         refused("convert", f"{name}.arpa", "--out", "run", says=f"{name}.arpa")
     refused("look", "curves", runs / "lstm", "--out", "x.gif", says=".html")
@@ -467,9 +467,8 @@ def test_dates_are_of_pairs(text):
     assert ensue("fit", "ngram", "dates", "--out", "run").code == 0  # a file of this name is a text
 
 
-def test_columns_of_a_text_name_the_text(text):
-    refused("fit", "lstm", text, "--columns", "source=1", says="columns of a text are named as text=2")
-    refused("fit", "lstm", text, "--columns", "text=1", says="has one column")
+def test_columns_are_of_pairs(text):
+    refused("fit", "lstm", text, "--columns", "source=1", says="lstm learns from text: use data.field")
 
 
 def test_a_resumed_run_goes_on_as_it_began(runs):
