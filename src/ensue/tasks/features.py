@@ -157,7 +157,7 @@ def described(model: Any) -> dict[str, Any] | None:
         "model": lender["model"],
         "width": features.width,
         "shares": [round(float(share), 6) for share in features.shares.detach()],
-        "scale": round(float(features.scale), 6),
+        "scale": round(float(features.scale.detach()), 6),
         "parameters": sum(p.numel() for p in reader.parameters()),
     }
 
