@@ -86,7 +86,7 @@ def main() -> None:
             "student": f"bert, {typed.layers} layers of MiniLM",
             "settings": typed.set,
             "labels": typed.labels or alone.config["data"]["train_examples"],
-            "unlabelled": taught.config["data"]["train_examples"],
+            "unlabelled": taught.config["data"]["train_texts"],
             "teacher_accuracy": round(teacher, 4),
             "student_accuracy_by_labels": round(accuracy["labels"], 4),
             "student_accuracy_distilled": round(accuracy["taught"], 4),
