@@ -8,14 +8,17 @@ says whether it remembers over g + 1 tokens; and as gaps of all lengths are trai
 
 from __future__ import annotations
 
+import math
 import random
 from functools import cache
 
-LETTERS = "ABCDEFGH"
-"""What is to be copied: one in eight is right by chance."""
+LETTERS = "ABCD"
+"""What is to be copied: one in four is right by chance."""
 LONGEST = 60
 """The longest gap in the corpus."""
-LINES = 20_000
+MEAN = 10
+"""The mean gap, were it not for the longest."""
+LINES = 30_000
 
 
 def copying_line(letter: str, gap: int) -> str:
@@ -29,9 +32,19 @@ def copying_line(letter: str, gap: int) -> str:
 
 @cache
 def copying_text(lines: int = LINES, longest: int = LONGEST, seed: int = 0) -> str:
-    """The corpus ``copying``: lines with random letters and random gaps from 0 on."""
+    """The corpus ``copying``: lines with random letters and random gaps.
+
+    A gap ends at every dot with the same chance, one in ``MEAN``, so that there is nothing to be learnt by counting.
+    """
     chance = random.Random(seed)
-    return "".join(copying_line(chance.choice(LETTERS), chance.randint(0, longest)) for _ in range(lines))
+    return "".join(copying_line(chance.choice(LETTERS), _gap(chance, longest)) for _ in range(lines))
+
+
+def _gap(chance: random.Random, longest: int) -> int:
+    """A gap, drawn again where it is too long."""
+    while (gap := int(math.log(1 - chance.random()) / math.log(1 - 1 / MEAN))) > longest:
+        pass
+    return gap
 
 
 def copying_questions(gap: int, count: int = 4, seed: int = 0) -> list[tuple[str, str, str]]:

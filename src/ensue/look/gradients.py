@@ -10,55 +10,49 @@ import altair as alt
 from ensue.look.marks import by_run, heading, records
 
 CAPTION = (
-    "Each line is the mean over all t of a text, on a logarithmic scale: a straight line down is an exponential decay. "
-    "The band holds the middle eight tenths; dashed is what the product of Jacobian norms allows."
+    "Each line is the median over all t of a text, on a logarithmic scale: straight down is an exponential decay. "
+    "The band holds the middle eight tenths; dashed is what the product of Jacobian norms allows, where it is in view."
 )
-LEAST, MOST = 1e-40, 1e40
-"""Norms beyond these are not drawn."""
+LEAST = 1e-40
+"""Norms below this are not drawn."""
+ABOVE = 100.0
+"""How far above the largest gradient bounds are drawn: some grow without end."""
 
 
 def flow_chart(runs: list[dict[str, Any]], *, title: str = "Gradient flow", caption: str = CAPTION) -> Any:
     """A line for each of what ``ensue look gradients`` tells of runs, with its band and its bound."""
-    names = [run["name"] for run in runs]
-    colour = by_run(names)
-    lines = [{"run": run["name"], "what": "gradient", **row} for run in runs for row in run["by_distance"]]
-    limits = [{"run": run["name"], "what": "bound", **row} for run in runs for row in run["bound"] or []]
+    colour = by_run([run["name"] for run in runs])
+    lines = [_row(run, "gradient", row) for run in runs for row in run["by_distance"] if row["median"] > LEAST]
+    top = ABOVE * max((row["high"] for row in lines), default=1.0)
+    limits = [_row(run, "bound", row) for run in runs for row in run["bound"] or [] if row["median"] < top]
+    floor = min((row["median"] for row in lines), default=LEAST) / 10
+    scale = alt.Scale(type="log", domain=[floor, top], nice=False)
     x = alt.X("distance:Q", title="distance t − k, tokens", axis=alt.Axis(tickMinStep=1))
-    y = alt.Y("mean:Q", title="‖∂J_t/∂h_k‖", scale=alt.Scale(type="log"), axis=alt.Axis(format="~e"))
-    tips = [
-        alt.Tooltip("run:N"),
-        alt.Tooltip("what:N"),
-        alt.Tooltip("distance:Q"),
-        alt.Tooltip("mean:Q", format=".3e"),
-        alt.Tooltip("places:Q", format=","),
-    ]
-    band = alt.Chart(records([_clamped(row) for row in lines if _drawn(row)])).mark_area(opacity=0.18)
-    drawn = alt.Chart(records([row for row in [*lines, *limits] if _drawn(row)])).mark_line(strokeWidth=2)
-    dashes = alt.Scale(domain=["gradient", "bound"], range=[[1, 0], [6, 4]])
-    return (
-        alt.layer(
-            band.encode(x=x, y=alt.Y("low:Q", title="‖∂J_t/∂h_k‖"), y2="high:Q", color=colour),
-            drawn.encode(
-                x=x, y=y, color=colour, strokeDash=alt.StrokeDash("what:N", title="", scale=dashes), tooltip=tips
-            ),
-        )
-        .properties(
-            width=640,
-            height=400,
-            title=heading(title, f"{caption} {said(runs)}"),
-            description=f"{title}. {said(runs)}",
-        )
-        .interactive()
+    y = alt.Y("median:Q", title="‖∂J_t/∂h_k‖", scale=scale, axis=alt.Axis(format="~e"))
+    tips = [alt.Tooltip(name) for name in ("run:N", "what:N", "distance:Q")]
+    tips += [alt.Tooltip(f"{name}:Q", format=".3e") for name in ("median", "mean")]
+    tips += [alt.Tooltip("places:Q", format=",")]
+    dashes = alt.StrokeDash("what:N", title="", scale=alt.Scale(domain=["gradient", "bound"], range=[[1, 0], [6, 4]]))
+    band = alt.Chart(records(lines)).mark_area(opacity=0.18, clip=True)
+    drawn = alt.Chart(records([*lines, *limits])).mark_line(strokeWidth=2, clip=True)
+    return alt.layer(
+        band.encode(x=x, y=alt.Y("low:Q", title="‖∂J_t/∂h_k‖"), y2="high:Q", color=colour),
+        drawn.encode(x=x, y=y, color=colour, strokeDash=dashes, tooltip=tips),
+    ).properties(
+        width=640,
+        height=400,
+        title=heading(title, f"{caption} {said(runs)}"),
+        description=f"{title}. {said(runs)}",
     )
 
 
-def _drawn(row: dict[str, Any]) -> bool:
-    return bool(LEAST < row["mean"] < MOST)
+def _row(run: dict[str, Any], what: str, row: dict[str, float]) -> dict[str, Any]:
+    """What is drawn of a distance; a band can only stand on a logarithmic scale where it is above 0."""
+    return {"run": run["name"], "what": what, **row, "low": max(row["low"], LEAST), "mean": _finite(row["mean"])}
 
 
-def _clamped(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose band can stand on a logarithmic scale."""
-    return {**row, "low": max(row["low"], LEAST), "high": max(row["high"], LEAST)}
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def said(runs: list[dict[str, Any]]) -> str:

@@ -26,9 +26,7 @@ def training_chart(runs: list[dict[str, Any]]) -> Any:
         .encode(
             y=alt.Y("norm_top:Q", title="norm of the gradient"),
             color=colour,
-            size=alt.Size(
-                "clipped:Q", title="gradients clipped since the line before", scale=alt.Scale(range=[20, 140])
-            ),
+            size=alt.Size("clipped:Q", title="clipped since then", scale=alt.Scale(range=[20, 140])),
             tooltip=tips,
         )
     )

@@ -244,30 +244,29 @@ def bounds(norms: np.ndarray, each: list[float]) -> np.ndarray:
 
 
 def by_distance(norms: np.ndarray) -> list[dict[str, float]]:
-    """For each distance t − k the mean over all t, and where nine tenths of them lie above and below.
+    """For each distance t − k the mean and the median over all t, and between what the middle eight tenths lie.
 
     >>> by_distance(np.array([[1.0, 0.0], [0.25, 3.0]]))[1]
-    {'distance': 1, 'mean': 0.25, 'low': 0.25, 'high': 0.25, 'places': 1}
+    {'distance': 1, 'mean': 0.25, 'median': 0.25, 'low': 0.25, 'high': 0.25, 'places': 1}
     """
     T, rows = len(norms), []
     least = FEW if 2 * FEW <= T else 1
     for distance in range(T - least + 1):
         values = np.diagonal(norms, -distance)
-        low, high = np.quantile(values, [0.1, 0.9])
-        figures = {"mean": float(values.mean()), "low": float(low), "high": float(high)}
+        low, median, high = (float(value) for value in np.quantile(values, [0.1, 0.5, 0.9]))
+        figures = {"mean": float(values.mean()), "median": median, "low": low, "high": high}
         rows.append({"distance": distance, **figures, "places": T - distance})
     return rows
 
 
 def factor_per_step(rows: list[dict[str, float]]) -> float | None:
-    """By what a mean norm is multiplied with every step of distance: a line through its logarithms from distance 1 on.
+    """By what the median is multiplied with every step of distance: a line through its logarithms from distance 1 on.
 
-    >>> round(factor_per_step([{"distance": d, "mean": 0.5**d} for d in range(9)]), 6)
+    >>> round(factor_per_step([{"distance": d, "median": 0.5**d} for d in range(9)]), 6)
     0.5
     """
-    points = [
-        (row["distance"], math.log(row["mean"])) for row in rows if row["distance"] and 0 < row["mean"] < math.inf
-    ]
+    kept = [row for row in rows if row["distance"] and 0 < row["median"] < math.inf]
+    points = [(row["distance"], math.log(row["median"])) for row in kept]
     if len(points) < 3:
         return None
     x, y = np.array(points).T

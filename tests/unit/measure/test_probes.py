@@ -125,7 +125,7 @@ def test_figures_count_ties_half_and_group_numbers_in_order():
 
 
 def test_copying_asks_for_a_letter_that_only_the_gap_separates():
-    text = copying_text(lines=200, longest=9)
+    text = copying_text(lines=300, longest=9)
     assert all(line[0] == line[-1] in LETTERS and set(line[1:-2]) <= {"."} for line in text.splitlines())
     assert max(line.count(".") for line in text.splitlines()) == 9
     for asked, letters, answer in copying_questions(5):

@@ -129,6 +129,6 @@ def test_probes_are_scored_and_drawn(runs, tmp_path):
 def test_copying_is_asked_over_all_gaps(runs):
     seen = look("copying", [runs / "rnn"])
     (rnn,) = seen.numbers["runs"]
-    assert rnn["by_gap"][0]["asked"] == 32 and rnn["by_gap"][-1]["gap"] == 60 and seen.numbers["chance"] == 1 / 8
+    assert rnn["by_gap"][0]["asked"] == 16 and rnn["by_gap"][-1]["gap"] == 60 and seen.numbers["chance"] == 1 / 4
     assert all(0 <= row["accuracy"] <= 1 for row in rnn["by_gap"])
     seen.draw().to_dict()
