@@ -90,10 +90,10 @@ NAMES = [
     (("race", "TEXT", "--systems", "ngram,ltsm"), "unknown system 'ltsm'; did you mean 'lstm'?"),
     (("race", "TEXT", "--systems", ","), "a race of no systems"),
     (("race", "TEXT", "--systems", "bilm"), "bilm sees both sides"),
-    (("race", "TEXT", "--task", "forecast"), "forecasts cannot be raced"),
+    (("race", "TEXT", "--task", "forcast"), "unknown task 'forcast'; did you mean 'forecast'"),
     (("race", "TEXT", "--task", "classify", "--labels", "100,many"), "--labels '100,many' is no list of numbers"),
     (("race", "TEXT", "--labels", "100"), "--labels is for tasks that label"),
-    (("race", "TEXT", "--columns", "text=1"), "setting 'data.columns' is for"),
+    (("race", "TEXT", "--columns", "text=1"), "has one column: neither tabs nor commas part its lines"),
     (("systems", "lsmt"), "did you mean 'lstm'?"),
     (("cost", "lsmt"), "did you mean 'lstm'?"),
     (("cost", "ngram"), "has no parameters"),
@@ -467,8 +467,9 @@ def test_dates_are_of_pairs(text):
     assert ensue("fit", "ngram", "dates", "--out", "run").code == 0  # a file of this name is a text
 
 
-def test_columns_are_of_pairs(text):
-    refused("fit", "lstm", text, "--columns", "source=1", says="lstm learns from text: use data.field")
+def test_columns_of_a_text_name_the_text(text):
+    refused("fit", "lstm", text, "--columns", "source=1", says="columns of a text are named as text=2")
+    refused("fit", "lstm", text, "--columns", "text=1", says="has one column")
 
 
 def test_a_resumed_run_goes_on_as_it_began(runs):
