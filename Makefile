@@ -39,7 +39,7 @@ lint: test-install
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 bench: test-install
 	$(BIN)/python -m benchmarks.speed.gpt --short
