@@ -26,6 +26,7 @@ from ensue.core.errors import unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import check, check_positive
 from ensue.search.beam_trace import Teller
+from ensue.search.best import best
 from ensue.search.constraints import NEVER, Constraints
 from ensue.search.history import Page, Pool, Step, hypothesis
 from ensue.search.hypotheses import Found
@@ -168,7 +169,7 @@ class _BeamSearch:
     def _rank(self, allowed: Tensor) -> _Ranked:
         """The best candidates of each sentence: the k + 1 best of each row, then the 2k best of those."""
         n, k = len(self.totals), self.how.beam
-        values, ids = allowed.topk(min(k + 1, allowed.shape[-1]))
+        values, ids = best(allowed, k + 1)
         each = ids.shape[-1]
         log_probs = values.double()
         totals = (log_probs + self.totals.view(-1, 1)).view(n, -1)
@@ -225,6 +226,6 @@ class _BeamSearch:
     def _barred(self, log_probs: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
         """The likeliest tokens of each row that were not allowed, and their log-probabilities; −∞ where allowed."""
         n, w = self.totals.shape
-        values, ids = log_probs.topk(min(self.how.beam + 1, log_probs.shape[-1]))
+        values, ids = best(log_probs, self.how.beam + 1)
         kept = allowed.gather(1, ids) > NEVER
         return ids.view(n, w, -1), values.masked_fill(kept, NEVER).double().view(n, w, -1)
