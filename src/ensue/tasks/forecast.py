@@ -96,7 +96,7 @@ def wanted_of(data: SeriesSettings) -> Wanted:
 
 def is_waves(files: Any) -> bool:
     """Whether the built-in corpus is meant."""
-    return tuple(map(str, files)) == (WAVES,) and not Path(WAVES).exists()
+    return tuple(map(str, files)) == (WAVES,) and not Path(WAVES).is_file()
 
 
 def series_in(files: Any, wanted: Wanted, notes: list[str], horizon: int) -> Series:

@@ -112,3 +112,12 @@ def test_every_preset_can_be_had(system):
     for preset in FORECASTERS.load(system).presets:
         chosen = resolve(system, task="forecast", preset=preset, layers=[{}])
         assert chosen.run.preset == preset and "horizon = 1" in chosen.toml()
+
+
+def test_a_folder_of_that_name_does_not_hide_the_built_in_waves(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "waves").mkdir()
+    assert forecast.is_waves(["waves"])
+    (tmp_path / "waves").rmdir()
+    (tmp_path / "waves").write_text("x\n1\n", encoding="utf-8")
+    assert not forecast.is_waves(["waves"])
