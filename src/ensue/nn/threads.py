@@ -39,7 +39,7 @@ def reachable(*tensors: Tensor) -> bool:
     return (
         all(type(one) in (Tensor, nn.Parameter) and one.device.type == "cpu" for one in tensors)
         and all(one.dtype == torch.float32 for one in tensors)
-        and not torch.compiler.is_compiling()
+        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())
         and torch_threads() is not None
     )
 
