@@ -23,7 +23,8 @@ def plain(*tensors: Tensor | None) -> bool:
         and len(kinds) == 1
         and kinds <= {torch.float32, torch.float64}
         and not torch.is_autocast_enabled(held[0].device.type)
-        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+        and not torch.compiler.is_compiling()
+        and torch._C._get_tracing_state() is None  # torch.jit.trace
         and not _transformed()
     )
 
