@@ -228,6 +228,7 @@ def test_traces_that_cannot_be(models):
     refused("translate", run, "--text", "", "--trace", "x.txt", says="an empty line has nothing to search")
     Path("two.txt").write_text("one\ntwo\n")
     refused("translate", run, "two.txt", "--trace", "x.txt", says="a trace is of one line")
+    refused("", "translate", run, "--trace", "x.txt", run=typed_in, says="there is no line")
     assert not list(Path().glob("x.*"))
 
 
@@ -247,14 +248,17 @@ def test_unknown_words(models):
     assert answer.code == 0 and "<unk>" not in answer.out
 
 
-def test_an_ensemble(models):
+def test_an_ensemble(models, corpus):
     words = ("translate", models / "transformer", "--text", "one two")
     both = ensue(*words, "--ensemble", models / "second", "--json")
     assert both.code == 0, both.err
     twice = ensue(*words, "--ensemble", models / "transformer", "--json").json["translations"][0]
     alone = ensue(*words, "--json").json["translations"][0]
     assert twice["text"] == alone["text"] and twice["log_prob"] == pytest.approx(alone["log_prob"], abs=1e-4)
-    refused(*words, "--ensemble", models / "lstm", says="has another vocabulary")
+    letters = ("fit", "seq2seq", corpus / "train.en", corpus / "train.num", *TINY, "--tokenizer", "char")
+    assert ensue(*letters, "--out", "letters").code == 0
+    refused(*words, "--ensemble", "letters", says="letters: has another vocabulary")
+    refused(*words, "--ensemble", models / "lstm", says="lstm: lstm cannot translate")
 
 
 @pytest.mark.parametrize("name", ["transformer", "seq2seq"])
@@ -425,8 +429,12 @@ def test_what_cannot_be_done_is_said_in_one_line(words, says, models, corpus):
 
 
 def test_standard_input_that_is_not_utf8(models):
-    says = "standard input, line 3: is not UTF-8"
+    says = "standard input:3: not UTF-8"
     refused(b"one\ntwo\ncaf\xe9\n", "translate", models / "seq2seq", run=typed_in, says=says)
+
+
+def test_standard_input_that_is_no_text(models):
+    refused(b"one\ntwo\0\n", "translate", models / "seq2seq", run=typed_in, says="standard input:2: binary data")
 
 
 def test_a_damaged_run_is_said_in_one_line(models):
@@ -458,5 +466,13 @@ def test_several_texts_are_translated_each(models):
 def test_a_beam_that_no_machine_holds_and_a_folder_of_lines_are_refused(models):
     answer = ensue("translate", models / "seq2seq", "--text", "one", "--beam", "1000000")
     assert answer.code == 2 and "a beam of 1,000,000 is too wide; use at most 1,000" in answer.err
+    refused("translate", models / "seq2seq", "--text", "one", "--nbest", 10**12, says="are too many; use at most 1,000")
     answer = ensue("translate", models / "seq2seq", models)
     assert answer.code == 2 and "is a folder; give one of its files" in answer.err
+
+
+def test_a_trace_is_of_the_one_line_however_lines_come(models, monkeypatch):
+    monkeypatch.setattr("ensue.data.lines.CHUNK", 4)  # a line at a time, as if typed
+    answer = typed_in("one\ntwo\n", "translate", models / "seq2seq", "--trace", "x.json")
+    assert answer.code == 2 and "a trace is of one line" in answer.err
+    assert json.loads(Path("x.json").read_text())["source"] == "one"

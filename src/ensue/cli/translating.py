@@ -64,7 +64,7 @@ def translate(
 
     if text and file != "-":
         raise InputError("translate what?", mend="name a file or give --text, not both")
-    check_beam(beam)
+    check_beam(beam, nbest)
     if alpha is not None and length is not Length.gnmt:
         raise InputError(f"--length {length.value} has no α", mend="leave out --alpha, or use --length gnmt")
     if trace is not None:
@@ -84,7 +84,7 @@ def translate(
         display("phase", {"name": "translating"})
         done = 0
         for lines in [text] if text else line_blocks(file, LINES_AT_ONCE):
-            if trace is not None and len(lines) > 1:
+            if trace is not None and done + len(lines) > 1:
                 raise InputError("a trace is of one line", mend="give it with --text")
             notes: list[str] = []
             found = held.translate(lines, notes=notes, report=display, first=done + 1, **how)
@@ -94,6 +94,8 @@ def translate(
             if trace is not None:
                 write_trace(trace_of(found[0], held.tokenizer, search), trace)
             said += _show(found, nbest, as_json)
+    if trace is not None and not done:
+        raise InputError("there is no line, so there is nothing to trace", mend="give one with --text")
     if as_json:
         emit({"system": held.system, "beam": beam, "length": length.value, "translations": said})
     elif trace is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from ensue.core.errors import InputError
-from ensue.data.reading import decoded, opened, pieces, skip_mark
+from ensue.data.reading import decoded, opened, skip_mark
 from ensue.data.sources import files_of
 
 CHUNK = 1 << 16
@@ -47,37 +48,23 @@ def line_blocks(name: str | Path, most: int) -> Iterator[list[str]]:
 
     Standard input ("-") is given on as it comes: what is typed or piped line by line is answered line by line.
     """
-    if name != "-" and Path(name).is_dir():
-        raise InputError("is a folder", where=str(name), mend="give one of its files")
-    rest = ""
-    for text in _typed() if name == "-" else (piece.text for piece in pieces([Path(name)])):
-        *lines, rest = (rest + text).split("\n")
-        yield from _cut(lines, most)
-    if rest:
-        yield from _cut([rest], most)
+    for lines in map(iter, _typed()) if name == "-" else [read_lines(name)]:
+        while block := list(islice(lines, most)):
+            yield block
 
 
-def _cut(lines: list[str], most: int) -> Iterator[list[str]]:
-    for at in range(0, len(lines), most):
-        yield [line.removesuffix("\r") for line in lines[at : at + most]]
-
-
-def _typed() -> Iterator[str]:
-    """Standard input in whole lines, as they come."""
+def _typed() -> Iterator[list[str]]:
+    """The lines of standard input, as many at a time as come."""
     waiting, number = b"", 1
     while chunk := os.read(sys.stdin.fileno(), CHUNK):
-        whole, newline, waiting = (waiting + chunk).rpartition(b"\n")
-        if newline:
-            yield _decoded(whole + newline, number)
-            number += whole.count(b"\n") + 1
+        *whole, waiting = (waiting + chunk).split(b"\n")
+        yield _decoded(whole, number)
+        number += len(whole)
     if waiting:
-        yield _decoded(waiting, number)
+        yield _decoded([waiting], number)
 
 
-def _decoded(data: bytes, number: int) -> str:
-    try:
-        text = data.decode("utf-8")
-        return text.removeprefix("\ufeff") if number == 1 else text
-    except UnicodeDecodeError as error:
-        line = number + data[: error.start].count(b"\n")
-        raise InputError("is not UTF-8", where=f"standard input, line {line}", mend="convert it to UTF-8") from error
+def _decoded(lines: list[bytes], number: int) -> list[str]:
+    """Lines as text; ``number`` is that of the first, which may begin with the mark of UTF-8."""
+    texts = [decoded(line, source_name("-"), number + i).removesuffix("\r") for i, line in enumerate(lines)]
+    return [texts[0].removeprefix("\ufeff"), *texts[1:]] if texts and number == 1 else texts

@@ -123,6 +123,6 @@ def drawn_mask(shape: torch.Size, off: int, seed: int) -> Tensor:
     """The mask of a seed, the same each time."""
     from ensue.nn import loops  # numba takes a while to import
 
-    kept = torch.empty(shape)
+    kept = torch.empty(shape, dtype=torch.float32)
     run(loops.masks, kept.numel() // max(shape[-1], 1), shape[-1], seed, off, kept)
     return kept

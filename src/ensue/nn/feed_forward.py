@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.nn.kernels import plain
+from ensue.nn.kernels import differentiable, plain
 from ensue.nn.quantised import QuantisedLinear
 from ensue.nn.threads import PART, reachable, run
 
@@ -143,11 +143,9 @@ class _Fused(torch.autograd.Function):
         """∂x, ∂W_1, ∂b_1, ∂W_2, ∂b_2."""
         x, up, up_bias, down, down_bias, u, h = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+            equation = partial(reference, activation=ctx.activation)
             inputs = (x, up, up_bias, down, down_bias)
-            wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad) if needed]
-            y = reference(x, up, up_bias, down, down_bias, ctx.activation)
-            found = iter(torch.autograd.grad(y, wanted, above[0], create_graph=True))
-            return *(next(found) if needed else None for needed in ctx.needs_input_grad[:5]), None
+            return *differentiable(equation, inputs, ctx.needs_input_grad[:5], above), None
         by_y = above[0]
         by_u, sums = ACTIVATIONS[ctx.activation].backward(by_y @ down, u, h)
         by_x, by_up, by_up_bias, by_down, by_down_bias = ctx.needs_input_grad[:5]

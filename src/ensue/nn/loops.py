@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {"cache": True, "fastmath": {"reassoc", "contract"}}
 """Sums may be taken in any order, or they would go number by number."""
 
 ROWS, LANES = 8, 16
-"""A piece of a product of matrices: as much as fits into registers."""
+"""A piece of a product of matrices, as much as fits into registers: no matrix has fewer rows, or part of the lanes."""
 LN2, C2, C3, C4, C5, C6 = (np.float32(number) for number in (math.log(2), 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720))
 
 Floats = NDArray[np.float32]

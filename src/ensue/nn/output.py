@@ -12,13 +12,14 @@ Legend: M tokens, D width, V vocabulary.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ensue.nn.kernels import plain
+from ensue.nn.kernels import differentiable, plain
 
 SLICE = 1 << 21
 """How many logits stand at once: 8 MB in float32."""
@@ -100,11 +101,9 @@ class _Sliced(torch.autograd.Function):
         """∂J/∂h, ∂J/∂W, ∂J/∂b."""
         *grads, hidden, weight, bias, targets = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
-            inputs = (hidden, weight, bias)
-            wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad) if needed]
-            loss = reference(hidden, weight, bias, targets, ctx.smoothing)
-            found = iter(torch.autograd.grad(loss, wanted, above[0], create_graph=True))
-            return *(next(found) if needed else None for needed in ctx.needs_input_grad[:3]), None, None, None
+            equation = partial(reference, targets=targets, smoothing=ctx.smoothing)
+            found = differentiable(equation, (hidden, weight, bias), ctx.needs_input_grad[:3], above)
+            return *found, None, None, None
         by = above[0] / ctx.count
         return *(None if grad is None else grad * by for grad in grads), None, None, None
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ensue.nn.kernels import plain
+from ensue.nn.kernels import differentiable, plain
 
 
 def usable(x: Tensor, *weights: Tensor) -> bool:
@@ -78,9 +78,7 @@ class _Projected(torch.autograd.Function):
         """Gradients of x, the weights, and the memory before."""
         inputs, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
-            wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad) if needed]
-            found = iter(torch.autograd.grad(stepwise(*inputs), wanted, above, create_graph=True))
-            return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+            return differentiable(stepwise, inputs, ctx.needs_input_grad, above)
         x, weight_x, weight_h, _, weight_p, _, _ = inputs
         gates, shown, cells, bent, inner = kept
         T, B, N = inner.shape

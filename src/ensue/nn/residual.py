@@ -11,6 +11,7 @@ Legend: M tokens, D width, m the mask of dropout (see ensue.nn.dropout).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.dropout import Dropout, drawn_mask, limit, new_seed
-from ensue.nn.kernels import plain
+from ensue.nn.kernels import differentiable, plain
 from ensue.nn.threads import PART, reachable, run
 
 
@@ -65,7 +66,7 @@ class _Fused(torch.autograd.Function):
 
         D = x.shape[-1]
         z, normal, scale = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
-        small = torch.tensor([epsilon])
+        small = x.new_tensor([epsilon])
         run(loops.add_norm, x.numel() // D, D, seed, off, x, y, weight, bias, small, z, normal, scale)
         ctx.save_for_backward(x, y, weight, bias, normal, scale)
         ctx.rest = (epsilon, off, seed)
@@ -78,10 +79,9 @@ class _Fused(torch.autograd.Function):
 
         *inputs, normal, scale = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
-            wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad) if needed]
-            z = reference(*inputs, *ctx.rest)
-            found = iter(torch.autograd.grad(z, wanted, above[0], create_graph=True))
-            return *(next(found) if needed else None for needed in ctx.needs_input_grad[:4]), None, None, None
+            epsilon, off, seed = ctx.rest
+            equation = partial(reference, epsilon=epsilon, off=off, seed=seed)
+            return *differentiable(equation, inputs, ctx.needs_input_grad[:4], above), None, None, None
         D, (_, off, seed) = normal.shape[-1], ctx.rest
         M = normal.numel() // D
         by_z, sums = above[0].contiguous(), normal.new_empty(-(-M // PART), 2, D)

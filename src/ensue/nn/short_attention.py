@@ -18,13 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.nn.kernels import plain
+from ensue.nn.kernels import differentiable, plain
 from ensue.nn.threads import reachable, run
 
 SHORT = 64
 """The most queries and the most keys: beyond, torch's kernel is as fast."""
-ROWS, LANES = 8, 16
-"""What the loops take at once: there must be so many queries and keys, and a head's width is a multiple."""
 
 Parts = tuple[Tensor, ...]
 """Queries, keys and values in their order, (B, T or S, …), as they were projected: (3D,), or (D, 2D), or (D, D, D)."""
@@ -52,9 +50,16 @@ def fits(parts: Parts, heads: int) -> bool:
         torch.is_grad_enabled()
         and reachable(*parts)
         and plain(*parts)
-        and all(ROWS <= part.shape[1] <= SHORT and part.stride(-1) == 1 for part in parts)
-        and _shape(parts)[3] // heads % LANES == 0
+        and all(part.shape[1] <= SHORT and part.stride(-1) == 1 for part in parts)
+        and _whole_tiles(parts, heads)
     )
+
+
+def _whole_tiles(parts: Parts, heads: int) -> bool:
+    """Whether there is a tile of queries and one of keys at least, and a head is so many tiles wide."""
+    from ensue.nn import loops  # numba takes a while to import
+
+    return all(part.shape[1] >= loops.ROWS for part in parts) and _shape(parts)[3] // heads % loops.LANES == 0
 
 
 def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -62,9 +67,9 @@ def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool =
 
     Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.
     """
-    if sizes is None:
-        sizes = torch.full((len(parts[0]),), parts[-1].shape[1])
-    result: Tensor = _Short.apply(heads, sizes.long().contiguous(), causal, *parts)  # type: ignore[no-untyped-call]
+    B, _, S, _ = _shape(parts)
+    sizes = torch.full((B,), S) if sizes is None else sizes.long().clamp(0, S).contiguous()  # a loop trusts them
+    result: Tensor = _Short.apply(heads, sizes, causal, *parts)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -94,10 +99,10 @@ class _Short(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, heads: int, sizes: Tensor, causal: bool, *parts: Tensor) -> Tensor:
         """Y."""
-        from ensue.nn import loops  # numba takes a while to import
+        from ensue.nn import loops
 
         B, T, S, D = _shape(parts)
-        y, weights = parts[0].new_empty(B, T, D), parts[0].new_empty(B, heads, S, -(-T // LANES) * LANES)
+        y, weights = parts[0].new_empty(B, T, D), parts[0].new_empty(B, heads, S, -(-T // loops.LANES) * loops.LANES)
         held = (*_places(parts, D), *_places((y,), D), weights)
         run(loops.attend, B * T, B, T, S, heads, D // heads, int(causal), sizes, *held)
         ctx.save_for_backward(sizes, weights, *parts)
@@ -112,11 +117,12 @@ class _Short(torch.autograd.Function):
         sizes, weights, *parts = ctx.saved_tensors
         needed = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
-            wanted = [part for part, need in zip(parts, needed) if need]
-            y = reference(tuple(parts), ctx.heads, sizes, ctx.causal)
-            found = iter(torch.autograd.grad(y, wanted, above[0], create_graph=True))
-            return None, None, None, *(next(found) if need else None for need in needed)
-        by_y, grads = above[0].contiguous(), tuple(torch.empty(part.shape) for part in parts)
+
+            def equation(*own: Tensor) -> Tensor:
+                return reference(own, ctx.heads, sizes, ctx.causal)
+
+            return None, None, None, *differentiable(equation, parts, needed, above)
+        by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         B, T, S, D = _shape(grads)
         held = (*_places(tuple(parts), D), *_places((by_y,), D), *_places(grads, D), weights)
         run(loops.attend_backward, B * T, B, T, S, ctx.heads, D // ctx.heads, *held)

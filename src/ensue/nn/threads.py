@@ -40,6 +40,7 @@ def reachable(*tensors: Tensor) -> bool:
         all(type(one) in (Tensor, nn.Parameter) and one.device.type == "cpu" for one in tensors)
         and all(one.dtype == torch.float32 for one in tensors)
         and not torch.compiler.is_compiling()
+        and torch._C._get_tracing_state() is None  # torch.jit.trace
         and torch_threads() is not None
     )
 

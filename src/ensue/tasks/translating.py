@@ -184,7 +184,7 @@ class Translator:
         if not parts:
             return Translation(line, "", [])
         texts = [[self._text(h, text, replace_unknown) for h in one.hypotheses] for text, one in parts]
-        whole = " ".join(best[0] for best in texts)
+        whole = " ".join(best[0] for best in texts if best[0])
         best = list(zip(texts[0], parts[0][1].hypotheses)) if len(parts) == 1 else []
         return Translation(line, whole, best, tuple(one for _, one in parts))
 

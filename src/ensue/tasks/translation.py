@@ -17,6 +17,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Abandoned, Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
+from ensue.core.wording import counted, line_numbers
 from ensue.data.buckets import Buckets
 from ensue.data.dates import DATES
 from ensue.data.pair_tokens import PairTokens, encode_pairs
@@ -300,7 +301,8 @@ def score_pairs(
 ) -> tuple[dict[str, Any], list[str]]:
     """All figures on pairs: BLEU and chrF of the translations, the perplexity of the references; and the outputs.
 
-    The perplexity is of those that are not too long for the model; a note says which are.
+    The perplexity is of those that are not too long for the model, and a source that is too long is translated in part;
+    notes say which they are.
     """
     report("phase", {"name": "scoring"})
     if tokens is None:
@@ -310,6 +312,11 @@ def score_pairs(
         for note in notes:
             report("note", {"text": f"perplexity: {note}"})
     figures = asdict(pair_score(translator.model, tokens, translator.tokenizer.end, report))
+    lines = zip(text.numbers, text.source)
+    long = [number for number, line in lines if len(translator.encode(line)) > translator.longest]
+    if long:
+        what = f"cut {counted(len(long), 'source')} with more than {translator.longest:,} tokens ({line_numbers(long)})"
+        report("note", {"text": f"translations: {what}"})
     report("phase", {"name": "translating"})
     outputs = [one.text for one in translator.translate(text.source, how, report=report)]
     measured = asdict(translation_score(outputs, [[target] for target in text.target]))

@@ -113,6 +113,15 @@ def test_a_line_that_is_too_long_is_split_and_joined(turner):
     assert found.log_prob == pytest.approx(sum(part.best.log_prob for part in found.found))
 
 
+def test_a_part_that_translates_to_nothing_leaves_no_gap():
+    words = tokenizer("word", WORDS)
+    silent = dict.fromkeys(words.encode("f g h").tolist(), words.end)
+    (found,) = Translator(Turner(words.size, words.end, 4, silent), words, words).translate(
+        ["a b c f g h d e"], GREEDY, long="split"
+    )
+    assert found.text == "c b a e d" and len(found.found) == 3
+
+
 SPLITS = {
     "One. Two three four. Five": ["One. Two three four.", "Five"],  # after the last sentence that fits
     "one two, three four five six": ["one two,", "three four five six"],  # else after a comma

@@ -198,15 +198,18 @@ def test_all_figures_of_pairs(files):
     assert figures["tokens"] == tokens
 
 
-def test_pairs_too_long_for_the_perplexity_are_said(files):
+def test_pairs_too_long_for_the_perplexity_and_sources_that_are_cut_are_said(files):
     _, corpus, model = ready(files, context=6)
     translator = Translator(model.eval(), corpus.source_tokenizer, corpus.tokenizer)
-    long = Pairs(["one two", "one " * 9], ["1 4", "1 " * 9], [1, 2], "")
+    long = Pairs(["one two", "one " * 9], ["1 4", "1 " * 9], [1, 7], "")
     heard = []
     figures, outputs = translation.score_pairs(translator, long, Search(beam=1), said(heard))
     assert len(outputs) == 2 and figures["sentences"] == 2 and figures["tokens"] == 3
     notes = [values["text"] for kind, values in heard if kind == "note"]
-    assert notes == ["perplexity: left out 1 pair with more than 6 tokens on a side (line 2)"]
+    assert notes == [
+        "perplexity: left out 1 pair with more than 6 tokens on a side (line 7)",
+        "translations: cut 1 source with more than 6 tokens (line 7)",
+    ]
 
 
 def test_a_card_can_say_what_the_pairs_were(files):

@@ -49,7 +49,9 @@ class TranslationRun(Run):
         source, target = load_tokenizers(self.folder)
         own = (source.state(), target.state())
         for other in ensemble:
-            if other.task != self.task or tuple(t.state() for t in load_tokenizers(other.folder)) != own:
+            if other.task != self.task:
+                raise other._cannot("translate")
+            if tuple(tokenizer.state() for tokenizer in load_tokenizers(other.folder)) != own:
                 what = "has another vocabulary, so it cannot be asked together with the first"
                 raise InputError(
                     what, where=str(other.folder.path), mend="train it with --tokenizer RUN/tokenizer.json"
