@@ -42,6 +42,10 @@ def disk_errors(path: Path) -> Iterator[None]:
             raise InputError("the disk is full", where=str(path), mend=ROOM) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise InputError("may not be written to", where=str(path), mend="choose another --out") from error
+        if error.errno in (errno.ENOTDIR, errno.EEXIST):
+            raise InputError(
+                "a part of this path is a file, not a folder", where=str(path), mend="choose another"
+            ) from error
         raise
 
 
@@ -50,8 +54,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it takes the name ``path`` only when the block ends well."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             sync(temporary)
             temporary.replace(path)

@@ -45,7 +45,12 @@ def is_header(first: list[str], places: Places, rest: Sample) -> bool:
 
 
 PAIRS = Roles(
-    tuple(Role(side, (side,)) for side in SIDES), "pair", guess_sides, is_header=is_header, inside="translation"
+    tuple(Role(side, (side,)) for side in SIDES),
+    "pair",
+    guess_sides,
+    is_header=is_header,
+    one_column="give the file of the other language too, or one with a tab between the two sides",
+    inside="translation",
 )
 
 

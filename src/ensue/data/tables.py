@@ -94,6 +94,8 @@ class Roles:
     """Whether the first line is a header, where its names are not those of all roles."""
     too_short: str = "give all lines the same columns"
     """What mends a line with too few columns."""
+    one_column: str = ""
+    """What mends a file whose lines are not parted at all; empty means to part them by tabs."""
     inside: str = ""
     """A field of JSONL whose own fields are meant, where it is an object."""
 
@@ -202,10 +204,18 @@ def _parted(source: str | Path, name: str, roles: Roles) -> tuple[str, Iterator[
         return "JSONL", _records(every, name, roles)
     if 2 * sum("\t" in line for line in first) >= len(first):
         return "tab-separated", _tab_rows(every)
-    if any("," in line for line in first):
+    if _has_commas(source, first):
         return "comma-separated", _comma_rows(every, name)
-    mend = f"give one {roles.noun} a line with a tab between its columns"
+    mend = roles.one_column or f"give one {roles.noun} a line with a tab between its columns"
     raise InputError("has one column: neither tabs nor commas part its lines", where=name, mend=mend)
+
+
+def _has_commas(source: str | Path, first: list[str]) -> bool:
+    """Whether commas part the lines: sentences have some too, but seldom in most lines from the first on."""
+    if str(source).lower().removesuffix(".gz").endswith(".csv"):
+        return any("," in line for line in first)
+    parted = sum("," in line for line in first)
+    return "," in first[0] and (2 * parted >= len(first) or any('"' in line for line in first))
 
 
 def is_record(line: str) -> bool:

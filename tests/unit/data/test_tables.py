@@ -90,6 +90,8 @@ def test_lines_of_another_width(tmp_path: Path) -> None:
         ("", "the file is empty"),
         ("\n \n", "there is no example in this file"),
         ("just words\n", "has one column"),
+        ("Well, a sentence.\nAnother.\nAnd one more.\n", "has one column"),  # commas are in sentences too
+        ("A sentence.\nBut, well, another, too.\nYes, one more.\n", "has one column"),
         ('{"text": "a"}\n[1]\n', ":2: not a JSON object; a line should look like"),
         ('{"text": "a"}\n{\n', ":2: not JSON"),
         ('{"text": "a"}\n{"text": 3}\n', ":2: the field 'text' is not text but int"),
