@@ -430,6 +430,13 @@ def test_what_is_refused_costs_no_run(encoders):
     assert load("ours").task == "classify"
 
 
+@pytest.mark.parametrize("words", [("predict", "classify"), ("embed", "bert")])
+def test_what_is_typed_must_be_text(encoders, words, monkeypatch):
+    for data, errors in ((b"fine\n\xff\n", "strict"), (b"fine\n\xff\n", "surrogateescape")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors=errors))
+        refused(words[0], encoders / words[1], "-", says="standard input: is not UTF-8")
+
+
 @pytest.mark.parametrize("start", [b"\x80\x02", b"PK\x03\x04"])
 def test_a_pickle_alone_is_refused(start):
     for name in ("pytorch_model.bin", "model.pt"):

@@ -162,7 +162,7 @@ def columns_there(source: str | Path, said: str) -> str:
     columns = {role: name for role, name in parse_columns(said).items() if role not in ANSWERS}
     try:
         kind, rows = _parted(source, source_name(source), Roles((), "line"))
-        first = next((cells for _, cells in rows if cells is not None), [])
+        first: Cells = next((cells for _, cells in rows if cells is not None), [])
         keys = [_given(name, first, source_name(source)) for name in columns.values()]
     except InputError:
         return ""
