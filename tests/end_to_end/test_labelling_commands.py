@@ -412,6 +412,38 @@ def test_curves_and_confusions_are_drawn(encoders, files):
     assert "<svg" in Path("confusion.svg").read_text()
 
 
+def test_the_columns_a_run_learnt_from_are_predicted(files):
+    rows = [line.split("\t") for line in files["classify"].read_text().splitlines()[1:]]
+    Path("a.csv").write_text("stars,body,reply\n" + "".join(f"{kind},{text},thank you all\n" for text, kind in rows))
+    Path("b.txt").write_text("".join(f"{text}\n" for text, _ in rows))
+    output("fit", "classify", "a.csv", "--columns", "text=body,label=stars", *TINY, "--out", "run", "--json")
+    found = [output("predict", "run", file, "--json")["predictions"] for file in ("a.csv", "b.txt")]
+    assert len(found[0]) == len(rows)
+    for one, other in zip(*found):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+
+
+def test_what_is_refused_costs_no_run(encoders):
+    output("convert", encoders / "classify", "--to", "hf", "--out", "theirs", "--json")
+    output("convert", "theirs", "--out", "ours", "--json")
+    refused("convert", "theirs", "--task", "tag", "--out", "ours", "--force", says="is made to classify, not to tag")
+    assert load("ours").task == "classify"
+
+
+@pytest.mark.parametrize("words", [("predict", "classify"), ("embed", "bert")])
+def test_what_is_typed_must_be_text(encoders, words, monkeypatch):
+    for data, errors in ((b"fine\n\xff\n", "strict"), (b"fine\n\xff\n", "surrogateescape")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors=errors))
+        refused(words[0], encoders / words[1], "-", says="standard input: is not UTF-8")
+
+
+@pytest.mark.parametrize("start", [b"\x80\x02", b"PK\x03\x04"])
+def test_a_pickle_alone_is_refused(start):
+    for name in ("pytorch_model.bin", "model.pt"):
+        Path(name).write_bytes(start + b"nothing to see")
+        refused("convert", name, "--out", "run", says=f"{name} is a pickle, which can run any code")
+
+
 # What cannot be.
 
 TABLES = {

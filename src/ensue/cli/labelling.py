@@ -58,7 +58,17 @@ def _given(file: str) -> dict[str, Any]:
     """A file, or the lines of standard input."""
     if file != "-":
         return {"file": file}
-    return {"texts": [text.rstrip("\n") for text in sys.stdin]}
+    return {"texts": _typed()}
+
+
+def _typed() -> list[str]:
+    """The lines of standard input."""
+    try:
+        lines = [text.rstrip("\n") for text in sys.stdin]
+        "".join(lines).encode()  # a plain locale hides bytes that are no text in surrogates
+    except UnicodeError as error:
+        raise InputError("is not UTF-8", where="standard input", mend="convert it to UTF-8") from error
+    return [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
 
 
 def line(one: dict[str, Any]) -> str:
@@ -95,7 +105,7 @@ def embed(
     from ensue.verbs.embed import embed as verb
 
     with Display(quiet=as_json) as display:
-        texts = [text.rstrip("\n") for text in sys.stdin] if file == "-" else None
+        texts = _typed() if file == "-" else None
         vectors = verb(run, file, texts=texts, out=out, pooling=pooling, normalise=normalise, int8=int8, report=display)
     if as_json:
         facts = {"texts": len(vectors), "width": vectors.shape[1], "out": str(out) if out else None}

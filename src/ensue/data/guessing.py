@@ -126,7 +126,12 @@ def texts_among(columns: Sequence[Column], count: int) -> list[Key]:
     """The columns with the longest texts, in the order of the file; none if one more is as long.
 
     Sentences come before single words, whatever their length, and numbers are no texts.
+
+    >>> texts_among([Column(0, ["a b c"])], 1), texts_among([Column(0, ["a b c"])], 0)
+    ([0], [])
     """
+    if not count:
+        return []
     fit = [column for column in columns if not column.numbers and column.length > 0]
     ranked = sorted(fit, key=lambda column: (column.words > 1.5, column.length), reverse=True)
     chosen, left = ranked[:count], ranked[count:]

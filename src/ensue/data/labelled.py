@@ -58,6 +58,9 @@ TEXT, FIRST, SECOND, LABEL, SCORE = (tuple(names.split()) for names in (_TEXT, _
 """What headers call the only text, the first and the second of two, a class and a number; the likeliest first."""
 
 
+LARGEST = 1e9
+"""The largest number to learn: the square of its error must fit into single precision many times over."""
+
 TOO_SHORT = "give all lines the same columns, or leave such lines out: --set data.bad_lines=skip"
 """What mends a line with too few columns."""
 
@@ -255,6 +258,8 @@ def _label(text: str, task: Task, wanted: bool, where: str) -> str | None:
         if wanted:
             raise InputError("the label is missing", where=where, mend="give every line a label, or leave the line out")
         return None
+    if task == "regress" and abs(number_of(label) or 0.0) > LARGEST:
+        raise InputError(f"the label {short(label)!r} is too large", where=where, mend="divide all of them")
     if task == "regress" and number_of(label) is None:
         mend = "give finite numbers; classes are learned with classify or pair"
         raise InputError(f"the label {short(label)!r} is not a number", where=where, mend=mend)

@@ -36,6 +36,9 @@ Places = dict[str, Key]
 Row = tuple[int, dict[str, Any]]
 """A line's number and what each role has there; a blank line has nothing in any role."""
 
+ANSWERS = ("label", "tag", "answer")
+"""Roles of what a model is asked for."""
+
 Cells = Any
 """A line: its columns (a list), its fields (a dict), or None if it is blank."""
 
@@ -150,6 +153,24 @@ def plain_name(header: str) -> str:
     ('sentence1', '#1string')
     """
     return re.sub(r"[\s_-]", "", header.lower())
+
+
+def columns_there(source: str | Path, said: str) -> str:
+    """The columns of ``said`` that a file's texts are read from, where its first line has them all; else nothing.
+
+    Columns of answers are left out: who asks need not have them. Numbers count in tables with tabs only, since any
+    text may have commas.
+    """
+    columns = {role: name for role, name in parse_columns(said).items() if role not in ANSWERS}
+    try:
+        kind, rows = _parted(source, source_name(source), Roles((), "line"))
+        first: Cells = next((cells for _, cells in rows if cells is not None), [])
+        keys = [_given(name, first, source_name(source)) for name in columns.values()]
+    except InputError:
+        return ""
+    numbered = kind == "comma-separated" and any(name.isdecimal() for name in columns.values())
+    there = not numbered and all(isinstance(key, str) or key < len(first) for key in keys)
+    return ",".join(f"{role}={name}" for role, name in columns.items()) if there else ""
 
 
 def read_table(

@@ -261,8 +261,8 @@ def unanswered(written: Written, labelled: np.ndarray, form: Form) -> np.ndarray
 
 def same_rows(own: Form, other: Form) -> bool:
     """Whether two forms make the same rows of the same examples."""
-    same_length = (own.length, own.stride) == (other.length, other.stride)
-    return same_length and own.tokenizer.state() == other.tokenizer.state()
+    same_frame = (own.length, own.stride, own.bare) == (other.length, other.stride, other.bare)
+    return same_frame and own.tokenizer.state() == other.tokenizer.state()
 
 
 def by_word(own: Written, theirs: Written, logits: Sequence[np.ndarray]) -> np.ndarray:

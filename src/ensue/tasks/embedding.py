@@ -30,6 +30,14 @@ AT_ONCE = 2048
 """Tokens that are read at once: enough for the matrix products; more gains nothing and takes memory."""
 
 
+def most_at_once(body: Any) -> int | None:
+    """The most tokens that a body reads of a text; None where it reads on, however little it sees back."""
+    if isinstance(body, Encoder):
+        return body.config.context
+    context: int | None = body.traits.context
+    return context if getattr(body, "cuts", "") == "windows" else None
+
+
 @torch.inference_mode()
 def sentence_vectors(
     body: Any,
@@ -45,9 +53,12 @@ def sentence_vectors(
     """A vector for each text, (N, D), float32; texts longer than the model reads lose their end."""
     if pooling not in POOLINGS:
         raise InputError(f"there is no pooling {pooling!r}", mend=f"use {', '.join(POOLINGS)}")
-    context = body.config.context if isinstance(body, Encoder) else body.traits.context
-    marks = marks_of(tokenizer)
-    rows = [framed(marks, ids, None, longest or context) for ids in encode_many(tokenizer, list(texts))]
+    most, marks = longest or most_at_once(body), marks_of(tokenizer)
+    ids = encode_many(tokenizer, list(texts))
+    rows = [framed(marks, one, None, most) for one in ids]
+    cut = sum(len(one) + marks.around(1) > most for one in ids) if most else 0
+    if cut:
+        report("note", {"text": f"{cut:,} of {len(rows):,} texts are longer than {most} tokens and were cut"})
     held = rows_of(rows, np.zeros(len(rows), dtype=np.int64))
     result = np.zeros((len(rows), width_of(body)), dtype=np.float32)
     if int8:

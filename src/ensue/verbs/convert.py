@@ -18,7 +18,7 @@ from ensue.data.tokenizers.marks import has_frame, marks_of
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
-from ensue.exchange.huggingface.reading import Made, model_from, read_folder
+from ensue.exchange.huggingface.reading import Made, is_pickle, model_from, pickle_refused, read_folder
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
@@ -61,6 +61,8 @@ def convert(
         return _from_folder(path, folder, task, force, report)
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
+    if is_pickle(path):
+        raise pickle_refused(path)
     if is_vector_file(path):
         return _from_vectors(path, folder, force, report)
     if not path.name.removesuffix(".gz").endswith(".arpa"):
@@ -83,10 +85,10 @@ def _from_folder(path: Path, folder: RunFolder, said: str, force: bool, report: 
     if tokenizer.size > config.vocabulary:
         what = f"has {tokenizer.size} tokens, the model {config.vocabulary}"
         raise InputError(what, where=str(found.tokenizer), mend="it belongs to another model")
+    task = _converted_task(made.task, said, str(path))
     folder.make(force)
     save_tokenizer(tokenizer, folder.tokenizer)
     write_weights(made.model, folder)
-    task = _converted_task(made.task, said, str(path))
     data = {
         "tokenizer": tokenizer.kind,
         "vocabulary": tokenizer.size,

@@ -179,3 +179,13 @@ def test_a_table_without_labels_has_none(tmp_path: Path) -> None:
         read_texts(scored, "", 1, numeric=True)
     with pytest.raises(InputError, match="one column"):
         read_texts(put(tmp_path, "c", "a b\nc d\n"), "", 2)
+
+
+def test_a_text_that_was_chosen_may_stand_beside_others(tmp_path: Path) -> None:
+    text = "Quality\t#1 String\t#2 String\n1\tOne two.\tThree four five.\n0\tSix.\tSeven eight nine.\n"
+    assert [one.texts for one in read(tmp_path, text, "classify", "text=2")] == [("One two.",), ("Six.",)]
+    assert ":1: 3 columns where 9 are needed" in complaint(tmp_path, text, columns="text=9")
+
+
+def test_numbers_that_are_too_large_to_learn_are_said(tmp_path: Path) -> None:
+    assert ":2: the label '1e39' is too large" in complaint(tmp_path, "a b\tc d\t1.5\ne f\tg h\t1e39\n", "regress")

@@ -8,7 +8,7 @@ from pair_files import put
 
 from ensue.core.errors import InputError
 from ensue.data.labelled import text_roles
-from ensue.data.tables import Role, Roles, Table, read_table
+from ensue.data.tables import Role, Roles, Table, columns_there, read_table
 
 NAMED = Roles((Role("text", ("text", "review")), Role("label", ("label",), "value", optional=True)), "example")
 
@@ -153,3 +153,23 @@ def test_columns_that_cannot_be_told_apart_are_an_error(tmp_path: Path) -> None:
     ids = [[str(n), text] for n, text in enumerate(SENTENCES)]
     with pytest.raises(InputError, match="which column is the label cannot be told"):
         guessed(tmp_path, ids)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "there"),
+    [
+        ("stars\tbody\n1\tgood, very\n", "text=2,label=1", "text=2"),
+        ("good, very\tbad\n", "text1=1,text2=2,label=3", "text1=1,text2=2"),
+        ("good\tbad\n", "text1=6,text2=7,label=5", ""),
+        ("stars,body\n1,good\n", "text=body,label=stars", "text=body"),
+        ('{"body": "good"}\n', "text=body,label=stars", "text=body"),
+        ("text,label\ngood,1\n", "text=body,label=stars", ""),
+        ("Well, this is a text.\n", "text=2,label=1", ""),
+        ("A text.\n", "text=1,label=2", ""),
+        ("A text.\n", "", ""),
+    ],
+)
+def test_columns_that_were_learnt_from_hold_where_a_file_has_them(
+    tmp_path: Path, text: str, said: str, there: str
+) -> None:
+    assert columns_there(put(tmp_path, "a", text), said) == there

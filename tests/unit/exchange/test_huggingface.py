@@ -112,6 +112,9 @@ def test_a_folder_in_several_files_is_one_model(folder):
     refused(folder, "model-00002-of-00002.safetensors", "is missing")
     index.write_text(json.dumps({"weight_map": {names[0]: "../model.safetensors"}}))
     refused(folder, "does not name the files of this folder")
+    for nonsense in (names, {names[0]: ["model-00001-of-00002.safetensors"]}, {}):
+        index.write_text(json.dumps({"weight_map": nonsense}))
+        refused(folder, "does not name the files of this folder")
     index.write_text(json.dumps({"weight_map": {**dict.fromkeys(names, "model-00001-of-00002.safetensors")}}))
     refused(folder, "its files do not hold")
 
@@ -202,6 +205,8 @@ def test_sizes_that_do_not_match_are_named(folder):
         {"quantization_config": {"bits": 4}},
         {"hidden_size": "many"},
         {"num_hidden_layers": True},
+        {"architectures": "BertForPreTraining"},
+        {"architectures": 3},
     ],
 )
 def test_what_cannot_be_honoured_is_named(folder, settings):
@@ -230,6 +235,8 @@ def test_what_gpt_cannot_honour_is_named(settings, tmp_path):
 def test_unknown_models_and_classes_name_the_known_ones(folder, tmp_path):
     change(folder, model_type="mamba")
     refused(folder, "'mamba'", "bert, distilbert, roberta, gpt2")
+    change(folder, model_type=["bert"])
+    refused(folder, "['bert']", "bert, distilbert, roberta, gpt2")
     change(folder, model_type="bert", architectures=["BertLMHeadModel"])
     refused(folder, "BertLMHeadModel", "BertForMaskedLM")
     (folder / "config.json").write_text("{")
@@ -242,6 +249,18 @@ def test_unknown_models_and_classes_name_the_known_ones(folder, tmp_path):
 def test_damaged_weights_are_an_error_for_people(folder):
     (folder / "model.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00nonsense")
     refused(folder, "model.safetensors", "is damaged")
+
+
+def test_a_head_that_cannot_be_is_named(tmp_path):
+    write(labelled(), tmp_path, "classify", ("a", "b", "c"))
+    assert model_from(read_folder(tmp_path)).labels == ("a", "b", "c")
+    change(tmp_path, id2label={"0": "a", "1": "b", "2": "a"})
+    refused(tmp_path, "id2label has the label 'a' twice")
+    change(tmp_path, id2label={}, classifier_dropout="much")
+    refused(tmp_path, "classifier_dropout = 'much'")
+    change(tmp_path, classifier_dropout=None)
+    retensor(tmp_path, lambda weights: {**weights, "classifier.weight": torch.zeros(())})
+    refused(tmp_path, "classifier.weight is no matrix")
 
 
 def test_labels_and_tasks_are_what_the_folder_says(tmp_path):

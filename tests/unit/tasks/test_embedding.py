@@ -11,6 +11,7 @@ from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
+from ensue.models.window import WindowConfig, WindowLanguageModel
 from ensue.tasks import embedding
 from ensue.tasks.embedding import sentence_vectors
 
@@ -65,6 +66,20 @@ def test_a_long_text_loses_its_end():
     np.testing.assert_allclose(whole, less, atol=1e-6)
     short = sentence_vectors(body, tokenizer, [TEXTS[4]], longest=6)[0]
     assert not np.allclose(short, whole, atol=1e-3)
+
+
+def test_a_window_that_sees_little_reads_a_text_to_its_end():
+    tokenizer = fit_to_texts("char", [(text, True, True) for text in TEXTS])
+    body = WindowLanguageModel(WindowConfig(vocabulary=tokenizer.size, context=4, hidden=16))
+    one, other = sentence_vectors(body, tokenizer, ["a cat and a dog", "a cat and a house"])
+    assert np.abs(one - other).max() > 1e-4
+
+
+def test_texts_that_were_cut_are_counted():
+    told = []
+    body, tokenizer = made("bert")
+    sentence_vectors(body, tokenizer, TEXTS, report=lambda kind, facts: told.append((kind, facts)))
+    assert ("note", {"text": "1 of 6 texts are longer than 20 tokens and were cut"}) in told
 
 
 def test_no_texts_and_no_such_pooling():

@@ -27,7 +27,7 @@ from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+PICKLE_ENDS = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json")
 OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
 """How layer norms were called when the library began."""
@@ -127,7 +127,7 @@ def _labelling(found: Found, family: Family, settings: dict[str, Any], kind: str
     head = HeadConfig(
         pooling="last" if system == "gpt" else "first",
         dense=dense,
-        dropout=head_dropout(family, found.config, kind),
+        dropout=head_dropout(family, found.config, kind, str(found.path / CONFIG)),
         outputs=outputs,
         kind=kind,
     )
@@ -139,7 +139,10 @@ def _labelling(found: Found, family: Family, settings: dict[str, Any], kind: str
 def _outputs(found: Found, family: Family, kind: str) -> int:
     """How many numbers a head answers: the rows of its last matrix."""
     names = head_names(family, kind, POOL)
-    return len(next(found.weights[theirs] for theirs, (ours, _) in names.items() if ours == "out.weight"))
+    last = next(theirs for theirs, (ours, _) in names.items() if ours == "out.weight")
+    if found.weights[last].dim() != 2:
+        raise InputError(f"{last} is no matrix", where=str(found.path))
+    return len(found.weights[last])
 
 
 def _may_be_task(found: Found, task: str, outputs: int) -> None:
@@ -181,7 +184,7 @@ def _pools(family: Family, head: str) -> bool:
 
 def _family(config: dict[str, Any], where: str) -> Family:
     name = config.get("model_type")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         what = "does not say its model_type" if name is None else f"a model_type {name!r} has no form here"
         raise InputError(what, where=where, mend=f"there is {', '.join(FAMILIES)}")
     return FAMILIES[name]
@@ -190,6 +193,8 @@ def _family(config: dict[str, Any], where: str) -> Family:
 def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
     """The folder's class; where it says none, what its tensors are."""
     said = config.get("architectures") or list(family.classes)[:1]
+    if not isinstance(said, list):
+        raise InputError(f"architectures = {said!r} should be a list of classes", where=where)
     found = next((name for name in said if name in family.classes), None)
     if found is None:
         raise InputError(f"a {said[0]} has no form here", where=where, mend=f"there is {', '.join(family.classes)}")
@@ -202,9 +207,13 @@ def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
         return None
     try:
         numbered = {int(number): str(name) for number, name in names.items()}
-        return tuple(numbered[number] for number in range(len(numbered)))
+        labels = tuple(numbered[number] for number in range(len(numbered)))
     except (AttributeError, ValueError, KeyError) as error:
         raise InputError("id2label does not number its labels 0, 1, 2, …", where=where) from error
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        raise InputError(f"id2label has the label {twice!r} twice", where=where, mend="give each a name of its own")
+    return labels
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
@@ -213,22 +222,34 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return _file(path / WEIGHTS)
     if (path / INDEX).exists():
         index = read_json(path / INDEX)
-        files = set(index["weight_map"].values()) if isinstance(index, dict) and "weight_map" in index else set()
+        held = index.get("weight_map") if isinstance(index, dict) else None
+        files = list(held.values()) if isinstance(held, dict) else []
         if not files or any(Path(str(name)).name != name for name in files):
             raise InputError("is damaged: it does not name the files of this folder", where=str(path / INDEX))
         found: dict[str, Tensor] = {}
-        for name in sorted(files):
+        for name in sorted(set(files)):
             found |= _file(path / name)
         absent = sorted(set(index["weight_map"]) - set(found))
         if absent:
             raise InputError(f"its files do not hold {_listed(absent)}", where=str(path / INDEX))
         return found
-    pickles = sorted(file.name for kind in PICKLES for file in path.glob(kind))
+    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_ENDS)
     if pickles:
-        what = f"{pickles[0]} is a pickle, which can run any code when it is opened, so it is not"
-        mend = "open it with transformers where you trust it and save_pretrained(folder, safe_serialization=True)"
-        raise InputError(what, where=str(path), mend=mend)
+        raise pickle_refused(path / pickles[0])
     raise InputError(f"there is no {WEIGHTS}", where=str(path))
+
+
+def is_pickle(path: Path) -> bool:
+    """Whether a file is one that torch.save wrote: a pickle, or an archive with one inside."""
+    with path.open("rb") as file:
+        return path.suffix in PICKLE_ENDS and file.read(4).startswith((b"\x80", b"PK\x03\x04"))
+
+
+def pickle_refused(path: Path) -> InputError:
+    """The error for a pickle: why it is not opened, and what to do."""
+    what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not"
+    mend = "open it with transformers where you trust it and save_pretrained(folder, safe_serialization=True)"
+    return InputError(what, where=str(path.parent), mend=mend)
 
 
 def _file(path: Path) -> dict[str, Tensor]:

@@ -65,14 +65,18 @@ def unused_rows(family: Family, config: dict[str, Any]) -> int:
     return pad + 1 if isinstance(pad, int) else UNUSED
 
 
-def head_dropout(family: Family, config: dict[str, Any], kind: str) -> float:
+def head_dropout(family: Family, config: dict[str, Any], kind: str, where: str) -> float:
     """The dropout of a head that labels ``kind``; where it is not said, it is the body's."""
     name = family.head_dropouts.get(kind)
     if name is None:
         return 0.0
     body = next(theirs for theirs, (ours, _) in family.settings.items() if ours == "dropout")
     share = config.get(name)
-    return float(config.get(body, family.settings[body][1]) if share is None else share)
+    if share is None:
+        return float(setting(family, config, body, where))
+    if not isinstance(share, int | float):
+        raise InputError(f"{name} = {share!r} should be a float", where=where)
+    return float(share)
 
 
 def their_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int | None) -> dict[str, Any]:

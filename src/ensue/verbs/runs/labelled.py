@@ -11,6 +11,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.labelled import Reading
 from ensue.data.sources import Source
+from ensue.data.tables import columns_there
 from ensue.tasks.labelled import texts_of, with_known_labels
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
@@ -65,6 +66,11 @@ class LabelRun(Run):
         texts = self.config["data"].get("texts")
         return replace(kind, texts=texts) if isinstance(kind, Whole) and texts is not None else kind
 
+    @property
+    def _columns(self) -> str:
+        """The columns it learnt from, where they were said."""
+        return str(self.settings.get("data.columns", ""))
+
     def predict(
         self,
         texts: Sequence[str] = (),
@@ -74,11 +80,14 @@ class LabelRun(Run):
         int8: bool = False,
         report: Report = silent,
     ) -> list[dict[str, Any]]:
-        """What the model says of texts, or of what a file holds, in that order."""
+        """What the model says of texts, or of what a file holds, in that order.
+
+        Where no ``columns`` are said, a file that has those the model learnt from is read as it did.
+        """
         labeller, kind = self.labeller(int8), self.kind
         notes: list[str] = []
         if file is not None:
-            examples = kind.inputs(str(file), columns, notes)
+            examples = kind.inputs(str(file), columns or columns_there(file, self._columns), notes)
         else:
             examples = [kind.example(text, f"text {number}") for number, text in enumerate(texts, start=1)]
         for note in notes:
@@ -94,9 +103,9 @@ class LabelRun(Run):
             raise InputError(self.refused["text"])
         labeller = self.labeller(int8)
         notes: list[str] = []
-        said, skip = self.settings.get("data.columns", ""), self.settings.get("data.bad_lines") == "skip"
+        skip = self.settings.get("data.bad_lines") == "skip"
         names = [str(file) for file in files]
-        examples = labeller.kind.read(names, Reading(columns or str(said), learn=False, skip=skip), notes)
+        examples = labeller.kind.read(names, Reading(columns or self._columns, learn=False, skip=skip), notes)
         if skip:
             examples = with_known_labels(labeller.kind, examples, labeller.form.labels, notes)
         for note in notes:
