@@ -28,7 +28,7 @@ def choice_roles(labels_wanted: bool) -> Roles:
     ]
     return Roles(
         (
-            Role("context", ("context", "sent1", "ctx", "ctxa", "premise", "question", "text")),
+            Role("context", ("context", "sent1", "startphrase", "ctx", "ctxa", "premise", "question", "text")),
             Role("start", ("sent2", "start", "ctxb"), optional=True),
             Role("endings", ("endings", "choices", "options"), "any", optional=True),
             *endings,

@@ -57,18 +57,19 @@ def read_tagged(files: Sequence[str | Path], how: Reading, notes: list[str]) -> 
     for file in files:
         name = source_name(file)
         broken: list[InputError] = []
-        sentences = list(_sentences(file, chosen, name, broken if how.skip else None))
+        columns = _Columns(_is_universal(file), chosen, how.wanted)
+        sentences = list(_sentences(file, columns, name, broken if how.skip else None))
         if broken:
             notes.append(f"{name}: {counted(len(broken), 'sentence')} left out, the first because of {broken[0]}")
         if not sentences:
             raise InputError("there is no sentence in this file", where=name, mend="give a word and its tag a line")
-        scheme, said = _scheme(sentences, name)
+        scheme, said = _scheme(sentences, name) if how.wanted else ("", "tags, if any, are not looked at")
         words = sum(len(sentence.words) for sentence in sentences)
         notes.append(f"{name}: {counted(len(sentences), 'sentence')}, {counted(words, 'word')}; {said}")
         for sentence in sentences:
-            tags = to_bio(sentence.tags) if scheme else sentence.tags
+            tags = tuple(to_bio(sentence.tags) if scheme else sentence.tags) if how.wanted else None
             where = f"{name}:{sentence.numbers[0]}"
-            found.append(Tagged(tuple(sentence.words), tuple(tags), where, tuple(sentence.numbers)))
+            found.append(Tagged(tuple(sentence.words), tags, where, tuple(sentence.numbers)))
     kinds = {tag for one in found for tag in one.tags or ()}
     if how.learn and len(kinds) == 1:
         mend = "give examples with other tags, or choose their column with --columns word=…,tag=…"
@@ -78,10 +79,10 @@ def read_tagged(files: Sequence[str | Path], how: Reading, notes: list[str]) -> 
 
 def read_words(file: str | Path, columns: str = "", notes: list[str] | None = None) -> list[Tagged]:
     """Sentences whose tags are asked for: one a line, split at white space; or a word a line with a blank line after
-    each sentence. A tagged file keeps its tags."""
+    each sentence. The tags of a tagged file are not looked at."""
     width = 0 if columns else _columns(file)
     if columns or width > 1:
-        return read_tagged([file], Reading(columns, learn=False), [] if notes is None else notes)
+        return read_tagged([file], Reading(columns, wanted=False, learn=False), [] if notes is None else notes)
     name = source_name(file)
     found = (
         list(_bare(file, name))
@@ -144,13 +145,12 @@ def _is_mark(line: str) -> bool:
 
 
 def _sentences(
-    file: str | Path, chosen: dict[str, int], name: str, broken: list[InputError] | None = None
+    file: str | Path, columns: _Columns, name: str, broken: list[InputError] | None = None
 ) -> Iterator[_Sentence]:
     """The sentences of a file, without the marks between documents.
 
     A line that cannot be read is an error; where there is a list for those, its sentence is left out.
     """
-    columns = _Columns(_is_universal(file), chosen)
     sentence = _Sentence([], [], [])
     whole = True
     for number, line in enumerate(read_lines(file), start=1):
@@ -182,6 +182,8 @@ class _Columns:
 
     universal: bool
     chosen: dict[str, int]
+    wanted: bool = True
+    """Whether each word must have its tag."""
     width: int = 0
     places: dict[str, int] = field(default_factory=dict)
 
@@ -199,7 +201,7 @@ class _Columns:
         if self.universal and not cells[0].isdecimal():
             return None  # 1-2 is written as one word and stands again as two, 1.1 is not in the text
         word, tag = cells[self.places["word"] - 1].strip(), cells[self.places["tag"] - 1].strip()
-        if not word or not tag or (self.universal and tag == "_"):
+        if not word or (self.wanted and (not tag or (self.universal and tag == "_"))):
             what = f"the {'tag' if word else 'word'} is missing"
             raise InputError(what, where=where, mend="give every word a tag")
         return word, tag

@@ -32,7 +32,7 @@ def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         top = values.topk(min(count, size))
         return top.values, top.indices
     held = columns * DEPTH
-    tallest = values[:, :held].unflatten(1, (DEPTH, columns)).amax(1).topk(count).indices  # (R, k)
+    tallest = values[:, :held].view(rows, DEPTH, columns).amax(1).topk(count).indices  # (R, k)
     downwards = torch.arange(0, held, columns, device=values.device)
     places = (tallest[:, None] + downwards[:, None]).flatten(1)
     if held < size:

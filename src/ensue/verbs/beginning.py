@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,8 @@ def begun_model(settings: Settings, corpus: Any, report: Report = silent) -> Any
     try:
         (model if whole else body_of(model)).load_state_dict(taken)
     except RuntimeError as error:
-        what = f"its weights do not fit these settings ({str(error).splitlines()[-1].strip()})"
+        said = shorten(str(error).splitlines()[-1], 160, placeholder=" …")
+        what = f"its weights do not fit these settings ({said})"
         raise InputError(what, where=settings.run.begin_with, mend="leave the model's settings as they are") from error
     if isinstance(model, Labelled) and first.task == settings.run.task and not _same_labels(first.config, corpus):
         report("note", {"text": f"{settings.run.begin_with} has other labels, so the head begins anew"})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -185,9 +186,16 @@ def test_plain_sentences_are_split_at_white_space(tmp_path: Path) -> None:
         read_words(put(tmp_path, "c.txt", "\n\n"))
 
 
-def test_a_tagged_file_keeps_its_tags(tmp_path: Path) -> None:
+def test_tags_are_not_looked_at_where_they_are_asked_for(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", CONLL + "call NN I-NP O\n")
-    assert read_words(file) == read_tagged([file], Reading(learn=False), [])
+    tagged = read_tagged([file], Reading(learn=False), [])
+    assert read_words(file) == [replace(one, tags=None) for one in tagged]
+    mixed = put(tmp_path, "b.txt", "Ada B-PER\nwrote VERB\n\nit PRON\nran I-X\n")
+    with pytest.raises(InputError):
+        read_tagged([mixed], Reading(learn=False), [])
+    assert [one.words for one in read_words(mixed)] == [("Ada", "wrote"), ("it", "ran")]
+    untagged = put(tmp_path, "c.conllu", "1\ta\ta\t_\t_\t_\t0\troot\t_\t_\n")
+    assert [one.words for one in read_words(untagged)] == [("a",)]
 
 
 def test_a_word_a_line_is_a_sentence_without_tags(tmp_path: Path) -> None:

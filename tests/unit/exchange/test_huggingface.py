@@ -126,6 +126,12 @@ def test_a_pickle_is_refused_and_never_opened(folder, name):
     refused(folder, name, "can run any code", "safe_serialization=True")
 
 
+def test_weights_that_are_no_numbers_are_named(folder):
+    spoilt = "bert.encoder.layer.1.output.dense.weight"
+    retensor(folder, lambda w: {**w, spoilt: w[spoilt].clone().index_fill_(0, torch.tensor([2]), float("nan"))})
+    refused(folder, "no number", spoilt)
+
+
 def test_what_is_missing_is_named(folder):
     retensor(folder, lambda w: {name: t for name, t in w.items() if ".layer.1." not in name})
     refused(folder, "bert.encoder.layer.1.attention.output.LayerNorm.bias", "16 in all")

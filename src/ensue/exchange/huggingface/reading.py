@@ -315,11 +315,15 @@ def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tup
 
 
 def _checked(family: Family, heads: tuple[str, ...], body: Names, weights: dict[str, Tensor], where: str) -> list[str]:
-    """Refuse what has too few or too many tensors; a note of what another task's head has."""
+    """Refuse what has too few or too many tensors, or broken ones; a note of what another task's head has."""
     needed = set(body).union(*(head_names(family, head, POOL) for head in heads))
     missing = sorted(needed - set(weights), key=_natural)
     if missing:
         raise InputError(f"tensors are missing: {_listed(missing)}", where=where)
+    broken = sorted((name for name in needed if not bool(weights[name].isfinite().all())), key=_natural)
+    if broken:
+        what = f"tensors hold what is no number (NaN or infinite): {_listed(broken)}"
+        raise InputError(what, where=where, mend="save or download the model again")
     others = {name for head in family.heads for name in head_names(family, head, POOL)}
     extra = set(weights) - needed
     if extra - others:
