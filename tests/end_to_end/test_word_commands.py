@@ -127,6 +127,16 @@ def test_vectors_go_out_and_come_back(made):
     refused("words", "neighbours", "from-v.bin", "king", "--by", "probability", says="has one vector for each word")
 
 
+def test_a_text_is_the_mean_of_its_words(made):
+    Path("texts.txt").write_text("The King, crown!\nunheard of\n")
+    answer = ensue("embed", made / "sg", "texts.txt", "--out", "means.npy")
+    assert answer.code == 0 and "1 text without a word that has a vector" in answer.err
+    vectors, means = package.load(made / "sg").vectors, np.load("means.npy")
+    wanted = (vectors.matrix[vectors.place("king")] + vectors.matrix[vectors.place("crown")]) / 2
+    assert np.allclose(means[0], wanted / np.linalg.norm(wanted), atol=1e-6) and not means[1].any()
+    refused("embed", made / "sg", "texts.txt", "--int8", says="for models that read texts")
+
+
 def test_embeddings_begin_with_vectors(made, text):
     how = ("--tokenizer", "word", *TINY, "--set", "embedding=8", "--set", "train.lr=1e-9", "--set", "train.keep=last")
     mixed = Path("mixed.txt")

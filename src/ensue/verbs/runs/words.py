@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.core.wording import counted
 from ensue.data.word_questions import read_likenesses, read_questions
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.words import (
@@ -65,6 +67,32 @@ class WordRun(Run):
         p = np.exp(self._log_probabilities(given, of_text))
         order = np.argsort(-p, kind="stable")[:top]
         return [(self.vectors.words[place], float(p[place])) for place in order]
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: str = "mean",
+        normalise: bool = True,
+        int8: bool = False,
+        report: Report = silent,
+    ) -> np.ndarray:
+        """The mean of the vectors of a text's words, (N, D); a text without a known word is 0."""
+        if pooling != "mean" or int8:
+            what = f"{'--int8' if int8 else f'the pooling {pooling}'} is for models that read texts"
+            raise InputError(what, where=str(self.folder.path), mend="leave it out: word vectors have a mean")
+        ids = [self.tokenizer.encode(text) for text in texts]
+        known = [one[one >= 0] for one in ids]
+        result = np.zeros((len(texts), self.vectors.matrix.shape[1]), dtype=np.float32)
+        for place, one in enumerate(known):
+            if len(one):
+                result[place] = self.vectors.matrix[one].mean(0)
+        empty = sum(not len(one) for one in known)
+        if empty:
+            report("note", {"text": f"{counted(empty, 'text')} without a word that has a vector became 0"})
+        if normalise:
+            result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), 1e-12)
+        return result
 
     def _log_probabilities(self, given: str | Sequence[str], of_text: bool) -> np.ndarray:
         words = given.split() if isinstance(given, str) else list(given)
