@@ -18,7 +18,8 @@ from ensue.core.events import Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.wording import counted
-from ensue.data.series import Series, Wanted, digest, read_series
+from ensue.data.series import Series, digest, read_series
+from ensue.data.series_columns import Wanted
 from ensue.data.series_windows import SeriesWindows, WindowBatches
 from ensue.data.splitting import spread
 from ensue.data.waves import CHOSEN, LEARNT, STEPS, WAVES, waves
