@@ -25,6 +25,7 @@ from ensue.data.splitting import spread
 from ensue.data.waves import CHOSEN, LEARNT, STEPS, WAVES, waves
 from ensue.measure.forecast import error_band, mean_of, pinball
 from ensue.tasks import usual
+from ensue.tasks.data_settings import SeriesSettings
 from ensue.tasks.series_form import (
     LEVELS,
     Form,
@@ -35,7 +36,7 @@ from ensue.tasks.series_form import (
     scored,
     windows_hash,
 )
-from ensue.tasks.settings import SeriesSettings, Settings
+from ensue.tasks.settings import Settings
 from ensue.train.forecasting import Forecast
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective

@@ -33,9 +33,10 @@ from ensue.models.depths import body_depths, layers_of
 from ensue.models.language import LanguageModel
 from ensue.search.sampling import Sampling, sample
 from ensue.tasks import usual
+from ensue.tasks.data_settings import DataSettings
 from ensue.tasks.means import Means
 from ensue.tasks.resolving import systems_for
-from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
+from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import OBJECTIVES, Objective
 from ensue.train.thawing import Thawing

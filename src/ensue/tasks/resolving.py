@@ -12,17 +12,9 @@ from ensue.core.events import Report, silent
 from ensue.core.settings import build, describe, read_toml
 from ensue.core.wording import listed
 from ensue.models.table import FORECASTERS, SYSTEMS, model_class
+from ensue.tasks.data_settings import DataSettings, LabelSettings
 from ensue.tasks.recipes import recipe_of, recipes_for
-from ensue.tasks.settings import (
-    LABELS,
-    MATERIAL,
-    TABLES,
-    VOCABULARIES,
-    DataSettings,
-    LabelSettings,
-    RunSettings,
-    Settings,
-)
+from ensue.tasks.settings import LABELS, MATERIAL, TABLES, VOCABULARIES, RunSettings, Settings
 
 DEFAULT_BUDGET = 300.0
 """Seconds, where nothing says how long to train."""

@@ -31,8 +31,9 @@ from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
 from ensue.tasks import usual
+from ensue.tasks.data_settings import PairSettings
 from ensue.tasks.resolving import systems_for
-from ensue.tasks.settings import PairSettings, PairTokenizerSettings, Settings
+from ensue.tasks.settings import PairTokenizerSettings, Settings
 from ensue.tasks.translating import Translator
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import ExpectedReward, Objective, Translate
