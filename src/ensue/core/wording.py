@@ -1,4 +1,4 @@
-"""Numbers of things, and places in a file, as people say them."""
+"""Numbers of things, lists of them, and places in a file, as people say them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ def counted(count: int, noun: str) -> str:
     ('1 pair', '2,000 pairs')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Some words as one would say them.
+
+    >>> listed(["50"]), listed(["50", "200", "800"])
+    ('50', '50, 200 and 800')
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def line_numbers(numbers: Sequence[int]) -> str:

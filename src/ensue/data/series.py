@@ -1,55 +1,26 @@
 """Series out of tables: columns of numbers, with dates or without, one series or many; gaps are found and filled.
 
 A row is a step in time. Which columns are forecast (targets) and which are only read (covariates) is said, or all
-columns of numbers are targets. Files may be compressed; tabs, commas or semicolons, a header or none are detected.
+columns of numbers are targets.
 
 Legend: N steps, C columns (targets first), S series.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
-from ensue.core.errors import InputError, unknown_name
+from ensue.core.errors import InputError
 from ensue.core.wording import counted, line_numbers
-from ensue.data.calendar import NO_DATES, Frequency, find_frequency, is_date, read_dates
-from ensue.data.lines import read_lines, source_name
-
-SAMPLE = 200
-"""So many lines are looked at before it is said what the columns are."""
-MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?", "."))
-"""What stands where a number is missing, in small letters."""
-MARKS = {"tab-separated": "\t", "semicolon-separated": ";", "comma-separated": ","}
-"""What may stand between columns, in the order it is looked for."""
-NUMBERED = frozenset(("", "no", "no.", "nr", "#", "row", "index", "unnamed: 0"))
-"""Headers of a column that numbers the rows."""
-PARTS = ("year", "month", "day", "hour", "minute")
-"""Headers of columns that make up a date."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a table of series is read for."""
-
-    targets: tuple[str, ...] = ()
-    """Columns to forecast, by name or number; none means all that hold numbers."""
-    covariates: tuple[str, ...] = ()
-    """Columns to read beside them; none means all others that hold numbers, "none" that there is none."""
-    date: str = ""
-    """The column of dates; empty means as it is found, "none" that there is none."""
-    key: str = ""
-    """The column that says of which series a row is; empty means that all are of one."""
-    order: str = "error"
-    """What dates out of order are: an error, or sorted."""
-    fill: str = "forward"
-    """How gaps are filled: forward, or interpolate."""
+from ensue.data.calendar import NO_DATES, Frequency, find_frequency
+from ensue.data.grids import Grid, numbers_in, read_grid
+from ensue.data.lines import source_name
+from ensue.data.series_columns import Wanted, blocks_of, chosen_columns, dates_in
 
 
 @dataclass(frozen=True)
@@ -92,38 +63,6 @@ def digest(*arrays: np.ndarray) -> str:
     return whole.hexdigest()
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The cells of a table."""
-
-    name: str
-    """Of the file, for errors and notes."""
-    kind: str
-    header: bool
-    names: list[str]
-    lines: list[int]
-    """The number of each row in its file."""
-    columns: list[list[str]]
-    """The cells, column by column, without the header."""
-
-    def where(self, row: int, column: int | None = None) -> str:
-        """A place for errors."""
-        place = f"{self.name}:{self.lines[row]}"
-        return place if column is None else f"{place}, column {self.names[column]!r}"
-
-    def find(self, wanted: str) -> int:
-        """A column by its name, or its number from 1."""
-        if wanted in self.names:
-            return self.names.index(wanted)
-        small = [name.lower() for name in self.names]
-        if wanted.lower() in small:
-            return small.index(wanted.lower())
-        if wanted.isdecimal() and 0 < int(wanted) <= len(self.names):
-            return int(wanted) - 1
-        error = unknown_name("column", wanted, self.names)
-        raise InputError(str(error), where=self.name)
-
-
 def read_series(sources: Sequence[str | Path], wanted: Wanted, notes: list[str]) -> Series:
     """The series of one file, or of several with the same columns, one after the other."""
     found = [_read_file(source, wanted, notes) for source in sources]
@@ -154,16 +93,16 @@ def read_series(sources: Sequence[str | Path], wanted: Wanted, notes: list[str])
 
 def _read_file(source: str | Path, wanted: Wanted, notes: list[str]) -> Series:
     """The series of one file."""
-    grid = _grid(source)
-    dated, dates = _dates(grid, wanted)
+    grid = read_grid(source)
+    dated, dates = dates_in(grid, wanted)
     taken = set(dated) | ({grid.find(wanted.key)} if wanted.key else set())
-    targets, covariates, left = _chosen(grid, wanted, taken)
+    targets, covariates, left = chosen_columns(grid, wanted, taken)
     chosen = [*targets, *covariates]
-    numbers = np.stack([_numbers(grid, column) for column in chosen], axis=1)
+    numbers = np.stack([numbers_in(grid, column) for column in chosen], axis=1)
     for column, name in zip(numbers.T, (grid.names[place] for place in chosen)):
         if np.isnan(column).all():
             raise InputError(f"the column {name!r} is empty", where=grid.name, mend="leave it out")
-    keys, blocks = _blocks(grid, wanted)
+    keys, blocks = blocks_of(grid, wanted)
     pieces = [_in_order(grid, rows, dates, wanted) for rows in blocks]
     frequency = _frequency([dates[rows] for rows in pieces]) if dates is not None else NO_DATES
     made = [_even(numbers[rows], dates[rows] if dates is not None else None, frequency) for rows in pieces]
@@ -186,161 +125,6 @@ def _read_file(source: str | Path, wanted: Wanted, notes: list[str]) -> Series:
         dates=np.concatenate([moments for _, moments in made if moments is not None]) if dates is not None else None,
         frequency=frequency,
     )
-
-
-# How the table is cut into cells.
-
-
-def _grid(source: str | Path) -> Grid:
-    """The cells of a file, whatever stands between them."""
-    name = source_name(source)
-    lines = read_lines(source)
-    start = list(islice(lines, SAMPLE))
-    full = [line for line in start if line.strip()]
-    if not full:
-        raise InputError("there is no series in this file", where=name, mend="give numbers in columns, a step a line")
-    kind, mark = next(
-        (found for found in MARKS.items() if found[1] in full[0] and 2 * sum(found[1] in x for x in full) > len(full)),
-        ("one column", "\t"),
-    )
-    rows, numbers = [], []
-    reader = csv.reader((line + "\n" for line in chain(start, lines)), delimiter=mark)
-    try:
-        for cells in reader:
-            if "".join(cells).strip():
-                rows.append([cell.strip() for cell in cells])
-                numbers.append(reader.line_num)
-    except csv.Error as error:
-        raise InputError(f"cannot be read as a table ({error})", where=f"{name}:{reader.line_num}") from error
-    width = len(rows[0])
-    for row, number in zip(rows, numbers):
-        if len(row) != width:
-            what = f"{counted(len(row), 'column')} where the first line has {width}"
-            raise InputError(what, where=f"{name}:{number}", mend="give all lines the same columns")
-    header = any(not _is_number(cell) and not is_date(cell) for cell in rows[0])
-    names = rows[0] if header else [str(n + 1) for n in range(width)]
-    body = rows[1:] if header else rows
-    if not body:
-        raise InputError("there is nothing under the header", where=name, mend="give numbers in columns, a step a line")
-    if mark == ";":
-        body = [[cell.replace(",", ".") if cell.count(",") == 1 else cell for cell in row] for row in body]
-    columns = [list(column) for column in zip(*body)]
-    return Grid(name, kind, header, names, numbers[1:] if header else numbers, columns)
-
-
-def _is_missing(cell: str) -> bool:
-    return cell.lower() in MISSING
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell holds a number, or nothing where one could be."""
-    if _is_missing(cell):
-        return True
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(grid: Grid, column: int) -> np.ndarray:
-    """A column as numbers, NaN where one is missing."""
-    result = np.full(len(grid.lines), np.nan)
-    for row, cell in enumerate(grid.columns[column]):
-        if _is_missing(cell):
-            continue
-        try:
-            result[row] = float(cell)
-        except ValueError:
-            result[row] = np.inf
-        if not np.isfinite(result[row]):
-            mend = "mend it, leave it empty for a gap, or name other columns with --target and data.covariates"
-            raise InputError(f"{cell!r} is not a number", where=grid.where(row, column), mend=mend)
-    return result
-
-
-# Which column is what.
-
-
-def _dates(grid: Grid, wanted: Wanted) -> tuple[list[int], np.ndarray | None]:
-    """The columns that make up the dates, and the date of each row."""
-    if wanted.date == "none":
-        return [], None
-    small = [name.lower() for name in grid.names]
-    places = [grid.where(row) for row in range(len(grid.lines))]
-    if not wanted.date and {"year", "month"} <= set(small):
-        parts = [small.index(name) for name in PARTS if name in small]
-        return parts, read_dates(_joined([grid.columns[part] for part in parts]), places)
-    column = grid.find(wanted.date) if wanted.date else _date_column(grid, small)
-    if column is None:
-        return [], None
-    cells = [f"{cell}-01" if cell.isdecimal() and len(cell) <= 4 else cell for cell in grid.columns[column]]
-    return [column], read_dates(cells, places)
-
-
-def _joined(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of years, months, days, hours and minutes as dates."""
-    cells = [[cell.zfill(2) for cell in part] for part in parts]
-    days = ["-".join(day) for day in zip(*cells[:3])]
-    if len(cells) < 4:
-        return days
-    minutes = cells[4] if len(cells) > 4 else ["00"] * len(days)
-    return [f"{day} {hour}:{minute}" for day, hour, minute in zip(days, cells[3], minutes)]
-
-
-def _date_column(grid: Grid, small: Sequence[str]) -> int | None:
-    """The first column that mostly holds dates (one that is none is then an error with its place), or one of years."""
-    for place, column in enumerate(grid.columns):
-        if 2 * sum(map(is_date, column[:SAMPLE])) > len(column[:SAMPLE]):
-            return place
-    years = small.index("year") if "year" in small else None
-    return years if years is not None and all(cell.isdecimal() for cell in grid.columns[years][:SAMPLE]) else None
-
-
-def _holds_numbers(cells: Sequence[str]) -> bool:
-    """Whether most of what is not missing in a column is a number."""
-    there = [cell for cell in cells[:SAMPLE] if not _is_missing(cell)] or [
-        cell for cell in cells if not _is_missing(cell)
-    ]
-    return 2 * sum(map(_is_number, there)) > len(there)
-
-
-def _chosen(grid: Grid, wanted: Wanted, taken: set[int]) -> tuple[list[int], list[int], list[str]]:
-    """The columns of targets and covariates, and the names of those that are left out."""
-    free = [place for place in range(len(grid.names)) if place not in taken]
-    numeric = [place for place in free if _holds_numbers(grid.columns[place])]
-    if len(numeric) > 1 and grid.header and numeric[0] == 0 and _counts_rows(grid):
-        numeric = numeric[1:]
-    said = [grid.find(name) for name in wanted.covariates if name != "none"]
-    targets = [grid.find(name) for name in dict.fromkeys(wanted.targets)] or [n for n in numeric if n not in said]
-    if not targets:
-        raise InputError(
-            "there is no column of numbers", where=grid.name, mend="give numbers in columns, a step a line"
-        )
-    for place in targets:
-        if place in taken:
-            raise InputError(f"{grid.names[place]!r} cannot be forecast: it holds dates or names", where=grid.name)
-    covariates = [place for place in (said if wanted.covariates else numeric) if place not in targets]
-    left = [grid.names[place] for place in free if place not in {*targets, *covariates}]
-    return targets, covariates, left
-
-
-def _counts_rows(grid: Grid) -> bool:
-    """Whether the first column only numbers the rows, by its name and what is in it: 1, 2, 3 …"""
-    if grid.names[0].lower() not in NUMBERED:
-        return False
-    first = grid.columns[0][0]
-    return first in ("0", "1") and grid.columns[0] == [str(int(first) + n) for n in range(len(grid.lines))]
-
-
-def _blocks(grid: Grid, wanted: Wanted) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """The names of the series, and the rows of each."""
-    if not wanted.key:
-        return (), [np.arange(len(grid.lines))]
-    rows: dict[str, list[int]] = {}
-    for row, key in enumerate(grid.columns[grid.find(wanted.key)]):
-        rows.setdefault(key, []).append(row)
-    return tuple(rows), [np.array(own) for own in rows.values()]
 
 
 def _understood(
@@ -367,9 +151,6 @@ def _understood(
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-# Steps in order, on an even grid, without gaps.
 
 
 def _in_order(grid: Grid, rows: np.ndarray, dates: np.ndarray | None, wanted: Wanted) -> np.ndarray:

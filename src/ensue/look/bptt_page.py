@@ -1,18 +1,17 @@
 """Backpropagation through time as a page that one steps through: the unrolled graph, and a term with its numbers.
 
 First the forward values step by step, then every term of ∂J(t)/∂w with the way that it takes through the graph, the
-sum for each J(t), and at last the sum of all. bptt.html is its body, bptt.css and bptt.js go into the frame of
-``ensue.look.page`` as they are. A way is a list of edges between nodes, a node its letter and its step: ["h", 2].
+sum for each J(t), and at last the sum of all. bptt.css and bptt.js go into the frame of ``ensue.look.page`` as they
+are. A way is a list of edges between nodes, a node its letter and its step: ["h", 2].
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from typing import Any
 
 from ensue.look.bptt_text import figures, headline, written
-from ensue.look.page import controls, filled, in_words, stepped
+from ensue.look.page import stepped
 
 Edge = list[list[Any]]
 
@@ -20,15 +19,10 @@ Edge = list[list[Any]]
 def bptt_html(numbers: Mapping[str, Any]) -> str:
     """The page of what ``ensue.measure.bptt.bptt_numbers`` tells: nothing is fetched, so it works offline."""
     steps = [*_forward(numbers), _error(numbers), *_backward(numbers), _total(numbers)]
-    body = filled(
-        "bptt.html",
-        how=html.escape(headline(numbers)),
-        formula=html.escape(numbers["formula"]),
-        controls=controls(len(steps)),
-        words=in_words(steps),
-    )
+    above = {"soft": headline(numbers), "formula": numbers["formula"]}
     data = {"T": numbers["steps"], "costs": numbers["costs"], "cut": numbers["cut"], "values": _shown(numbers)}
-    return stepped("Backpropagation through time, step by step", body, {**data, "steps": steps}, "bptt")
+    title = "Backpropagation through time, step by step"
+    return stepped(title, above, {**data, "steps": steps}, "bptt", beside="numbers")
 
 
 def _shown(numbers: Mapping[str, Any]) -> dict[str, str]:

@@ -1,14 +1,15 @@
 """Pages of their own: one file each, that needs nothing else and fetches nothing, so it works offline.
 
-page.html is the frame of all of them, page.css what they share. Those that one steps through add stepper.html (the
-buttons), stepper.css and stepper.js (what buttons, keys and slider do); a page's own script says how a step is drawn.
+page.html is the frame of all of them, page.css what they share. Those that one steps through add stepper.html (their
+body, with the buttons), stepper.css and stepper.js (what buttons, keys and slider do); a page's own script says how a
+step is drawn.
 """
 
 from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -23,33 +24,39 @@ def page(title: str, body: str, data: Any, parts: Sequence[str]) -> str:
         "page.html",
         title=html.escape(title),
         body=body,
-        style="".join(beside(f"{part}.css") for part in ("page", *parts)),
-        script="".join(beside(f"{part}.js") for part in parts),
+        style="".join(own_file(f"{part}.css") for part in ("page", *parts)),
+        script="".join(own_file(f"{part}.js") for part in parts),
         data=safe_json(data),
     )
 
 
-def stepped(title: str, body: str, data: dict[str, Any], part: str) -> str:
-    """A page that one steps through: ``data["steps"]`` are its steps, each with a title and a text."""
+def stepped(
+    title: str, above: Mapping[str, str], data: dict[str, Any], part: str, *, beside: str, below: str = ""
+) -> str:
+    """A page that one steps through: ``data["steps"]`` are its steps, each with a title and a text.
+
+    ``above`` are the paragraphs over the picture, by their class; ``beside`` names what its script fills beside it,
+    ``below`` is HTML that stands under it. All steps stand at the end in words, for print and for browsers without
+    scripts.
+    """
+    steps = data["steps"]
+    body = filled(
+        f"{STEPPER}.html",
+        above="\n".join(f'<p class="{name}">{html.escape(text)}</p>' for name, text in above.items()),
+        last=len(steps) - 1,
+        beside=beside,
+        below=below,
+        words="\n".join(f"<li><b>{html.escape(s['title'])}.</b> {html.escape(s['text'])}</li>" for s in steps),
+    )
     return page(title, body, data, (STEPPER, part))
-
-
-def controls(steps: int) -> str:
-    """The buttons of a page with so many steps."""
-    return filled(f"{STEPPER}.html", last=steps - 1).strip()
-
-
-def in_words(steps: Sequence[dict[str, Any]]) -> str:
-    """All steps as items of a list, for print and for browsers without scripts."""
-    return "\n".join(f"<li><b>{html.escape(s['title'])}.</b> {html.escape(s['text'])}</li>" for s in steps)
 
 
 def filled(name: str, **values: Any) -> str:
     """A file that lies beside this one, with its $names filled in."""
-    return Template(beside(name)).substitute(values)
+    return Template(own_file(name)).substitute(values)
 
 
-def beside(name: str) -> str:
+def own_file(name: str) -> str:
     """A file that lies beside this one."""
     return files("ensue.look").joinpath(name).read_text(encoding="utf-8")
 

@@ -1,17 +1,15 @@
 """A translation step by step, as a page of its own: one file that needs nothing else.
 
-steps.html is its body, steps.css and steps.js go into the frame of ``ensue.look.page`` as they are. Each step is told
-in words here, so that the page draws what it also says; all steps stand at its end as a list, for print and for
-browsers without scripts.
+steps.css and steps.js go into the frame of ``ensue.look.page`` as they are. Each step is told in words here, so that
+the page draws what it also says.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ensue.look.page import controls, filled, in_words, stepped
+from ensue.look.page import stepped
 from ensue.look.tree_text import number, readable, shortened
 
 LABEL = 18
@@ -25,15 +23,10 @@ NAMED = 3
 def steps_html(numbers: Mapping[str, Any]) -> str:
     """The page of what ``ensue.verbs.steps.step_numbers`` tells: nothing is fetched, so it works offline."""
     steps = [*_encoding(numbers), *_decoding(numbers)]
-    body = filled(
-        "steps.html",
-        text=html.escape(readable(numbers["text"])),
-        how=html.escape(_how(numbers)),
-        controls=controls(len(steps)),
-        words=in_words(steps),
-    )
+    above = {"source": readable(numbers["text"]), "soft": _how(numbers)}
     data = {"source": _labels(numbers["source"]), "target": _labels(numbers["target"]), "steps": steps}
-    return stepped(f"{numbers['system']}, step by step", body, data, "steps")
+    hint = '<p id="hint" class="soft"></p>\n'
+    return stepped(f"{numbers['system']}, step by step", above, data, "steps", beside="choices", below=hint)
 
 
 def _encoding(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -22,15 +22,15 @@ from ensue.data.documents import read_sentences
 from ensue.data.rows import RowBatch, RowBatches, Rows, batch_of, in_order, rows_of
 from ensue.data.sources import Source
 from ensue.data.splitting import spread
-from ensue.data.tokenizers.finding import KINDS, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.finding import KINDS, load_tokenizer
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.spelt import SpeltTokenizer, fit_spelt
 from ensue.measure.contexts import ContextScore, context_score
 from ensue.models.context import ContextModel, known
-from ensue.tasks.machine import check_device
-from ensue.tasks.means import Means
+from ensue.tasks import usual
 from ensue.tasks.settings import Settings, TokenizerSettings
+from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective, in_context
 
 VOCABULARY = 30_000
@@ -40,6 +40,10 @@ BLOCK = 30
 EVAL_ROWS = 500
 AT_ONCE = 4096
 """Words that are scored at once."""
+
+# what most tasks do
+save_tokenizers, prepared = usual.save_tokenizers, usual.prepared
+means, finished, writer = usual.means, usual.finished, usual.writer
 
 
 @dataclass(frozen=True)
@@ -117,16 +121,6 @@ def _parted(sentences: list[str], share: float) -> tuple[list[str], list[str]]:
     return parts[0], parts[1]
 
 
-def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
-    """Write the tokenizer into a run's folder."""
-    save_tokenizer(corpus.tokenizer, folder.tokenizer)
-
-
-def prepared(settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
-    """Nothing here takes long."""
-    return corpus
-
-
 def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
     """What the text says of a model."""
     return {"vocabulary": corpus.tokenizer.size}
@@ -139,27 +133,12 @@ def with_head(settings: Settings, model: ContextModel, corpus: Corpus) -> Contex
     return model
 
 
-def means(settings: Settings, model: Any, corpus: Any) -> Means:
-    """All layers learn alike, and the loss chooses."""
-    return Means()
-
-
-def finished(model: Any) -> Any:
-    """Nothing was added for training."""
-    return model
-
-
 def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
-    train, tokens = settings.train, settings.tokenizer
-    if tokens.kind in ("auto", "word"):
+    tokens = settings.tokenizer
+    if tokens.kind == "word":  # they are spelt here
         tokens = replace(tokens, kind=corpus.tokenizer.kind)
-    return replace(
-        settings,
-        run=replace(settings.run, device=check_device(settings.run.device)),
-        train=replace(train, threads=train.threads or torch.get_num_threads()),
-        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
-    )
+    return usual.settled(replace(settings, tokenizer=tokens), corpus.tokenizer)
 
 
 def batches(settings: Settings, model: Any, corpus: Corpus) -> RowBatches:
@@ -187,9 +166,7 @@ def scored(model: Any, rows: Rows, heed: Callable[[], bool] = lambda: False, rep
     return context_score(model, read())
 
 
-def evaluation(
-    settings: Settings, model: Any, corpus: Corpus
-) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+def evaluation(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None:
     """What the loop calls to see how the model does on held-out sentences."""
     if corpus.valid is None or not len(corpus.valid):
         return None
@@ -202,11 +179,6 @@ def evaluation(
         return {"valid_loss": score.loss, **{f"{name}_perplexity": p for name, p in score.perplexity.items()}}
 
     return evaluate
-
-
-def writer(settings: Settings, model: Any, corpus: Any, device: torch.device) -> Callable[[], str] | None:
-    """It does not write."""
-    return None
 
 
 def final_figures(

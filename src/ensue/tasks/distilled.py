@@ -32,7 +32,8 @@ from ensue.data.rows import NOT_ASKED
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import Labelled
-from ensue.tasks.labelled import Corpus, LabelTask, form_of, texts_of
+from ensue.tasks.label_form import form_of, texts_of
+from ensue.tasks.labelled import Corpus, LabelTask
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import Form, Written

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.wording import counted
-from ensue.data.series import Series, Wanted, digest, read_series
+from ensue.data.series import Series, digest, read_series
+from ensue.data.series_columns import Wanted
 from ensue.data.series_windows import SeriesWindows, WindowBatches
 from ensue.data.splitting import spread
 from ensue.data.waves import CHOSEN, LEARNT, STEPS, WAVES, waves
 from ensue.measure.forecast import error_band, mean_of, pinball
-from ensue.tasks.machine import check_device
-from ensue.tasks.means import Means
+from ensue.tasks import usual
+from ensue.tasks.data_settings import SeriesSettings
 from ensue.tasks.series_form import (
     LEVELS,
     Form,
@@ -36,8 +36,9 @@ from ensue.tasks.series_form import (
     scored,
     windows_hash,
 )
-from ensue.tasks.settings import SeriesSettings, Settings
+from ensue.tasks.settings import Settings
 from ensue.train.forecasting import Forecast
+from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 
 EVAL_WINDOWS = 2000
@@ -47,6 +48,10 @@ LEAST_ERRORS = 50
 """A band is made of at least so many errors, of windows that were learnt from where there are too few others."""
 LONGEST = 336
 """The longest window that is chosen by itself."""
+
+# what most tasks do
+prepared, with_head = usual.prepared, usual.with_head
+means, finished, writer = usual.means, usual.finished, usual.writer
 
 
 @dataclass(frozen=True)
@@ -191,20 +196,10 @@ def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
     """Numbers need no tokenizer."""
 
 
-def prepared(settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
-    """Nothing here takes long."""
-    return corpus
-
-
 def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
     """What the series say of a model."""
     form = corpus.form
     return {"inputs": len(form.names), "targets": form.targets, "window": form.window, "season": form.season}
-
-
-def with_head(settings: Settings, model: Any, corpus: Corpus) -> Any:
-    """A system is all there is to this task."""
-    return model
 
 
 def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
@@ -218,21 +213,7 @@ def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
     if train.loss in ("mse", "mae") and model.config.quantiles:
         raise InputError(f"train.loss = {train.loss} learns one value, not quantiles", mend="use train.loss=pinball")
     loss = ("pinball" if model.config.quantiles else "mse") if train.loss == "auto" else train.loss
-    return replace(
-        settings,
-        run=replace(settings.run, device=check_device(settings.run.device)),
-        train=replace(train, loss=loss, threads=train.threads or torch.get_num_threads()),
-    )
-
-
-def means(settings: Settings, model: Any, corpus: Corpus) -> Means:
-    """All layers learn alike, and the loss chooses."""
-    return Means()
-
-
-def finished(model: Any) -> Any:
-    """Nothing was added for training."""
-    return model
+    return usual.settled(replace(settings, train=replace(train, loss=loss)))
 
 
 def batches(settings: Settings, model: Any, corpus: Corpus) -> WindowBatches:
@@ -246,9 +227,7 @@ def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
     return Forecast(settings.train.loss, model.config.quantiles, model.config.mode == "vector")
 
 
-def evaluation(
-    settings: Settings, model: Any, corpus: Corpus
-) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+def evaluation(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None:
     """What the loop calls to see how the model does: whole horizons, in units of the scale."""
     windows = corpus.choose
     if windows is None:
@@ -272,11 +251,6 @@ def evaluation(
         return measures | ({"mase": float(mase[np.isfinite(mase)].mean())} if np.isfinite(mase).any() else {})
 
     return evaluate
-
-
-def writer(settings: Settings, model: Any, corpus: Corpus, device: torch.device) -> Callable[[], str] | None:
-    """It does not write."""
-    return None
 
 
 def final_figures(

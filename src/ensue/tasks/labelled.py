@@ -17,36 +17,29 @@ from ensue.core.wording import counted
 from ensue.data.labelled import Reading
 from ensue.data.rows import RowBatches, Rows
 from ensue.data.splitting import spread, spread_groups
-from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.finding import save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.models.bert import BERT
-from ensue.models.features import Features
-from ensue.models.labelled import HeadConfig, Labelled
-from ensue.models.reader import BidirectionalReader
-from ensue.models.recurrent import RecurrentLanguageModel
-from ensue.models.table import SYSTEMS
+from ensue.models.labelled import Labelled
 from ensue.nn.adapters import adapt, adaptable, merge
-from ensue.tasks.features import Remembered, check_reads, feature_tokenizer, features_for, most_tokens
+from ensue.tasks import usual
+from ensue.tasks.bodies import body_for
+from ensue.tasks.features import Remembered, check_reads, features_for
+from ensue.tasks.label_form import form_of
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels.kind import Form, LabelKind, Written
-from ensue.tasks.machine import check_device
-from ensue.tasks.masked import encoder_tokenizer
 from ensue.tasks.means import Means
 from ensue.tasks.resolving import MOST_EVAL_EXAMPLES
 from ensue.tasks.settings import Settings
 from ensue.train.labelling import Label
+from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 from ensue.train.settings import LabelTrainSettings
 from ensue.train.thawing import Thawing
 
-LONGEST = 256
-"""Tokens of a row, where nothing else is said and the model can read so many."""
 MOST_HELD_OUT = 2000
 BATCH_TOKENS, MOST_BATCH_TOKENS = 1000, 8000
 """Tokens in a batch where the settings leave it to us: as few as a batch has, and as many."""
 FEWEST_EXAMPLES = 16
-VOCABULARY = 8192
-"""How many tokens a tokenizer that is fitted to the examples has at most, if nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +141,7 @@ class LabelTask:
 
     def resolved(self, settings: Settings, model: Labelled, corpus: Corpus) -> Settings:
         """The settings with everything that was left to us filled in."""
-        train, tokens, data = settings.train, settings.tokenizer, settings.data
+        train, data = settings.train, settings.data
         if train.adapters and (train.freeze or train.layer_decay < 1):
             raise InputError("adapters leave the body as it is", mend="leave out train.freeze and train.layer_decay")
         if train.adapters and not adaptable(model.body, _beside_head):
@@ -157,21 +150,14 @@ class LabelTask:
         if train.reach and getattr(model.body, "cuts", "") != "streams":
             what = f"train.reach is for a state that is carried on, which {settings.run.system} has not"
             raise InputError(what, mend="leave it out, or use lstm, gru or rnn")
-        if tokens.kind == "auto":
-            tokens = replace(tokens, kind=corpus.tokenizer.kind)
-        length, labels = corpus.form.length, corpus.form.labels
-        return replace(
+        labels = corpus.form.labels if self.kind.loss == "label" else ()
+        filled = replace(
             settings,
-            run=replace(settings.run, device=check_device(settings.run.device)),
-            train=replace(
-                train,
-                threads=train.threads or torch.get_num_threads(),
-                batch_tokens=batch_tokens(train, corpus.train.rows),
-            ),
-            tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
-            data=replace(data, length=length, labels=labels if self.kind.loss == "label" else ()),
+            train=replace(train, batch_tokens=batch_tokens(train, corpus.train.rows)),
+            data=replace(data, length=corpus.form.length, labels=labels),
             head=model.config,
         )
+        return usual.settled(filled, corpus.tokenizer)
 
     def batches(self, settings: Settings, model: Labelled, corpus: Corpus) -> RowBatches:
         """The rows as batches of similar lengths."""
@@ -221,9 +207,7 @@ class LabelTask:
         model.requires_grad_(True)
         return model
 
-    def evaluation(
-        self, settings: Settings, model: Labelled, corpus: Corpus
-    ) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+    def evaluation(self, settings: Settings, model: Labelled, corpus: Corpus) -> Evaluate | None:
         """What the loop calls to see how the model does on held-out examples."""
         if corpus.valid is None:
             return None
@@ -299,87 +283,6 @@ def batch_tokens(train: LabelTrainSettings, rows: Rows) -> int:
 def _beside_head(name: str) -> bool:
     """Whether a layer of a body is none of its output layers."""
     return "head" not in name
-
-
-def body_of(model: Any) -> Any:
-    """What of a model can be the body of one that labels: an encoder without its heads, or a whole language model."""
-    return model.body if isinstance(model, BERT | Labelled) else model
-
-
-def body_for(model: Any, head: HeadConfig, features: Features | None = None, onward: bool = False) -> Any:
-    """The body that a head's settings ask for: a recurrent network may read from both ends, and features beside.
-
-    ``onward`` says that it is to read from one end, where nothing else is said.
-    """
-    recurrent = isinstance(model, RecurrentLanguageModel)
-    if features is not None and (not recurrent or head.directions == "one"):
-        what = "features are read by a recurrent network, from both ends"
-        raise InputError(what, mend="use --model lstm, gru or rnn, and leave out head.directions")
-    if not recurrent and head.directions == "both":
-        raise InputError("head.directions = both is for recurrent networks", mend="leave it out")
-    each = head.kind in ("token", "span")
-    both = head.directions == "both" or (head.directions == "auto" and (features is not None or (each and not onward)))
-    return BidirectionalReader(model, features) if both and recurrent else body_of(model)
-
-
-def system_config(model: Any) -> Any:
-    """The settings of the system that a model is of, whatever head it has."""
-    return model.body.config if isinstance(model, Labelled) else model.config
-
-
-def texts_of(examples: Sequence[Any]) -> list[str]:
-    """Everything that is text in examples, to fit a tokenizer to."""
-    found: list[str] = []
-    for one in examples:
-        if hasattr(one, "words"):
-            found.append(" ".join(one.words))
-        elif hasattr(one, "passage"):
-            found += [one.question, one.passage]
-        elif hasattr(one, "choices"):
-            found += [one.context, *one.choices]
-        else:
-            found += one.texts
-    return found
-
-
-def form_of(
-    settings: Settings, folder: RunFolder | None, labels: tuple[str, ...], examples: Sequence[Any], report: Report
-) -> Form:
-    """How examples become rows: by the tokenizer in a folder where there is one already."""
-    if folder is not None and folder.tokenizer.exists():
-        tokenizer = load_tokenizer(folder.tokenizer)
-    else:
-        report("phase", {"name": "fitting the tokenizer"})
-        tokenizer = choose_tokenizer(settings, texts_of(examples))
-    return Form(tokenizer=tokenizer, labels=labels, length=row_length(settings), stride=settings.data.stride)
-
-
-def choose_tokenizer(settings: Settings, texts: Sequence[str]) -> Tokenizer:
-    """The tokenizer that the settings name, fitted to the texts where it is not given ready."""
-    tokens = settings.tokenizer
-    if settings.features is not None:
-        return feature_tokenizer(settings.features, tokens, texts)
-    cls = SYSTEMS.load(settings.run.system)
-    if issubclass(cls, BERT):
-        return encoder_tokenizer(tokens, texts, VOCABULARY)
-    # a recurrent tagger has a vector a word, so that it differs from one with features by those alone
-    words = settings.run.task == "tag" and issubclass(cls, RecurrentLanguageModel)
-    found = find_tokenizer(("word" if words else "bpe") if tokens.kind == "auto" else tokens.kind)
-    if not isinstance(found, str):
-        return found
-    parts = ((text, True, True) for text in texts)
-    return fit_to_texts(found, parts, vocabulary=tokens.vocabulary or None, min_count=tokens.min_count or None)
-
-
-def row_length(settings: Settings) -> int:
-    """The most tokens of a row: as the settings say, or what the model can read."""
-    context = settings.model.get("context") or most_tokens(settings.features)
-    length: int = settings.data.length or min(context or LONGEST, LONGEST)
-    if context and length > context:
-        raise InputError(f"data.length = {length} is more than the model's context = {context}", mend="make it less")
-    if length < 8:
-        raise InputError(f"data.length = {length} leaves no room for a text", mend="use at least 8")
-    return length
 
 
 def drawn(strata: Sequence[Any], count: int, seed: int) -> list[int]:

@@ -24,7 +24,7 @@ from ensue.data.reading import measure_text
 from ensue.data.sources import Slice, Source, is_builtin
 from ensue.data.splitting import held_out
 from ensue.data.table_texts import table_texts
-from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, tokenise
 from ensue.data.waves import WAVES
@@ -32,10 +32,12 @@ from ensue.measure.language import LanguageScore, language_score, log_probs, str
 from ensue.models.depths import body_depths, layers_of
 from ensue.models.language import LanguageModel
 from ensue.search.sampling import Sampling, sample
-from ensue.tasks.machine import check_device
+from ensue.tasks import usual
+from ensue.tasks.data_settings import DataSettings
 from ensue.tasks.means import Means
 from ensue.tasks.resolving import systems_for
-from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
+from ensue.tasks.settings import Settings, TokenizerSettings
+from ensue.train.loop import Evaluate
 from ensue.train.objectives import OBJECTIVES, Objective
 from ensue.train.thawing import Thawing
 
@@ -43,6 +45,10 @@ SMALL_TEXT = 150_000
 """Bytes below which a text is tokenised by characters where nothing else is said."""
 TRAIN_LENGTH = 64
 """Tokens in a training row, for models whose context has no end."""
+
+# what most tasks do
+save_tokenizers, prepared = usual.save_tokenizers, usual.prepared
+with_head, finished = usual.with_head, usual.finished
 
 
 @dataclass(frozen=True)
@@ -141,16 +147,6 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
     return prepare(settings.data, settings.tokenizer, known, report)
 
 
-def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
-    """Write the tokenizer into a run's folder."""
-    save_tokenizer(corpus.tokenizer, folder.tokenizer)
-
-
-def prepared(settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
-    """Nothing here takes long."""
-    return corpus
-
-
 def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
     """What the text says of a model."""
     return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}
@@ -168,32 +164,13 @@ def resolved(settings: Settings, model: LanguageModel, corpus: Corpus) -> Settin
     kind = model.cuts if train.cut == "auto" else train.cut
     if train.layer_decay < 1:
         layers_of(model)  # a model without layers is refused
-    threads = train.threads or torch.get_num_threads()
-    tokens = settings.tokenizer
-    if tokens.kind == "auto":
-        tokens = replace(tokens, kind=corpus.tokenizer.kind)
-    return replace(
-        settings,
-        run=replace(settings.run, device=check_device(settings.run.device)),
-        train=replace(train, length=length, cut=kind, threads=threads),
-        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
-    )
-
-
-def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
-    """A system is all there is to this task."""
-    return model
+    return usual.settled(replace(settings, train=replace(train, length=length, cut=kind)), corpus.tokenizer)
 
 
 def means(settings: Settings, model: Any, corpus: Any) -> Means:
     """All layers learn alike, or more slowly the further they are from the output; the loss chooses."""
     decay = settings.train.layer_decay
     return Means(Thawing(body_depths(model, writes=True), decay) if decay < 1 else None)
-
-
-def finished(model: Any) -> Any:
-    """Nothing was added for training."""
-    return model
 
 
 def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams | Windows:
@@ -208,9 +185,7 @@ def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams
     return kind(corpus.train.tokens, train.batch, train.length, derive(settings.run.seed, "data"))
 
 
-def evaluation(
-    settings: Settings, model: LanguageModel, corpus: Corpus
-) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+def evaluation(settings: Settings, model: LanguageModel, corpus: Corpus) -> Evaluate | None:
     """What the loop calls to see how the model does on held-out text."""
     valid = corpus.valid
     if valid is None or len(valid) < 2:

@@ -23,17 +23,17 @@ from ensue.data.documents import read_documents
 from ensue.data.masking import Documents, Hiding, MaskedRows
 from ensue.data.sources import Source
 from ensue.data.splitting import spread
-from ensue.data.tokenizers.finding import find_tokenizer, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.finding import find_tokenizer, load_tokenizer
 from ensue.data.tokenizers.marked import MarkedTokenizer
 from ensue.data.tokenizers.marked_fitting import fit_marked
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.masked import MaskedScore, masked_score
 from ensue.models.bert import BERT
-from ensue.tasks.machine import check_device
-from ensue.tasks.means import Means
+from ensue.tasks import usual
 from ensue.tasks.settings import MarkedTokenizerSettings, Settings
 from ensue.train.labelling import masked as masked_loss
+from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 
 VOCABULARY = {"small": 8192, "large": 30_522}
@@ -43,6 +43,10 @@ LARGE_TEXT = 50_000_000
 EVAL_ROWS = 200
 SCORE_ROWS = 2000
 """How many rows the final figures are of, at the most."""
+
+# what most tasks do
+save_tokenizers, prepared, with_head = usual.save_tokenizers, usual.prepared, usual.with_head
+means, finished, writer = usual.means, usual.finished, usual.writer
 
 
 @dataclass(frozen=True)
@@ -135,34 +139,9 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
     return Corpus(tokenizer, tokenised(train, tokenizer), tokenised(valid, tokenizer) if valid else None)
 
 
-def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
-    """Write the tokenizer into a run's folder."""
-    save_tokenizer(corpus.tokenizer, folder.tokenizer)
-
-
-def prepared(settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
-    """Nothing here takes long."""
-    return corpus
-
-
 def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
     """What the text says of a model."""
     return {"vocabulary": corpus.tokenizer.size}
-
-
-def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
-    """A system is all there is to this task."""
-    return model
-
-
-def means(settings: Settings, model: Any, corpus: Any) -> Means:
-    """All layers learn alike, and the loss chooses."""
-    return Means()
-
-
-def finished(model: Any) -> Any:
-    """Nothing was added for training."""
-    return model
 
 
 def objective(settings: Settings, model: BERT, corpus: Corpus) -> Objective:
@@ -172,18 +151,10 @@ def objective(settings: Settings, model: BERT, corpus: Corpus) -> Objective:
 
 def resolved(settings: Settings, model: BERT, corpus: Corpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
-    train, tokens = settings.train, settings.tokenizer
-    length = train.length or model.config.context
+    length = settings.train.length or model.config.context
     if length > model.config.context:
         raise InputError(f"train.length = {length} is more than context = {model.config.context}", mend="make it less")
-    if tokens.kind == "auto":
-        tokens = replace(tokens, kind=corpus.tokenizer.kind)
-    return replace(
-        settings,
-        run=replace(settings.run, device=check_device(settings.run.device)),
-        train=replace(train, length=length, threads=train.threads or torch.get_num_threads()),
-        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or corpus.tokenizer.size),
-    )
+    return usual.settled(replace(settings, train=replace(settings.train, length=length)), corpus.tokenizer)
 
 
 def rows_of(settings: Settings, model: BERT, documents: Documents, tokenizer: Tokenizer, seed: int) -> MaskedRows:
@@ -229,9 +200,7 @@ def scored(
     return masked_score(model, map(batch, range(steps)), counts, "training text" if known else "this text")
 
 
-def evaluation(
-    settings: Settings, model: BERT, corpus: Corpus
-) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+def evaluation(settings: Settings, model: BERT, corpus: Corpus) -> Evaluate | None:
     """What the loop calls to see how the model does on held-out text."""
     valid = corpus.valid
     if valid is None:
@@ -250,11 +219,6 @@ def evaluation(
         return found | ({} if score.next_accuracy is None else {"next_accuracy": score.next_accuracy})
 
     return evaluate
-
-
-def writer(settings: Settings, model: BERT, corpus: Corpus, device: torch.device) -> Callable[[], str] | None:
-    """It does not write."""
-    return None
 
 
 def final_figures(

@@ -18,8 +18,8 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
 from ensue.models.table import SYSTEMS
+from ensue.tasks.bodies import body_for, system_config
 from ensue.tasks.features import acquaint, features_in
-from ensue.tasks.labelled import body_for, system_config
 from ensue.tasks.labels.kind import Form
 
 

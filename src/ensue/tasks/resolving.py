@@ -10,18 +10,11 @@ from typing import Any
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import build, describe, read_toml
+from ensue.core.wording import listed
 from ensue.models.table import FORECASTERS, SYSTEMS, model_class
+from ensue.tasks.data_settings import DataSettings, LabelSettings
 from ensue.tasks.recipes import recipe_of, recipes_for
-from ensue.tasks.settings import (
-    LABELS,
-    MATERIAL,
-    TABLES,
-    VOCABULARIES,
-    DataSettings,
-    LabelSettings,
-    RunSettings,
-    Settings,
-)
+from ensue.tasks.settings import LABELS, MATERIAL, TABLES, VOCABULARIES, RunSettings, Settings
 
 DEFAULT_BUDGET = 300.0
 """Seconds, where nothing says how long to train."""
@@ -76,16 +69,15 @@ def check_task(system: str, task: str) -> None:
         raise InputError(f"{system} cannot be trained to {task}", mend=f"use {', '.join(known)}")
 
 
-def foreign(system: str, task: str = "") -> dict[str, tuple[str, Any]]:
-    """Settings that only other tasks have, by flat name: the task, and the default there."""
+def foreign(system: str, task: str = "") -> dict[str, dict[str, Any]]:
+    """Settings that only other tasks have, by flat name: what those learn from, and the default there."""
+    found: dict[str, dict[str, Any]] = {}
+    for other, kinds in TABLES.items():
+        for table, kind in kinds.items():
+            for field in describe(kind):
+                found.setdefault(f"{table}.{field.name}", {})[MATERIAL[other]] = field.default
     own = set(all_names(system, task))
-    return {
-        f"{table}.{field.name}": (other, field.default)
-        for other, kinds in TABLES.items()
-        for table, kind in kinds.items()
-        for field in describe(kind)
-        if f"{table}.{field.name}" not in own
-    }
+    return {name: defaults for name, defaults in found.items() if name not in own}
 
 
 def check_foreign(system: str, task: str, names: Iterable[str]) -> None:
@@ -98,7 +90,7 @@ def check_foreign(system: str, task: str, names: Iterable[str]) -> None:
             who = task if task in (*LABELS, "forecast") else system
             learns = f"{who} learns from {MATERIAL[task or task_name(system)]}"
             mend = f"{learns}: use {instead}" if instead else f"{learns}, so leave it out"
-            raise InputError(f"setting {name!r} is for {MATERIAL[others[name][0]]}", mend=mend)
+            raise InputError(f"setting {name!r} is for {listed(list(others[name]))}", mend=mend)
 
 
 def read_settings(path: Path, system: str = "", task: str = "", report: Report = silent) -> dict[str, Any]:
@@ -109,8 +101,8 @@ def read_settings(path: Path, system: str = "", task: str = "", report: Report =
     """
     flat = read_toml(path)
     others = foreign(system or str(flat.get("system", "")), task or str(flat.get("task", "")))
-    for name in sorted(name for name in flat if name in others and flat[name] != others[name][1]):
-        what = f"{path}: {name} = {flat[name]!r} is left out: it is for {MATERIAL[others[name][0]]}"
+    for name in sorted(name for name in flat if name in others and flat[name] not in others[name].values()):
+        what = f"{path}: {name} = {flat[name]!r} is left out: it is for {listed(list(others[name]))}"
         report("note", {"text": what})
     return {name: value for name, value in flat.items() if name not in others}
 

@@ -1,6 +1,7 @@
 """What a task is to ``fit``: how its data is read, what is trained on it, and how the outcome is measured.
 
-A task is a module with these functions. It joins a reader, a model, an objective and a measure, and nothing else.
+A task is a module with these functions. It joins a reader, a model, an objective and a measure, and nothing else. Where
+it has nothing to add, its functions are those of ``ensue.tasks.usual``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ensue.tasks.labelled import LabelTask
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.means import Means
 from ensue.tasks.settings import VOCABULARIES, Settings
+from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 
 
@@ -59,9 +61,7 @@ class Task(Protocol):
     def objective(self, settings: Settings, model: Any, corpus: Any) -> Objective:
         """What training asks of the model."""
 
-    def evaluation(
-        self, settings: Settings, model: Any, corpus: Any
-    ) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+    def evaluation(self, settings: Settings, model: Any, corpus: Any) -> Evaluate | None:
         """What the loop calls to see how the model does on held-out data."""
 
     def writer(self, settings: Settings, model: Any, corpus: Any, device: torch.device) -> Callable[[], str] | None:

@@ -31,11 +31,12 @@ from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
-from ensue.tasks.machine import check_device
-from ensue.tasks.means import Means
+from ensue.tasks import usual
+from ensue.tasks.data_settings import PairSettings
 from ensue.tasks.resolving import systems_for
-from ensue.tasks.settings import PairSettings, PairTokenizerSettings, Settings
+from ensue.tasks.settings import PairTokenizerSettings, Settings
 from ensue.tasks.translating import Translator
+from ensue.train.loop import Evaluate
 from ensue.train.objectives import ExpectedReward, Objective, Translate
 
 SOURCE_TOKENIZER = "tokenizer.source.json"
@@ -45,6 +46,10 @@ EVAL_TOKENS = 4000
 """Tokens in a batch that is only measured."""
 VOCABULARY = {"bpe": 6000, "wordpiece": 6000, "unigram": 6000}
 """Tokens of a vocabulary of parts of words, where nothing is said."""
+
+# what most tasks do
+prepared, with_head = usual.prepared, usual.with_head
+means, finished = usual.means, usual.finished
 
 
 @dataclass(frozen=True)
@@ -151,11 +156,6 @@ def load_tokenizers(folder: RunFolder) -> tuple[Tokenizer, Tokenizer]:
     return (load_tokenizer(path) if path.exists() else target), target
 
 
-def prepared(settings: Settings, corpus: PairCorpus, folder: RunFolder, report: Report) -> PairCorpus:
-    """Nothing here takes long."""
-    return corpus
-
-
 def model_facts(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
     """What the pairs say of a model."""
     facts: dict[str, Any] = {"vocabulary": corpus.tokenizer.size, "source_vocabulary": corpus.source_tokenizer.size}
@@ -168,36 +168,17 @@ def model_facts(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
 
 def resolved(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
-    tokens, most = settings.tokenizer, max(corpus.source_tokenizer.size, corpus.tokenizer.size)
-    if tokens.kind == "auto":
-        tokens = replace(tokens, kind=corpus.tokenizer.kind)
-    return replace(
+    train, data, tokens = settings.train, settings.data, settings.tokenizer
+    if train.objective == "reward":  # the best by likelihood would be the weights it began with
+        train = replace(train, keep="last")
+    most = max(corpus.source_tokenizer.size, corpus.tokenizer.size)
+    filled = replace(
         settings,
-        run=replace(settings.run, device=check_device(settings.run.device)),
-        train=replace(
-            settings.train,
-            threads=settings.train.threads or torch.get_num_threads(),
-            # the best by likelihood would be the weights it began with
-            keep="last" if settings.train.objective == "reward" else settings.train.keep,
-        ),
-        data=replace(settings.data, eval_pairs=settings.data.eval_pairs or EVAL_PAIRS),
+        train=train,
+        data=replace(data, eval_pairs=data.eval_pairs or EVAL_PAIRS),
         tokenizer=replace(tokens, vocabulary=tokens.vocabulary or most),
     )
-
-
-def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
-    """A system is all there is to this task."""
-    return model
-
-
-def means(settings: Settings, model: Any, corpus: Any) -> Means:
-    """All layers learn alike, and the loss chooses."""
-    return Means()
-
-
-def finished(model: Any) -> Any:
-    """Nothing was added for training."""
-    return model
+    return usual.settled(filled, corpus.tokenizer)
 
 
 def batches(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Buckets:
@@ -242,9 +223,7 @@ def _first(pairs: PairTokens, count: int) -> PairTokens:
     )
 
 
-def evaluation(
-    settings: Settings, model: ConditionalModel, corpus: PairCorpus
-) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+def evaluation(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Evaluate | None:
     """What the loop calls to see how the model does on held-out pairs: nats a target token."""
     valid, most = corpus.valid, settings.data.eval_pairs or EVAL_PAIRS
     if valid is None:

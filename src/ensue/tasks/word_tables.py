@@ -24,7 +24,7 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.word import WordTokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.exchange.word2vec import read_word2vec
-from ensue.tasks.labelled import body_of, system_config
+from ensue.tasks.bodies import body_of, system_config
 from ensue.tasks.opening import model_in
 from ensue.tasks.settings import Settings
 

@@ -6,7 +6,6 @@ hold out: how good vectors are, ``ensue words similarity`` and ``ensue words ana
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,13 +22,13 @@ from ensue.data.word_text import WordText, read_words
 from ensue.models.word2vec import Word2Vec
 from ensue.models.word2vec_training import Learning, Word2VecTrainer
 from ensue.nn.state import State
+from ensue.tasks import usual
 from ensue.tasks.language_modelling import check_text
 from ensue.tasks.machine import check_device
-from ensue.tasks.means import Means
 from ensue.tasks.settings import Settings
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.in_place import plan_in_place, train_in_place
-from ensue.train.loop import Outcome
+from ensue.train.loop import Evaluate, Outcome
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
 
@@ -39,6 +38,10 @@ SHORT = 10_000_000
 """Words, epochs counted, that one thread goes through in seconds; more than that are given all threads."""
 LARGE = 20_000
 """A vocabulary that is large for the exact softmax."""
+
+# what most tasks do
+prepared, with_head = usual.prepared, usual.with_head
+means, finished, writer = usual.means, usual.finished, usual.writer
 
 
 def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> WordText:
@@ -78,11 +81,6 @@ def save_tokenizers(corpus: WordText, folder: RunFolder) -> None:
     save_tokenizer(corpus.vocabulary, folder.tokenizer)
 
 
-def prepared(settings: Settings, corpus: WordText, folder: RunFolder, report: Report) -> WordText:
-    """Nothing here takes long."""
-    return corpus
-
-
 def model_facts(settings: Settings, corpus: WordText) -> dict[str, Any]:
     """What the text says of a model."""
     return {"vocabulary": corpus.vocabulary.size}
@@ -106,21 +104,6 @@ def resolved(settings: Settings, model: Word2Vec, corpus: WordText) -> Settings:
         ),
         tokenizer=replace(settings.tokenizer, vocabulary=corpus.vocabulary.size),
     )
-
-
-def with_head(settings: Settings, model: Any, corpus: Any) -> Any:
-    """A system is all there is to this task."""
-    return model
-
-
-def means(settings: Settings, model: Any, corpus: Any) -> Means:
-    """Nothing is measured on the way, so nothing is chosen."""
-    return Means()
-
-
-def finished(model: Any) -> Any:
-    """Nothing was added for training."""
-    return model
 
 
 def batches(settings: Settings, model: Word2Vec, corpus: WordText) -> Word2VecTrainer:
@@ -147,13 +130,8 @@ def objective(settings: Settings, model: Word2Vec, corpus: WordText) -> Objectiv
     return loss
 
 
-def evaluation(settings: Settings, model: Any, corpus: Any) -> Callable[[Callable[[], bool]], dict[str, float]] | None:
+def evaluation(settings: Settings, model: Any, corpus: Any) -> Evaluate | None:
     """There is no held-out text."""
-    return None
-
-
-def writer(settings: Settings, model: Any, corpus: Any, device: torch.device) -> Callable[[], str] | None:
-    """Vectors write nothing."""
     return None
 
 

@@ -29,6 +29,9 @@ from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.train.thawing import Thawing
 
 MOST_ROLLBACKS = 10
+Evaluate = Callable[[Callable[[], bool]], dict[str, float]]
+"""Measures on held-out data, ``valid_loss`` among them. It is given a question to ask now and then, and raises
+``Abandoned`` where the answer is that somebody wants to stop."""
 
 
 class Batches(Protocol):
@@ -94,9 +97,7 @@ class Training:
     settings: TrainSettings
     checkpoints: Checkpoints
     metrics: Metrics | None = None
-    evaluate: Callable[[Callable[[], bool]], dict[str, float]] | None = None
-    """Measures on held-out data, ``valid_loss`` among them. It is given a question to ask now and then, and raises
-    ``Abandoned`` where the answer is that somebody wants to stop."""
+    evaluate: Evaluate | None = None
     chosen_by: str = "valid_loss"
     """The measure that chooses the best weights: the lower the better, unless it is another than the loss."""
     sample: Callable[[], str] | None = None

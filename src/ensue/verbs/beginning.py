@@ -16,8 +16,8 @@ from ensue.core.run_folder import RunFolder
 from ensue.models.labelled import Labelled
 from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS, model_class
+from ensue.tasks.bodies import body_of
 from ensue.tasks.features import BODY, COVE, lends
-from ensue.tasks.labelled import body_of
 from ensue.tasks.resolving import task_name
 from ensue.tasks.settings import LABELS, Settings
 from ensue.tasks.task import build_model

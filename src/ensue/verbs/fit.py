@@ -19,8 +19,8 @@ from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.models.table import model_class
+from ensue.tasks.bodies import system_config
 from ensue.tasks.features import described
-from ensue.tasks.labelled import system_config
 from ensue.tasks.machine import check_bf16, check_device, data_files
 from ensue.tasks.resolving import check_task, read_settings, resolve
 from ensue.tasks.settings import LABELS, VOCABULARIES, Settings

@@ -22,7 +22,8 @@ from ensue.data.rows import RowBatches
 from ensue.look.labels import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
-from ensue.tasks.labelled import batch_tokens, row_length
+from ensue.tasks.label_form import row_length
+from ensue.tasks.labelled import batch_tokens
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.machine import data_files
 from ensue.tasks.resolving import own_settings, resolve

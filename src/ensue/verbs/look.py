@@ -21,8 +21,9 @@ from ensue.look.steps_page import steps_html
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.search.beam import Search
 from ensue.tasks import language_modelling as lm
+from ensue.tasks.data_settings import DataSettings
 from ensue.tasks.machine import data_files
-from ensue.tasks.settings import DataSettings, TokenizerSettings
+from ensue.tasks.settings import TokenizerSettings
 from ensue.train.counting import count
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost

@@ -9,7 +9,7 @@ import torch
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
-from ensue.tasks.labelled import body_of
+from ensue.tasks.bodies import body_of
 from ensue.tasks.resolving import own_settings, resolve
 from ensue.tasks.settings import LABELS
 

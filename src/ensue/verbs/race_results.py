@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
-from ensue.core.wording import counted
+from ensue.core.wording import counted, listed
 from ensue.look.race import entrant_name
 from ensue.verbs.disciplines import LANGUAGE, Discipline
 
@@ -144,7 +144,7 @@ class Race:
                 said.setdefault((self.name(e), text), []).append(f"{e.labels:,}")
         every = len(self.shares)
         return [
-            f"{name}{f', {_listed(labels)} labels' if every and len(labels) < every else ''}: {text}"
+            f"{name}{f', {listed(labels)} labels' if every and len(labels) < every else ''}: {text}"
             for (name, text), labels in said.items()
         ]
 
@@ -186,11 +186,3 @@ class Race:
 
 def _size(e: Entrant) -> tuple[str, str]:
     return f"{e.parameters:,}", f"{(e.bytes or 0) / 1e6:.1f}"
-
-
-def _listed(words: list[str]) -> str:
-    """
-    >>> _listed(["50"]), _listed(["50", "200", "800"])
-    ('50', '50, 200 and 800')
-    """
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -15,7 +15,7 @@ from ensue.data.senses import SENSES, Context, contexts
 from ensue.measure.projection import principal
 from ensue.measure.senses import sense_score, similarities
 from ensue.models.ngram import NGram
-from ensue.tasks.labelled import body_of
+from ensue.tasks.bodies import body_of
 from ensue.tasks.senses import context_vectors, depth_of
 from ensue.verbs.run import Run, load
 

@@ -121,6 +121,25 @@ def test_a_setting_of_another_task_is_refused(system, name, mend):
     assert name not in {setting["name"] for setting in systems(system)["settings"]}
 
 
+@pytest.mark.parametrize(
+    ("system", "name", "materials"),
+    [
+        ("lstm", "data.eval_pairs", "sentence pairs"),
+        ("lstm", "data.eval_rows", "documents and sentences"),
+        ("lstm", "train.batch_tokens", "sentence pairs, sentences and labelled examples"),
+        ("word2vec", "data.columns", "text, sentence pairs and labelled examples"),
+    ],
+)
+def test_all_that_a_setting_of_other_tasks_is_for_is_named(tmp_path, system, name, materials):
+    with pytest.raises(InputError, match=f"setting '{name}' is for {materials};"):
+        resolve(system, layers=[{name: "1"}])
+    path, notes = tmp_path / "run.toml", []
+    table, _, own = name.partition(".")
+    path.write_text(f'system = "{system}"\n[{table}]\n{own} = 7\n', encoding="utf-8")
+    assert name not in read_settings(path, report=lambda kind, facts: notes.append(facts["text"]))
+    assert notes == [f"{path}: {name} = 7 is left out: it is for {materials}"]
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_preset_can_be_had(system):
     for preset in SYSTEMS.load(system).presets or ["default"]:
@@ -131,8 +150,9 @@ def test_every_preset_can_be_had(system):
 def test_what_older_versions_wrote_can_be_read(tmp_path, system):
     """They wrote the settings of every task into run.toml, where they did nothing."""
     text = resolve(system, layers=[]).toml()
-    for name, (_, default) in foreign(system).items():
+    for name, defaults in foreign(system).items():
         if name.startswith("train."):
+            default = next(iter(defaults.values()))
             text = text.replace("[train]\n", f"[train]\n{name.removeprefix('train.')} = {toml_value(default)}\n")
     path = tmp_path / "run.toml"
     path.write_text(text, encoding="utf-8")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.series import Wanted, filled, read_series
+from ensue.data.series import filled, read_series
+from ensue.data.series_columns import Wanted
 
 
 def written(tmp_path, text, name="my.csv"):

@@ -12,7 +12,8 @@ from ensue.core.errors import InputError
 from ensue.core.events import silent
 from ensue.data.rows import rows_of
 from ensue.models.labelled import HeadConfig
-from ensue.tasks.labelled import batch_tokens, drawn, mean_loss, row_length
+from ensue.tasks.label_form import row_length
+from ensue.tasks.labelled import batch_tokens, drawn, mean_loss
 from ensue.tasks.labeller import Labeller, logits_of
 from ensue.tasks.resolving import resolve
 from ensue.tasks.task import build_model, task_of

@@ -5,8 +5,9 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.models.labelled import HeadConfig
 from ensue.models.table import SYSTEMS
+from ensue.tasks.data_settings import DocumentSettings, LabelSettings
 from ensue.tasks.resolving import READERS, check_task, resolve, systems_for, task_name
-from ensue.tasks.settings import LABELS, TABLES, DocumentSettings, LabelSettings
+from ensue.tasks.settings import LABELS, TABLES
 from ensue.tasks.task import TASKS, task_of
 from ensue.train.settings import LabelTrainSettings, MaskedTrainSettings
 

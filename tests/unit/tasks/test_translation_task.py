@@ -12,8 +12,9 @@ from ensue.data.pairs import Pairs
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.search.beam import Search
 from ensue.tasks import translation
+from ensue.tasks.data_settings import PairSettings
 from ensue.tasks.resolving import resolve
-from ensue.tasks.settings import PairSettings, PairTokenizerSettings
+from ensue.tasks.settings import PairTokenizerSettings
 from ensue.tasks.task import TASKS, build_model, task_of
 from ensue.tasks.translating import Translator
 

@@ -18,7 +18,8 @@ from ensue.core.events import Report, silent, tell_notes
 from ensue.core.memory import keep_freed_memory
 from ensue.core.settings import build
 from ensue.core.wording import counted
-from ensue.data.series import Series, Wanted
+from ensue.data.series import Series
+from ensue.data.series_columns import Wanted
 from ensue.data.series_windows import SeriesWindows
 from ensue.data.sources import Source
 from ensue.data.waves import CHOSEN, STEPS

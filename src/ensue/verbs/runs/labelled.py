@@ -12,7 +12,8 @@ from ensue.core.events import Report, silent
 from ensue.data.labelled import Reading
 from ensue.data.sources import Source
 from ensue.data.tables import columns_there
-from ensue.tasks.labelled import texts_of, with_known_labels
+from ensue.tasks.label_form import texts_of
+from ensue.tasks.labelled import with_known_labels
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import LabelKind

@@ -19,9 +19,9 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.encoder import Encoder
 from ensue.models.ngram import NGram
 from ensue.search.sampling import Sample
+from ensue.tasks.bodies import body_of
 from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.filling import Filled
-from ensue.tasks.labelled import body_of
 from ensue.tasks.opening import model_in
 from ensue.tasks.resolving import task_name
 from ensue.tasks.translating import Translation
