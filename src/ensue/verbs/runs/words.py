@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,14 +73,15 @@ class WordRun(Run):
         self,
         texts: Sequence[str],
         *,
+        report: Report = silent,
         pooling: str = "mean",
         normalise: bool = True,
-        int8: bool = False,
-        report: Report = silent,
+        **others: Any,
     ) -> np.ndarray:
         """The mean of the vectors of a text's words, (N, D); a text without a known word is 0."""
-        if pooling != "mean" or int8:
-            what = f"{'--int8' if int8 else f'the pooling {pooling}'} is for models that read texts"
+        given = [f"pooling={pooling}"] * (pooling != "mean") + [name for name, value in others.items() if value]
+        if given:
+            what = f"{given[0]} is for models that read texts"
             raise InputError(what, where=str(self.folder.path), mend="leave it out: word vectors have a mean")
         ids = [self.tokenizer.encode(text) for text in texts]
         known = [one[one >= 0] for one in ids]
