@@ -75,9 +75,8 @@ class Display:
 
     def on_step(self, values: dict[str, Any]) -> None:
         """A step of training."""
-        facts = (
-            f"loss {values['loss']:.3f} · {values['tokens_per_second']:,.0f} tokens/s · {spoken(values['left'])} left"
-        )
+        speed = f"{values['tokens_per_second']:,.0f} {values.get('counts', 'tokens')}/s"
+        facts = f"loss {values['loss']:.3f} · {speed} · {spoken(values['left'])} left"
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=values["step"], total=values["steps"], facts=facts)
         elif time.monotonic() - self.spoke > 20:

@@ -188,7 +188,9 @@ def _wrong(data: bytes, width: int) -> str:
     parts = data.split(b" ")
     if len(parts) - 1 != width:
         return f"{counted(len(parts) - 1, 'number')}, where vectors have {width}"
-    bad = next(part for part in parts[1:] if _numbers([part]) is None)
+    bad = next((part for part in parts[1:] if _numbers([part]) is None), None)
+    if bad is None:
+        return "numbers without a word before them"
     return f"{bad.decode('utf-8', 'replace')!r} is not a number"
 
 

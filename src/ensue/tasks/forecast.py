@@ -37,7 +37,7 @@ from ensue.tasks.series_form import (
     windows_hash,
 )
 from ensue.tasks.settings import SeriesSettings, Settings
-from ensue.train.forecasting import Forecast
+from ensue.train.forecasting import Forecast, loss_unit
 from ensue.train.objectives import Objective
 
 EVAL_WINDOWS = 2000
@@ -139,9 +139,9 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
         splits.append((begin, end - last - before, end - last, end))
     learnt = [(begin, max(begin, stop)) for begin, stop, _, _ in splits]
     longest = max(stop - begin for begin, stop in learnt)
-    window = model["window"] or _suitable_window(season, horizon, longest)
-    whole = replace(series, at=np.array([0, longest]))
-    check_long_enough(whole, window, horizon, where)
+    least = season if settings.run.system == "seasonal" else 1  # it repeats a whole season
+    window = model["window"] or max(least, _suitable_window(season, horizon, longest))
+    check_long_enough(replace(series, at=np.array([0, longest])), window, horizon, where)
     form = fitted_form(series, learnt, data.scale, data.centre, season, window, horizon)
     named = zip(series.keys or ("",), splits)
     form = replace(form, learnt=tuple((key, c - a, windows_hash(series, a, c - a)) for key, (a, _, c, _) in named))
@@ -158,14 +158,21 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
         valid = np.concatenate([origins_of(a, a, b, window, horizon) for a, b in held.parts()])
     _tell_short(series, many, window, horizon, report)
     report("note", {"text": f"a window of {window:,}, {counted(horizon, 'step')} ahead, a season of {season:,}"})
-    return Corpus(
-        series,
-        form,
-        form.windows(series, train),
-        form.windows(series, choose) if len(choose) else None,
-        form.windows(held, valid) if len(valid) else None,
-        held,
-    )
+    if not _any_real(series, train, horizon):
+        raise InputError("there is nothing to learn from: every number to forecast is a gap", where=where)
+    parts: list[SeriesWindows | None] = []
+    for whole, origins, what in ((series, choose, "to choose weights with"), (held, valid, "held out")):
+        usable = _any_real(whole, origins, horizon)
+        if len(origins) and not usable:
+            report("note", {"text": f"what is {what} are gaps only, and is not used"})
+        parts.append(form.windows(whole, origins) if usable else None)
+    return Corpus(series, form, form.windows(series, train), *parts, held)
+
+
+def _any_real(series: Series, origins: np.ndarray, horizon: int) -> bool:
+    """Whether any number that is forecast from these origins was there."""
+    there = np.concatenate([[0], np.cumsum(series.real[:, : series.targets].any(axis=1))])
+    return bool((there[origins + horizon] > there[origins]).any())
 
 
 def _tell_short(series: Series, many: list[Any], window: int, horizon: int, report: Report) -> None:
@@ -226,8 +233,8 @@ def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
 
 
 def means(settings: Settings, model: Any, corpus: Corpus) -> Means:
-    """All layers learn alike, and the loss chooses."""
-    return Means()
+    """All layers learn alike, and the loss chooses; what is read are steps in time."""
+    return Means(counts="steps", unit=loss_unit(settings.train.loss, settings.data.scale))
 
 
 def finished(model: Any) -> Any:
@@ -284,12 +291,12 @@ def final_figures(
 ) -> dict[str, Any] | None:
     """A backtest on what is held out, and how wide a band of single forecasts is, by what came before it."""
     band = band_of(model, corpus)
-    if corpus.valid is None:
-        return None
-    report("phase", {"name": "forecasting what is held out"})
-    figures = asdict(scored(model, corpus.valid, corpus.form, band, report))
-    report("result", {"mse": figures["mse"], "mae": figures["mae"]})
-    return figures | ({"band": band.tolist()} if band is not None else {})
+    figures: dict[str, Any] = {"band": band.tolist()} if band is not None else {}
+    if corpus.valid is not None:
+        report("phase", {"name": "forecasting what is held out"})
+        figures |= asdict(scored(model, corpus.valid, corpus.form, band, report))
+        report("result", {"mse": figures["mse"], "mae": figures["mae"]})
+    return figures or None
 
 
 def band_of(model: Any, corpus: Corpus) -> np.ndarray | None:

@@ -64,6 +64,7 @@ BAD = {
     "narrow.txt": (b"2 3\na 1 2 3\nb 1 2\n", r"narrow.txt:3: 2 numbers, where vectors have 3"),
     "wide.txt": (b"a 1 2\nb 1 2\nc 1\n", r"wide.txt:3: 1 number, where vectors have 2"),
     "words.txt": (b"2 3\na 1 2 3\nb 1 x 3\n", r"words.txt:3: 'x' is not a number"),
+    "nameless.txt": (b"2 3\na 1 2 3\n 1 2 3\n", r"nameless.txt:3: numbers without a word before them"),
     "latin.txt": (b"2 2\na 1 2\ncaf\xe9 3 4\n", r"latin.txt:3: a word that is not UTF-8 \(byte 0xe9\)"),
     "latin.bin": (BINARY.replace(b"b ", b"\xe9 "), r"latin.bin, vector 2: a word that is not UTF-8"),
     "more.txt": (b"1 2\na 1 2\nb 3 4\n", r"more.txt:3: more than the 1 vectors"),
