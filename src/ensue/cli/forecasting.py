@@ -10,7 +10,7 @@ from ensue.cli.output import say, table
 from ensue.core.wording import counted
 
 Target = Annotated[list[str], typer.Option(help="forecast: a column to forecast, by name or number; repeatable.")]
-Horizon = Annotated[int, typer.Option(min=0, help="forecast: how many steps ahead.")]
+Horizon = Annotated[int | None, typer.Option(min=1, help="forecast: how many steps ahead.")]
 
 
 def show_forecasts(found: list[dict[str, Any]]) -> None:

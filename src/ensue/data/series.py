@@ -24,6 +24,8 @@ from ensue.data.lines import read_lines, source_name
 
 SAMPLE = 200
 """So many lines are looked at before it is said what the columns are."""
+LARGEST = 1e100
+"""Squares of larger numbers cannot be added up."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?", "."))
 """What stands where a number is missing, in small letters."""
 MARKS = {"tab-separated": "\t", "semicolon-separated": ";", "comma-separated": ","}
@@ -262,6 +264,8 @@ def _numbers(grid: Grid, column: int) -> np.ndarray:
             result[row] = float(cell)
         except ValueError:
             result[row] = np.inf
+        if LARGEST < abs(result[row]) < np.inf:
+            raise InputError(f"{cell} is too large to compute with", where=grid.where(row, column))
         if not np.isfinite(result[row]):
             mend = "mend it, leave it empty for a gap, or name other columns with --target and data.covariates"
             raise InputError(f"{cell!r} is not a number", where=grid.where(row, column), mend=mend)

@@ -161,10 +161,10 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
     if not _any_real(series, train, horizon):
         raise InputError("there is nothing to learn from: every number to forecast is a gap", where=where)
     parts: list[SeriesWindows | None] = []
-    for whole, origins, what in ((series, choose, "to choose weights with"), (held, valid, "held out")):
+    for whole, origins, what in ((series, choose, "that chooses weights"), (held, valid, "held out")):
         usable = _any_real(whole, origins, horizon)
         if len(origins) and not usable:
-            report("note", {"text": f"what is {what} are gaps only, and is not used"})
+            report("note", {"text": f"the part {what} is all gaps, and is not used"})
         parts.append(form.windows(whole, origins) if usable else None)
     return Corpus(series, form, form.windows(series, train), *parts, held)
 

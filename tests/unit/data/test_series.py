@@ -160,10 +160,11 @@ def test_files_of_unlike_frequency_are_told(tmp_path):
     ("text", "says"),
     [
         ("a,b,a\n1,2,3\n4,5,6\n", "my.csv: two columns are called 'a'; give each a name of its own"),
+        ("a\n1\n1e200\n", "my.csv:3, column 'a': 1e200 is too large to compute with"),
         ("a,b\r1,2\r3,4\r", "lines end in CR alone; end them in LF or CR LF"),
     ],
 )
-def test_tables_that_cannot_be_told_apart(tmp_path, text, says):
+def test_tables_that_are_refused_as_a_whole_or_for_a_number(tmp_path, text, says):
     path = tmp_path / "my.csv"
     path.write_bytes(text.encode())
     with pytest.raises(InputError, match=says):

@@ -149,7 +149,7 @@ def test_a_part_of_gaps_is_found_before_training(tmp_path):
     chosen = settings(path, window=10, **{"data.target": "x"})
     corpus = forecast.corpus_of(chosen, None, lambda kind, values: notes.append(values.get("text", "")))
     assert corpus.choose is None and corpus.valid is None
-    assert "what is held out are gaps only, and is not used" in notes
+    assert "the part held out is all gaps, and is not used" in notes
     path.write_text("n,x\n" + "".join(f"{n},{n if n >= 140 else ''}\n" for n in range(200)), encoding="utf-8")
     with pytest.raises(InputError, match="nothing to learn from: every number to forecast is a gap"):
         forecast.corpus_of(chosen, None, silent)

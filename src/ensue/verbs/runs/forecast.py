@@ -120,18 +120,27 @@ class ForecastRun(Run):
         if horizon < 1:
             raise InputError(f"--horizon {horizon} must be at least 1")
         series = self.series([file], report)
-        ends = np.array([end for _, end in series.parts()])
-        for (begin, end), key in zip(series.parts(), series.keys or ("",)):
-            if end - begin < self.form.window:
-                what = f"{counted(end - begin, 'step')}, fewer than the window of {self.form.window:,}"
-                where = f"{file}, series {key!r}" if key else str(file)
-                raise InputError(what, where=where, mend="give a longer past")
-        found, levels = self.ahead(series, ends, horizon)
+        ends = self._ends(series, str(file), report)
+        found, levels = self.ahead(series, np.array([end for _, end in ends]), horizon)
         return [
             line
-            for place, (key, end) in enumerate(zip(series.keys or ("",), ends))
-            for line in self._lines(series, key, int(end), found[place], levels)
+            for place, (key, end) in enumerate(ends)
+            for line in self._lines(series, key, end, found[place], levels)
         ]
+
+    def _ends(self, series: Series, file: str, report: Report) -> list[tuple[str, int]]:
+        """The name and the end of each series that fills a window; those that do not are told."""
+        ends, least = [], f"fewer than the window of {self.form.window:,}"
+        for (begin, end), key in zip(series.parts(), series.keys or ("",)):
+            if end - begin >= self.form.window:
+                ends.append((key, end))
+            elif key:
+                text = f"{file}, series {key!r}: {counted(end - begin, 'step')}, {least}: it is left out"
+                report("note", {"text": text})
+        if not ends:
+            longest = max(end - begin for begin, end in series.parts())
+            raise InputError(f"{counted(longest, 'step')}, {least}", where=file, mend="give a longer past")
+        return ends
 
     @torch.inference_mode()
     def ahead(self, series: Series, origins: np.ndarray, horizon: int) -> tuple[np.ndarray, tuple[float, ...]]:
