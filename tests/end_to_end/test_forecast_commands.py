@@ -274,3 +274,15 @@ def test_what_a_forecaster_cannot_do_is_said(forecasters, files, tmp_path):
     assert answer.code == 2 and "lstm has no vectors of words" in answer.err
     answer = ensue("convert", forecasters / "lstm", "--to", "hf")
     assert answer.code == 2 and answer.err.count("\n") == 1
+
+
+def test_many_series_are_forecast_some_at_a_time(forecasters, files, monkeypatch):
+    from ensue.tasks import series_form
+
+    run = load(forecasters / "seasonal")
+    series = run.series([files / "my.csv"])
+    origins = np.arange(100, 120)
+    whole, _ = run.ahead(series, origins, 7)
+    monkeypatch.setattr(series_form, "NUMBERS_AT_ONCE", 50)
+    parts, _ = run.ahead(series, origins, 7)
+    assert np.array_equal(whole, parts) and series_form.rows_at_once(run.model.config, run.form.window, 7) < 20

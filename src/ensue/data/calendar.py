@@ -187,7 +187,8 @@ def ends_month(dates: Any) -> Any:
 
 def _length(month: np.datetime64) -> np.timedelta64:
     """How long a month is."""
-    return (month + 1).astype("datetime64[ms]") - month.astype("datetime64[ms]")
+    length: np.timedelta64 = (month + 1).astype("datetime64[ms]") - month.astype("datetime64[ms]")
+    return length
 
 
 def find_frequency(dates: np.ndarray) -> Frequency:

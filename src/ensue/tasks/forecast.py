@@ -160,13 +160,19 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
     report("note", {"text": f"a window of {window:,}, {counted(horizon, 'step')} ahead, a season of {season:,}"})
     if not _any_real(series, train, horizon):
         raise InputError("there is nothing to learn from: every number to forecast is a gap", where=where)
-    parts: list[SeriesWindows | None] = []
-    for whole, origins, what in ((series, choose, "that chooses weights"), (held, valid, "held out")):
-        usable = _any_real(whole, origins, horizon)
+    chooses = _any_real(series, choose, horizon)
+    scores = _any_real(held, valid, horizon)
+    for origins, usable, what in ((choose, chooses, "that chooses weights"), (valid, scores, "held out")):
         if len(origins) and not usable:
             report("note", {"text": f"the part {what} is all gaps, and is not used"})
-        parts.append(form.windows(whole, origins) if usable else None)
-    return Corpus(series, form, form.windows(series, train), *parts, held)
+    return Corpus(
+        series,
+        form,
+        form.windows(series, train),
+        form.windows(series, choose) if chooses else None,
+        form.windows(held, valid) if scores else None,
+        held,
+    )
 
 
 def _any_real(series: Series, origins: np.ndarray, horizon: int) -> bool:

@@ -188,7 +188,7 @@ def mind(
 def tell(work: Training, progress: Progress, loss: float) -> None:
     """Report a step."""
     steps = work.settings.steps
-    values = {"step": progress.step, "steps": steps, "loss": loss}
+    values: dict[str, Any] = {"step": progress.step, "steps": steps, "loss": loss}
     values |= {"tokens_per_second": progress.tokens / progress.seconds, "counts": work.counts}
     values |= {"left": (steps - progress.step) * (progress.seconds + progress.overhead) / progress.step}
     work.report("step", values)

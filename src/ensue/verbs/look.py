@@ -168,10 +168,10 @@ def layers(runs: Files) -> View:
 
 
 def words(runs: Files, *, words: str = "", pairs: str = "", method: str = "pca") -> View:
-    """The words of a run on a map: ``words`` (else the commonest), arrows for ``pairs`` such as king:queen."""
+    """Words of a run or a vector file on a map: ``words`` (else the commonest), arrows for ``pairs`` (king:queen)."""
     if len(runs) != 1:
         raise InputError(f"a map is of the words of one run, not {len(runs)}", mend="name one")
-    numbers, draw = word_view(load(runs[0]), words, pairs, method)
+    numbers, draw = word_view(runs[0], words, pairs, method)
     return View(draw, numbers)
 
 

@@ -27,7 +27,7 @@ from ensue.models.table import model_class
 from ensue.search.forecasting import forecast
 from ensue.tasks.forecast import is_waves, series_in
 from ensue.tasks.opening import fill
-from ensue.tasks.series_form import Form, forecasts_of, learnt_rows, origins_of, scored, with_band
+from ensue.tasks.series_form import Form, forecasts_of, learnt_rows, origins_of, rows_at_once, scored, with_band
 from ensue.verbs.runs.run import Run
 
 PANELS = 4
@@ -146,9 +146,13 @@ class ForecastRun(Run):
     def ahead(self, series: Series, origins: np.ndarray, horizon: int) -> tuple[np.ndarray, tuple[float, ...]]:
         """Forecasts from origins, (N, H, Y, Q), and the quantiles that they are."""
         form, Y = self.form, self.form.targets
-        past, _, offset = replace(form.windows(series, origins), horizon=0).cut(np.arange(len(origins)))
-        said = forecast(self.model, torch.from_numpy(past.astype(np.float32)), horizon).double().numpy()
-        found = (said + offset[:, :, :Y, None]) * form.deviation[:Y, None] + form.mean[:Y, None]
+        windows = replace(form.windows(series, origins), horizon=0)
+        step, parts = rows_at_once(self.model.config, form.window, horizon), []
+        for at in range(0, len(origins), step):
+            past, _, offset = windows.cut(np.arange(at, min(at + step, len(origins))))
+            said = forecast(self.model, torch.from_numpy(past.astype(np.float32)), horizon).double().numpy()
+            parts.append((said + offset[:, :, :Y, None]) * form.deviation[:Y, None] + form.mean[:Y, None])
+        found = np.concatenate(parts)
         if self.model.config.quantiles:
             return found, tuple(self.model.config.quantiles)
         band = self.band
