@@ -101,6 +101,8 @@ def is_waves(files: Any) -> bool:
 
 def series_in(files: Any, wanted: Wanted, notes: list[str], horizon: int) -> Series:
     """The series of files, or of the built-in corpus."""
+    if WAVES in map(str, files) and len(files) > 1 and not Path(WAVES).exists():
+        raise InputError("is a corpus of its own, and is not read beside files", where=WAVES, mend="name it alone")
     if not is_waves(files):
         return read_series(list(files), wanted, notes)
     if wanted.targets not in ((), ("x",)) or wanted.key:
@@ -156,6 +158,7 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
     train, choose, valid = (np.concatenate([one[part] for one in many]) for part in range(3))
     if held is not series:
         valid = np.concatenate([origins_of(a, a, b, window, horizon) for a, b in held.parts()])
+        check_long_enough(held, window, horizon, ", ".join(map(str, data.valid)), "to score")
     _tell_short(series, many, window, horizon, report)
     report("note", {"text": f"a window of {window:,}, {counted(horizon, 'step')} ahead, a season of {season:,}"})
     if not _any_real(series, train, horizon):

@@ -126,11 +126,11 @@ def windows_hash(series: Series, begin: int, rows: int) -> str:
     return digest(series.values[begin : begin + rows])[:16]
 
 
-def check_long_enough(series: Series, window: int, horizon: int, where: str) -> None:
+def check_long_enough(series: Series, window: int, horizon: int, where: str, what_for: str = "to learn from") -> None:
     """Refuse series that are all shorter than a window and its horizon."""
     longest = max(end - begin for begin, end in series.parts())
     if longest < window + horizon:
-        shown = f"{longest:,} steps to learn from" if not series.keys else f"at most {longest:,} steps to learn from"
+        shown = f"{'at most ' if series.keys else ''}{longest:,} steps {what_for}"
         what = f"there are {shown}, fewer than a window of {window:,} and a horizon of {horizon:,}"
         raise InputError(what, where=where, mend="use --set window=… or --horizon …, or give a longer series")
 

@@ -69,12 +69,12 @@ def curves(runs: Files) -> View:
     opened = [load(run) for run in runs]
     records = {str(path): read_metrics(run.folder.path) for path, run in zip(runs, opened)}
     numbers = {"runs": [{"run": run, "records": own} for run, own in records.items()]}
-    units = sorted({_unit_of(run) for run in opened} - {""})
-    return View(partial(curves_chart, records, units), numbers)
+    units = {_unit_of(run) for run in opened}
+    return View(partial(curves_chart, records, () if "" in units else sorted(units)), numbers)
 
 
 def _unit_of(run: Run) -> str:
-    """What the loss of a run is in, where it has a unit of its own."""
+    """What the loss of a run is in, where it has one unit."""
     if run.task == "forecast":
         return loss_unit(str(run.settings["train.loss"]), str(run.settings["data.scale"]))
     return "nats a token" if run.task in ("language", "translation", "masked", "tag") else ""

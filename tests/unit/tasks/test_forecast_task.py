@@ -166,3 +166,17 @@ def test_progress_is_told_in_steps_and_the_units_of_the_loss(tmp_path):
     chosen = settings(series(tmp_path), window=10, **{"train.loss": "mae"})
     means = forecast.means(chosen, None, None)
     assert (means.counts, means.unit) == ("steps", "deviations of the past")
+
+
+def test_a_file_to_score_that_is_too_short_is_refused(tmp_path):
+    short = series(tmp_path, 12, "short.csv")
+    chosen = settings(series(tmp_path), window=10, horizon=5, **{"data.valid": (str(short),)})
+    says = r"short\.csv: there are 12 steps to score, fewer than a window of 10 and a horizon of 5"
+    with pytest.raises(InputError, match=says):
+        forecast.corpus_of(chosen, None, silent)
+
+
+def test_waves_are_not_read_beside_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="waves: is a corpus of its own"):
+        forecast.corpus_of(settings("waves", **{"data.files": ("waves", str(series(tmp_path)))}), None, silent)
