@@ -31,6 +31,16 @@ def is_date(text: str) -> bool:
     return _read(text, 0) is not None or _read(text, 1) is not None
 
 
+def is_shifted(text: str) -> bool:
+    """Whether a date says how far its clock is from UTC.
+
+    >>> is_shifted("2020-10-25 02:00+01:00"), is_shifted("2020-10-25 02:00Z"), is_shifted("25-10-2020")
+    (True, False, False)
+    """
+    found = _YEAR_FIRST.match(text.strip()) or _YEAR_LAST.match(text.strip())
+    return found is not None and found.groups()[-1] not in (None, "Z")
+
+
 def _read(text: str, order: int) -> np.datetime64 | None:
     """A date; where the year stands last, ``order`` 0 means that the day stands first and 1 that the month does."""
     text = text.strip()

@@ -19,7 +19,7 @@ import numpy as np
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted, line_numbers
-from ensue.data.calendar import NO_DATES, SPARSE, Frequency, find_frequency, is_date, read_dates
+from ensue.data.calendar import NO_DATES, SPARSE, Frequency, find_frequency, is_date, is_shifted, read_dates
 from ensue.data.lines import read_lines, source_name
 
 SAMPLE = 200
@@ -180,6 +180,8 @@ def _read_file(source: str | Path, wanted: Wanted, notes: list[str]) -> Series:
     notes.append(_understood(grid, names, len(targets), dated, frequency, keys, left))
     if added:
         notes.append(f"{grid.name}: {counted(added, 'date')} {'is' if added == 1 else 'are'} missing and became gaps")
+    if any(is_shifted(cell) for place in dated for cell in grid.columns[place][:SAMPLE]):
+        notes.append(f"{grid.name}: dates are taken to UTC, and so are those of forecasts")
     if frequency.kind == "uneven" and dates is not None:
         notes.append(f"{grid.name}: the dates are not evenly spaced, so steps are taken as they come")
     real = [~np.isnan(values) for values, _ in made]

@@ -169,3 +169,14 @@ def test_tables_that_are_refused_as_a_whole_or_for_a_number(tmp_path, text, says
     path.write_bytes(text.encode())
     with pytest.raises(InputError, match=says):
         read(path)
+
+
+def test_clocks_that_are_set_back_are_told_apart_by_their_offset(tmp_path):
+    hours = ("01:00+02:00", "02:00+02:00", "02:00+01:00", "03:00+01:00", "04:00+01:00")
+    rows = [f"2020-10-25 {hour},{n}\n" for n, hour in enumerate(hours)]
+    notes = []
+    found = read(written(tmp_path, "when,x\n" + "".join(rows)), notes)
+    assert found.frequency.spoken == "hourly" and found.values.ravel().tolist() == [0, 1, 2, 3, 4]
+    assert any("dates are taken to UTC" in note for note in notes)
+    with pytest.raises(InputError, match="the date 2020-10-25 02:00:00 stands twice"):
+        read(written(tmp_path, "when,x\n" + "".join(row.replace("+01:00", "").replace("+02:00", "") for row in rows)))
