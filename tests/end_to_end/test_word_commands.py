@@ -136,6 +136,7 @@ def test_a_word_has_one_vector_in_all_its_contexts(made, tmp_path):
     assert found["identical"] and found["accuracy"] == pytest.approx(found["chance"])
     (tmp_path / "crane.txt").write_text("a crane\nthe crane\nthat crane\n", encoding="utf-8")
     refused("look", "senses", made / "sg", "crane", tmp_path / "crane.txt", says="the word 'crane' has no vector")
+    refused("embed", made / "sg", tmp_path / "crane.txt", says="word2vec cannot make a vector of a text")
 
 
 def test_embeddings_begin_with_vectors(made, text):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
 from ensue.data.word_questions import read_likenesses, read_questions
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.words import (
@@ -36,6 +38,10 @@ class WordRun(Run):
         """The words and their u."""
         matrix = self.model.head.weight.detach().numpy()
         return WordVectors(self.vectors.words, matrix, str(self.folder.path))
+
+    def embed(self, texts: Sequence[str], *, report: Report = silent, **how: Any) -> np.ndarray:
+        """It knows words, each alone."""
+        raise self._cannot("make a vector of a text")
 
     def neighbours(self, word: str, top: int = 10) -> list[tuple[str, float]]:
         """The words most like one, with cosines."""
