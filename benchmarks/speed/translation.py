@@ -1,6 +1,6 @@
 """Training and beam search of ``transformer`` against transformers' Marian of the same size, in turns.
 
-ENSUE_DATA=… python -m benchmarks.speed.translation --out runs/speed [--short]
+ENSUE_DATA=… python -m benchmarks.speed.translation --out runs/speed [--short] [--only training|beam]
 
 Both train on the same batches of Multi30k (similar lengths together), 3 + 3 layers, width 256, 8 heads, dropout 0.1,
 fused AdamW, clipping, smoothed loss; Marian computes its loss as its users do, from the logits. Both then translate the
@@ -213,6 +213,7 @@ def with_weights_of(run: Any) -> MarianMTModel:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--only", choices=("training", "beam"), help="one half of it")
     parser.add_argument("--out", type=Path, default=Path("runs/speed"))
     typed = parser.parse_args()
     run = trained(typed.out)
@@ -221,14 +222,26 @@ def main() -> None:
         "size": f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {run.tokenizer.size} tokens, {BATCH} tokens a batch",
     }
     rounds, steps, count = (2, 4, 3) if typed.short else (9, 8, 8)
-    done = take_turns({who: partial(training, who, typed.out, steps) for who in ("ours", "theirs")}, rounds)
+    if typed.only != "beam":
+        compare_training(typed.out, peer, rounds, steps)
+    if typed.only != "training":
+        compare_beams(typed.out, peer, rounds, count)
+
+
+def compare_training(folder: Path, peer: dict[str, Any], rounds: int, steps: int) -> None:
+    """Target tokens a second of both, in turns, and what share of Marian's time is matrix products."""
+    done = take_turns({who: partial(training, who, folder, steps) for who in ("ours", "theirs")}, rounds)
     figures = ratio(done["ours"], done["theirs"], "target_tokens")
-    seen = take_turns({"theirs": partial(products, typed.out, steps)}, 3)["theirs"]
+    seen = take_turns({"theirs": partial(products, folder, steps)}, 3)["theirs"]
     share = statistics.median(one.result for one in seen)
     figures |= {"share_of_products_in_theirs": round(share, 3), "ratio_possible": round(1 / share, 3)}
     record("translation_speed", {**peer, "what": "training", **figures})
+
+
+def compare_beams(folder: Path, peer: dict[str, Any], rounds: int, count: int) -> None:
+    """Sentences a second of both, in turns, with the same weights."""
     stops = {"ours": None, 'early_stopping="never"': "never", "early_stopping=False, the default": False}
-    found = take_turns({name: partial(searching, stop, typed.out, count) for name, stop in stops.items()}, rounds)
+    found = take_turns({name: partial(searching, stop, folder, count) for name, stop in stops.items()}, rounds)
     for name in list(stops)[1:]:
         ours, theirs = found["ours"], found[name]
         same = sum(a == b for a, b in zip(ours[0].result, theirs[0].result, strict=True)) / len(ours[0].result)

@@ -158,6 +158,7 @@ def test_options_that_are_no_numbers(runs, text):
         ("frobnicate",),
     ):
         refused(*words, says="--help`")
+    refused("words", "analogy", runs / "lstm", "king", "man", says="Missing argument 'WOMAN'")
 
 
 def test_a_run_that_is_there_is_not_touched(runs, text):

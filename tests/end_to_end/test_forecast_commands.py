@@ -240,15 +240,49 @@ def test_bad_input_is_one_line_and_leaves_nothing(text, words, says, tmp_path):
     assert contents(".") == before
 
 
+def test_series_too_short_for_a_window_are_left_out_and_told(files):
+    rows = [line.split(",") for line in table().splitlines()[1:]]
+    many = [f"{day},{name},{value}" for name, own in (("a", rows), ("b", rows[:5])) for day, value, _ in own]
+    Path("many.csv").write_text("day,id,OT\n" + "\n".join(many) + "\n", encoding="utf-8")
+    words = ("--model", "last", "--set", "data.id=id", "--set", "window=12", "--out", "run")
+    assert ensue("fit", "forecast", "many.csv", *words).code == 0
+    answer = ensue("predict", "run", "many.csv", "--json")
+    assert answer.code == 0 and [line["series"] for line in answer.json["predictions"]] == ["a"]
+    assert any("series 'b': 5 steps, fewer than the window of 12: it is left out" in n for n in answer.json["notes"])
+
+
+def test_a_race_on_a_series_that_never_changes_says_why_there_is_no_figure():
+    Path("flat.csv").write_text("x\n" + "5\n" * 60, encoding="utf-8")
+    answer = ensue("race", "flat.csv", "--task", "forecast", "--systems", "last", "--out", "race")
+    assert answer.code == 2 and "what is held out gives no MASE" in answer.out + answer.err
+    assert "every system failed" in answer.err.splitlines()[-1]
+
+
 def test_what_a_forecaster_cannot_do_is_said(forecasters, files, tmp_path):
     (tmp_path / "short.csv").write_text(table(8), encoding="utf-8")
     answer = ensue("predict", forecasters / "lstm", "short.csv")
     assert answer.code == 2 and "8 steps, fewer than the window of 12" in answer.err
+    answer = ensue("predict", forecasters / "lstm", files / "my.csv", "--horizon", "0")
+    assert answer.code == 2 and "'--horizon'" in answer.err
     answer = ensue("score", forecasters / "lstm", "short.csv")
     assert answer.code == 2 and "none can be scored" in answer.err
     answer = ensue("score", forecasters / "lstm", "--text", "1,2,3")
     assert answer.code == 2 and "scored on series" in answer.err
     answer = ensue("fit", "lstm", "waves", "--out", "x")
     assert answer.code == 2 and "the corpus holds series, not text" in answer.err
+    answer = ensue("words", "neighbours", forecasters / "lstm", "the")
+    assert answer.code == 2 and "lstm has no vectors of words" in answer.err
     answer = ensue("convert", forecasters / "lstm", "--to", "hf")
     assert answer.code == 2 and answer.err.count("\n") == 1
+
+
+def test_many_series_are_forecast_some_at_a_time(forecasters, files, monkeypatch):
+    from ensue.tasks import series_form
+
+    run = load(forecasters / "seasonal")
+    series = run.series([files / "my.csv"])
+    origins = np.arange(100, 120)
+    whole, _ = run.ahead(series, origins, 7)
+    monkeypatch.setattr(series_form, "NUMBERS_AT_ONCE", 50)
+    parts, _ = run.ahead(series, origins, 7)
+    assert np.array_equal(whole, parts) and series_form.rows_at_once(run.model.config, run.form.window, 7) < 20

@@ -123,6 +123,8 @@ def test_vectors_go_out_and_come_back(made):
         assert np.array_equal(package.load(f"from-{name}").vectors.matrix, package.load(made / "sg").vectors.matrix)
         asked = [ensue("words", "neighbours", where, "king").out for where in (made / "sg", f"from-{name}", name)]
         assert asked[0] == asked[1] == asked[2]
+        seen = [ensue("look", "words", where, "--words", "king queen", "--json").json for where in (made / "sg", name)]
+        assert seen[0]["words"] == seen[1]["words"] and [one["system"] for one in seen] == ["word2vec", None]
     refused("convert", made / "sg", "--to", "word2vec", "--out", "v.bin", says="is there already")
     refused("words", "neighbours", "from-v.bin", "king", "--by", "probability", says="has one vector for each word")
 
@@ -135,6 +137,15 @@ def test_a_text_is_the_mean_of_its_words(made):
     wanted = (vectors.matrix[vectors.place("king")] + vectors.matrix[vectors.place("crown")]) / 2
     assert np.allclose(means[0], wanted / np.linalg.norm(wanted), atol=1e-6) and not means[1].any()
     refused("embed", made / "sg", "texts.txt", "--int8", says="for models that read texts")
+
+
+def test_a_word_has_one_vector_in_all_its_contexts(made, tmp_path):
+    lines = ["chess\tthe king moved", "chess\ta King of wood", "throne\tthe king slept", "throne\ther king , crowned"]
+    (tmp_path / "king.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = ensue("look", "senses", made / "sg", "king", tmp_path / "king.txt", "--json").json
+    assert found["identical"] and found["accuracy"] == pytest.approx(found["chance"])
+    (tmp_path / "crane.txt").write_text("a crane\nthe crane\nthat crane\n", encoding="utf-8")
+    refused("look", "senses", made / "sg", "crane", tmp_path / "crane.txt", says="the word 'crane' has no vector")
 
 
 def test_embeddings_begin_with_vectors(made, text):

@@ -14,6 +14,15 @@ from ensue.core.durations import spoken
 KNOWN = ("step", "valid_loss")
 
 
+def _short(value: float) -> str:
+    """A measure in four places, or in four digits where it is very small or large.
+
+    >>> _short(0.25), _short(0.0000123456), _short(3e9)
+    ('0.2500', '1.235e-05', '3e+09')
+    """
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
 class Display:
     """A ``Report`` that draws. Use it as a context manager."""
 
@@ -75,9 +84,8 @@ class Display:
 
     def on_step(self, values: dict[str, Any]) -> None:
         """A step of training."""
-        facts = (
-            f"loss {values['loss']:.3f} · {values['tokens_per_second']:,.0f} tokens/s · {spoken(values['left'])} left"
-        )
+        speed = f"{values['tokens_per_second']:,.0f} {values.get('counts', 'tokens')}/s"
+        facts = f"loss {values['loss']:.3f} · {speed} · {spoken(values['left'])} left"
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=values["step"], total=values["steps"], facts=facts)
         elif time.monotonic() - self.spoke > 20:
@@ -86,7 +94,7 @@ class Display:
 
     def on_evaluation(self, values: dict[str, Any]) -> None:
         """A measure on held-out text."""
-        others = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in values.items() if name not in KNOWN]
+        others = [f"{name.replace('_', ' ')} {_short(value)}" for name, value in values.items() if name not in KNOWN]
         unit = "" if others else " nats a token"
         self.say(
             f"step {values['step']:,}: validation loss {values['valid_loss']:.4f}{unit}"

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from ensue.cli.output import say, table
+from ensue.core.wording import counted
 
 Target = Annotated[list[str], typer.Option(help="forecast: a column to forecast, by name or number; repeatable.")]
-Horizon = Annotated[int, typer.Option(min=0, help="forecast: how many steps ahead.")]
+Horizon = Annotated[int | None, typer.Option(min=1, help="forecast: how many steps ahead.")]
 
 
 def show_forecasts(found: list[dict[str, Any]]) -> None:
@@ -36,7 +37,9 @@ def _ends(line: dict[str, Any], name: str) -> list[str]:
 
 
 def show_forecast_score(score: dict[str, Any]) -> None:
-    """The figures of a backtest, for people."""
+    """The figures of a backtest, for people; there are none where nothing was held out."""
+    if "mse" not in score:
+        return
     mase = f" · MASE {score['mase']:.4f}" if score["mase"] is not None else ""
     say(f"mean squared error {score['mse']:.6g} · mean absolute error {score['mae']:.6g}{mase}")
     levels = ", ".join(f"{level:g}" for level in score["quantiles"])
@@ -52,4 +55,4 @@ def show_forecast_score(score: dict[str, Any]) -> None:
     for row in steps if len(steps) <= 6 else [steps[round(n * (len(steps) - 1) / 5)] for n in range(6)]:
         if len(steps) > 1:
             say(f"  step {row['step']:>4}  squared {row['mse']:.6g}  absolute {row['mae']:.6g}")
-    say(f"{score['origins']:,} origins, {score['values']:,} numbers")
+    say(f"{counted(score['origins'], 'origin')}, {counted(score['values'], 'number')}")

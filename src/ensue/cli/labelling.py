@@ -24,7 +24,7 @@ def predict(
     text: Annotated[list[str], typer.Option(help="A text in place of a file (pairs: a tab between); repeatable.")] = [],
     columns: Columns = "",
     int8: Int8 = False,
-    horizon: Horizon = 0,
+    horizon: Horizon = None,
     as_json: Json = False,
 ) -> None:
     """Label texts: a label with its probability, tags, or an answer; or forecast how series go on."""
@@ -41,7 +41,7 @@ def predict(
         if horizon and held.task != "forecast":
             raise InputError(f"{held.system} cannot use --horizon", where=str(run), mend="it is for runs that forecast")
         if held.task == "forecast" and not text:
-            found = held.predict(file=file, horizon=horizon, **how)
+            found = held.predict(file=file, horizon=horizon or 0, **how)
         else:
             found = held.predict(text, **how) if text else held.predict(**_given(file), **how)
     if as_json:

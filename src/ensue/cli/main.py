@@ -88,7 +88,7 @@ def explain(error: Exception) -> NoReturn:
     if isinstance(error, InputError):
         fail(f"ensue: {error}", 2)
     if isinstance(error, Usage):
-        if not error.message.strip():  # no command at all: the help has been asked for
+        if not error.format_message().strip():  # no command at all: the help has been asked for
             fail(error.ctx.get_help() if error.ctx else "", 2)
         place = error.ctx.command_path if error.ctx else "ensue"
         fail(f"ensue: {error.format_message().rstrip('.')}; see `{place} --help`", 2)

@@ -51,7 +51,7 @@ def fit(
         str, typer.Option(metavar="SYSTEM", help="The system of a task that labels (bert) or forecasts (lstm).")
     ] = "",
     target: Target = [],
-    horizon: Horizon = 0,
+    horizon: Horizon = None,
     embeddings: Annotated[
         str, typer.Option(metavar="FILE", help="Begin with these word vectors: a vector file, or a run of word2vec.")
     ] = "",
@@ -230,7 +230,7 @@ def race(
     field: Field = "",
     columns: Columns = "",
     target: Target = [],
-    horizon: Horizon = 0,
+    horizon: Horizon = None,
     out: Annotated[Path, typer.Option(help="The folder for runs, race.json, race.md and the chart.")] = Path(
         "runs/race"
     ),

@@ -11,7 +11,8 @@ Report = Callable[[str, dict[str, Any]], None]
 phase       a stretch of work begins: ``name``, and ``total`` where it is known
 progress    where a phase stands: ``done``, ``total``
 plan        what training will do: ``steps``, ``seconds``
-step        a training step: ``step``, ``steps``, ``loss``, ``lr``, ``norm``, ``tokens_per_second``, ``left``
+step        a training step: ``step``, ``steps``, ``loss``, ``lr``, ``norm``, ``left``,
+            ``tokens_per_second`` and, where they are no tokens, what ``counts``
 evaluation  ``step`` and the measures
 sample      what a model writes as it learns: ``step``, ``text``
 note        something people should know: ``text``

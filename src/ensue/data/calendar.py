@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,16 @@ def is_date(text: str) -> bool:
     (True, True, True, False)
     """
     return _read(text, 0) is not None or _read(text, 1) is not None
+
+
+def is_shifted(text: str) -> bool:
+    """Whether a date says how far its clock is from UTC.
+
+    >>> is_shifted("2020-10-25 02:00+01:00"), is_shifted("2020-10-25 02:00Z"), is_shifted("25-10-2020")
+    (True, False, False)
+    """
+    found = _YEAR_FIRST.match(text.strip()) or _YEAR_LAST.match(text.strip())
+    return found is not None and found.groups()[-1] not in (None, "Z")
 
 
 def _read(text: str, order: int) -> np.datetime64 | None:
@@ -133,9 +144,10 @@ class Frequency:
             return np.datetime64(date + np.timedelta64(self.size * steps, "ms"))
         if self.kind == "months":
             month = date.astype("datetime64[M]")
-            return np.datetime64(
-                (month + self.size * steps).astype("datetime64[ms]") + (date - month.astype("datetime64[ms]"))
-            )
+            later, inside = month + self.size * steps, date - month.astype("datetime64[ms]")
+            if ends_month(date) or inside >= _length(later):
+                inside = inside % np.timedelta64(DAY, "ms") + _length(later) - np.timedelta64(DAY, "ms")
+            return np.datetime64(later.astype("datetime64[ms]") + inside)
         if self.kind == "workdays":
             day = date.astype("datetime64[D]")
             return np.datetime64(
@@ -173,6 +185,22 @@ class Frequency:
 NO_DATES = Frequency()
 
 
+def ends_month(dates: Any) -> Any:
+    """Whether dates are the last day of their month.
+
+    >>> ends_month(np.array(["2020-02-29", "2021-03-30"], dtype="datetime64[ms]")).tolist()
+    [True, False]
+    """
+    months = dates.astype("datetime64[M]")
+    return (dates + np.timedelta64(DAY, "ms")).astype("datetime64[M]") != months
+
+
+def _length(month: np.datetime64) -> np.timedelta64:
+    """How long a month is."""
+    length: np.timedelta64 = (month + 1).astype("datetime64[ms]") - month.astype("datetime64[ms]")
+    return length
+
+
 def find_frequency(dates: np.ndarray) -> Frequency:
     """How far apart dates (N,), in order, stand: the commonest distance, where all stand on its grid.
 
@@ -184,7 +212,7 @@ def find_frequency(dates: np.ndarray) -> Frequency:
     months = dates.astype("datetime64[M]")
     inside = dates - months.astype("datetime64[ms]")
     step = Counter(np.diff(months.astype(np.int64)).tolist()).most_common(1)[0][0]
-    if (inside == inside[0]).all() and step > 0:
+    if step > 0 and ((inside == inside[0]).all() or ends_month(dates).all()):
         return _on_grid(Frequency("months", step), dates)
     days = dates.astype("datetime64[D]")
     size = Counter(np.diff(dates.astype(np.int64)).tolist()).most_common(1)[0][0]

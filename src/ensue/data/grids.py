@@ -19,6 +19,8 @@ from ensue.data.lines import read_lines, source_name
 
 SAMPLE = 200
 """So many lines are looked at before it is said what the columns are."""
+LARGEST = 1e100
+"""Squares of larger numbers cannot be added up."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?", "."))
 """What stands where a number is missing, in small letters."""
 MARKS = {"tab-separated": "\t", "semicolon-separated": ";", "comma-separated": ","}
@@ -77,7 +79,10 @@ def read_grid(source: str | Path) -> Grid:
                 rows.append([cell.strip() for cell in cells])
                 numbers.append(reader.line_num)
     except csv.Error as error:
-        raise InputError(f"cannot be read as a table ({error})", where=f"{name}:{reader.line_num}") from error
+        place = f"{name}:{reader.line_num}"
+        if "\r" in full[0]:
+            raise InputError("lines end in CR alone", where=place, mend="end them in LF or CR LF") from error
+        raise InputError(f"cannot be read as a table ({error})", where=place) from error
     width = len(rows[0])
     for row, number in zip(rows, numbers):
         if len(row) != width:
@@ -120,6 +125,8 @@ def numbers_in(grid: Grid, column: int) -> np.ndarray:
             result[row] = float(cell)
         except ValueError:
             result[row] = np.inf
+        if LARGEST < abs(result[row]) < np.inf:
+            raise InputError(f"{cell} is too large to compute with", where=grid.where(row, column))
         if not np.isfinite(result[row]):
             mend = "mend it, leave it empty for a gap, or name other columns with --target and data.covariates"
             raise InputError(f"{cell!r} is not a number", where=grid.where(row, column), mend=mend)

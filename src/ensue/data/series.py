@@ -17,8 +17,8 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted, line_numbers
-from ensue.data.calendar import NO_DATES, Frequency, find_frequency
-from ensue.data.grids import Grid, numbers_in, read_grid
+from ensue.data.calendar import NO_DATES, SPARSE, Frequency, find_frequency, is_shifted
+from ensue.data.grids import SAMPLE, Grid, numbers_in, read_grid
 from ensue.data.lines import source_name
 from ensue.data.series_columns import Wanted, blocks_of, chosen_columns, dates_in
 
@@ -71,6 +71,9 @@ def read_series(sources: Sequence[str | Path], wanted: Wanted, notes: list[str])
         if other.names != first.names or (other.dates is None) != (first.dates is None):
             what = f"has the columns {', '.join(other.names)}, and {source_name(sources[0])} {', '.join(first.names)}"
             raise InputError(what, where=source_name(source), mend="name columns that all files have: --target …")
+        if other.frequency != first.frequency:
+            whose = f"{source_name(sources[0])}, whose season is taken for all, {first.frequency.spoken}"
+            notes.append(f"{source_name(source)}: steps are {other.frequency.spoken}, and those of {whose}")
     if len(found) == 1:
         return first
     ends = np.cumsum([0, *(len(one) for one in found)])
@@ -107,10 +110,15 @@ def _read_file(source: str | Path, wanted: Wanted, notes: list[str]) -> Series:
     frequency = _frequency([dates[rows] for rows in pieces]) if dates is not None else NO_DATES
     made = [_even(numbers[rows], dates[rows] if dates is not None else None, frequency) for rows in pieces]
     names = tuple(grid.names[place] for place in chosen)
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise InputError(f"two columns are called {twice!r}", where=grid.name, mend="give each a name of its own")
     added = sum(len(values) for values, _ in made) - len(numbers)
     notes.append(_understood(grid, names, len(targets), dated, frequency, keys, left))
     if added:
         notes.append(f"{grid.name}: {counted(added, 'date')} {'is' if added == 1 else 'are'} missing and became gaps")
+    if any(is_shifted(cell) for place in dated for cell in grid.columns[place][:SAMPLE]):
+        notes.append(f"{grid.name}: dates are taken to UTC, and so are those of forecasts")
     if frequency.kind == "uneven" and dates is not None:
         notes.append(f"{grid.name}: the dates are not evenly spaced, so steps are taken as they come")
     real = [~np.isnan(values) for values, _ in made]
@@ -178,7 +186,9 @@ def _in_order(grid: Grid, rows: np.ndarray, dates: np.ndarray | None, wanted: Wa
 def _frequency(blocks: Sequence[np.ndarray]) -> Frequency:
     """The frequency that the longest series has, where it suits all."""
     found = find_frequency(max(blocks, key=len))
-    even = found.kind != "uneven" and all(found.places(one) is not None for one in blocks)
+    places = [found.places(one) for one in blocks]
+    steps = sum(int(own[-1]) + 1 for own in places if own is not None)
+    even = all(own is not None for own in places) and sum(map(len, blocks)) >= SPARSE * steps
     return found if even else Frequency("uneven")
 
 

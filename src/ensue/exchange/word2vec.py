@@ -85,7 +85,8 @@ def _is_text(data: bytes, width: int) -> bool:
 def _numbers(parts: list[bytes]) -> np.ndarray | None:
     """Fields as numbers, or None where there are none, or one is no number."""
     try:
-        return np.array(parts, dtype=np.float32) if parts else None
+        with np.errstate(over="ignore"):  # what becomes infinite is refused once all is read
+            return np.array(parts, dtype=np.float32) if parts else None
     except ValueError:
         return None
 
@@ -166,7 +167,8 @@ def _read_text(file: IO[bytes], rows: _Rows, line: int) -> None:
             rows.matrix = np.empty((ROWS, rows.width), np.float32)
         parts = data.rsplit(b" ", rows.width)
         numbers = _numbers(parts[1:])
-        if len(parts) != rows.width + 1 or numbers is None or not parts[0]:
+        longer = b" " in parts[0] and _numbers(parts[0].rsplit(b" ", 1)[1:]) is not None
+        if len(parts) != rows.width + 1 or numbers is None or not parts[0] or longer:
             raise InputError(_wrong(data, rows.width), where=where, mend=CUT)
         rows.add(rows.word(parts[0], where), numbers)
 
@@ -188,7 +190,9 @@ def _wrong(data: bytes, width: int) -> str:
     parts = data.split(b" ")
     if len(parts) - 1 != width:
         return f"{counted(len(parts) - 1, 'number')}, where vectors have {width}"
-    bad = next(part for part in parts[1:] if _numbers([part]) is None)
+    bad = next((part for part in parts[1:] if _numbers([part]) is None), None)
+    if bad is None:
+        return "numbers without a word before them"
     return f"{bad.decode('utf-8', 'replace')!r} is not a number"
 
 
@@ -209,6 +213,8 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
             raise InputError("a vector without a word", where=where, mend=CUT)
         rows.add(word, np.frombuffer(buffer, "<f4", rows.width, space + 1))
         at = space + 1 + size
+    if (buffer[at:] + file.read(BLOCK)).strip(b"\n"):
+        raise InputError(f"more than the {rows.count:,} vectors that it announces", where=rows.name)
 
 
 def write_word2vec(vectors: WordVectors, path: str | Path) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
 
-def curves_chart(runs: dict[str, list[dict[str, Any]]]) -> Any:
-    """Loss against steps: thin lines for training, thick ones for validation."""
+def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = ("nats a token",)) -> Any:
+    """Loss against steps: lines for training and for validation; ``units`` are those that losses are in."""
     rows = [
-        {"run": run, "step": r["step"], "nats": r[key], "on": name}
+        {"run": run, "step": r["step"], "loss": r[key], "on": name}
         for run, records in runs.items()
         for r in thinned(records)
-        for key, name in (("loss", "training text"), ("valid_loss", "validation text"))
+        for key, name in (("loss", "training"), ("valid_loss", "validation"))
         if key in r
     ]
     return (
@@ -21,10 +22,10 @@ def curves_chart(runs: dict[str, list[dict[str, Any]]]) -> Any:
         .mark_line(point=len(rows) < 400)
         .encode(
             x=alt.X("step:Q", title="step"),
-            y=alt.Y("nats:Q", title="loss, nats a token", scale=alt.Scale(zero=False)),
+            y=alt.Y("loss:Q", title=", ".join(filter(None, ("loss", " or ".join(units)))), scale=alt.Scale(zero=False)),
             color=alt.Color("run:N", title="run"),
             strokeDash=alt.StrokeDash("on:N", title="measured on"),
-            tooltip=["run:N", "on:N", "step:Q", "nats:Q"],
+            tooltip=["run:N", "on:N", "step:Q", "loss:Q"],
         )
         .properties(width=640, height=400, title="Learning curves: lower is better; a widening gap is overfitting")
     )

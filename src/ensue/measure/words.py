@@ -117,6 +117,9 @@ def analogy_score(vectors: WordVectors, sections: Sequence[Section]) -> list[Sec
         right = int((_answers(vectors, known) == known[:, 3]).sum())
         found.append(SectionScore(section.name, right, len(known), len(places) - len(known)))
     right, asked, missing = (sum(getattr(one, name) for one in found) for name in ("right", "asked", "missing"))
+    if not asked:
+        what = f"of {missing:,} questions none has vectors for all its words"
+        raise InputError(what, where=vectors.where, mend="learn vectors from a text that has more of these words")
     return [*found, SectionScore("all", right, asked, missing)]
 
 

@@ -225,8 +225,20 @@ class LastValue(Naive):
         return 1
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeasonalConfig(NaiveConfig):
+    """Settings of a forecast that repeats a season."""
+
+    def __post_init__(self) -> None:
+        super(SeasonalConfig, self).__post_init__()
+        whole = not self.window or self.window >= self.season
+        check(self, "window", whole, f"at least season = {self.season}: a whole season is repeated")
+
+
 class SeasonalValue(Naive):
     """ŷ_{t+k} = x_{t+k−m⌈k/m⌉}: this season is as the last one was."""
+
+    Config = SeasonalConfig
 
     @property
     def steps(self) -> int:

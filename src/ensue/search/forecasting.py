@@ -34,7 +34,7 @@ def forecast(model: Any, past: Tensor, horizon: int, *, paths: int = PATHS, seed
     if config.quantiles and paths:
         return _drawn(model, y, state, horizon, paths, seed)
     parts = [y[:, 0]]
-    while sum(part.shape[1] for part in parts) < horizon:
+    for _ in range(config.ahead, horizon, config.ahead):
         y, state = model(parts[-1][..., config.middle], state, None, True)
         parts.append(y[:, 0])
     return torch.cat(parts, dim=1)[:, :horizon, :targets]
@@ -49,7 +49,7 @@ def _drawn(model: Any, y: Tensor, state: Any, horizon: int, paths: int, seed: in
     state = state.rows(torch.arange(rows, device=y.device).repeat_interleave(paths))
     found = y[:, 0].repeat_interleave(paths, dim=0)  # (B·R, H, Y, Q)
     parts = [_draw(found, levels, generator)]
-    while sum(part.shape[1] for part in parts) < horizon:
+    for _ in range(config.ahead, horizon, config.ahead):
         found, state = model(parts[-1], state, None, True)
         parts.append(_draw(found[:, 0], levels, generator))
     ways = torch.cat(parts, dim=1)[:, :horizon, : config.targets].view(rows, paths, horizon, config.targets)

@@ -26,6 +26,7 @@ from ensue.data.waves import CHOSEN, LEARNT, STEPS, WAVES, waves
 from ensue.measure.forecast import error_band, mean_of, pinball
 from ensue.tasks import usual
 from ensue.tasks.data_settings import SeriesSettings
+from ensue.tasks.means import Means
 from ensue.tasks.series_form import (
     LEVELS,
     Form,
@@ -37,7 +38,7 @@ from ensue.tasks.series_form import (
     windows_hash,
 )
 from ensue.tasks.settings import Settings
-from ensue.train.forecasting import Forecast
+from ensue.train.forecasting import Forecast, loss_unit
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 
@@ -51,7 +52,7 @@ LONGEST = 336
 
 # what most tasks do
 prepared, with_head = usual.prepared, usual.with_head
-means, finished, writer = usual.means, usual.finished, usual.writer
+finished, writer = usual.finished, usual.writer
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ def is_waves(files: Any) -> bool:
 
 def series_in(files: Any, wanted: Wanted, notes: list[str], horizon: int) -> Series:
     """The series of files, or of the built-in corpus."""
+    if WAVES in map(str, files) and len(files) > 1 and not Path(WAVES).exists():
+        raise InputError("is a corpus of its own, and is not read beside files", where=WAVES, mend="name it alone")
     if not is_waves(files):
         return read_series(list(files), wanted, notes)
     if wanted.targets not in ((), ("x",)) or wanted.key:
@@ -144,9 +147,9 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
         splits.append((begin, end - last - before, end - last, end))
     learnt = [(begin, max(begin, stop)) for begin, stop, _, _ in splits]
     longest = max(stop - begin for begin, stop in learnt)
-    window = model["window"] or _suitable_window(season, horizon, longest)
-    whole = replace(series, at=np.array([0, longest]))
-    check_long_enough(whole, window, horizon, where)
+    least = season if settings.run.system == "seasonal" else 1  # it repeats a whole season
+    window = model["window"] or max(least, _suitable_window(season, horizon, longest))
+    check_long_enough(replace(series, at=np.array([0, longest])), window, horizon, where)
     form = fitted_form(series, learnt, data.scale, data.centre, season, window, horizon)
     named = zip(series.keys or ("",), splits)
     form = replace(form, learnt=tuple((key, c - a, windows_hash(series, a, c - a)) for key, (a, _, c, _) in named))
@@ -161,16 +164,30 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
     train, choose, valid = (np.concatenate([one[part] for one in many]) for part in range(3))
     if held is not series:
         valid = np.concatenate([origins_of(a, a, b, window, horizon) for a, b in held.parts()])
+        check_long_enough(held, window, horizon, ", ".join(map(str, data.valid)), "to score")
     _tell_short(series, many, window, horizon, report)
     report("note", {"text": f"a window of {window:,}, {counted(horizon, 'step')} ahead, a season of {season:,}"})
+    if not _any_real(series, train, horizon):
+        raise InputError("there is nothing to learn from: every number to forecast is a gap", where=where)
+    chooses = _any_real(series, choose, horizon)
+    scores = _any_real(held, valid, horizon)
+    for origins, usable, what in ((choose, chooses, "that chooses weights"), (valid, scores, "held out")):
+        if len(origins) and not usable:
+            report("note", {"text": f"the part {what} is all gaps, and is not used"})
     return Corpus(
         series,
         form,
         form.windows(series, train),
-        form.windows(series, choose) if len(choose) else None,
-        form.windows(held, valid) if len(valid) else None,
+        form.windows(series, choose) if chooses else None,
+        form.windows(held, valid) if scores else None,
         held,
     )
+
+
+def _any_real(series: Series, origins: np.ndarray, horizon: int) -> bool:
+    """Whether any number that is forecast from these origins was there."""
+    there = np.concatenate([[0], np.cumsum(series.real[:, : series.targets].any(axis=1))])
+    return bool((there[origins + horizon] > there[origins]).any())
 
 
 def _tell_short(series: Series, many: list[Any], window: int, horizon: int, report: Report) -> None:
@@ -216,6 +233,11 @@ def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
     return usual.settled(replace(settings, train=replace(train, loss=loss)))
 
 
+def means(settings: Settings, model: Any, corpus: Corpus) -> Means:
+    """All layers learn alike, and the loss chooses; what is read are steps in time."""
+    return Means(counts="steps", unit=loss_unit(settings.train.loss, settings.data.scale))
+
+
 def batches(settings: Settings, model: Any, corpus: Corpus) -> WindowBatches:
     """The windows to learn from, as batches."""
     seed = derive(settings.run.seed, "data")
@@ -258,12 +280,12 @@ def final_figures(
 ) -> dict[str, Any] | None:
     """A backtest on what is held out, and how wide a band of single forecasts is, by what came before it."""
     band = band_of(model, corpus)
-    if corpus.valid is None:
-        return None
-    report("phase", {"name": "forecasting what is held out"})
-    figures = asdict(scored(model, corpus.valid, corpus.form, band, report))
-    report("result", {"mse": figures["mse"], "mae": figures["mae"]})
-    return figures | ({"band": band.tolist()} if band is not None else {})
+    figures: dict[str, Any] = {"band": band.tolist()} if band is not None else {}
+    if corpus.valid is not None:
+        report("phase", {"name": "forecasting what is held out"})
+        figures |= asdict(scored(model, corpus.valid, corpus.form, band, report))
+        report("result", {"mse": figures["mse"], "mae": figures["mae"]})
+    return figures or None
 
 
 def band_of(model: Any, corpus: Corpus) -> np.ndarray | None:

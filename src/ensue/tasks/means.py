@@ -1,4 +1,5 @@
-"""By what means a task trains, beyond its objective: which layers learn, and what chooses the best weights."""
+"""By what means a task trains, beyond its objective: which layers learn, what chooses the best weights, and in
+what units its progress is told."""
 
 from __future__ import annotations
 
@@ -13,3 +14,7 @@ class Means:
 
     thawing: Thawing | None = None
     chosen_by: str = "valid_loss"
+    counts: str = "tokens"
+    """What a batch is made of, of which so many are read a second."""
+    unit: str = "nats a token"
+    """What a loss is in."""

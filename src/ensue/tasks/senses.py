@@ -22,6 +22,7 @@ from ensue.data.senses import Context
 from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.spans import words_of
+from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.models.context import ContextModel
 from ensue.models.encoder import Encoder
 
@@ -34,6 +35,8 @@ def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context]
     """A vector for each context's word, (N, D), float32; ``layer`` counts from 1, and 0 is the last."""
     if not 0 <= layer <= depth_of(body):
         raise InputError(f"there is no layer {layer}", mend=f"choose 1 to {depth_of(body)}")
+    if isinstance(tokenizer, Vocabulary):
+        return _own_vectors(body, tokenizer, contexts)
     marks, rows, places = marks_of(tokenizer), [], []
     longest = body.config.context if isinstance(body, Encoder) else body.traits.context
     for context in contexts:
@@ -50,6 +53,17 @@ def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context]
         states = _states(body, batch.tokens, batch.lengths, layer)
         found += [_at(body, row, place) for row, place in zip(states, places[at:], strict=False)]
     return torch.stack(found).float().numpy() if found else np.zeros((0, 0), dtype=np.float32)
+
+
+def _own_vectors(body: Any, tokenizer: Vocabulary, contexts: Sequence[Context]) -> np.ndarray:
+    """The vector of each context's word from a table of words, (N, D)."""
+    words = [context.words[context.place] for context in contexts]
+    found = {word: tokenizer.encode(word) for word in words}
+    for word, ids in found.items():
+        if not len(ids):
+            raise InputError(f"the word {word!r} has no vector", mend="ask for a word of the text it was learnt from")
+    matrix: np.ndarray = body.embed.weight[torch.tensor([int(found[word][-1]) for word in words])].float().numpy()
+    return matrix
 
 
 def depth_of(body: Any) -> int:

@@ -126,13 +126,19 @@ def windows_hash(series: Series, begin: int, rows: int) -> str:
     return digest(series.values[begin : begin + rows])[:16]
 
 
-def check_long_enough(series: Series, window: int, horizon: int, where: str) -> None:
+def check_long_enough(series: Series, window: int, horizon: int, where: str, what_for: str = "to learn from") -> None:
     """Refuse series that are all shorter than a window and its horizon."""
     longest = max(end - begin for begin, end in series.parts())
     if longest < window + horizon:
-        shown = f"{longest:,} steps to learn from" if not series.keys else f"at most {longest:,} steps to learn from"
+        shown = f"{'at most ' if series.keys else ''}{longest:,} steps {what_for}"
         what = f"there are {shown}, fewer than a window of {window:,} and a horizon of {horizon:,}"
         raise InputError(what, where=where, mend="use --set window=… or --horizon …, or give a longer series")
+
+
+def rows_at_once(config: Any, window: int, horizon: int, paths: int = PATHS) -> int:
+    """How many windows are forecast at once, so that what is held of all their paths stays small."""
+    many = max(1, paths) if config.quantiles and config.ahead < horizon else 1
+    return max(1, NUMBERS_AT_ONCE // ((window + horizon) * many))
 
 
 @torch.inference_mode()
@@ -148,8 +154,7 @@ def forecasts_of(
     """Forecasts (N, H, Y, Q) of windows, what came, and what of it is real (N, H, Y), in the data's own units."""
     Y, W, H = form.targets, windows.window, windows.horizon
     device = next(model.parameters(), torch.zeros(0)).device
-    many = paths if model.config.quantiles and model.config.ahead < H else 1
-    at_once = max(1, NUMBERS_AT_ONCE // ((W + H) * many))
+    at_once = rows_at_once(model.config, W, H, paths)
     was_training = model.training
     model.eval()
     found, truth, real = [], [], []

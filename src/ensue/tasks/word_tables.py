@@ -57,11 +57,15 @@ def table_of(model: Any, name: str = "embed") -> nn.Embedding | None:
     return found if isinstance(found, nn.Embedding) else None
 
 
+def _no_vectors(system: str, where: str) -> InputError:
+    return InputError(f"{system} has no vectors of words", where=where, mend="use a run of word2vec, lstm, bert …")
+
+
 def table_vectors(model: Any, tokenizer: Tokenizer, where: str, system: str) -> WordVectors:
     """The embeddings of those tokens that are words."""
     table = table_of(model)
     if table is None:
-        raise InputError(f"{system} has no vectors of words", where=where, mend="use a run of word2vec, lstm, bert …")
+        raise _no_vectors(system, where)
     found: dict[str, int] = {}
     for token, word in enumerate(words_of_tokens(tokenizer)):
         if word is not None:
@@ -78,7 +82,10 @@ def vectors_in(path: str | Path, notes: list[str] | None = None) -> WordVectors:
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         return read_word2vec(path, notes)
-    config, tokenizer = folder.read_config(), load_tokenizer(folder.tokenizer)
+    config = folder.read_config()
+    if config.get("task") == "forecast":
+        raise _no_vectors(config["system"], str(path))
+    tokenizer = load_tokenizer(folder.tokenizer)
     return table_vectors(model_in(folder, config, tokenizer), tokenizer, str(path), config["system"])
 
 

@@ -27,7 +27,7 @@ def choose_weights(work: Training, checkpoints: Checkpoints, outcome: Outcome) -
         if after >= before and settings.keep == "best":
             work.model.load_state_dict(kept)
             text = f"the mean of the last {settings.average} checkpoints is no better"
-        unit = " nats a token" if work.chosen_by == "valid_loss" else f" ({work.chosen_by})"
+        unit = f" {work.unit}" if work.chosen_by == "valid_loss" else f" ({work.chosen_by})"
         text += f": {abs(after):.4f} against {abs(before):.4f}{unit}"
     work.report("note", {"text": text})
 

@@ -20,6 +20,16 @@ from torch import Tensor, nn
 from ensue.nn.state import State
 
 
+def loss_unit(kind: str, scale: str) -> str:
+    """What a loss is in, by how columns were scaled.
+
+    >>> loss_unit("mse", "standard"), loss_unit("mae", "none")
+    ('squared deviations of the past', 'units of the data')
+    """
+    unit = "units of the data" if scale == "none" else "deviations of the past"
+    return f"squared {unit}" if kind == "mse" else unit
+
+
 @dataclass(frozen=True)
 class Forecast:
     """The mean loss of forecasts."""

@@ -100,6 +100,10 @@ class Training:
     evaluate: Evaluate | None = None
     chosen_by: str = "valid_loss"
     """The measure that chooses the best weights: the lower the better, unless it is another than the loss."""
+    counts: str = "tokens"
+    """What batches are made of, for people."""
+    unit: str = "nats a token"
+    """What a loss is in, for people."""
     sample: Callable[[], str] | None = None
     thawing: Thawing | None = None
     """Which layers learn, and how fast; without it all do alike."""
@@ -185,8 +189,8 @@ def mind(
 def tell(work: Training, progress: Progress, loss: float) -> None:
     """Report a step."""
     steps = work.settings.steps
-    values = {"step": progress.step, "steps": steps, "loss": loss}
-    values |= {"tokens_per_second": progress.tokens / progress.seconds}
+    values: dict[str, Any] = {"step": progress.step, "steps": steps, "loss": loss}
+    values |= {"tokens_per_second": progress.tokens / progress.seconds, "counts": work.counts}
     values |= {"left": (steps - progress.step) * (progress.seconds + progress.overhead) / progress.step}
     work.report("step", values)
 

@@ -129,7 +129,9 @@ def _context_lines(score: dict[str, Any]) -> list[str]:
 
 
 def _forecast_lines(score: dict[str, Any]) -> list[str]:
-    """The figures of a forecaster."""
+    """The figures of a forecaster; a band is all there is where nothing was held out."""
+    if "mse" not in score:
+        return []
     mase = score["mase"]
     return [
         f"| held out | {score['origins']:,} origins, {score['values']:,} numbers |",

@@ -270,6 +270,8 @@ def _fit_by_gradient(
         checkpoints=checkpoints,
         evaluate=task.evaluation(settings, model, corpus),
         chosen_by=means.chosen_by,
+        counts=means.counts,
+        unit=means.unit,
         thawing=means.thawing,
         sample=task.writer(settings, model, corpus, device) if settings.train.sample_every else None,
         report=report,

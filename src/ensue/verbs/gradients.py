@@ -71,6 +71,8 @@ def read_values(given: Sequence[str]) -> dict[str, list[float]]:
             found[name.strip()] = [float(number) for number in numbers.split(",")]
         except ValueError as error:
             raise InputError(f"--values {item!r} is not NAME=NUMBER,NUMBER,…", mend="e.g. --values w=0.5") from error
+        if not np.isfinite(found[name.strip()]).all():
+            raise InputError(f"--values {item!r} holds a number that is not finite", mend="e.g. --values w=0.5")
     return found
 
 

@@ -25,11 +25,13 @@ from ensue.tasks.data_settings import DataSettings
 from ensue.tasks.machine import data_files
 from ensue.tasks.settings import TokenizerSettings
 from ensue.train.counting import count
+from ensue.train.forecasting import loss_unit
 from ensue.train.metrics import read_metrics
 from ensue.verbs.cost import cost
 from ensue.verbs.gradients import bptt, copying, gates, gradients, training
 from ensue.verbs.run import load
 from ensue.verbs.runs.forecast import forecasting
+from ensue.verbs.runs.run import Run
 from ensue.verbs.runs.translation import TranslationRun, aligning_layer
 from ensue.verbs.senses import layer_shares
 from ensue.verbs.senses import senses as word_senses
@@ -65,9 +67,18 @@ def _check_options(view: str, options: Iterable[str]) -> None:
 
 def curves(runs: Files) -> View:
     """Learning curves of runs."""
-    records = {str(run): read_metrics(load(run).folder.path) for run in runs}
+    opened = [load(run) for run in runs]
+    records = {str(path): read_metrics(run.folder.path) for path, run in zip(runs, opened)}
     numbers = {"runs": [{"run": run, "records": own} for run, own in records.items()]}
-    return View(partial(curves_chart, records), numbers)
+    units = {_unit_of(run) for run in opened}
+    return View(partial(curves_chart, records, () if "" in units else sorted(units)), numbers)
+
+
+def _unit_of(run: Run) -> str:
+    """What the loss of a run is in, where it has one unit."""
+    if run.task == "forecast":
+        return loss_unit(str(run.settings["train.loss"]), str(run.settings["data.scale"]))
+    return "nats a token" if run.task in ("language", "translation", "masked", "tag") else ""
 
 
 def ngrams(texts: Files, *, tokenizer: str = "word") -> View:
@@ -158,10 +169,10 @@ def layers(runs: Files) -> View:
 
 
 def words(runs: Files, *, words: str = "", pairs: str = "", method: str = "pca") -> View:
-    """The words of a run on a map: ``words`` (else the commonest), arrows for ``pairs`` such as king:queen."""
+    """Words of a run or a vector file on a map: ``words`` (else the commonest), arrows for ``pairs`` (king:queen)."""
     if len(runs) != 1:
         raise InputError(f"a map is of the words of one run, not {len(runs)}", mend="name one")
-    numbers, draw = word_view(load(runs[0]), words, pairs, method)
+    numbers, draw = word_view(runs[0], words, pairs, method)
     return View(draw, numbers)
 
 

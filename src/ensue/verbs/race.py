@@ -156,6 +156,8 @@ def _entrant(terms: Terms, lane: Lane, folder: Path, again: str, report: Report)
         try:
             run = _trained(terms.discipline, lane, seed, path, report)
             figures, remark = terms.discipline.figures(run), _remark(run)
+            if figures[measure.key] is None:
+                raise InputError(f"what is held out gives no {measure.title}", mend="see score --json for the rest")
         except Interrupted as stop:
             raise Interrupted(folder, again) from stop
         except Exception as error:  # one failure must not end the race; it stands in the table

@@ -55,7 +55,7 @@ def senses(what: Sequence[str | Path], layer: int = 0) -> Senses:
     run, word = load(what[0]), str(what[1])
     held = sense_contexts(word, what[2:])
     body = body_of(run.model)
-    if run.task == "translation" or isinstance(body, NGram):
+    if run.task in ("translation", "forecast") or isinstance(body, NGram):
         raise InputError(f"{run.system} has no vectors of words", where=str(what[0]), mend="use elmo, bert or lstm")
     vectors = context_vectors(body, run.tokenizer, held, layer)
     return _described(run, word, held, vectors, layer)

@@ -1,10 +1,11 @@
-"""The map of a run's words that ``ensue look words`` draws."""
+"""The map of words that ``ensue look words`` draws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ensue.data.word_vectors import WordVectors
 from ensue.look.words import word_map
 from ensue.measure.projection import principal, tsne
 from ensue.tasks.word_tables import vectors_in
-from ensue.verbs.run import Run
+from ensue.verbs.run import load
 
 METHODS = ("pca", "tsne")
 SHOWN = 100
@@ -89,11 +90,9 @@ def read_pairs(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def word_view(run: Run, words: str, pairs: str, method: str) -> tuple[dict[str, Any], Any]:
-    """The numbers of the map of a run's words, and what draws it."""
-    numbers = {
-        "system": run.system,
-        **map_numbers(vectors_in(run.folder.path), words.split(), read_pairs(pairs), method),
-    }
-    title = f"{run.folder.path.name} ({run.system}): words in two dimensions"
+def word_view(path: str | Path, words: str, pairs: str, method: str) -> tuple[dict[str, Any], Any]:
+    """The numbers of the map of the words of a run or a vector file, and what draws it."""
+    system = None if Path(path).is_file() else load(path).system
+    numbers = {"system": system, **map_numbers(vectors_in(path), words.split(), read_pairs(pairs), method)}
+    title = f"{Path(path).name}{f' ({system})' if system else ''}: words in two dimensions"
     return numbers, partial(draw_map, numbers, title)

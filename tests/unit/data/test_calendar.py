@@ -49,6 +49,8 @@ def test_day_and_month_are_told_apart_by_what_is_possible_and_by_order():
         (("2016-07-01 00:00", "2016-07-01 00:15", "2016-07-01 00:30"), "every 15 minutes", 96, "2016-07-01 00:45:00"),
         (("1981-12-29", "1981-12-30", "1981-12-31"), "daily", 7, "1982-01-01"),
         (("1949-10", "1949-11", "1949-12"), "monthly", 12, "1950-01"),
+        (("2024-01-31", "2024-02-29", "2024-03-31"), "monthly", 12, "2024-04"),
+        (("2023-09-30", "2023-12-31", "2024-03-31"), "quarterly", 4, "2024-06"),
         (("1949-01", "1949-04", "1949-07"), "quarterly", 4, "1949-10"),
         (("1949-01-01", "1950-01-01", "1951-01-01"), "yearly", 1, "1952-01"),
         (("2024-01-01", "2024-01-08", "2024-01-15"), "weekly", 52, "2024-01-22"),
@@ -66,6 +68,13 @@ def test_frequencies_are_found(cells, spoken, season, after):
 def test_the_thirty_first_of_months_stays_a_day():
     held = dates("2024-01-01 06:00", "2024-02-01 06:00", "2024-03-01 06:00")
     assert str(find_frequency(held).after(held[-1], 2)) == "2024-05-01T06:00:00.000"
+
+
+def test_the_end_of_a_month_is_followed_by_ends_of_months():
+    held = dates("2023-12-31", "2024-01-31", "2024-02-29")
+    found = find_frequency(held)
+    assert [str(found.after(held[-1], steps))[:10] for steps in (1, 2)] == ["2024-03-31", "2024-04-30"]
+    assert str(Frequency("months", 1).after(np.datetime64("2023-01-30", "ms"), 1))[:10] == "2023-02-28"
 
 
 def test_uneven_dates_have_no_grid():

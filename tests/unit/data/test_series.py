@@ -138,3 +138,46 @@ def test_parts_of_dates_make_dates(tmp_path):
     found = read(written(tmp_path, "No,year,month,day,hour,pm\n" + "".join(rows)))
     assert found.names == ("pm",)
     assert found.frequency.spoken == "hourly" and str(found.dates[25]) == "2010-01-02T01:00:00.000"
+
+
+def test_series_of_unlike_frequency_are_not_stretched_to_the_finest(tmp_path):
+    hours = [f"2020-01-{1 + n // 24:02} {n % 24:02}:00,a,{n}\n" for n in range(60)]
+    days = [f"2020-01-{n:02} 00:00,b,{n}\n" for n in range(1, 31)]
+    notes = []
+    found = read(written(tmp_path, "when,id,x\n" + "".join(hours + days)), notes, key="id")
+    assert len(found) == 90 and found.real.all() and found.frequency.kind == "uneven"
+    assert any("not evenly spaced" in note for note in notes)
+
+
+def test_files_of_unlike_frequency_are_told(tmp_path):
+    hours = written(tmp_path, "when,x\n" + "".join(f"2020-01-01 {n:02}:00,{n}\n" for n in range(5)), "hours.csv")
+    days = written(tmp_path, "when,x\n" + "".join(f"2020-01-{n:02},{n}\n" for n in range(1, 6)), "days.csv")
+    notes = []
+    assert read_series([hours, days], Wanted(), notes).frequency.spoken == "hourly"
+    assert any("days.csv: steps are daily, and those of" in note and "hourly" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b,a\n1,2,3\n4,5,6\n", "my.csv: two columns are called 'a'; give each a name of its own"),
+        ("a\n1\n1e200\n", "my.csv:3, column 'a': 1e200 is too large to compute with"),
+        ("a,b\r1,2\r3,4\r", "lines end in CR alone; end them in LF or CR LF"),
+    ],
+)
+def test_tables_that_are_refused_as_a_whole_or_for_a_number(tmp_path, text, says):
+    path = tmp_path / "my.csv"
+    path.write_bytes(text.encode())
+    with pytest.raises(InputError, match=says):
+        read(path)
+
+
+def test_clocks_that_are_set_back_are_told_apart_by_their_offset(tmp_path):
+    hours = ("01:00+02:00", "02:00+02:00", "02:00+01:00", "03:00+01:00", "04:00+01:00")
+    rows = [f"2020-10-25 {hour},{n}\n" for n, hour in enumerate(hours)]
+    notes = []
+    found = read(written(tmp_path, "when,x\n" + "".join(rows)), notes)
+    assert found.frequency.spoken == "hourly" and found.values.ravel().tolist() == [0, 1, 2, 3, 4]
+    assert any("dates are taken to UTC" in note for note in notes)
+    with pytest.raises(InputError, match="the date 2020-10-25 02:00:00 stands twice"):
+        read(written(tmp_path, "when,x\n" + "".join(row.replace("+01:00", "").replace("+02:00", "") for row in rows)))

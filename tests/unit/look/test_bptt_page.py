@@ -99,6 +99,7 @@ def test_values_that_are_given_are_taken_as_they_are():
         ({"steps": 0}, "--steps 0 cannot be written out; use 1 to 12"),
         ({"hidden": 99}, "--hidden 99 cannot be written out"),
         ({"values": ["w"]}, "--values 'w' is not NAME=NUMBER"),
+        ({"values": ["w=nan"]}, "--values 'w=nan' holds a number that is not finite"),
         ({"values": ["q=1"]}, "unknown value 'q'"),
         ({"values": ["w=1,2"]}, r"w has 1 numbers \(1 × 1\), not 2"),
         ({"values": ["y=0,1,2"]}, "y says which of 2 outputs is right"),

@@ -6,7 +6,7 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.data.word_questions import Likeness, Section
 from ensue.data.word_vectors import WordVectors
-from ensue.measure.words import analogy, analogy_score, likeness_score, neighbours
+from ensue.measure.words import SectionScore, analogy, analogy_score, likeness_score, neighbours
 
 ROYAL = WordVectors(
     ["king", "man", "woman", "queen", "apple", "nothing"],
@@ -47,4 +47,6 @@ def test_analogies_by_section():
     assert (one.right, one.asked, one.missing, one.accuracy) == (1, 2, 0, 0.5)
     assert (two.right, two.asked, two.missing, two.accuracy) == (1, 1, 1, 1.0)
     assert (whole.name, whole.right, whole.asked, whole.missing) == ("all", 2, 3, 1)
-    assert analogy_score(ROYAL, [Section("none", (("a", "b", "c", "d"),))])[0].accuracy == 0.0
+    assert SectionScore("none", right=0, asked=0, missing=1).accuracy == 0.0
+    with pytest.raises(InputError, match="of 1 questions none has vectors for all its words"):
+        analogy_score(ROYAL, [Section("none", (("a", "b", "c", "d"),))])

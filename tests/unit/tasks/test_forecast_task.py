@@ -121,3 +121,62 @@ def test_a_folder_of_that_name_does_not_hide_the_built_in_waves(tmp_path, monkey
     (tmp_path / "waves").rmdir()
     (tmp_path / "waves").write_text("x\n1\n", encoding="utf-8")
     assert not forecast.is_waves(["waves"])
+
+
+def months(tmp_path, rows):
+    path = tmp_path / "months.csv"
+    lines = [f"{1990 + n // 12}-{n % 12 + 1:02},{n % 12}\n" for n in range(rows)]
+    path.write_text("when,x\n" + "".join(lines), encoding="utf-8")
+    return path
+
+
+def test_what_repeats_a_season_reads_a_whole_one(tmp_path):
+    path = months(tmp_path, 40)
+    assert forecast.corpus_of(settings(path), None, silent).form.window == 9
+    chosen = settings(path, "seasonal")
+    corpus = forecast.corpus_of(chosen, None, silent)
+    assert corpus.form.window == 12
+    found, truth, _ = forecast.forecasts_of(build_model(chosen, corpus), corpus.valid, corpus.form)
+    assert found[..., 0] == pytest.approx(truth, abs=1e-5)
+    short = settings(path, "seasonal", window=6)
+    with pytest.raises(InputError, match="window = 6 must be at least season = 12"):
+        build_model(short, forecast.corpus_of(short, None, silent))
+
+
+def test_a_part_of_gaps_is_found_before_training(tmp_path):
+    path, notes = tmp_path / "gaps.csv", []
+    path.write_text("n,x\n" + "".join(f"{n},{n if n < 140 else ''}\n" for n in range(200)), encoding="utf-8")
+    chosen = settings(path, window=10, **{"data.target": "x"})
+    corpus = forecast.corpus_of(chosen, None, lambda kind, values: notes.append(values.get("text", "")))
+    assert corpus.choose is None and corpus.valid is None
+    assert "the part held out is all gaps, and is not used" in notes
+    path.write_text("n,x\n" + "".join(f"{n},{n if n >= 140 else ''}\n" for n in range(200)), encoding="utf-8")
+    with pytest.raises(InputError, match="nothing to learn from: every number to forecast is a gap"):
+        forecast.corpus_of(chosen, None, silent)
+
+
+def test_without_a_held_out_part_the_band_is_still_known(tmp_path):
+    chosen = settings(series(tmp_path), "last", window=10, **{"data.holdout": 0.0})
+    corpus = forecast.corpus_of(chosen, None, silent)
+    figures = forecast.final_figures(chosen, build_model(chosen, corpus), corpus, None, silent)
+    assert corpus.valid is None and list(figures) == ["band"]
+
+
+def test_progress_is_told_in_steps_and_the_units_of_the_loss(tmp_path):
+    chosen = settings(series(tmp_path), window=10, **{"train.loss": "mae"})
+    means = forecast.means(chosen, None, None)
+    assert (means.counts, means.unit) == ("steps", "deviations of the past")
+
+
+def test_a_file_to_score_that_is_too_short_is_refused(tmp_path):
+    short = series(tmp_path, 12, "short.csv")
+    chosen = settings(series(tmp_path), window=10, horizon=5, **{"data.valid": (str(short),)})
+    says = r"short\.csv: there are 12 steps to score, fewer than a window of 10 and a horizon of 5"
+    with pytest.raises(InputError, match=says):
+        forecast.corpus_of(chosen, None, silent)
+
+
+def test_waves_are_not_read_beside_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="waves: is a corpus of its own"):
+        forecast.corpus_of(settings("waves", **{"data.files": ("waves", str(series(tmp_path)))}), None, silent)

@@ -28,7 +28,7 @@ from ensue.models.table import model_class
 from ensue.search.forecasting import forecast
 from ensue.tasks.forecast import is_waves, series_in
 from ensue.tasks.opening import fill
-from ensue.tasks.series_form import Form, forecasts_of, learnt_rows, origins_of, scored, with_band
+from ensue.tasks.series_form import Form, forecasts_of, learnt_rows, origins_of, rows_at_once, scored, with_band
 from ensue.verbs.runs.run import Run
 
 PANELS = 4
@@ -121,26 +121,39 @@ class ForecastRun(Run):
         if horizon < 1:
             raise InputError(f"--horizon {horizon} must be at least 1")
         series = self.series([file], report)
-        ends = np.array([end for _, end in series.parts()])
-        for (begin, end), key in zip(series.parts(), series.keys or ("",)):
-            if end - begin < self.form.window:
-                what = f"{counted(end - begin, 'step')}, fewer than the window of {self.form.window:,}"
-                where = f"{file}, series {key!r}" if key else str(file)
-                raise InputError(what, where=where, mend="give a longer past")
-        found, levels = self.ahead(series, ends, horizon)
+        ends = self._ends(series, str(file), report)
+        found, levels = self.ahead(series, np.array([end for _, end in ends]), horizon)
         return [
             line
-            for place, (key, end) in enumerate(zip(series.keys or ("",), ends))
-            for line in self._lines(series, key, int(end), found[place], levels)
+            for place, (key, end) in enumerate(ends)
+            for line in self._lines(series, key, end, found[place], levels)
         ]
+
+    def _ends(self, series: Series, file: str, report: Report) -> list[tuple[str, int]]:
+        """The name and the end of each series that fills a window; those that do not are told."""
+        ends, least = [], f"fewer than the window of {self.form.window:,}"
+        for (begin, end), key in zip(series.parts(), series.keys or ("",)):
+            if end - begin >= self.form.window:
+                ends.append((key, end))
+            elif key:
+                text = f"{file}, series {key!r}: {counted(end - begin, 'step')}, {least}: it is left out"
+                report("note", {"text": text})
+        if not ends:
+            longest = max(end - begin for begin, end in series.parts())
+            raise InputError(f"{counted(longest, 'step')}, {least}", where=file, mend="give a longer past")
+        return ends
 
     @torch.inference_mode()
     def ahead(self, series: Series, origins: np.ndarray, horizon: int) -> tuple[np.ndarray, tuple[float, ...]]:
         """Forecasts from origins, (N, H, Y, Q), and the quantiles that they are."""
         form, Y = self.form, self.form.targets
-        past, _, offset = replace(form.windows(series, origins), horizon=0).cut(np.arange(len(origins)))
-        said = forecast(self.model, torch.from_numpy(past.astype(np.float32)), horizon).double().numpy()
-        found = (said + offset[:, :, :Y, None]) * form.deviation[:Y, None] + form.mean[:Y, None]
+        windows = replace(form.windows(series, origins), horizon=0)
+        step, parts = rows_at_once(self.model.config, form.window, horizon), []
+        for at in range(0, len(origins), step):
+            past, _, offset = windows.cut(np.arange(at, min(at + step, len(origins))))
+            said = forecast(self.model, torch.from_numpy(past.astype(np.float32)), horizon).double().numpy()
+            parts.append((said + offset[:, :, :Y, None]) * form.deviation[:Y, None] + form.mean[:Y, None])
+        found = np.concatenate(parts)
         if self.model.config.quantiles:
             return found, tuple(self.model.config.quantiles)
         band = self.band
