@@ -39,7 +39,7 @@ def forecasters(tmp_path_factory, files):
     """Runs of a few kinds; tests that change one copy it first."""
     folder = tmp_path_factory.mktemp("forecasters")
     for name, words in {
-        "lstm": ("--model", "lstm", "--target", "OT", "--horizon", "7", *SMALL),
+        "lstm": ("--model", "lstm", "--target", "OT", "--horizon", "7", "--set", "data.covariates=load", *SMALL),
         "step": ("--model", "gru", "--target", "OT", "--set", "mode=step", "--set", "quantiles=0.1,0.5,0.9", *SMALL),
         "gpt": ("--model", "gpt", "--horizon", "3", "--set", "heads=2", "--set", "mode=sequence", *SMALL),
         "linear": ("--model", "linear", "--target", "OT", "--horizon", "7", *BRIEF),
@@ -52,10 +52,11 @@ def forecasters(tmp_path_factory, files):
 
 
 def test_what_was_understood_is_said(files):
-    answer = ensue(
-        "fit", "forecast", files / "my.csv", "--model", "last", "--target", "OT", "--horizon", "7", "--out", "r"
-    )
+    words = ("fit", "forecast", files / "my.csv", "--model", "last", "--target", "OT", "--horizon", "7")
+    answer = ensue(*words, "--set", "data.covariates=all", "--out", "beside")
     assert "dates in 'day' (daily); to forecast: OT; read beside: load" in answer.err
+    answer = ensue(*words, "--out", "r")
+    assert "dates in 'day' (daily); to forecast: OT; left out: load" in answer.err
     assert "7 steps ahead, a season of 7" in answer.err
     assert answer.out.startswith("last in r: 0 passes, 0 parameters") and "MASE" in answer.out
 
@@ -179,6 +180,8 @@ def test_a_run_can_begin_with_another(forecasters, files):
         "OT",
         "--from",
         forecasters / "lstm",
+        "--set",
+        "data.covariates=load",
         *BRIEF,
         "--out",
         "tuned",

@@ -24,7 +24,7 @@ class Wanted:
     targets: tuple[str, ...] = ()
     """Columns to forecast, by name or number; none means all that hold numbers."""
     covariates: tuple[str, ...] = ()
-    """Columns to read beside them; none means all others that hold numbers, "none" that there is none."""
+    """Columns to read beside them; "all" means all others that hold numbers."""
     date: str = ""
     """The column of dates; empty means as it is found, "none" that there is none."""
     key: str = ""
@@ -84,7 +84,7 @@ def chosen_columns(grid: Grid, wanted: Wanted, taken: set[int]) -> tuple[list[in
     numeric = [place for place in free if _holds_numbers(grid.columns[place])]
     if len(numeric) > 1 and grid.header and numeric[0] == 0 and _counts_rows(grid):
         numeric = numeric[1:]
-    said = [grid.find(name) for name in wanted.covariates if name != "none"]
+    said = [grid.find(name) for name in wanted.covariates if name not in ("all", "none")]
     targets = [grid.find(name) for name in dict.fromkeys(wanted.targets)] or [n for n in numeric if n not in said]
     if not targets:
         raise InputError(
@@ -93,7 +93,8 @@ def chosen_columns(grid: Grid, wanted: Wanted, taken: set[int]) -> tuple[list[in
     for place in targets:
         if place in taken:
             raise InputError(f"{grid.names[place]!r} cannot be forecast: it holds dates or names", where=grid.name)
-    covariates = [place for place in (said if wanted.covariates else numeric) if place not in targets]
+    beside = numeric if "all" in wanted.covariates else said
+    covariates = [place for place in beside if place not in targets]
     left = [grid.names[place] for place in free if place not in {*targets, *covariates}]
     return targets, covariates, left
 

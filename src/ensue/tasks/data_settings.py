@@ -154,7 +154,7 @@ class SeriesSettings:
     target: tuple[str, ...] = ()
     """Which columns are forecast, by name or number; empty means all that hold numbers."""
     covariates: tuple[str, ...] = ()
-    """Which columns are read beside the targets; empty means all others that hold numbers, none means none."""
+    """Which columns are read beside the targets; empty means none, all means all others that hold numbers."""
     date: str = ""
     """The column of dates; empty means as it is found, none means that there is none."""
     id: str = ""

@@ -84,7 +84,7 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
         same = replace(
             wanted_of(data),
             targets=series.names[: series.targets],
-            covariates=series.names[series.targets :] or ("none",),
+            covariates=series.names[series.targets :],
         )
         held = series_in(data.valid, same, notes, settings.model["horizon"])
     tell_notes(notes, "and {} more notes", report)

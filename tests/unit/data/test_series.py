@@ -33,11 +33,11 @@ def test_dates_header_and_columns_are_found_and_said(tmp_path):
     assert "with a header, 30 rows, dates in 'when' (hourly); to forecast: OT, load; left out: kind" in notes[0]
 
 
-def test_a_target_leaves_the_others_as_covariates(tmp_path):
+def test_columns_are_read_beside_a_target_where_that_is_said(tmp_path):
     path = written(tmp_path, "when,load,OT,kind\n" + "".join(hourly(5)))
-    found = read(path, targets=("ot",))
+    found = read(path, targets=("ot",), covariates=("all",))
     assert found.names == ("OT", "load") and found.targets == 1
-    assert read(path, targets=("OT",), covariates=("none",)).names == ("OT",)
+    assert read(path, targets=("OT",)).names == read(path, targets=("OT",), covariates=("none",)).names == ("OT",)
     assert read(path, covariates=("load",)).names == ("OT", "load")
     assert read(path, targets=("3", "2")).names == ("OT", "load")
 

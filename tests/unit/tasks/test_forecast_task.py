@@ -64,7 +64,7 @@ def test_waves_are_split_by_series_and_read_as_they_are():
 
 
 def test_the_model_is_as_wide_as_the_table(tmp_path):
-    chosen = settings(series(tmp_path), window=10, horizon=5, **{"data.target": "y"})
+    chosen = settings(series(tmp_path), window=10, horizon=5, **{"data.target": "y", "data.covariates": "all"})
     corpus = forecast.corpus_of(chosen, None, silent)
     model = build_model(chosen, corpus)
     assert corpus.form.names == ("y", "x") and corpus.form.targets == 1

@@ -92,7 +92,7 @@ class ForecastRun(Run):
         said, form = self.settings, self.form
         wanted = Wanted(
             targets=form.names[: form.targets],
-            covariates=form.names[form.targets :] or ("none",),
+            covariates=form.names[form.targets :],
             date=str(said.get("data.date", "")),
             key=str(said.get("data.id", "")),
             order=str(said.get("data.order", "error")),
