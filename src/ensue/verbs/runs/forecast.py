@@ -123,6 +123,9 @@ class ForecastRun(Run):
         series = self.series([file], report)
         ends = self._ends(series, str(file), report)
         found, levels = self.ahead(series, np.array([end for _, end in ends]), horizon)
+        if len(levels) == 1 and self.band is not None:
+            text = f"there is no band beyond the {counted(len(self.band), 'step')} that it was trained for"
+            report("note", {"text": text})
         return [
             line
             for place, (key, end) in enumerate(ends)
