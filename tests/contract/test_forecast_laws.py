@@ -13,7 +13,7 @@ SHAPE = {"inputs": 3, "targets": 2, "window": 4, "horizon": 3}
 THREE = {"quantiles": (0.1, 0.5, 0.9)}
 VARIANTS = {
     "last": [{}, {"mode": "step"}],
-    "seasonal": [{"season": 2}, {"season": 5, "mode": "step"}],
+    "seasonal": [{"season": 2}, {"season": 4, "mode": "step"}],
     "linear": [{}, {"mode": "step"}, THREE],
     "rnn": [
         {"hidden": 6, "layers": 2, "activation": "relu"},
