@@ -74,6 +74,9 @@ def read_tagged(files: Sequence[str | Path], how: Reading, notes: list[str]) -> 
     if how.learn and len(kinds) == 1:
         mend = "give examples with other tags, or choose their column with --columns word=…,tag=…"
         raise InputError(f"every word has the tag {kinds.pop()!r}", where=found[0].where, mend=mend)
+    if how.learn and len(found) == 1:
+        what = f"there is one sentence of {counted(len(found[0].words), 'word')}, and nothing else to learn from"
+        raise InputError(what, where=found[0].where, mend="put a blank line after each sentence")
     return found
 
 

@@ -174,6 +174,12 @@ def test_a_universal_tag_that_is_missing_is_said(tmp_path: Path) -> None:
         read_tagged([file], Reading(learn=False), [])
 
 
+def test_a_table_is_not_learnt_from_as_one_long_sentence(tmp_path: Path) -> None:
+    file = put(tmp_path, "sst.tsv", "sentence\tlabel\n" + "a film\t1\nno film\t0\n" * 20)
+    with pytest.raises(InputError, match="1: there is one sentence of 41 words"):
+        read_tagged([file], Reading(), [])
+
+
 def test_plain_sentences_are_split_at_white_space(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", "The  EU rejects it.\n\nGermany\twaits\n")
     assert read_words(file) == [
