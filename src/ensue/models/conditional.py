@@ -58,6 +58,19 @@ class ConditionalModel(Model):
         """The state before the first target token, with the encoded source (N, S) inside."""
         raise TypeError(f"{type(self).__name__} does not say how it reads a source")
 
+    def pair_loss(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        tokens: Tensor,
+        targets: Tensor,
+        lengths: Tensor,
+        smoothing: float = 0.0,
+    ) -> Tensor:
+        """The mean of −log P over all real targets (N, T) of sources (N, S), as training wants it."""
+        loss, _ = self.loss(tokens, targets, self.start(source, source_lengths), lengths, smoothing)
+        return loss
+
 
 class Given(LanguageModel):
     """An encoder–decoder that has been given its source: a language model of what follows from it."""

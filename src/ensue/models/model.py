@@ -93,10 +93,14 @@ class Model(nn.Module):
         else:
             real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
             hidden, wanted = output.hidden[real], targets[real]
+        return self.mean_loss(hidden, wanted, smoothing), output.state
+
+    def mean_loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The mean of −log softmax(head(hidden)) at the targets, (M, D), (M,) → a scalar."""
         head = self.head
         if type(head) is nn.Linear and not (head._forward_hooks or head._forward_pre_hooks):
-            return mean_cross_entropy(hidden, head.weight, head.bias, wanted, smoothing), output.state
-        return F.cross_entropy(_full(head(hidden)), wanted, label_smoothing=smoothing), output.state
+            return mean_cross_entropy(hidden, head.weight, head.bias, targets, smoothing)
+        return F.cross_entropy(_full(head(hidden)), targets, label_smoothing=smoothing)
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """−log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), in slices where the logits would be many."""

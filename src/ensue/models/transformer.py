@@ -26,14 +26,17 @@ from ensue.core.settings import check, check_positive
 from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.models.source_reader import SourceReader
+from ensue.nn import short_attention
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.blocks import BLOCKS, DECODER_BLOCKS
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
+from ensue.nn.packing import Packing, Rows
 from ensue.nn.positions import SinusoidalPositions
 from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source
 from ensue.nn.state import State
+from ensue.nn.threads import ROWS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,3 +246,36 @@ class Transformer(ConditionalModel):
             seen.append(attention)
         hidden, new_state = self.norm(g), TransformerState(tuple(after), source)
         return answer(self.head, hidden, new_state, lengths, want, tuple(seen) if weights else None)
+
+    def pair_loss(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        tokens: Tensor,
+        targets: Tensor,
+        lengths: Tensor,
+        smoothing: float = 0.0,
+    ) -> Tensor:
+        """The mean of −log P over all real targets (N, T) of sources (N, S).
+
+        Short sentences are read one after the other, without padding (see ``ensue.nn.packing``).
+        """
+        config, times = self.config, [source.shape[1], tokens.shape[1]]
+        if not short_attention.able(config.heads, config.hidden, times, self.embed.weight):
+            return super().pair_loss(source, source_lengths, tokens, targets, lengths, smoothing)
+        rows = len(tokens)
+        x, y = (Packing.of(own, rows, time, ROWS) for own, time in zip((source_lengths, lengths), times))
+        within, across = Rows.of(x, x, source_lengths), Rows.of(y, x, source_lengths)
+        h = self.dropout(self.positions(self.embed_source(x.pack(source)), x.positions, times[0]))
+        for block in self.encoder:
+            h, _, _ = block(h, None, within)
+        h = self.norm_source(h)
+        before = Rows.of(y, y, lengths)
+        g = self.dropout(self.positions(self.embed(y.pack(tokens)), y.positions, times[1]))
+        for block in self.decoder:
+            g, _, _ = block(g, None, before, (block.cross.remember(h),), across)  # type: ignore[operator,union-attr]
+        g, wanted = self.norm(g), y.pack(targets)
+        if int(lengths.min()) < ROWS:  # such a row has places that are nobody's
+            real = y.pack(torch.arange(times[1]) < lengths[:, None])
+            g, wanted = g[real], wanted[real]
+        return self.mean_loss(g, wanted, smoothing)

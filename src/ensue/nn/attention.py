@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from ensue.nn import short_attention
 from ensue.nn.dropout import mask as dropout_mask
 from ensue.nn.kernels import plain
-from ensue.nn.packing import Packing
+from ensue.nn.packing import Packing, Rows
 from ensue.nn.positions import Rotary, rotate
 from ensue.nn.quantised import part
 from ensue.nn.source import Source
@@ -233,10 +233,15 @@ class SelfAttention(nn.Module):
         self,
         x: Tensor,
         state: AttentionState | None = None,
-        lengths: Tensor | None = None,
+        lengths: Tensor | Rows | None = None,
         weights: bool = False,
-    ) -> tuple[Tensor, AttentionState, Tensor | None]:
-        """Attend from x (B, T, D) to what was before and to x itself; with ``weights`` also say where to."""
+    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
+        """Attend from x (B, T, D) to what was before and to x itself; with ``weights`` also say where to.
+
+        With rows in place of lengths x is (M, D), nothing was before and no state is left.
+        """
+        if isinstance(lengths, Rows):
+            return self.out(short_attention.packed((self.project(x),), self.heads, lengths, causal=True)), None, None
         state = state or self.start(len(x))
         T, k = x.shape[1], state.each
         if state.seen is not None and (lengths is not None or weights or state.written + k * T > SHARED):
@@ -276,12 +281,14 @@ class FullAttention(nn.Module):
         """Nothing is carried on."""
 
     def forward(
-        self, x: Tensor, state: None = None, lengths: Tensor | Packing | None = None, weights: bool = False
+        self, x: Tensor, state: None = None, lengths: Tensor | Packing | Rows | None = None, weights: bool = False
     ) -> tuple[Tensor, None, Tensor | None]:
         """Attend from each place of x (B, T, D) to every real one; with ``weights`` also say where to.
 
-        With a packing in place of lengths x is (M, D).
+        With a packing in place of lengths x is (M, D), and with rows where it learns.
         """
+        if isinstance(lengths, Rows):
+            return self.out(short_attention.packed((self.project(x),), self.heads, lengths)), None, None
         if isinstance(lengths, Packing):
             return self._packed(None, self.project(x), lengths), None, None
         y, seen = self._attend((self.project(x),), lengths, weights)
@@ -350,12 +357,17 @@ class CrossAttention(nn.Module):
         return key, value
 
     def forward(
-        self, x: Tensor, memory: tuple[Tensor, Tensor], source: Source, weights: bool = False
+        self, x: Tensor, memory: tuple[Tensor, ...], source: Source | Rows, weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from x (B, T, D) to its rows' sentences; with ``weights`` also say where to, (B, H, T, S)."""
-        query = source.fold(self.query(x))  # (N, k·T, D)
+        """Attend from x (B, T, D) to its rows' sentences; with ``weights`` also say where to, (B, H, T, S).
+
+        With rows in place of a source x is (M, D), and the memory is what ``remember`` made of packed sentences.
+        """
+        if isinstance(source, Rows):
+            return self.out(short_attention.packed((self.query(x), *memory), self.heads, source)), None
+        query, (key, value) = source.fold(self.query(x)), memory  # (N, k·T, D)
         q, dropout = _heads(query, self.heads), self.dropout if self.training else 0.0  # (N, H, k·T, d)
-        mask = source.mask(memory[0].shape[2])
+        mask = source.mask(key.shape[2])
         if mask is not None:
             mask = mask[:, None, None]
         learns = torch.is_grad_enabled()  # else keys and values may lie in a way that has to be copied here
@@ -363,6 +375,6 @@ class CrossAttention(nn.Module):
         if parts and not dropout and short_attention.fits(parts, self.heads):
             y = short_attention.attend(parts, self.heads, source.lengths)
         else:
-            y = F.scaled_dot_product_attention(q, *memory, mask, dropout).transpose(1, 2)
-        seen = source.unfold(attention_weights(q, memory[0], mask), dim=2) if weights else None
+            y = F.scaled_dot_product_attention(q, key, value, mask, dropout).transpose(1, 2)
+        seen = source.unfold(attention_weights(q, key, mask), dim=2) if weights else None
         return self.out(y.reshape(x.shape)), seen

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import FeedForward
-from ensue.nn.packing import Packing
+from ensue.nn.packing import Packing, Rows
 from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
 
@@ -135,12 +135,12 @@ class PreNormDecoderBlock(DecoderBlock):
         self,
         x: Tensor,
         state: AttentionState | None,
-        lengths: Tensor | None,
-        memory: tuple[Tensor, Tensor],
-        source: Source,
+        lengths: Tensor | Rows | None,
+        memory: tuple[Tensor, ...],
+        source: Source | Rows,
         weights: bool = False,
-    ) -> tuple[Tensor, AttentionState, Tensor | None]:
-        """(B, T, D) → (B, T, D), and where in the source each token looked."""
+    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
+        """(B, T, D) → (B, T, D), and where in the source each token looked; packed rows (M, D) → (M, D)."""
         y, state, _ = self.attention(self.norm_attention(x), state, lengths)
         x = self.dropout.add(x, y)
         y, seen = self.cross(self.norm_cross(x), memory, source, weights)
@@ -155,12 +155,12 @@ class PostNormDecoderBlock(DecoderBlock):
         self,
         x: Tensor,
         state: AttentionState | None,
-        lengths: Tensor | None,
-        memory: tuple[Tensor, Tensor],
-        source: Source,
+        lengths: Tensor | Rows | None,
+        memory: tuple[Tensor, ...],
+        source: Source | Rows,
         weights: bool = False,
-    ) -> tuple[Tensor, AttentionState, Tensor | None]:
-        """(B, T, D) → (B, T, D), and where in the source each token looked."""
+    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
+        """(B, T, D) → (B, T, D), and where in the source each token looked; packed rows (M, D) → (M, D)."""
         y, state, _ = self.attention(x, state, lengths)
         x = add_norm(x, y, self.dropout, self.norm_attention)
         y, seen = self.cross(x, memory, source, weights)

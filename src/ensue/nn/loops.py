@@ -24,15 +24,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ensue.nn.threads import PART
+from ensue.nn.threads import LANES, PART, ROWS
 
 GAMMA, FIRST, SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 ARGUMENT = types.CPointer(types.int64)
 OPTIONS: dict[str, Any] = {"cache": True, "fastmath": {"reassoc", "contract"}}
 """Sums may be taken in any order, or they would go number by number."""
 
-ROWS, LANES = 8, 16
-"""A piece of a product of matrices, as much as fits into registers: no matrix has fewer rows, or part of the lanes."""
 LN2, C2, C3, C4, C5, C6 = (np.float32(number) for number in (math.log(2), 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720))
 
 Floats = NDArray[np.float32]
@@ -271,15 +269,27 @@ def across(x: Any) -> Any:
 
 
 @inner
-def three(a: Any, at: int) -> Any:
-    """A part (B, T, D): its address, how far rows and how far tokens are apart."""
-    return a[at], a[at + 1], a[at + 2]
+def two(a: Any, at: int) -> Any:
+    """A part (M, D): its address, and how far tokens are apart."""
+    return a[at], a[at + 1]
 
 
 @inner
-def head(part: Any, b: int, h: int, d: int) -> Any:
-    """A head of a row, (T, d), within a part."""
-    return part[0] + 4 * (b * part[1] + h * d), part[2]
+def head(part: Any, first: int, h: int, d: int) -> Any:
+    """A head of a row, (T, d), that begins at token ``first`` of a part."""
+    return part[0] + 4 * (first * part[1] + h * d), part[1]
+
+
+@inner
+def lanes(time: int) -> int:
+    """``time`` rounded up to whole lanes."""
+    return (time + LANES - 1) // LANES * LANES
+
+
+@inner
+def kept(a: Any, place: int, row: Any, heads: int) -> Any:
+    """Pᵀ of a row of ``ensue.nn.packing.Rows``, (H, S, T) with T rounded up to lanes, among those of all rows."""
+    return carray(pointer(a[place] + 4 * heads * row[5]), (heads, row[3], lanes(row[1])), np.float32)
 
 
 @inner
@@ -333,23 +343,25 @@ def softmax(p: Floats, size: int, causal: int, scale: float, bits: NDArray[np.in
 
 @loop
 def attend(a: Any) -> None:
-    """Y = P V, (B, T, D), and Pᵀ = softmax(K Qᵀ / √d), (B, H, S, T) with T rounded up to lanes."""
-    B, T, S, H, d, causal = a[2], a[3], a[4], a[5], a[6], a[7]
-    sizes = carray(pointer(a[8]), (B,), np.int64)
-    query, key, value, out = three(a, 9), three(a, 12), three(a, 15), three(a, 18)
-    wide = (T + LANES - 1) // LANES * LANES
-    weights = carray(pointer(a[21]), (B, H, S, wide), np.float32)
-    turned, held = np.zeros((d, wide), np.float32), np.empty(wide, np.float32)
-    bits = np.empty(S * wide, np.int32)
+    """Y = P V, (M, D), and Pᵀ = softmax(K Qᵀ / √d) of each row."""
+    B, H, d, causal, most, longest = a[2], a[3], a[4], a[5], a[6], a[7]
+    rows = carray(pointer(a[8]), (B, 6), np.int64)
+    query, key, value, out = two(a, 9), two(a, 11), two(a, 13), two(a, 15)
+    room, places = np.zeros(d * lanes(most), np.float32), np.empty(lanes(most), np.float32)
+    bits = np.empty(longest * lanes(most), np.int32)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
     b = take(a)
     while b < B:
+        row = rows[b]
+        first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
+        wide = lanes(T)
+        turned, held, weights = room[: d * wide].reshape(d, wide), places[:wide], kept(a, 17, row, H)
         for h in range(H):
-            p = weights[b, h]
-            turn(head(query, b, h, d), turned, T)
-            product(address(p), along(head(key, b, h, d)), address(turned), S, wide, d)
-            softmax(p, sizes[b], causal, scale, bits, held)
-            product(head(out, b, h, d), across(address(p)), head(value, b, h, d), T, d, sizes[b])
+            p = weights[h]
+            turn(head(query, first, h, d), turned, T)
+            product(address(p), along(head(key, begin, h, d)), address(turned), S, wide, d)
+            softmax(p, size, causal, scale, bits, held)
+            product(head(out, first, h, d), across(address(p)), head(value, begin, h, d), T, d, size)
         b = take(a)
 
 
@@ -368,21 +380,26 @@ def softmax_backward(p: Floats, by: Floats, scale: float, held: Floats) -> None:
 @loop
 def attend_backward(a: Any) -> None:
     """∂Q, ∂K, ∂V of ∂Y and Pᵀ."""
-    B, T, S, H, d = a[2], a[3], a[4], a[5], a[6]
-    query, key, value, above = three(a, 7), three(a, 10), three(a, 13), three(a, 16)
-    by_query, by_key, by_value = three(a, 19), three(a, 22), three(a, 25)
-    wide = (T + LANES - 1) // LANES * LANES
-    weights = carray(pointer(a[28]), (B, H, S, wide), np.float32)
-    turned, held, by = np.zeros((d, wide), np.float32), np.empty(wide, np.float32), np.empty((S, wide), np.float32)
+    B, H, d, most, longest = a[2], a[3], a[4], a[5], a[6]
+    rows = carray(pointer(a[7]), (B, 6), np.int64)
+    query, key, value, above = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
+    by_query, by_key, by_value = two(a, 16), two(a, 18), two(a, 20)
+    room, places = np.zeros(d * lanes(most), np.float32), np.empty(lanes(most), np.float32)
+    more = np.empty(longest * lanes(most), np.float32)
     scale = f32(1 / np.sqrt(d))
     b = take(a)
     while b < B:
+        row = rows[b]
+        first, T, begin, S = row[0], row[1], row[2], row[3]
+        wide = lanes(T)
+        turned, held, weights = room[: d * wide].reshape(d, wide), places[:wide], kept(a, 22, row, H)
+        by = more[: S * wide].reshape(S, wide)
         for h in range(H):
-            p, by_y = weights[b, h], head(above, b, h, d)
+            p, by_y = weights[h], head(above, first, h, d)
             turn(by_y, turned, T)
-            product(address(by), along(head(value, b, h, d)), address(turned), S, wide, d)
+            product(address(by), along(head(value, begin, h, d)), address(turned), S, wide, d)
             softmax_backward(p, by, scale, held)
-            product(head(by_query, b, h, d), across(address(by)), head(key, b, h, d), T, d, S)
-            product(head(by_key, b, h, d), along(address(by)), head(query, b, h, d), S, d, T)
-            product(head(by_value, b, h, d), along(address(p)), by_y, S, d, T)
+            product(head(by_query, first, h, d), across(address(by)), head(key, begin, h, d), T, d, S)
+            product(head(by_key, begin, h, d), along(address(by)), head(query, first, h, d), S, d, T)
+            product(head(by_value, begin, h, d), along(address(p)), by_y, S, d, T)
         b = take(a)

@@ -4,7 +4,8 @@
                                     └1┘ └3┘ └──2──┘
 
 What is done at every place alike (embedding, norm, linear layers) sees M = Σ lengths places instead of B · T. Attention
-takes the rows of one length at a time, a plain view of what lies there, and needs no mask.
+takes the rows of one length at a time, a plain view of what lies there, and needs no mask; or, where a loop of ours
+computes it, is told by ``Rows`` where each row's queries and keys are.
 
 Legend: B rows, T tokens of the longest, M = Σ lengths, K places of a row that are asked for, D width.
 """
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from ensue.nn.threads import LANES
 
 
 @dataclass(frozen=True)
@@ -27,22 +30,27 @@ class Packing:
     """(B,): the rows, short ones first."""
     at: Tensor
     """(B,): where each of these begins."""
+    held: Tensor
+    """(B,): how many places each of these has."""
     index: Tensor
     """(M,): which of B · T a place holds."""
     groups: tuple[tuple[int, int], ...]
     """How many rows there are of each length, and the length."""
 
     @staticmethod
-    def of(lengths: Tensor | None, rows: int, time: int) -> Packing:
-        """The packing of rows of these lengths; a row of no tokens keeps one, for it has to look somewhere."""
+    def of(lengths: Tensor | None, rows: int, time: int, least: int = 1) -> Packing:
+        """The packing of rows of these lengths; each keeps ``least`` places.
+
+        A row of no tokens has to look somewhere, so that is one place or more.
+        """
         if lengths is None:
             lengths = torch.full((rows,), time)
-        held, order = lengths.clamp(min=1).sort(stable=True)
+        held, order = lengths.clamp(min=least).sort(stable=True)
         sizes, counts = torch.unique_consecutive(held, return_counts=True)
         at = held.cumsum(0) - held
         within = torch.arange(int(held.sum())) - at.repeat_interleave(held)
         index = (order * time).repeat_interleave(held) + within
-        return Packing((rows, time), order, at, index, tuple(zip(counts.tolist(), sizes.tolist())))
+        return Packing((rows, time), order, at, held, index, tuple(zip(counts.tolist(), sizes.tolist())))
 
     @property
     def positions(self) -> Tensor:
@@ -66,3 +74,41 @@ class Packing:
     def restore(self, x: Tensor) -> Tensor:
         """(B, …) in the packed order → in the order rows came."""
         return torch.empty_like(x).index_copy_(0, self.order, x)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of queries and the rows of keys that each looks at, as the loops of ``ensue.nn.loops`` take them."""
+
+    table: Tensor
+    """(B, 6), int64: where a row's queries begin and how many they are, where its keys begin and how many they are, how
+    many of these it sees, and how many weights the rows before it have in each head."""
+    queries: int
+    """The most queries of a row."""
+    keys: int
+    """The most keys of a row."""
+    weights: int
+    """How many weights of attention there are in each head."""
+
+    @staticmethod
+    def of(queries: Packing, keys: Packing, lengths: Tensor) -> Rows:
+        """Each row of one packing looks at that of another, of whose places ``lengths`` (B,) are real."""
+        begin, count = queries.restore(queries.at), queries.restore(queries.held)
+        begin_keys, count_keys = keys.restore(keys.at), keys.restore(keys.held)
+        return Rows._made(begin, count, begin_keys, count_keys, lengths.clamp(min=1))
+
+    @staticmethod
+    def padded(rows: int, queries: int, keys: int, lengths: Tensor | None = None) -> Rows:
+        """All rows are as long as the longest."""
+        row = torch.arange(rows)
+        seen = torch.full((rows,), keys) if lengths is None else lengths.long()
+        count, count_keys = torch.full((rows,), queries), torch.full((rows,), keys)
+        return Rows._made(row * queries, count, row * keys, count_keys, seen)
+
+    @staticmethod
+    def _made(begin: Tensor, count: Tensor, begin_keys: Tensor, count_keys: Tensor, seen: Tensor) -> Rows:
+        seen = seen.clamp(min=0).minimum(count_keys)  # a loop trusts it
+        weights = (count + (LANES - 1)).div(LANES, rounding_mode="floor") * LANES * count_keys
+        after = weights.cumsum(0)
+        table = torch.stack([begin, count, begin_keys, count_keys, seen, after - weights], dim=1)
+        return Rows(table, int(count.max()), int(count_keys.max()), int(after[-1]))

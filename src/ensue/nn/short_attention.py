@@ -5,9 +5,9 @@
 
 Torch's kernel never holds P, which pays where rows are long. Where they are short P is small, and keeping it saves
 making it again; a head's matrices then never leave the cache. What was projected side by side is read where it lies,
-and its gradient is written side by side.
+and its gradient is written side by side. Rows lie one after the other, padded to one length or not.
 
-Legend: B rows, T queries, S keys, H heads, d width of a head, D = H·d.
+Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d.
 """
 
 from __future__ import annotations
@@ -19,94 +19,105 @@ import torch
 from torch import Tensor
 
 from ensue.nn.kernels import differentiable, plain
-from ensue.nn.threads import reachable, run
+from ensue.nn.packing import Rows
+from ensue.nn.threads import LANES, ROWS, reachable, run
 
 SHORT = 64
 """The most queries and the most keys: beyond, torch's kernel is as fast."""
 
 Parts = tuple[Tensor, ...]
-"""Queries, keys and values in their order, (B, T or S, …), as they were projected: (3D,), or (D, 2D), or (D, D, D)."""
+"""Queries, keys and values in their order as they were projected, (3D,), or (D, 2D), or (D, D, D), of padded rows
+(B, T or S, …) or of packed ones (M, …)."""
 
 
-def _shape(parts: Parts) -> tuple[int, int, int, int]:
-    """B, T, S, D."""
-    return len(parts[0]), parts[0].shape[1], parts[-1].shape[1], sum(part.shape[-1] for part in parts) // 3
+def _width(parts: Parts) -> int:
+    """D."""
+    return sum(part.shape[-1] for part in parts) // 3
 
 
 def split(parts: Parts, heads: int) -> list[Tensor]:
-    """Q, K, V, each (B, H, T or S, d)."""
-    D = _shape(parts)[3]
-    return [one.view(*one.shape[:2], heads, D // heads).transpose(1, 2) for one in _apart(parts, D)]
+    """Q, K, V of padded rows, each (B, H, T or S, d)."""
+    D = _width(parts)
+    return [one.view(*one.shape[:2], heads, D // heads).transpose(1, 2) for one in _apart(parts)]
 
 
-def _apart(parts: Parts, width: int) -> list[Tensor]:
-    """Queries, keys and values, each (B, T or S, D)."""
-    return [one for part in parts for one in part.chunk(part.shape[-1] // width, dim=-1)]
+def _apart(parts: Parts) -> list[Tensor]:
+    """Queries, keys and values, each (…, D)."""
+    D = _width(parts)
+    return [one for part in parts for one in part.chunk(part.shape[-1] // D, dim=-1)]
 
 
 def fits(parts: Parts, heads: int) -> bool:
-    """Whether rows are short enough and something is learnt, and everything else is as the loops need it."""
-    return (
-        torch.is_grad_enabled()
-        and reachable(*parts)
-        and plain(*parts)
-        and all(part.shape[1] <= SHORT and part.stride(-1) == 1 for part in parts)
-        and _whole_tiles(parts, heads)
+    """Whether the loops take padded rows (B, T or S, …) as they lie, and are faster."""
+    return able(heads, _width(parts), [part.shape[1] for part in parts], *parts) and all(
+        part.stride(-1) == 1 and part.stride(0) == part.shape[1] * part.stride(1) for part in parts
     )
 
 
-def _whole_tiles(parts: Parts, heads: int) -> bool:
-    """Whether there is a tile of queries and one of keys at least, and a head is so many tiles wide."""
-    from ensue.nn import loops  # numba takes a while to import
-
-    return all(part.shape[1] >= loops.ROWS for part in parts) and _shape(parts)[3] // heads % loops.LANES == 0
+def able(heads: int, width: int, times: list[int], *tensors: Tensor) -> bool:
+    """Whether something is learnt in a way the loops know, of rows that are short but have a tile of queries and one
+    of keys at least, with heads that are so many tiles wide.
+    """
+    return (
+        torch.is_grad_enabled()
+        and reachable(*tensors)
+        and plain(*tensors)
+        and all(ROWS <= time <= SHORT for time in times)
+        and width // heads % LANES == 0
+    )
 
 
 def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False) -> Tensor:
-    """softmax(Q Kᵀ / √d) V, (B, T, D).
+    """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D).
 
     Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.
     """
-    B, _, S, _ = _shape(parts)
-    sizes = torch.full((B,), S) if sizes is None else sizes.long().clamp(0, S).contiguous()  # a loop trusts them
-    result: Tensor = _Short.apply(heads, sizes, causal, *parts)  # type: ignore[no-untyped-call]
+    (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
+    y = packed(tuple(part.flatten(0, 1) for part in parts), heads, Rows.padded(B, T, S, sizes), causal)
+    return y.view(B, T, -1)
+
+
+def packed(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor:
+    """The same of packed rows, (M, D)."""
+    result: Tensor = _Short.apply(heads, rows, causal, *parts)  # type: ignore[no-untyped-call]
     return result
 
 
-def reference(parts: Parts, heads: int, sizes: Tensor, causal: bool) -> Tensor:
-    """The equation, operation by operation; who sees nothing looks nowhere."""
-    query, key, value = split(parts, heads)
-    T, S = query.shape[2], key.shape[2]
-    seen = (torch.arange(S) < sizes[:, None])[:, None, None].expand(-1, -1, T, -1)
-    if causal:
-        seen = seen & torch.ones(T, S, dtype=torch.bool).tril()
-    scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
-    weights = scores.masked_fill(~seen, float("-inf")).softmax(-1).masked_fill(~seen, 0.0)
-    return (weights @ value).transpose(1, 2).flatten(2)
+def reference(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor:
+    """The equation, operation by operation, row by row; who sees nothing looks nowhere."""
+    query, key, value = (one.view(len(one), heads, -1).transpose(0, 1) for one in _apart(parts))  # (H, M, d)
+    found = []
+    for begin, T, begin_keys, S, seen, _ in rows.table.tolist():
+        q, k, v = query[:, begin : begin + T], *(one[:, begin_keys : begin_keys + S] for one in (key, value))
+        hidden = (torch.arange(S) >= seen).expand(T, S)
+        if causal:
+            hidden = hidden | torch.ones(T, S, dtype=torch.bool).triu(1)
+        scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
+        found.append((begin, weights @ v))
+    ordered = [y for _, y in sorted(found, key=lambda one: one[0])]
+    return torch.cat(ordered, dim=1).transpose(0, 1).flatten(1)
 
 
-def _places(parts: Parts, width: int) -> list[Tensor | int]:
-    """Where Q, K and V begin, and how far rows and tokens are apart."""
-    found: list[Tensor | int] = []
-    for one in _apart(parts, width):
-        found += [one, *one.stride()[:2]]
-    return found
+def _places(parts: Parts) -> list[Tensor | int]:
+    """Where Q, K and V begin, and how far tokens are apart."""
+    return [held for one in _apart(parts) for held in (one, one.stride(0))]
 
 
 class _Short(torch.autograd.Function):
     """Both ways a loop of our own."""
 
     @staticmethod
-    def forward(ctx: Any, heads: int, sizes: Tensor, causal: bool, *parts: Tensor) -> Tensor:
+    def forward(ctx: Any, heads: int, rows: Rows, causal: bool, *parts: Tensor) -> Tensor:
         """Y."""
-        from ensue.nn import loops
+        from ensue.nn import loops  # numba takes a while to import
 
-        B, T, S, D = _shape(parts)
-        y, weights = parts[0].new_empty(B, T, D), parts[0].new_empty(B, heads, S, -(-T // loops.LANES) * loops.LANES)
-        held = (*_places(parts, D), *_places((y,), D), weights)
-        run(loops.attend, B * T, B, T, S, heads, D // heads, int(causal), sizes, *held)
-        ctx.save_for_backward(sizes, weights, *parts)
-        ctx.heads, ctx.causal = heads, causal
+        D = _width(parts)
+        y, weights = parts[0].new_empty(len(parts[0]), D), parts[0].new_empty(heads * rows.weights)
+        held = (rows.queries, rows.keys, rows.table, *_places(parts), y, D, weights)
+        run(loops.attend, len(y), len(rows.table), heads, D // heads, int(causal), *held)
+        ctx.save_for_backward(weights, *parts)
+        ctx.heads, ctx.rows, ctx.causal = heads, rows, causal
         return y
 
     @staticmethod
@@ -114,16 +125,17 @@ class _Short(torch.autograd.Function):
         """The gradient of each part."""
         from ensue.nn import loops
 
-        sizes, weights, *parts = ctx.saved_tensors
-        needed = ctx.needs_input_grad[3:]
+        weights, *parts = ctx.saved_tensors
+        rows, needed = ctx.rows, ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
 
             def equation(*own: Tensor) -> Tensor:
-                return reference(own, ctx.heads, sizes, ctx.causal)
+                return reference(own, ctx.heads, rows, ctx.causal)
 
             return None, None, None, *differentiable(equation, parts, needed, above)
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
-        B, T, S, D = _shape(grads)
-        held = (*_places(tuple(parts), D), *_places((by_y,), D), *_places(grads, D), weights)
-        run(loops.attend_backward, B * T, B, T, S, ctx.heads, D // ctx.heads, *held)
+        D = by_y.shape[1]
+        held = (*_places(tuple(parts)), by_y, D, *_places(grads), weights)
+        fixed = (len(rows.table), ctx.heads, D // ctx.heads, rows.queries, rows.keys, rows.table)
+        run(loops.attend_backward, len(by_y), *fixed, *held)
         return None, None, None, *(grad if need else None for grad, need in zip(grads, needed))

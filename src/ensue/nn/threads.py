@@ -21,6 +21,8 @@ from torch import Tensor, nn
 
 PART = 64
 """How many rows are a part of the work."""
+ROWS, LANES = 8, 16
+"""A piece of a product of matrices, as much as fits into registers: no matrix has fewer rows, or part of the lanes."""
 
 
 @cache

@@ -61,8 +61,8 @@ class Translate:
 
     def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
         """The mean over the real target tokens; no state is carried on."""
-        start = model.start(batch.source, batch.source_lengths)  # type: ignore[operator]
-        loss, _ = model.loss(batch.tokens, batch.targets, start, batch.lengths, self.smoothing)  # type: ignore[operator]
+        pairs = batch.source, batch.source_lengths, batch.tokens, batch.targets, batch.lengths
+        loss: Tensor = model.pair_loss(*pairs, self.smoothing)  # type: ignore[operator]
         return loss, None
 
 

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 import ensue.models.model as model_module
 from ensue.core.errors import InputError
 from ensue.models.transformer import Transformer, TransformerConfig
+from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import SinusoidalPositions, sinusoids
 
 V = 11
@@ -178,3 +179,31 @@ def test_training_and_translating_keep_apart(pair):
     model.eval()
     first, second = (model(tokens, model.start(source)).logits for _ in range(2))
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("lengths", [((20, 3, 9, 15, 8), (11, 23, 2, 17, 8)), ((20, 9, 12, 8, 13), (23, 8, 9, 20, 11))])
+def test_pairs_without_padding_have_the_loss_and_the_gradients_of_padded_ones(
+    norm: str, lengths: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    torch.manual_seed(0)
+    shape = TransformerConfig(vocabulary=50, source_vocabulary=50, hidden=64, heads=4, layers=2, norm=norm, dropout=0.0)
+    model = Transformer(shape).train()
+    x, y, targets = torch.randint(50, (5, 20)), torch.randint(50, (5, 23)), torch.randint(50, (5, 23))
+    pairs = x, torch.tensor(lengths[0]), y, targets, torch.tensor(lengths[1]), 0.1
+    found = [way(*pairs) for way in (model.pair_loss, super(Transformer, model).pair_loss)]
+    packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss in found)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-6)
+    for one, other in zip(packed, padded, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_only_real_places_are_read_where_sentences_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(FeedForward, "forward", lambda self, x: seen.append(tuple(x.shape)) or x)
+    model = Transformer(TransformerConfig(vocabulary=50, source_vocabulary=50, hidden=64, layers=1)).train()
+    x, y, lengths = torch.randint(50, (3, 20)), torch.randint(50, (3, 12)), torch.tensor([20, 10, 2])
+    model.pair_loss(x, lengths, y, y, torch.tensor([12, 8, 9]))
+    long = torch.randint(50, (3, 65))
+    model.pair_loss(long, lengths, y, y, torch.tensor([12, 8, 9]))
+    assert seen == [(20 + 10 + 8, 64), (12 + 8 + 9, 64), (3, 65, 64), (3, 12, 64)]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ensue.nn import feed_forward, output, projected, residual, short_attention
 from ensue.nn.kernels import plain
+from ensue.nn.packing import Rows
 from ensue.nn.threads import reachable, torch_threads
 
 WIDTH = 16
@@ -28,7 +29,8 @@ def normed(x: Tensor) -> Tensor:
 
 def plain_attention(x: Tensor) -> Tensor:
     """The same as the equation has it."""
-    return short_attention.reference((x, x.sin(), x), 1, torch.full((len(x),), x.shape[1]), False)
+    held, rows = x.flatten(0, 1), Rows.padded(len(x), x.shape[1], x.shape[1])
+    return short_attention.reference((held, held.sin(), held), 1, rows).view_as(x)
 
 
 def plain_norm(x: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ensue.nn import short_attention
 from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
-from ensue.nn.short_attention import Parts, attend, fits, reference
+from ensue.nn.packing import Packing, Rows
+from ensue.nn.short_attention import Parts, attend, fits, packed, reference
 from ensue.nn.source import Source
 from ensue.nn.threads import torch_threads
 
@@ -30,6 +31,13 @@ def parts(queries: int, keys: int, widths: tuple[int, ...], rows: int = 3, width
     torch.manual_seed(0)
     times = (queries, *[keys] * (len(widths) - 1))
     return tuple(torch.randn(rows, time, many * width, requires_grad=True) for time, many in zip(times, widths))
+
+
+def plainly(held: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False) -> Tensor:
+    """The equation for padded rows."""
+    (B, T), S = held[0].shape[:2], held[-1].shape[1]
+    rows = Rows.padded(B, T, S, sizes)
+    return reference(tuple(one.flatten(0, 1) for one in held), heads, rows, causal).view(B, T, -1)
 
 
 def results(way: Any, held: Parts, *rest: Any) -> list[Tensor]:
@@ -53,9 +61,44 @@ def test_the_fused_kernel_gives_the_output_and_all_gradients(
 ) -> None:
     held = parts(queries, keys, widths)
     assert fits(held, heads)
-    plainly, ours = (results(way, held, heads, torch.tensor(sizes), causal) for way in (reference, attend))
-    for one, other in zip(plainly, ours, strict=True):
+    wanted, ours = (results(way, held, heads, torch.tensor(sizes), causal) for way in (plainly, attend))
+    for one, other in zip(wanted, ours, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
+
+
+def of_lengths(x: Tensor, y: Tensor, heads: int, causal: bool) -> tuple[Tensor, Parts, Rows]:
+    """Padded queries, keys and values of rows of different lengths; the same packed, with where they lie."""
+    times, own = torch.tensor([9, 20, 1, 16]), torch.tensor([12, 3, 30, 8])
+    queries, keys = Packing.of(times, *x.shape[:2], 8), Packing.of(own, *y.shape[:2], 8)
+    whole = plainly((x, y), heads, own, causal)
+    return queries.pack(whole), (queries.pack(x), keys.pack(y)), Rows.of(queries, keys, own)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_packed_rows_see_what_padded_ones_see(heads: int, causal: bool) -> None:
+    x, y = parts(20, 30, (1, 2), rows=4)
+    wanted, held, rows = of_lengths(x, y, heads, causal)
+    for way in (reference, packed):
+        found = way(held, heads, rows, causal)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        by = [
+            torch.autograd.grad((one * wanted.detach().cos()).sum(), (x, y), retain_graph=True)
+            for one in (wanted, found)
+        ]
+        for one, other in zip(*by, strict=True):
+            torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_finds_its_keys_whatever_the_order_of_lengths() -> None:
+    queries, keys = Packing.of(torch.tensor([9, 12, 8]), 3, 12), Packing.of(torch.tensor([20, 8, 11]), 3, 20)
+    rows = Rows.of(queries, keys, torch.tensor([20, 0, 11]))
+    assert rows.table.tolist() == [
+        [8, 9, 19, 20, 20, 0],
+        [17, 12, 0, 8, 1, 16 * 20],
+        [0, 8, 8, 11, 11, 16 * 28],
+    ]
+    assert (rows.queries, rows.keys, rows.weights) == (12, 20, 16 * 39)
 
 
 def test_a_view_of_something_wider_is_read_where_it_lies() -> None:
@@ -73,13 +116,13 @@ def test_sizes_beyond_the_keys_see_all_of_them_and_below_nothing_none() -> None:
 
 def test_large_scores_neither_overflow_nor_spread() -> None:
     held = tuple(one.detach() * 100 for one in parts(9, 9, (3,)))
-    torch.testing.assert_close(attend(held, 2), reference(held, 2, torch.full((3,), 9), False), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(attend(held, 2), plainly(held, 2), rtol=1e-4, atol=1e-3)
 
 
 def test_what_is_not_finite_is_not_hidden() -> None:
     (held,) = (one.detach() for one in parts(9, 9, (3,)))
     held[0, 3, 0], held[1, 3, 32] = float("nan"), float("inf")  # a query, and a key
-    y, wanted = attend((held,), 1), reference((held,), 1, torch.full((3,), 9), False)
+    y, wanted = attend((held,), 1), plainly((held,), 1)
     assert y[0, 3].isnan().all() and not y[1].isfinite().all() and y[2].isfinite().all()
     assert torch.equal(y.isfinite(), wanted.isfinite())
 
@@ -95,14 +138,14 @@ def test_the_result_does_not_depend_on_the_number_of_threads(threads: None) -> N
 
 def test_the_gradient_of_a_gradient_goes_through_the_equation() -> None:
     found = []
-    for way in (reference, attend):
+    for way in (plainly, attend):
         held = parts(10, 8, (1, 2))
         y = way(held, 2, torch.tensor([8, 5, 1]), False)
         (by,) = torch.autograd.grad(y.pow(3).sum(), held[0], create_graph=True)
         by.square().sum().backward()  # type: ignore[no-untyped-call]
         found.append([one.grad for one in held])
-    for plainly, ours in zip(*found, strict=True):
-        torch.testing.assert_close(ours, plainly, rtol=1e-4, atol=1e-4)
+    for wanted, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_only_what_is_learnt_gets_a_gradient() -> None:
