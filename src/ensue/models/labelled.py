@@ -17,6 +17,7 @@ Legend: B rows, T tokens, D width, Y labels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +29,13 @@ from ensue.models.depths import body_depths, layers_of
 from ensue.models.encoder import Encoder
 from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import RecurrentLanguageModel
+from ensue.nn.batch_norm import BatchNorm
 from ensue.nn.dropout import Dropout
 from ensue.nn.output import mean_cross_entropy
 
 POOLINGS = ("auto", "first", "last", "mean", "max", "concat")
 DENSE = {"none": None, "tanh": torch.tanh, "relu": torch.relu}
+NORMS: dict[str, Callable[[int], nn.Module]] = {"none": nn.Identity, "batch": BatchNorm}
 DIRECTIONS = ("auto", "one", "both")
 KINDS = ("whole", "choice", "token", "span")
 
@@ -49,6 +52,8 @@ class HeadConfig:
     """A layer before the last one: none, tanh or relu; auto: the encoder's own pooling, else as the system has it."""
     hidden: int = 0
     """The width of that layer; 0 means as wide as what it reads."""
+    norm: str = "none"
+    """What stands before each layer: none, or batch, which gives every unit mean 0 and variance 1 over a batch."""
     dropout: float = 0.1
     """The share of units that training switches off at random before the last layer."""
     directions: str = "auto"
@@ -62,6 +67,7 @@ class HeadConfig:
     def __post_init__(self) -> None:
         check(self, "pooling", self.pooling in POOLINGS, f"one of {', '.join(POOLINGS)}")
         check(self, "dense", self.dense in ("auto", *DENSE), f"one of auto, {', '.join(DENSE)}")
+        check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
         check_below_one(self, "dropout")
         check(self, "directions", self.directions in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}")
         for name in ("hidden", "outputs"):
@@ -95,7 +101,9 @@ class Labelled(nn.Module):
         width = width_of(body) * (3 if self.config.pooling == "concat" else 1)
         made = self.config.dense in ("tanh", "relu") and not self._body_pools
         self.dense = nn.Linear(width, self.config.hidden or width) if made else None
+        self.norm_dense = NORMS[self.config.norm](width) if made else None
         width = self.dense.out_features if self.dense is not None else width
+        self.norm_out = NORMS[self.config.norm](width)
         self.dropout = Dropout(self.config.dropout)
         self.out = nn.Linear(width, self.config.outputs)
         for layer in (self.dense, self.out):
@@ -139,7 +147,7 @@ class Labelled(nn.Module):
     def label(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The head alone: logits of the body's hidden states (B, T, D)."""
         x = self._pooled(hidden, lengths) if self.config.kind in ("whole", "choice") else hidden
-        logits: Tensor = self.out(self.dropout(x))
+        logits: Tensor = self.out(self.dropout(self.norm_out(x)))
         return logits.view(-1, self.choices) if self.config.kind == "choice" else logits
 
     def _read(
@@ -165,9 +173,9 @@ class Labelled(nn.Module):
             assert isinstance(self.body, Encoder)
             return self.body.pool(x)
         function = DENSE[self.config.dense]
-        if function is None or self.dense is None:
+        if function is None or self.dense is None or self.norm_dense is None:
             return x
-        return function(self.dense(self.dropout(x)))
+        return function(self.dense(self.dropout(self.norm_dense(x))))
 
     def language_loss(self, hidden: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
         """The auxiliary loss: the mean of −log P(x_{t+1} | x_≤t) over the real tokens of a language model's rows."""
@@ -192,7 +200,7 @@ def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
     if isinstance(body, BidirectionalReader | RecurrentLanguageModel):
         config = replace(config, directions="both" if isinstance(body, BidirectionalReader) else "one")
     if config.kind in ("token", "span"):
-        return replace(config, pooling="first", dense="none", hidden=0)
+        return replace(config, pooling="first", dense="none", hidden=0, norm="none")
     if pooling == "auto":
         pooling = "first" if encoder else "last" if getattr(body, "cuts", "") == "windows" else "max"
     if dense == "auto":

@@ -56,7 +56,13 @@ RECIPES: dict[str, Recipe] = {
             "train.unfreeze": 1.0,
             "train.reach": 70,
         },
-        head={"head.pooling": "concat", "head.dense": "relu", "head.hidden": 50, "head.dropout": 0.4},
+        head={
+            "head.pooling": "concat",
+            "head.dense": "relu",
+            "head.hidden": 50,
+            "head.norm": "batch",
+            "head.dropout": 0.4,
+        },
         data={"data.length": 400},
     ),
 }

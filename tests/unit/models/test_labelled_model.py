@@ -56,6 +56,7 @@ def test_poolings_by_hand(pooling):
         {"pooling": "mean"},
         {"pooling": "max", "dense": "relu"},
         {"pooling": "last", "dense": "tanh"},
+        {"pooling": "concat", "dense": "relu", "hidden": 5, "norm": "batch"},
         {"kind": "token"},
         {"kind": "span", "outputs": 2},
         {"kind": "choice", "outputs": 1, "choices": 4},
@@ -154,3 +155,15 @@ def test_how_deep_layers_lie(name):
                 assert depth == layer + 1
     if name == "bert":
         assert depths["body.pooler.weight"] == depths["out.bias"] == 3 and depths["body.norm.weight"] == 0
+
+
+def test_a_normed_head_by_hand():
+    model = labelled("lstm", pooling="concat", dense="relu", hidden=5, norm="batch", dropout=0.0).train()
+    hidden = torch.randn(4, T, 8)
+
+    def normed(x):
+        return (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
+
+    x = torch.relu(model.dense(normed(pool(hidden, LENGTHS, "concat"))))
+    torch.testing.assert_close(model.label(hidden, LENGTHS), model.out(normed(x)), rtol=1e-4, atol=1e-4)
+    assert Labelled(BODIES["lstm"](), HeadConfig(outputs=3, kind="token", norm="batch")).config.norm == "none"

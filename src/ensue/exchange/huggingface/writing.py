@@ -152,6 +152,9 @@ def _encoder_form(model: Labelled, body: Encoder) -> Form:
     if whole and head.hidden:
         what = f"a head with hidden={head.hidden} has no form in Hugging Face's library"
         raise InputError(what, mend="one with hidden=0 has")
+    if whole and head.norm != "none":
+        what = f"a head with norm={head.norm} has no form in Hugging Face's library"
+        raise InputError(what, mend="one with norm=none has")
     if whole and head.pooling != "first":
         what = f"a head with pooling={head.pooling} has no form in Hugging Face's library"
         raise InputError(what, mend="one with pooling=first has")
