@@ -32,7 +32,7 @@ from ensue.exchange.huggingface import model_from, read_folder
 from ensue.nn.quantised import quantise
 from ensue.tasks.labeller import logits_of
 from ensue.train.labelling import masked
-from ensue.train.optimisers import clip
+from ensue.train.optimisers import gradients_of, move, norm_of
 
 SMALL = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
 BASE = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -62,7 +62,6 @@ def batches(vocabulary: int) -> MaskedRows:
 def ours_step(model: Any, batch: MaskedBatch) -> torch.Tensor:
     loss, _ = masked(model, batch, None)
     loss.backward()
-    clip([p.grad for p in model.parameters() if p.grad is not None], 1.0)
     return loss
 
 
@@ -73,7 +72,6 @@ def theirs_step(model: Any, batch: MaskedBatch) -> torch.Tensor:
     real = (torch.arange(batch.tokens.shape[1]) < batch.lengths[:, None]).long()
     loss: torch.Tensor = model(input_ids=batch.tokens, attention_mask=real, labels=labels).loss
     loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     return loss
 
 
@@ -97,7 +95,12 @@ def training(who: str, vocabulary: int, steps: int) -> Work:
             batch = rows.batch(number)
             optimiser.zero_grad(set_to_none=True)
             step(model, batch).item()
-            optimiser.step()
+            if who == "ours":
+                gradients = gradients_of(model)
+                move(optimiser, gradients, norm_of(gradients), 1.0)
+            else:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimiser.step()
             tokens += batch.size
         return Round(tokens, time.perf_counter() - begun, first)
 

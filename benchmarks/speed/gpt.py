@@ -20,7 +20,7 @@ from benchmarks.record import record
 from benchmarks.turns import Round, Work, ratio, take_turns
 from ensue.core.memory import keep_freed_memory
 from ensue.exchange.huggingface import gpt_from
-from ensue.train.optimisers import clip
+from ensue.train.optimisers import gradients_of, move, norm_of
 
 SIZES = {
     "nanogpt characters": {"vocab": 66, "context": 64, "width": 128, "layers": 4, "heads": 4, "rows": 12},
@@ -32,8 +32,8 @@ def ours_step(model: Any, optimiser: torch.optim.Optimizer, x: torch.Tensor, y: 
     optimiser.zero_grad(set_to_none=True)
     loss, _ = model.loss(x, y)
     loss.backward()
-    clip([p.grad for p in model.parameters() if p.grad is not None], 1.0)
-    optimiser.step()
+    gradients = gradients_of(model)
+    move(optimiser, gradients, norm_of(gradients), 1.0)
     return float(loss.item())
 
 

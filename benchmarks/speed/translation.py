@@ -37,7 +37,7 @@ from ensue.tasks import translation
 from ensue.tasks.resolving import resolve
 from ensue.tasks.task import build_model
 from ensue.train.objectives import Translate
-from ensue.train.optimisers import clip
+from ensue.train.optimisers import gradients_of, move, norm_of
 
 LAYERS, WIDTH, HEADS, BATCH = 3, 256, 8, 2000
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
@@ -76,8 +76,8 @@ def ours_step(model: Any, optimiser: torch.optim.Optimizer, batch: Any) -> None:
     optimiser.zero_grad(set_to_none=True)
     loss, _ = Translate(0.1)(model, batch, None)
     loss.backward()
-    clip([p.grad for p in model.parameters() if p.grad is not None], 1.0)
-    optimiser.step()
+    gradients = gradients_of(model)
+    move(optimiser, gradients, norm_of(gradients), 1.0)
 
 
 def theirs_step(model: Any, optimiser: torch.optim.Optimizer, batch: Any) -> None:

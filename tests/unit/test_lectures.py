@@ -33,7 +33,7 @@ from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCel
 from ensue.nn.stacks import Bidirectional, Stack
 from ensue.search.sampling import Sampling, sample
 from ensue.train.labelling import Label
-from ensue.train.optimisers import clip
+from ensue.train.optimisers import move, norm_of
 
 
 def test_r1_one_hot_vectors_are_orthogonal_and_select_a_row():
@@ -153,15 +153,29 @@ def test_r35_truncated_backpropagation_cuts_the_gradient_and_keeps_the_value():
     assert embedded[0].grad.abs().max() > 0  # uncut, it flows
 
 
+def moved(build, norm, threshold):
+    """How far parameters move in one update by gradients [3, 0] and [[4]], scaled to a norm."""
+    held = [torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1, 1))]
+    for one, grad in zip(held, ([3.0, 0.0], [[4.0]])):
+        one.grad = torch.tensor(grad) * norm / 5
+    gradients = [one.grad for one in held]
+    assert norm_of(gradients) == pytest.approx(norm)
+    move(build(held), gradients, norm, threshold)
+    return torch.cat([one.detach().flatten() for one in held])
+
+
 def test_r38_clipping_scales_the_norm_and_keeps_the_direction():
-    g = [torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])]
-    before = [x.clone() for x in g]
-    assert clip(g, 1.0) == pytest.approx(5.0)
-    assert torch.cat([x.flatten() for x in g]).norm().item() == pytest.approx(1.0)
-    for left, right in zip(g, before):
-        torch.testing.assert_close(left * 5, right)
-    assert clip(g, 2.0) == pytest.approx(1.0)  # below the threshold nothing changes
-    torch.testing.assert_close(g[0], before[0] / 5)
+    way = partial(moved, lambda held: torch.optim.SGD(held, lr=1.0))
+    g = torch.tensor([3.0, 0.0, 4.0])
+    torch.testing.assert_close(way(5.0, 1.0), -g / 5)
+    torch.testing.assert_close(way(1.0, 2.0), -g / 5)  # below the threshold nothing changes
+    torch.testing.assert_close(way(5.0, 0.0), -g)  # 0 switches it off
+
+
+def test_r38_a_fused_optimiser_clips_as_it_goes():
+    way = partial(moved, lambda held: torch.optim.AdamW(held, lr=1.0, eps=1.0, fused=True))
+    torch.testing.assert_close(way(5.0, 1.0), way(1.0, 0.0))
+    assert not torch.allclose(way(5.0, 0.0), way(1.0, 0.0))
 
 
 def test_r41_an_identity_path_keeps_the_gradient():

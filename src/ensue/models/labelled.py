@@ -46,8 +46,8 @@ class HeadConfig:
 
     pooling: str = "auto"
     """What stands for a whole text: its first token, its last, the mean or the highest values of all, or concat: the
-    last token, the highest values and the mean side by side; auto: first for encoders, last for gpt, max for recurrent
-    networks."""
+    last token before the end mark, the highest values and the mean side by side; auto: first for encoders, last for
+    gpt, max for recurrent networks."""
     dense: str = "auto"
     """A layer before the last one: none, tanh or relu; auto: the encoder's own pooling, else as the system has it."""
     hidden: int = 0
@@ -105,6 +105,8 @@ class Labelled(nn.Module):
         width = self.dense.out_features if self.dense is not None else width
         self.norm_out = NORMS[self.config.norm](width)
         self.dropout = Dropout(self.config.dropout)
+        if self.config.norm != "none" and isinstance(body, RecurrentLanguageModel):
+            body.dropout.p = 0.0  # units that are switched off before a norm change the variance it learns
         self.out = nn.Linear(width, self.config.outputs)
         for layer in (self.dense, self.out):
             if layer is not None:
@@ -228,12 +230,15 @@ def read_in_parts(body: Any, tokens: Tensor, lengths: Tensor | None, reach: int)
 
 def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
     """One vector for each row's real tokens, (B, T, D) → (B, D); concat gives (B, 3 D)."""
-    if pooling == "concat":
-        return torch.cat([pool(hidden, lengths, part) for part in ("last", "max", "mean")], dim=-1)
     if pooling == "first":
         return hidden[:, 0]
     if lengths is None:
         lengths = torch.full((hidden.shape[0],), hidden.shape[1], device=hidden.device)
+    if pooling == "concat":
+        before = (lengths - 1).clamp(min=1)  # at its end mark a language model forgets what it has read
+        return torch.cat(
+            [pool(hidden, n, part) for n, part in ((before, "last"), (lengths, "max"), (lengths, "mean"))], -1
+        )
     if pooling == "last":
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), (lengths - 1).clamp(min=0)]
     real = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None])[..., None]

@@ -110,11 +110,11 @@ class _Short(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, heads: int, rows: Rows, causal: bool, *parts: Tensor) -> Tensor:
         """Y."""
-        from ensue.nn import loops  # numba takes a while to import
+        from ensue.nn import attention_loops as loops  # numba takes a while to import
 
         D = _width(parts)
         y, weights = parts[0].new_empty(len(parts[0]), D), parts[0].new_empty(heads * rows.weights)
-        held = (rows.queries, rows.keys, rows.table, *_places(parts), y, D, weights)
+        held = (rows.queries, rows.table, *_places(parts), y, D, weights)
         run(loops.attend, len(y), len(rows.table), heads, D // heads, int(causal), *held)
         ctx.save_for_backward(weights, *parts)
         ctx.heads, ctx.rows, ctx.causal = heads, rows, causal
@@ -123,7 +123,7 @@ class _Short(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        from ensue.nn import loops
+        from ensue.nn import attention_loops as loops
 
         weights, *parts = ctx.saved_tensors
         rows, needed = ctx.rows, ctx.needs_input_grad[3:]

@@ -24,7 +24,7 @@ from ensue.train.checkpoints import BEST, STOP, Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
-from ensue.train.optimisers import build_optimiser, clip, learning_rate
+from ensue.train.optimisers import build_optimiser, gradients_of, learning_rate, move, norm_of
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.train.thawing import Thawing
 
@@ -212,11 +212,12 @@ def update(
         (loss / settings.accumulate).backward()  # type: ignore[no-untyped-call]
         state = after.detach() if after is not None else None
         total, tokens = total + loss.item() / settings.accumulate, tokens + batch.size
-    norm = clip([p.grad for p in work.model.parameters() if p.grad is not None], settings.clip)
+    gradients = gradients_of(work.model)
+    norm = norm_of(gradients)
     if math.isfinite(total) and math.isfinite(norm):
         for group in optimiser.param_groups:
             group["lr"] = rate * group["scale"]
-        optimiser.step()
+        move(optimiser, gradients, norm, settings.clip)
     return total, norm, state, tokens
 
 

@@ -7,7 +7,7 @@ clipping   if ‖g‖ ≥ threshold: g ← threshold · g / ‖g‖          (Pa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -102,10 +102,24 @@ def learning_rate(step: int, steps: int, settings: TrainSettings) -> float:
     return settings.lr * SHAPES[settings.schedule]((step + 1) / steps, warm / steps, settings.floor)
 
 
-def clip(gradients: Iterable[Tensor], threshold: float) -> float:
-    """Scale gradients down to a norm of ``threshold`` where theirs is at least that; answer the norm they had."""
-    held = list(gradients)
-    norm = float(torch.nn.utils.get_total_norm(held))
-    if 0 < threshold <= norm < float("inf"):
-        torch._foreach_mul_(held, threshold / norm)
-    return norm
+def gradients_of(model: nn.Module) -> list[Tensor]:
+    """The gradients of all parameters that have one."""
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def norm_of(gradients: list[Tensor]) -> float:
+    """‖g‖ of all gradients as one vector."""
+    return float(torch.nn.utils.get_total_norm(gradients))
+
+
+def move(optimiser: torch.optim.Optimizer, gradients: list[Tensor], norm: float, threshold: float) -> None:
+    """One update with gradients clipped, whose norm is given; a fused optimiser clips as it goes, in the same pass."""
+    if not 0 < threshold <= norm < float("inf"):
+        optimiser.step()
+    elif optimiser.defaults.get("fused") and gradients:
+        optimiser.grad_scale = gradients[0].new_tensor(norm / threshold)  # type: ignore[attr-defined]
+        optimiser.step()
+        del optimiser.grad_scale  # type: ignore[attr-defined]
+    else:
+        torch._foreach_mul_(gradients, threshold / norm)
+        optimiser.step()

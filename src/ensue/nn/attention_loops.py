@@ -1,0 +1,333 @@
+"""Attention within short rows, compiled like ensue.nn.loops: products of small matrices, softmax, and the way back.
+
+A row's scores are a few vectors of LANES numbers. Numba's own vectors are for long loops and leave short ones to
+single numbers, so that the pieces are written as vectors here, whose sums stay in registers.
+
+Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d. A matrix is an address
+and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that ``ensue.nn.threads.run``
+makes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from ensue.nn.loops import inner, loop, pointer, take
+from ensue.nn.threads import LANES, ROWS
+
+Floats = NDArray[np.float32]
+f32 = np.float32
+
+NUMBER, WHOLE, SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+VECTOR, INDEX = ir.VectorType(NUMBER, LANES), ir.VectorType(SHORT, LANES)
+FAST = ("contract",)
+"""A product and a sum may be one operation."""
+SERIES = [1 / math.factorial(power) for power in range(6, -1, -1)]
+"""Of eʳ, from the highest power."""
+
+
+class Vectors:
+    """Operations on LANES numbers at once, as instructions."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def at(self, kind: Any, base: Any, *steps: tuple[Any, Any]) -> Any:
+        """The address ``base`` and so many times so far on, as a pointer."""
+        for stride, times in steps:
+            base = self.builder.add(base, self.builder.mul(self.builder.mul(stride, times), WHOLE(4)))
+        return self.builder.inttoptr(base, kind.as_pointer())
+
+    def load(self, base: Any, *steps: tuple[Any, Any]) -> Any:
+        """The vector that begins there."""
+        return self.builder.load(self.at(VECTOR, base, *steps), align=4)
+
+    def store(self, x: Any, base: Any, *steps: tuple[Any, Any]) -> None:
+        """Write a vector."""
+        self.builder.store(x, self.at(VECTOR, base, *steps), align=4)
+
+    def held(self, x: float) -> Any:
+        """Room for a vector, which begins as one number."""
+        room = cgutils.alloca_once(self.builder, VECTOR)
+        self.builder.store(constant(x), room)
+        return room
+
+    def all(self, x: Any) -> Any:
+        """A vector of one number."""
+        kind = ir.VectorType(x.type, LANES)
+        first = self.builder.insert_element(kind(ir.Undefined), x, SHORT(0))
+        return self.builder.shuffle_vector(first, kind(ir.Undefined), INDEX([0] * LANES))
+
+    def add(self, x: Any, y: Any) -> Any:
+        """x + y."""
+        return self.builder.fadd(x, y, flags=FAST)
+
+    def times(self, x: Any, y: Any) -> Any:
+        """x · y."""
+        return self.builder.fmul(x, y, flags=FAST)
+
+    def larger(self, x: Any, y: Any) -> Any:
+        """The larger number; y where x is none."""
+        return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
+
+    def power_of_two(self, x: Any) -> Any:
+        """2ˣ for x ≤ 0: 2ᵏ of x = k + r put together from its bits, 2ʳ by its series, |r| ≤ ½.
+
+        What is smaller than the smallest normal number is 0; what is no number stays none.
+        """
+        b, lowest = self.builder, constant(-126.0)
+        below = b.fcmp_ordered("<", x, lowest)
+        z = b.select(below, lowest, x)
+        k = b.fptosi(self.add(z, constant(-0.5)), INDEX)
+        r = self.times(b.fsub(z, b.sitofp(k, VECTOR)), constant(math.log(2)))
+        bits = b.shl(b.add(k, INDEX([127] * LANES)), INDEX([23] * LANES))
+        power = b.bitcast(b.select(below, INDEX([0] * LANES), bits), VECTOR)
+        value = constant(SERIES[0])
+        for one in SERIES[1:]:
+            value = self.add(self.times(value, r), constant(one))
+        return self.times(value, power)
+
+
+def constant(x: float) -> Any:
+    """A vector of one number that is known."""
+    return VECTOR([float(f32(x))] * LANES)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def tile(context: Any, to: Any, left: Any, right: Any, count: Any) -> Any:
+    """A piece of a product of matrices, ROWS by LANES; the left one also says how far its columns are apart."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (to, to_row), (left, left_row, left_step), (right, right_row) = (
+            cgutils.unpack_tuple(builder, one) for one in arguments[:3]
+        )
+        v = Vectors(builder)
+        sums = [v.held(0.0) for _ in range(ROWS)]
+        with cgutils.for_range(builder, arguments[3]) as step:
+            row = v.load(right, (right_row, step.index))
+            for r, held in enumerate(sums):
+                one = builder.load(v.at(NUMBER, left, (left_row, WHOLE(r)), (left_step, step.index)))
+                builder.store(v.add(builder.load(held), v.times(v.all(one), row)), held)
+        for r, held in enumerate(sums):
+            v.store(builder.load(held), to, (to_row, WHOLE(r)))
+        return context.get_dummy_value()
+
+    return types.void(to, left, right, count), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def soften(context: Any, scores: Any, size: Any, column: Any, causal: Any, scale: Any) -> Any:
+    """The softmax of LANES columns of scores (S, T) from ``column`` on, over their first ``size`` rows, in place.
+
+    With ``causal`` 1, not 0, column t sees the rows up to t.
+    """
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        v = Vectors(builder)
+        scores, stride = cgutils.unpack_tuple(builder, arguments[0])
+        size, column, causal = arguments[1:4]
+        scale, base = v.all(arguments[4]), builder.add(scores, builder.mul(column, WHOLE(4)))
+        columns = builder.add(v.all(builder.trunc(column, SHORT)), INDEX(list(range(LANES))))
+        top, total = v.held(-math.inf), v.held(0.0)
+
+        def seen(s: Any) -> Any:
+            own = v.all(builder.trunc(builder.mul(s, causal), SHORT))
+            return builder.select(
+                builder.icmp_signed(">=", columns, own), v.load(base, (stride, s)), constant(-math.inf)
+            )
+
+        with cgutils.for_range(builder, size) as row:
+            builder.store(v.larger(seen(row.index), builder.load(top)), top)
+        with cgutils.for_range(builder, size) as row:
+            power = v.power_of_two(v.times(builder.fsub(seen(row.index), builder.load(top)), scale))
+            v.store(power, base, (stride, row.index))
+            builder.store(v.add(builder.load(total), power), total)
+        share = builder.fdiv(constant(1.0), builder.load(total))
+        with cgutils.for_range(builder, size) as row:
+            v.store(v.times(v.load(base, (stride, row.index)), share), base, (stride, row.index))
+        return context.get_dummy_value()
+
+    return types.void(scores, size, column, causal, scale), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def soften_backward(context: Any, weights: Any, by: Any, size: Any, column: Any, scale: Any) -> Any:
+    """∂S = P ∘ (∂P − Σ P ∘ ∂P) · scale of LANES columns from ``column`` on, written over ∂P."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (p, p_row), (by, by_row) = (cgutils.unpack_tuple(builder, one) for one in arguments[:2])
+        v, size, column, scale = Vectors(builder), arguments[2], arguments[3], Vectors(builder).all(arguments[4])
+        p, by = (builder.add(one, builder.mul(column, WHOLE(4))) for one in (p, by))
+        total = v.held(0.0)
+        with cgutils.for_range(builder, size) as row:
+            share = v.times(v.load(p, (p_row, row.index)), v.load(by, (by_row, row.index)))
+            builder.store(v.add(builder.load(total), share), total)
+        with cgutils.for_range(builder, size) as row:
+            rest = builder.fsub(v.load(by, (by_row, row.index)), builder.load(total))
+            v.store(v.times(v.times(rest, v.load(p, (p_row, row.index))), scale), by, (by_row, row.index))
+        return context.get_dummy_value()
+
+    return types.void(weights, by, size, column, scale), make
+
+
+@inner
+def product(to: Any, left: Any, right: Any, rows: int, columns: int, count: int) -> None:
+    """A B, (rows, count) (count, columns), tile by tile; the last tile of rows may do some of them again."""
+    for first in range(0, rows, ROWS):
+        r = min(first, rows - ROWS)
+        for c in range(0, columns, LANES):
+            tile(
+                (to[0] + 4 * (r * to[1] + c), to[1]),
+                (left[0] + 4 * r * left[1], left[1], left[2]),
+                (right[0] + 4 * c, right[1]),
+                count,
+            )
+
+
+@inner
+def address(x: Floats) -> Any:
+    """An array as what ``product`` takes."""
+    return np.int64(x.ctypes.data), np.int64(x.shape[1])
+
+
+@inner
+def along(x: Any) -> Any:
+    """A matrix on the left of a product."""
+    return x[0], x[1], np.int64(1)
+
+
+@inner
+def across(x: Any) -> Any:
+    """A matrix turned over, on the left of a product."""
+    return x[0], np.int64(1), x[1]
+
+
+@inner
+def two(a: Any, at: int) -> Any:
+    """A part (M, D): its address, and how far tokens are apart."""
+    return a[at], a[at + 1]
+
+
+@inner
+def head(part: Any, first: int, h: int, d: int) -> Any:
+    """A head of a row, (T, d), that begins at token ``first`` of a part."""
+    return part[0] + 4 * (first * part[1] + h * d), part[1]
+
+
+@inner
+def lanes(time: int) -> int:
+    """``time`` rounded up to whole lanes."""
+    return (time + LANES - 1) // LANES * LANES
+
+
+@inner
+def kept(a: Any, place: int, row: Any, heads: int) -> Any:
+    """Pᵀ of a row of ``ensue.nn.packing.Rows``, (H, S, T) with T rounded up to lanes, among those of all rows."""
+    return carray(pointer(a[place] + 4 * heads * row[5]), (heads, row[3], lanes(row[1])), np.float32)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def turn_square(context: Any, to: Any, x: Any, last: Any) -> Any:
+    """xᵀ of LANES by LANES numbers; of a matrix with fewer rows the last, number ``last``, is taken again.
+
+    Putting numbers of the first and the second half of the rows by turns side by side, log₂ LANES times, turns it over.
+    """
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (to, to_row), (x, x_row) = (cgutils.unpack_tuple(builder, one) for one in arguments[:2])
+        v, half = Vectors(builder), LANES // 2
+        rows = []
+        for r in range(LANES):
+            there = builder.icmp_signed("<", WHOLE(r), arguments[2])
+            rows.append(v.load(x, (x_row, builder.select(there, WHOLE(r), arguments[2]))))
+        sides = [INDEX([lane // 2 + first + lane % 2 * LANES for lane in range(LANES)]) for first in (0, half)]
+        for _ in range(LANES.bit_length() - 1):
+            pairs = zip(rows[:half], rows[half:])
+            rows = [builder.shuffle_vector(one, other, side) for one, other in pairs for side in sides]
+        for r, row in enumerate(rows):
+            v.store(row, to, (to_row, WHOLE(r)))
+        return context.get_dummy_value()
+
+    return types.void(to, x, last), make
+
+
+@inner
+def turn(x: Any, into: Floats, time: int) -> None:
+    """xᵀ of (T, d), into (d, T rounded up to lanes); what is beyond T is nobody's."""
+    to = address(into)
+    for t in range(0, time, LANES):
+        for i in range(0, len(into), LANES):
+            turn_square((to[0] + 4 * (i * to[1] + t), to[1]), (x[0] + 4 * (t * x[1] + i), x[1]), time - 1 - t)
+
+
+@inner
+def softmax(p: Floats, size: int, causal: int, scale: float) -> None:
+    """The softmax of each column of scores (S, T), of which ``size`` rows are seen."""
+    for column in range(0, p.shape[1], LANES):
+        soften(address(p), size, column, causal, scale)
+    p[size:] = f32(0)
+
+
+@loop
+def attend(a: Any) -> None:
+    """Y = P V, (M, D), and Pᵀ = softmax(K Qᵀ / √d) of each row."""
+    B, H, d, causal, most = a[2], a[3], a[4], a[5], a[6]
+    rows = carray(pointer(a[7]), (B, 6), np.int64)
+    query, key, value, out = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
+    room = np.zeros(d * lanes(most), np.float32)
+    scale = f32(1 / (np.sqrt(d) * np.log(2)))
+    b = take(a)
+    while b < B:
+        row = rows[b]
+        first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
+        wide = lanes(T)
+        turned, weights = room[: d * wide].reshape(d, wide), kept(a, 16, row, H)
+        for h in range(H):
+            p = weights[h]
+            turn(head(query, first, h, d), turned, T)
+            product(address(p), along(head(key, begin, h, d)), address(turned), S, wide, d)
+            softmax(p, size, causal, scale)
+            product(head(out, first, h, d), across(address(p)), head(value, begin, h, d), T, d, size)
+        b = take(a)
+
+
+@inner
+def softmax_backward(p: Floats, by: Floats, scale: float) -> None:
+    """∂S of ∂P, written over it."""
+    for column in range(0, p.shape[1], LANES):
+        soften_backward(address(p), address(by), len(p), column, scale)
+
+
+@loop
+def attend_backward(a: Any) -> None:
+    """∂Q, ∂K, ∂V of ∂Y and Pᵀ."""
+    B, H, d, most, longest = a[2], a[3], a[4], a[5], a[6]
+    rows = carray(pointer(a[7]), (B, 6), np.int64)
+    query, key, value, above = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
+    by_query, by_key, by_value = two(a, 16), two(a, 18), two(a, 20)
+    room, more = np.zeros(d * lanes(most), np.float32), np.empty(longest * lanes(most), np.float32)
+    scale = f32(1 / np.sqrt(d))
+    b = take(a)
+    while b < B:
+        row = rows[b]
+        first, T, begin, S = row[0], row[1], row[2], row[3]
+        wide = lanes(T)
+        turned, weights = room[: d * wide].reshape(d, wide), kept(a, 22, row, H)
+        by = more[: S * wide].reshape(S, wide)
+        for h in range(H):
+            p, by_y = weights[h], head(above, first, h, d)
+            turn(by_y, turned, T)
+            product(address(by), along(head(value, begin, h, d)), address(turned), S, wide, d)
+            softmax_backward(p, by, scale)
+            product(head(by_query, first, h, d), across(address(by)), head(key, begin, h, d), T, d, S)
+            product(head(by_key, begin, h, d), along(address(by)), head(query, first, h, d), S, d, T)
+            product(head(by_value, begin, h, d), along(address(p)), by_y, S, d, T)
+        b = take(a)
