@@ -69,7 +69,7 @@ class _Sliced(torch.autograd.Function):
         step = max(1, min(M, SLICE // V))
         buffer = hidden.new_empty(step, V)
         grad_hidden = torch.empty_like(hidden) if by_hidden else None
-        grad_weight = torch.zeros_like(weight) if by_weight else None
+        grad_weight = torch.empty_like(weight) if by_weight else None
         grad_bias = torch.zeros_like(bias) if by_bias and bias is not None else None
         total = hidden.new_zeros(())
         for at in range(0, M, step):
@@ -81,10 +81,11 @@ class _Sliced(torch.autograd.Function):
             total += (top - (1 - smoothing) * z.gather(1, y[:, None])).sum()
             norm = z.sub_(top).exp_().sum(1, keepdim=True)  # z / norm is the softmax: dividing h is less work
             total += norm.log().sum()
+            norm *= M
             if grad_hidden is not None:
                 torch.mm(z, weight, out=grad_hidden[at : at + step]).div_(norm)
             if grad_weight is not None:
-                grad_weight.addmm_(z.T, h / norm)
+                torch.addmm(grad_weight, z.T, h / norm, beta=int(at > 0), out=grad_weight)
             if grad_bias is not None:
                 grad_bias.addmv_(z.T, 1 / norm[:, 0])
         if smoothing:  # the mean of W h + b over the vocabulary is that of W and b: no pass over the logits
@@ -93,7 +94,7 @@ class _Sliced(torch.autograd.Function):
                 total -= smoothing * M * bias.mean()
         _take_targets(hidden, weight, targets, smoothing, grad_hidden, grad_weight, grad_bias)
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, hidden, weight, bias, targets)
-        ctx.count, ctx.smoothing = M, smoothing
+        ctx.smoothing = smoothing
         return total / M
 
     @staticmethod
@@ -104,8 +105,9 @@ class _Sliced(torch.autograd.Function):
             equation = partial(reference, targets=targets, smoothing=ctx.smoothing)
             found = differentiable(equation, (hidden, weight, bias), ctx.needs_input_grad[:3], above)
             return *found, None, None, None
-        by = above[0] / ctx.count
-        return *(None if grad is None else grad * by for grad in grads), None, None, None
+        if above[0].device.type != "cpu" or above[0] != 1:  # else it is the loss itself, as mostly: no pass over them
+            grads = [None if grad is None else grad * above[0] for grad in grads]
+        return *grads, None, None, None
 
 
 def _take_targets(
@@ -118,16 +120,17 @@ def _take_targets(
     grad_bias: Tensor | None,
 ) -> None:
     """Take the target from the softmax: 1 − ε of the truth, ε / V of every token; sparse, or the same everywhere."""
-    V, sure = len(weight), smoothing - 1
+    V, M = len(weight), len(targets)
+    sure, rest = (smoothing - 1) / M, smoothing / M
     if grad_hidden is not None:
         grad_hidden.add_(weight.index_select(0, targets), alpha=sure)
         if smoothing:
-            grad_hidden.sub_(weight.mean(0), alpha=smoothing)
+            grad_hidden.sub_(weight.mean(0), alpha=rest)
     if grad_weight is not None:
         grad_weight.index_add_(0, targets, hidden, alpha=sure)
         if smoothing:
-            grad_weight.sub_(hidden.sum(0), alpha=smoothing / V)
+            grad_weight.sub_(hidden.sum(0), alpha=rest / V)
     if grad_bias is not None:
-        grad_bias.index_add_(0, targets, hidden.new_ones(len(targets)), alpha=sure)
+        grad_bias.index_add_(0, targets, hidden.new_ones(M), alpha=sure)
         if smoothing:
-            grad_bias.sub_(smoothing * len(targets) / V)
+            grad_bias.sub_(smoothing / V)
