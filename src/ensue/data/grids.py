@@ -16,6 +16,7 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted
 from ensue.data.calendar import is_date
 from ensue.data.lines import read_lines, source_name
+from ensue.data.waves import WAVES
 
 SAMPLE = 200
 """So many lines are looked at before it is said what the columns are."""
@@ -62,7 +63,7 @@ class Grid:
 def read_grid(source: str | Path) -> Grid:
     """The cells of a file, whatever stands between them."""
     name = source_name(source)
-    lines = read_lines(source)
+    lines = read_lines(source, (WAVES,))
     start = list(islice(lines, SAMPLE))
     full = [line for line in start if line.strip()]
     if not full:

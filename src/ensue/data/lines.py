@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -16,14 +16,15 @@ CHUNK = 1 << 16
 """Bytes that standard input is asked for at once; it answers with what it has."""
 
 
-def read_lines(source: str | Path) -> Iterator[str]:
+def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]:
     """The lines of one file or of standard input ("-"), one at a time, without their ends.
 
     Whatever the file's ending, nothing but gzip is undone: this is what tables and tagged words are read from.
+    ``corpora`` are what could have been named in place of a file that is not there.
     """
     if source != "-" and is_folder(source):
         raise InputError("is a folder", where=str(source), mend="give one of its files")
-    for path, name, _ in files_of(source, []):
+    for path, name, _ in files_of(source, [], "give a file or -", corpora):
         with opened(path, name) as file:
             skip_mark(file, name)
             for number, data in enumerate(file, start=1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ensue.data.dates import DATES
 from ensue.data.tables import Places, Role, Roles, Sample, Table
 
 SIDES = ("source", "target")
@@ -51,6 +52,7 @@ PAIRS = Roles(
     is_header=is_header,
     one_column="give the file of the other language too, or one with a tab between the two sides",
     inside="translation",
+    corpora=(DATES,),
 )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ensue.core.errors import InputError
-from ensue.data.corpora import builtin
+from ensue.data.corpora import BUILTIN, builtin
 from ensue.data.sources import Column, Slice, Source, files_of, is_builtin, is_gzip, is_jsonl, listed
 
 BLOCK = 1 << 20
@@ -96,7 +96,7 @@ def measure_text(
 def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Iterator[Piece]:
     """The text of a file, a folder or standard input."""
     count = 0
-    for path, name, found in files_of(source, notes):
+    for path, name, found in files_of(source, notes, corpora=tuple(BUILTIN)):
         lines = is_jsonl(path) or (source == "-" and field is not None)
         with opened(path, name) as file:
             start = file.peek(1 << 12)[: 1 << 12]

@@ -58,8 +58,6 @@ class Slice:
         return f"{' '.join(map(str, self.sources))}[{self.start}:{stop}]"
 
 
-_MEND = f"give a file, a folder, - or one of {', '.join(BUILTIN)}"
-
 Source = str | Path | Column | Slice
 """A file, a folder, "-" for standard input, the name of a built-in corpus, the texts of a table, or a slice of such
 sources."""
@@ -84,8 +82,14 @@ def is_jsonl(path: Path) -> bool:
     return (Path(path.stem) if is_gzip(path) else path).suffix.lower() == ".jsonl"
 
 
-def files_of(source: str | Path, notes: list[str]) -> Iterator[tuple[Path, str, bool]]:
-    """The files a source stands for: where to read, what to call it, and whether it was found in a folder."""
+def files_of(
+    source: str | Path, notes: list[str], mend: str = "give a file, a folder or -", corpora: Sequence[str] = ()
+) -> Iterator[tuple[Path, str, bool]]:
+    """The files a source stands for: where to read, what to call it, and whether it was found in a folder.
+
+    Where there is none, ``mend`` says what could be given, and so could the names of ``corpora``.
+    """
+    mend = f"{mend}, or the corpus {' or '.join(corpora)}" if corpora else mend
     if source == "-":
         yield _spooled("-"), "standard input", False
         return
@@ -93,9 +97,9 @@ def files_of(source: str | Path, notes: list[str]) -> Iterator[tuple[Path, str, 
     try:
         folder, file, there = path.is_dir(), path.is_file(), path.exists() and str(source) != ""
     except (OSError, ValueError) as error:  # too long for a name, or with a zero byte: a text, perhaps
-        raise InputError("this is not the name of a file", where=f"{str(source)[:40]!r}", mend=_MEND) from error
+        raise InputError("this is not the name of a file", where=f"{str(source)[:40]!r}", mend=mend) from error
     if not there:
-        raise _missing(source)
+        raise _missing(source, mend, corpora)
     if folder:
         for found in _folder(path, notes):
             yield found, str(found), True
@@ -134,18 +138,18 @@ def _spooled(name: str) -> Path:
     return copy
 
 
-def _missing(source: str | Path) -> InputError:
-    """The error for a file that is not there, with the nearest name that is."""
+def _missing(source: str | Path, mend: str, corpora: Sequence[str]) -> InputError:
+    """The error for a file that is not there, with the nearest name that is, or else ``mend``."""
     path = Path(source)
     try:
         names = sorted(file.name for file in path.parent.iterdir() if file.exists())
     except OSError:
         return InputError("there is no such file", where=str(source), mend=f"nor a folder {path.parent}")
-    built = list(BUILTIN) if path.name == source else []
+    built = list(corpora) if path.name == source else []
     for near in difflib.get_close_matches(path.name, [*built, *names], n=1, cutoff=0.6):
-        mend = f"the corpus {near!r}" if near in built else str(path.parent / near)
-        return InputError("there is no such file", where=str(source), mend=f"did you mean {mend}?")
-    return InputError("there is no such file", where=str(source) or "''", mend=_MEND)
+        meant = f"the corpus {near!r}" if near in built else str(path.parent / near)
+        return InputError("there is no such file", where=str(source), mend=f"did you mean {meant}?")
+    return InputError("there is no such file", where=str(source) or "''", mend=mend)
 
 
 def listed(sources: Sequence[Source] | Source) -> list[Source]:

@@ -101,6 +101,8 @@ class Roles:
     """What mends a file whose lines are not parted at all; empty means to part them by tabs."""
     inside: str = ""
     """A field of JSONL whose own fields are meant, where it is an object."""
+    corpora: tuple[str, ...] = ()
+    """Built-in corpora that could have been named in place of a file."""
 
     def check(self, columns: Mapping[str, str]) -> None:
         """Refuse columns for roles that there are not."""
@@ -217,7 +219,7 @@ def _said(key: Key) -> str:
 
 def _parted(source: str | Path, name: str, roles: Roles) -> tuple[str, Iterator[tuple[int, Cells]]]:
     """What the lines look like, and their cells; tabs are looked for before commas."""
-    lines = read_lines(source)
+    lines = read_lines(source, roles.corpora)
     start = list(islice(lines, SAMPLE))
     first = [line for line in start if line.strip()]
     every = chain(start, lines)

@@ -53,7 +53,8 @@ class HeadConfig:
     hidden: int = 0
     """The width of that layer; 0 means as wide as what it reads."""
     norm: str = "none"
-    """What stands before each layer: none, or batch, which gives every unit mean 0 and variance 1 over a batch."""
+    """What stands before each of the head's own layers for whole texts: none, or batch, which gives every unit mean 0
+    and variance 1 over a batch; a recurrent network's ``dropout`` then does not fall on what goes into it."""
     dropout: float = 0.1
     """The share of units that training switches off at random before the last layer."""
     directions: str = "auto"
@@ -105,8 +106,8 @@ class Labelled(nn.Module):
         width = self.dense.out_features if self.dense is not None else width
         self.norm_out = NORMS[self.config.norm](width)
         self.dropout = Dropout(self.config.dropout)
-        if self.config.norm != "none" and isinstance(body, RecurrentLanguageModel):
-            body.dropout.p = 0.0  # units that are switched off before a norm change the variance it learns
+        if self.config.norm != "none" and isinstance(body, RecurrentLanguageModel | BidirectionalReader):
+            body.dropout_out.p = 0.0  # units that are switched off before a norm change the variance it learns
         self.out = nn.Linear(width, self.config.outputs)
         for layer in (self.dense, self.out):
             if layer is not None:

@@ -44,7 +44,7 @@ class BidirectionalReader(nn.Module):
             config.connect,
             config.dropout,
         )
-        self.dropout = Dropout(config.dropout)
+        self.dropout, self.dropout_out = Dropout(config.dropout), Dropout(config.dropout)
         self.width = self.stack.output
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
 
@@ -65,7 +65,7 @@ class BidirectionalReader(nn.Module):
         if self.features is not None:
             x = torch.cat([x, self.fall(self.features(tokens, lengths))], dim=-1)
         hidden, after = self.stack(x, None, lengths)
-        return Output(None, self.dropout(hidden), None, after)
+        return Output(None, self.dropout_out(hidden), None, after)
 
 
 def features_of(body: Any) -> Features | None:

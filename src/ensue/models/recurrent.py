@@ -118,6 +118,7 @@ class RecurrentLanguageModel(LanguageModel):
         if config.tied:
             self.head.weight = self.embed.weight
         self.dropout = Dropout(config.dropout)
+        self.dropout_out = Dropout(config.dropout)  # before the output layer
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         nn.init.zeros_(self.head.bias)
 
@@ -143,7 +144,7 @@ class RecurrentLanguageModel(LanguageModel):
         """Read tokens (B, T)."""
         e = self.dropout(self.embed(tokens))
         hidden, after = self.stack(e, state, lengths)
-        return answer(self.head, self.dropout(self.down(hidden)), after, lengths, want)
+        return answer(self.head, self.dropout_out(self.down(hidden)), after, lengths, want)
 
 
 class RNNLanguageModel(RecurrentLanguageModel):

@@ -15,8 +15,9 @@ Legend: N sentences, S source time, B rows, T target time, D width, V vocabulary
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar
 
 import torch
@@ -204,11 +205,20 @@ class Transformer(ConditionalModel):
                 nn.init.zeros_(weight)
 
     def encode(
-        self, source: Tensor, lengths: Tensor | None = None, weights: bool = False
+        self,
+        source: Tensor,
+        lengths: Tensor | Rows | None = None,
+        weights: bool = False,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """h_L of a source (N, S), and on request where each layer looked."""
-        S = source.shape[1]
-        h = self.dropout(self.positions(self.embed_source(source), torch.arange(S, device=source.device)[None], S))
+        """h_L of a source (N, S), and on request where each layer looked.
+
+        Packed sentences (M,) come with rows in place of lengths, and the place of each token in its sentence.
+        """
+        S = lengths.queries if isinstance(lengths, Rows) else source.shape[1]
+        if places is None:
+            places = torch.arange(S, device=source.device)[None]
+        h = self.dropout(self.positions(self.embed_source(source), places, S))
         seen = []
         for block in self.encoder:
             h, _, attention = block(h, None, lengths, weights)
@@ -238,14 +248,27 @@ class Transformer(ConditionalModel):
         source, weights = state.source.even(), "attention" in want
         T, past = tokens.shape[1], state.blocks[0]
         g = self.dropout(self.positions(self.embed(tokens), past.places(T), past.used + T))
-        after, seen = [], []
         memories = zip(source.parts[::2], source.parts[1::2])
-        for block, past, memory in zip(self.decoder, state.blocks, memories):
+        hidden, after, seen = self._decode(g, state.blocks, lengths, memories, source, weights)
+        new_state = TransformerState(after, source)
+        return answer(self.head, hidden, new_state, lengths, want, seen if weights else None)
+
+    def _decode(
+        self,
+        g: Tensor,
+        pasts: Iterable[AttentionState | None],
+        lengths: Tensor | Rows | None,
+        memories: Iterable[tuple[Tensor, ...]],
+        source: Source | Rows,
+        weights: bool = False,
+    ) -> tuple[Tensor, tuple[Any, ...], tuple[Any, ...]]:
+        """g_L of g_0, every block's state after it, and where each looked in the source."""
+        after, seen = [], []
+        for block, past, memory in zip(self.decoder, pasts, memories, strict=True):
             g, new, attention = block(g, past, lengths, memory, source, weights)
             after.append(new)
             seen.append(attention)
-        hidden, new_state = self.norm(g), TransformerState(tuple(after), source)
-        return answer(self.head, hidden, new_state, lengths, want, tuple(seen) if weights else None)
+        return self.norm(g), tuple(after), tuple(seen)
 
     def pair_loss(
         self,
@@ -261,21 +284,26 @@ class Transformer(ConditionalModel):
         Short sentences are read one after the other, without padding (see ``ensue.nn.packing``).
         """
         config, times = self.config, [source.shape[1], tokens.shape[1]]
-        if not short_attention.able(config.heads, config.hidden, times, self.embed.weight):
+        able = short_attention.able(config.heads, config.hidden, times, self.embed.weight)
+        if not (able and len(tokens) and self._is_plain()):
             return super().pair_loss(source, source_lengths, tokens, targets, lengths, smoothing)
-        rows = len(tokens)
-        x, y = (Packing.of(own, rows, time, ROWS) for own, time in zip((source_lengths, lengths), times))
-        within, across = Rows.of(x, x, source_lengths), Rows.of(y, x, source_lengths)
-        h = self.dropout(self.positions(self.embed_source(x.pack(source)), x.positions, times[0]))
-        for block in self.encoder:
-            h, _, _ = block(h, None, within)
-        h = self.norm_source(h)
-        before = Rows.of(y, y, lengths)
+        x, y = (Packing.of(own, len(own), time, ROWS) for own, time in zip((source_lengths, lengths), times))
+        h, _ = self.encode(x.pack(source), Rows.of(x, x, source_lengths.clamp(min=1)), places=x.positions)
         g = self.dropout(self.positions(self.embed(y.pack(tokens)), y.positions, times[1]))
-        for block in self.decoder:
-            g, _, _ = block(g, None, before, (block.cross.remember(h),), across)  # type: ignore[operator,union-attr]
-        g, wanted = self.norm(g), y.pack(targets)
+        memories = ((block.cross.remember(h),) for block in self.decoder)  # type: ignore[operator,union-attr]
+        pasts = repeat(None, len(self.decoder))
+        hidden, _, _ = self._decode(g, pasts, Rows.of(y, y, lengths), memories, Rows.of(y, x, source_lengths))
+        wanted = y.pack(targets)
         if int(lengths.min()) < ROWS:  # such a row has places that are nobody's
             real = y.pack(torch.arange(times[1]) < lengths[:, None])
-            g, wanted = g[real], wanted[real]
-        return self.mean_loss(g, wanted, smoothing)
+            hidden, wanted = hidden[real], wanted[real]
+        return self.mean_loss(hidden, wanted, smoothing)
+
+    def _is_plain(self) -> bool:
+        """Whether nobody has put something of their own in: methods, hooks, a compiler, dropout of attention."""
+        own = all(getattr(type(self), name) is getattr(Transformer, name) for name in ("encode", "start", "forward"))
+        attentions = (
+            part for part in self.modules() if isinstance(part, SelfAttention | FullAttention | CrossAttention)
+        )
+        watched = self._forward_hooks or self._forward_pre_hooks or self._compiled_call_impl
+        return own and not watched and not any(part.dropout for part in attentions)

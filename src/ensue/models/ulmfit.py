@@ -127,7 +127,7 @@ class ULMFiT(RecurrentLanguageModel):
         self.words = WordDropout(config.word_dropout)
         self.inputs = LockedDropout(config.input_dropout)
         self.stack.dropout = LockedDropout(config.layer_dropout)
-        self.dropout = LockedDropout(config.dropout)
+        self.dropout_out = LockedDropout(config.dropout)
 
     def layer(self, width: int, place: int) -> nn.Module:
         """A layer whose weights are dropped; the last of all is as wide as an embedding."""
@@ -146,4 +146,4 @@ class ULMFiT(RecurrentLanguageModel):
         """Read tokens (B, T)."""
         e = self.inputs(self.words.embed(self.embed, tokens))
         hidden, after = self.stack(e, state, lengths)
-        return answer(self.head, self.dropout(hidden), after, lengths, want)
+        return answer(self.head, self.dropout_out(hidden), after, lengths, want)

@@ -20,8 +20,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from ensue.nn import threads
 from ensue.nn.loops import inner, loop, pointer, take
-from ensue.nn.threads import LANES, ROWS
+
+ROWS, LANES = 8, 16
+assert (ROWS, LANES) == (threads.ROWS, threads.LANES)  # said here too: what is compiled is kept until this file changes
 
 Floats = NDArray[np.float32]
 f32 = np.float32

@@ -13,6 +13,7 @@ Legend: B rows, T tokens of the longest, M = Σ lengths, K places of a row that 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -45,7 +46,7 @@ class Packing:
         """
         if lengths is None:
             lengths = torch.full((rows,), time)
-        held, order = lengths.clamp(min=least).sort(stable=True)
+        held, order = lengths.clamp(min=least, max=max(time, least)).sort(stable=True)
         sizes, counts = torch.unique_consecutive(held, return_counts=True)
         at = held.cumsum(0) - held
         within = torch.arange(int(held.sum())) - at.repeat_interleave(held)
@@ -78,7 +79,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of queries and the rows of keys that each looks at, as the loops of ``ensue.nn.loops`` take them."""
+    """Rows of queries and the rows of keys that each looks at, as ``ensue.nn.attention_loops`` takes them."""
 
     table: Tensor
     """(B, 6), int64: where a row's queries begin and how many they are, where its keys begin and how many they are, how
@@ -92,18 +93,27 @@ class Rows:
 
     @staticmethod
     def of(queries: Packing, keys: Packing, lengths: Tensor) -> Rows:
-        """Each row of one packing looks at that of another, of whose places ``lengths`` (B,) are real."""
+        """Each row of one packing looks at that of another, of which it sees ``lengths`` (B,) places, perhaps none."""
         begin, count = queries.restore(queries.at), queries.restore(queries.held)
         begin_keys, count_keys = keys.restore(keys.at), keys.restore(keys.held)
-        return Rows._made(begin, count, begin_keys, count_keys, lengths.clamp(min=1))
+        return Rows._made(begin, count, begin_keys, count_keys, lengths)
 
     @staticmethod
     def padded(rows: int, queries: int, keys: int, lengths: Tensor | None = None) -> Rows:
         """All rows are as long as the longest."""
+        return Rows._whole(rows, queries, keys) if lengths is None else Rows._padded(rows, queries, keys, lengths)
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def _whole(rows: int, queries: int, keys: int) -> Rows:
+        """All see everything, as every layer of a model asks for again."""
+        return Rows._padded(rows, queries, keys, torch.full((rows,), keys))
+
+    @staticmethod
+    def _padded(rows: int, queries: int, keys: int, seen: Tensor) -> Rows:
         row = torch.arange(rows)
-        seen = torch.full((rows,), keys) if lengths is None else lengths.long()
         count, count_keys = torch.full((rows,), queries), torch.full((rows,), keys)
-        return Rows._made(row * queries, count, row * keys, count_keys, seen)
+        return Rows._made(row * queries, count, row * keys, count_keys, seen.long())
 
     @staticmethod
     def _made(begin: Tensor, count: Tensor, begin_keys: Tensor, count_keys: Tensor, seen: Tensor) -> Rows:

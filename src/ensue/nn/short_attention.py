@@ -60,6 +60,7 @@ def able(heads: int, width: int, times: list[int], *tensors: Tensor) -> bool:
     """
     return (
         torch.is_grad_enabled()
+        and all(one.numel() for one in tensors)
         and reachable(*tensors)
         and plain(*tensors)
         and all(ROWS <= time <= SHORT for time in times)

@@ -97,10 +97,14 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
     train = read_sentences(list(data.files), data.field or None, notes)
     valid = read_sentences(list(data.valid), data.field or None, notes) if data.valid else []
     tell_notes(notes, "and {} more notes", report)
-    if not valid and data.holdout and len(train) > 1:
-        train, valid = _parted(train, data.holdout)
+    where = ", ".join(map(str, data.files))
     if not train:
-        raise InputError("there is no sentence to learn from", where=", ".join(data.files), mend="give some text")
+        raise InputError("there is no sentence to learn from", where=where, mend="give some text")
+    if not valid and data.holdout:
+        if len(train) < 2:
+            mend = "give more text, or a validation text with --valid"
+            raise InputError("one sentence is too little to hold a part out", where=where, mend=mend)
+        train, valid = _parted(train, data.holdout)
     if folder is not None and folder.tokenizer.exists():
         tokenizer = spelt(load_tokenizer(folder.tokenizer), str(folder.tokenizer))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,11 @@ class Metrics:
             return None
         from torch.utils.tensorboard import SummaryWriter
 
-        return SummaryWriter(str(self.path.parent / "events"), purge_step=step + 1)
+        folder = self.path.parent / "events"
+        # files are read in the order of their names, which tell whole seconds: two of one second may change places
+        while any(folder.glob(f"events.out.tfevents.{int(time.time()):010d}.*")):
+            time.sleep(0.05)
+        return SummaryWriter(str(folder), purge_step=step + 1)
 
     def _cut_back(self, step: int) -> None:
         """Forget what a broken run wrote after its last checkpoint; a half-written last line goes too."""

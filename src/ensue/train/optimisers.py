@@ -117,9 +117,12 @@ def move(optimiser: torch.optim.Optimizer, gradients: list[Tensor], norm: float,
     if not 0 < threshold <= norm < float("inf"):
         optimiser.step()
     elif optimiser.defaults.get("fused") and gradients:
-        optimiser.grad_scale = gradients[0].new_tensor(norm / threshold)  # type: ignore[attr-defined]
-        optimiser.step()
-        del optimiser.grad_scale  # type: ignore[attr-defined]
+        scale = torch.tensor(norm / threshold, dtype=torch.float32, device=gradients[0].device)  # whatever theirs is
+        optimiser.grad_scale = scale  # type: ignore[attr-defined]
+        try:
+            optimiser.step()
+        finally:
+            del optimiser.grad_scale  # type: ignore[attr-defined]
     else:
         torch._foreach_mul_(gradients, threshold / norm)
         optimiser.step()

@@ -203,9 +203,8 @@ def _language_runs(runs: Files, text: str) -> list[LanguageRun]:
 def _language_run(path: str | Path) -> LanguageRun:
     run = load(path)
     if not isinstance(run, LanguageRun):
-        raise InputError(
-            f"{run.system} is no language model", where=str(path), mend="name a run of rnn, gru, lstm or gpt"
-        )
+        what = f"this {run.system} is of the task {run.task}, no language model"
+        raise InputError(what, where=str(path), mend="name a run that goes on with text: fit rnn, gru, lstm or gpt")
     return run
 
 

@@ -166,5 +166,9 @@ def test_a_normed_head_by_hand():
 
     x = torch.relu(model.dense(normed(pool(hidden, LENGTHS, "concat"))))
     torch.testing.assert_close(model.label(hidden, LENGTHS), model.out(normed(x)), rtol=1e-4, atol=1e-4)
-    assert model.body.dropout.p == 0.0  # what is switched off before a norm would change the variance it learns
+    body = BODIES["lstm"]()
+    body.dropout.p = body.dropout_out.p = 0.35
+    Labelled(body, HeadConfig(outputs=3, pooling="concat", norm="batch"))
+    assert body.dropout_out.p == 0.0  # what is switched off before a norm would change the variance it learns
+    assert body.dropout.p == 0.35
     assert Labelled(BODIES["lstm"](), HeadConfig(outputs=3, kind="token", norm="batch")).config.norm == "none"

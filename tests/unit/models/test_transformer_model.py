@@ -6,7 +6,9 @@ from torch.nn import functional as F
 
 import ensue.models.model as model_module
 from ensue.core.errors import InputError
+from ensue.models.conditional import ConditionalModel
 from ensue.models.transformer import Transformer, TransformerConfig
+from ensue.nn.attention import FullAttention, SelfAttention
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import SinusoidalPositions, sinusoids
 
@@ -207,3 +209,50 @@ def test_only_real_places_are_read_where_sentences_are_short(monkeypatch: pytest
     long = torch.randint(50, (3, 65))
     model.pair_loss(long, lengths, y, y, torch.tensor([12, 8, 9]))
     assert seen == [(20 + 10 + 8, 64), (12 + 8 + 9, 64), (3, 65, 64), (3, 12, 64)]
+
+
+class Deafened(Transformer):
+    """Somebody's own, which hears nothing of a source."""
+
+    def encode(self, source, lengths=None, weights=False, places=None):
+        h, seen = super().encode(source, lengths, weights, places)
+        return 0 * h, seen
+
+
+def both_ways(model: Transformer, source_lengths: list[int]) -> list[torch.Tensor]:
+    """The loss as it is trained, and with padding."""
+    torch.manual_seed(0)
+    x, y = torch.randint(50, (3, 20)), torch.randint(50, (3, 12))
+    pairs = x, torch.tensor(source_lengths), y, y, torch.tensor([12, 8, 9])
+    return [way(*pairs) for way in (model.pair_loss, lambda *given: ConditionalModel.pair_loss(model, *given))]
+
+
+WIDE = TransformerConfig(vocabulary=50, source_vocabulary=50, hidden=64, layers=1, dropout=0.0)
+
+
+@pytest.mark.parametrize("lengths", [[0, 0, 0], [20, 0, 3], [99, 4, 20]])
+def test_who_has_no_source_sees_none_and_a_length_ends_with_its_row(lengths: list[int]) -> None:
+    packed, padded = both_ways(Transformer(WIDE).train(), lengths)
+    torch.testing.assert_close(packed, padded, rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_of_ones_own_is_trained_as_it_is_called() -> None:
+    packed, padded = both_ways(Deafened(WIDE).train(), [20, 7, 3])
+    torch.testing.assert_close(packed, padded, rtol=1e-5, atol=1e-6)
+
+
+def test_hooks_and_compilers_are_not_passed_by() -> None:
+    model, seen = Transformer(WIDE).train(), []
+    handle = model.register_forward_hook(lambda *given: seen.append("hook"))
+    both_ways(model, [20, 7, 3])
+    assert len(seen) == 2
+    handle.remove()
+    model.compile(backend=lambda graph, inputs: seen.append("compiled") or graph.forward)
+    both_ways(model, [20, 7, 3])[0].backward()
+    assert "compiled" in seen
+
+
+def test_no_rows_at_all_are_no_fault() -> None:
+    none = torch.zeros(0, 16, 64)
+    for attention in (FullAttention(64, 4), SelfAttention(64, 4)):
+        assert attention(none)[0].shape == (0, 16, 64)

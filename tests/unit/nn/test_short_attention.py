@@ -95,7 +95,7 @@ def test_a_row_finds_its_keys_whatever_the_order_of_lengths() -> None:
     rows = Rows.of(queries, keys, torch.tensor([20, 0, 11]))
     assert rows.table.tolist() == [
         [8, 9, 19, 20, 20, 0],
-        [17, 12, 0, 8, 1, 16 * 20],
+        [17, 12, 0, 8, 0, 16 * 20],  # it sees nothing
         [0, 8, 8, 11, 11, 16 * 28],
     ]
     assert (rows.queries, rows.keys, rows.weights) == (12, 20, 16 * 39)

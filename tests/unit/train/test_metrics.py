@@ -83,3 +83,10 @@ def test_it_does_without_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     written(tmp_path, [1], FIRST)
     assert read_metrics(tmp_path) == [record(1, FIRST)] and not (tmp_path / "events").exists()
+
+
+def test_no_two_files_of_events_are_of_the_same_second(tmp_path):
+    for begin in (0, 1, 2):
+        written(tmp_path, [begin + 1], FIRST, begin=begin)
+    seconds = [path.name.split(".")[3] for path in (tmp_path / "events").iterdir()]
+    assert len(set(seconds)) == len(seconds) == 3  # TensorBoard reads them in the order of their names
