@@ -209,6 +209,15 @@ def test_how_to_search_changes_what_is_found(models):
     assert scores["none", 4]["score"] >= scores["none", 1]["score"] - 1e-6
 
 
+def test_what_a_translation_must_and_must_not_have(models):
+    """Digits stand for words here, each a token of its own."""
+    words = ("translate", models / "transformer", "--text", "one two three")
+    assert ensue(*words, "--prefix", "7 8").out.startswith("7 8")
+    assert len(ensue(*words, "--shortest", 9, "--longest", 9).out.split()) == 9
+    free = ensue(*words, "--shortest", 3).out.split()
+    assert free[0] not in ensue(*words, "--shortest", 3, "--forbid", free[0]).out.split()
+
+
 @pytest.mark.parametrize("ending", ["html", "json", "txt"])
 def test_a_trace(ending, models):
     answer = ensue("translate", models / "transformer", "--text", "one two", "--beam", 2, "--trace", f"x.{ending}")
@@ -391,6 +400,11 @@ WRONG = [
     (("translate", "RUN", "--text", "one", "--length", "gnmt", "--alpha", "-1"), "alpha"),
     (("translate", "RUN", "--text", "one", "--alpha", "0.7"), "--length mean has no α; leave out --alpha"),
     (("translate", "RUN", "nowhere.txt", "--text", "one"), "name a file or give --text, not both"),
+    (("translate", "RUN", "--text", "one", "--longest", "-1"), "--longest -1 is no length; give 1 or more"),
+    (("translate", "RUN", "--text", "one", "--longest", "2", "--shortest", "3"), "--longest 2 is no length; give 3"),
+    (("translate", "RUN", "--text", "one", "--shortest", "-1"), "shortest = -1 must be 0 or more"),
+    (("translate", "RUN", "--text", "one", "--prefix", "1 2 3", "--longest", "2"), "prefix 1 has 3 tokens"),
+    (("translate", "RUN", "--text", "one", "--forbid", "nobody"), "there is no token 'nobody'"),
     (
         ("fit", "transformer", "TRAIN.en", "TRAIN.num", "--field", "text"),
         "learns from sentence pairs: use data.columns",

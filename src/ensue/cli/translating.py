@@ -50,6 +50,14 @@ def translate(
         bool, typer.Option("--replace-unknown", help="Put the source word it looked at for an unknown word.")
     ] = False,
     ensemble: Annotated[list[Path], typer.Option(help="Another run to ask as well; repeatable.")] = [],
+    prefix: Annotated[str, typer.Option(help="What every translation begins with.")] = "",
+    shortest: Annotated[int, typer.Option(help="The fewest tokens of a translation.")] = 0,
+    longest: Annotated[
+        int, typer.Option(help="The most tokens of a translation.", show_default="twice the source's and 20")
+    ] = 0,
+    forbid: Annotated[
+        list[str], typer.Option(help="A token that no translation has, as traces name it; repeatable.")
+    ] = [],
     long: Annotated[
         Long, typer.Option(help="Cut a line that is too long, or split it and translate the parts.")
     ] = Long.CUT,
@@ -60,7 +68,7 @@ def translate(
     from ensue.data.lines import line_blocks
     from ensue.search.beam import Search
     from ensue.verbs.run import load
-    from ensue.verbs.translate import check_ending, trace_of, write_trace
+    from ensue.verbs.translate import check_ending, named_tokens, trace_of, write_trace
 
     if text and file != "-":
         raise InputError("translate what?", mend="name a file or give --text, not both")
@@ -70,14 +78,26 @@ def translate(
     if trace is not None:
         check_ending(trace)
     alpha = Search().alpha if alpha is None else alpha
-    search = Search(beam=beam, length=length.value, alpha=alpha, coverage=coverage, nbest=nbest)
+    if longest < 0 or 0 < longest < shortest:
+        raise InputError(f"--longest {longest} is no length", mend=f"give {max(1, shortest)} or more")
     held, others = load(run), [load(path) for path in ensemble]
+    search = Search(
+        beam=beam,
+        length=length.value,
+        alpha=alpha,
+        coverage=coverage,
+        nbest=nbest,
+        shortest=shortest,
+        forbidden=named_tokens(held.tokenizer, forbid),
+    )
     said: list[dict[str, Any]] = []
     how: dict[str, Any] = {
         "search": search,
         "ensemble": others,
         "long": long.value,
         "replace_unknown": replace_unknown,
+        "prefix": prefix,
+        "most": longest,
         "trace": trace is not None,
     }
     with Display(quiet=as_json or not sys.stderr.isatty()) as display:

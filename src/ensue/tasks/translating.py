@@ -71,18 +71,34 @@ class Translator:
         trace: bool = False,
         attention: bool = False,
         replace_unknown: bool = False,
+        prefix: str = "",
+        most: int = 0,
         notes: list[str] | None = None,
         first: int = 1,
         report: Report = silent,
     ) -> list[Translation]:
-        """Translate lines, in their order; ``notes`` gathers what was cut or split, ``first`` is the first's number."""
+        """Translate lines, in their order.
+
+        prefix  what every translation begins with
+        most    the most tokens of a translation; 0 means twice those of its source and some more
+        notes   gathers what was cut or split
+        first   the number of the first line
+        """
         if replace_unknown and (self.tokenizer.kind != "word" or self.source_tokenizer.kind != "word"):
             raise InputError("unknown words are replaced by words", mend="only a model of --tokenizer word has them")
         parts: list[tuple[int, str, np.ndarray]] = []
         for number, line in enumerate(lines):
             parts += [(number, text, ids) for text, ids in self._parts(line, first + number, long, notes)]
+        begun = self.tokenizer.encode(prefix).tolist()
+        opens = [not at or parts[at - 1][0] != number for at, (number, _, _) in enumerate(parts)]  # else a line goes on
         found = self._search(
-            [ids for _, _, ids in parts], how, trace=trace, attention=attention or replace_unknown, report=report
+            [ids for _, _, ids in parts],
+            how,
+            prefixes=[begun if opening else [] for opening in opens] if begun else None,
+            most=most or self.longest,
+            trace=trace,
+            attention=attention or replace_unknown,
+            report=report,
         )
         own: list[list[tuple[str, Found]]] = [[] for _ in lines]
         for (number, text, _), one in zip(parts, found):
@@ -148,7 +164,15 @@ class Translator:
         return low
 
     def _search(
-        self, sources: list[np.ndarray], how: Search, *, trace: bool, attention: bool, report: Report
+        self,
+        sources: list[np.ndarray],
+        how: Search,
+        *,
+        prefixes: list[list[int]] | None,
+        most: int,
+        trace: bool,
+        attention: bool,
+        report: Report,
     ) -> list[Found]:
         """What the search finds for every source, in batches of similar lengths."""
         found: list[Found | None] = [None] * len(sources)
@@ -168,8 +192,9 @@ class Translator:
                 state,
                 self.tokenizer.end,
                 end=self.tokenizer.end,
-                longest=(2 * lengths + SLACK).clamp(max=self.longest),
+                longest=(2 * lengths + SLACK).clamp(max=min(self.longest, most)),
                 how=how,
+                prefix=[prefixes[i] for i in chosen] if prefixes else None,
                 trace=trace,
                 attention=attention,
             )

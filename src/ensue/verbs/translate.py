@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.files import write_text
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, visible
 from ensue.look.tree_page import tree_html
 from ensue.look.tree_text import tree_text
 from ensue.search.beam import Search
@@ -43,3 +45,20 @@ def write_trace(trace: dict[str, Any], path: Path) -> None:
         write_text(path, "\n".join(tree_text(trace)) + "\n")
     else:
         write_text(path, json.dumps(trace, ensure_ascii=False, indent=1) + "\n")
+
+
+def named_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> tuple[int, ...]:
+    """The tokens that traces call by these names; a space may be typed for the mark that stands for it."""
+    if not names:
+        return ()
+    known: dict[str, list[int]] = {}
+    for token in range(tokenizer.size):
+        known.setdefault(tokenizer.name(token), []).append(token)
+    found: list[int] = []
+    for name in names:
+        if (own := known.get(name) or known.get(visible(name))) is None:
+            near = difflib.get_close_matches(visible(name), known, n=1, cutoff=0.5)
+            mend = f"did you mean {near[0]!r}?" if near else "name one as a trace does"
+            raise InputError(f"there is no token {name!r}", mend=mend)
+        found += own
+    return tuple(found)

@@ -113,6 +113,15 @@ def test_a_line_that_is_too_long_is_split_and_joined(turner):
     assert found.log_prob == pytest.approx(sum(part.best.log_prob for part in found.found))
 
 
+def test_a_line_begins_with_its_prefix_once_and_is_as_long_as_it_may_be(turner):
+    lines = ["a b", "", "a b c d e f g h"]
+    found = turner.translate(lines, Search(beam=2), prefix="g h", long="split")
+    assert texts(found) == ["g h", "", "g h c b a h g f"]  # after two words of its own it says what is next
+    assert texts(turner.translate(["a b c"], GREEDY, most=2)) == ["c b"]
+    with pytest.raises(InputError, match="prefix 1 has 3 tokens, but at most 2"):
+        turner.translate(["a"], GREEDY, prefix="a b c", most=2)
+
+
 def test_a_part_that_translates_to_nothing_leaves_no_gap():
     words = tokenizer("word", WORDS)
     silent = dict.fromkeys(words.encode("f g h").tolist(), words.end)
