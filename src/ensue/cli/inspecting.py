@@ -136,8 +136,8 @@ def look(
     view: Annotated[
         str,
         typer.Argument(
-            help="curves, training, gradients, gates, copying, alignment, steps, bottleneck, words, senses, layers, "
-            "forecast (of runs), ngrams (of a text), bptt (of neither)."
+            help="attention, next, surprise, curves, training, gradients, gates, copying, alignment, steps, "
+            "bottleneck, words, senses, layers, forecast (of runs), ngrams (of a text), positions, bptt (of neither)."
         ),
     ],
     what: Annotated[
@@ -151,22 +151,37 @@ def look(
         ),
     ] = None,
     text: Annotated[
-        str, typer.Option(help="alignment, steps: the sentence to translate; gradients, gates: the text to read.")
+        str,
+        typer.Option(
+            help="alignment, steps: the sentence to translate; attention, next, surprise, gradients, gates: the text."
+        ),
     ] = "",
     target: Annotated[
-        str, typer.Option(help="alignment, steps: a translation to show, not the model's own; forecast: a column.")
+        str,
+        typer.Option(
+            help="alignment, attention, steps: a translation to show, not the model's own; forecast: a column."
+        ),
     ] = "",
     beam: Annotated[
         int | None, typer.Option(help="alignment, steps: how many hypotheses are kept open.", show_default="5")
     ] = None,
     layer: Annotated[
         int,
-        typer.Option(help="alignment (all its heads), gradients, gates, senses: a layer, counted from 1."),
+        typer.Option(help="alignment, attention (all its heads), gradients, gates, senses: a layer, counted from 1."),
     ] = 0,
-    head: Annotated[int, typer.Option(help="alignment: one head, counted from 1.")] = 0,
+    head: Annotated[int, typer.Option(help="alignment, attention (as lines): one head, counted from 1.")] = 0,
+    word: Annotated[str, typer.Option(help="attention: what this word looks at, a colour a head.")] = "",
+    rolled: Annotated[bool, typer.Option("--rolled", help="attention: all layers as one, rolled out.")] = False,
+    part: Annotated[
+        str, typer.Option(help="attention of a translation model: cross or source.", show_default="cross")
+    ] = "",
     data: Annotated[
-        list[str], typer.Option(help="bottleneck: the pairs; repeat it for two files; forecast: other series.")
+        list[str],
+        typer.Option(help="bottleneck: the pairs; repeat it for two files; forecast: other series; surprise: a file."),
     ] = [],
+    top: Annotated[int | None, typer.Option(help="next: so many tokens.", show_default="10")] = None,
+    rows: Annotated[int | None, typer.Option(help="positions: so many.", show_default="20")] = None,
+    width: Annotated[int | None, typer.Option(help="positions: so many dimensions.", show_default="100")] = None,
     tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.", show_default="word")] = "",
     words: Annotated[str, typer.Option(help='words: which, as "king queen"; else the commonest.')] = "",
     pairs: Annotated[str, typer.Option(help='words: arrows, as "king:queen man:woman".')] = "",
@@ -187,12 +202,11 @@ def look(
     from ensue.verbs.look import look as verb
 
     typed = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
-    typed |= {"words": words, "pairs": pairs, "method": method}
+    typed |= {"words": words, "pairs": pairs, "method": method, "word": word, "rolled": rolled, "part": part}
     typed |= {"seed": seed, "values": values, "costs": costs, "cut": cut, "units": units}
     how: dict[str, Any] = {name: value for name, value in typed.items() if value}
-    how |= {
-        name: value for name, value in {"beam": beam, "steps": steps, "hidden": hidden}.items() if value is not None
-    }
+    counts = {"beam": beam, "steps": steps, "hidden": hidden, "top": top, "rows": rows, "width": width}
+    how |= {name: value for name, value in counts.items() if value is not None}
     if beam is not None:
         check_beam(beam)
     path = out if out is not None or as_json or view in TOLD else Path("look.html")

@@ -16,7 +16,7 @@ import altair as alt
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.look.marks import MOST_MARKS, heading, records, words
+from ensue.look.marks import MOST_MARKS, heading, plain, records, words
 
 CAPTION = "A row is a target word and adds up to 1; the darker a cell, the more it looks at that source word."
 GRID_CAPTION = "One map a head; rows are target words and add up to 1, darker cells are looked at more."
@@ -31,6 +31,7 @@ def alignment_chart(
     title: str = "Attention as alignment",
     caption: str = CAPTION,
     top: float = 1.0,
+    axes: tuple[str, str] = ("source", "target"),
 ) -> Any:
     """Source words along the top, target words down the side, a cell for each pair; ``top`` is the darkest weight.
 
@@ -39,7 +40,7 @@ def alignment_chart(
     alpha = _checked(weights, (len(target), len(source)), "T target words × S source words")
     size = cell_size(len(source), len(target), 900)
     return (
-        _cells(_rows(source, target, alpha[None], [""]), source, target, size, top)
+        _cells(_rows(source, target, alpha[None], [""]), source, target, size, top, axes)
         .encode(tooltip=_tips(several=False))
         .properties(
             width=alt.Step(size),
@@ -87,7 +88,7 @@ def describe(source: Sequence[str], target: Sequence[str], alpha: np.ndarray) ->
     """
     at = alpha.argmax(1)
     text = ", ".join(f"{w} looks most at {source[i]} ({row[i]:.2f})" for w, i, row in zip(target, at, alpha))
-    return _plain(text)
+    return plain(text)
 
 
 def cell_size(across: int, down: int, room: int) -> int:
@@ -126,7 +127,14 @@ def _rows(
     ]
 
 
-def _cells(rows: list[dict[str, Any]], source: Sequence[str], target: Sequence[str], size: int, top: float) -> Any:
+def _cells(
+    rows: list[dict[str, Any]],
+    source: Sequence[str],
+    target: Sequence[str],
+    size: int,
+    top: float,
+    axes: tuple[str, str] = ("source", "target"),
+) -> Any:
     """Places are numbers, which never repeat; the words are only their labels."""
     font = int(np.clip(size - 3, 10, 14))
     look = {"labelOverlap": False, "labelFontSize": font, "labelLimit": 140, "ticks": False, "domain": False}
@@ -138,8 +146,8 @@ def _cells(rows: list[dict[str, Any]], source: Sequence[str], target: Sequence[s
         alt.Chart(records(rows))
         .mark_rect(stroke="#d9d9d9", strokeWidth=0.5)
         .encode(
-            x=alt.X("s:O", title="source", axis=on_top),
-            y=alt.Y("t:O", title="target", axis=aside),
+            x=alt.X("s:O", title=axes[0], axis=on_top),
+            y=alt.Y("t:O", title=axes[1], axis=aside),
             color=alt.Color("weight:Q", scale=colours, legend=legend),
         )
     )
@@ -152,9 +160,4 @@ def _tips(several: bool) -> list[Any]:
 
 def _strongest(source: Sequence[str], target: Sequence[str], alpha: np.ndarray) -> str:
     t, s = divmod(int(alpha.argmax()), len(source))
-    return _plain(f"{target[t]} looks at {source[s]} ({alpha[t, s]:.2f})")
-
-
-def _plain(text: str) -> str:
-    """Text for a description, where marks such as </s> cannot be taken for markup."""
-    return text.replace("<", "‹").replace(">", "›")
+    return plain(f"{target[t]} looks at {source[s]} ({alpha[t, s]:.2f})")

@@ -29,6 +29,11 @@ def inline(value: Any) -> str:
     return json.dumps(value).replace("<", "\\u003c")
 
 
+def plain(text: str) -> str:
+    """Text for a description, where marks such as </s> cannot be taken for markup."""
+    return text.replace("<", "‹").replace(">", "›")
+
+
 def heading(title: str, caption: str, letters: int = 105) -> Any:
     """A title, and under it what one sees, in lines of so many letters."""
     return alt.TitleParams(title, subtitle=textwrap.wrap(caption, max(40, letters)), anchor="start", offset=12)

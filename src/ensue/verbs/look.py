@@ -27,7 +27,9 @@ from ensue.tasks.settings import TokenizerSettings
 from ensue.train.counting import count
 from ensue.train.forecasting import loss_unit
 from ensue.train.metrics import read_metrics
+from ensue.verbs.attention import attention
 from ensue.verbs.cost import cost
+from ensue.verbs.glances import next_tokens, positions, surprise
 from ensue.verbs.gradients import bptt, copying, gates, gradients, training
 from ensue.verbs.run import load
 from ensue.verbs.runs.forecast import forecasting
@@ -202,6 +204,10 @@ def draw_confusion(figures: Mapping[str, Any], path: Path) -> None:
 VIEWS: dict[str, Callable[..., View]] = {
     "curves": curves,
     "ngrams": ngrams,
+    "attention": attention,
+    "next": next_tokens,
+    "surprise": surprise,
+    "positions": positions,
     "alignment": alignment,
     "steps": steps,
     "bottleneck": bottleneck,

@@ -1,0 +1,71 @@
+"""A text coloured by surprise: the bits that each token cost a model, −log₂ P(token | what came before)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from ensue.look.marks import heading, plain, records
+
+SHADES = ["#ffffff", "#d94801"]
+WIDE = 88
+"""Letters in a line."""
+LETTER, LINE = 8.4, 24
+"""Pixels of a letter and of a line."""
+
+
+def laid_out(tokens: Sequence[str], wide: int = WIDE) -> list[tuple[int, int]]:
+    """The line and the column at which each token begins; what ends with a newline ends its line.
+
+    >>> laid_out(["a", "bc", "d\\\\n", "e"], wide=3)
+    [(0, 0), (0, 1), (1, 0), (2, 0)]
+    """
+    places, line, column = [], 0, 0
+    for token in tokens:
+        if column and column + len(token) > wide:
+            line, column = line + 1, 0
+        places.append((line, column))
+        column += len(token)
+        if token.endswith("\\n"):
+            line, column = line + 1, 0
+    return places
+
+
+def surprise_chart(tokens: Sequence[str], bits: Sequence[float], *, title: str, caption: str) -> Any:
+    """Tokens as they stand in the text, darker where they cost more; the scale ends at the largest of them."""
+    top = max(float(np.max(bits)), 1.0)
+    places = laid_out(tokens)
+    rows = [
+        {"x": column, "x2": column + len(token), "y": line, "y2": line + 1, "token": token, "bits": round(cost, 4)}
+        for token, cost, (line, column) in zip(tokens, bits, places)
+    ]
+    lines = 1 + max(line for line, _ in places)
+    across = alt.Scale(domain=[0, WIDE], nice=False)
+    down = alt.Scale(domain=[0, lines], reverse=True, nice=False)
+    shade = alt.Scale(domain=[0, top], range=SHADES, interpolate="lab")
+    base = alt.Chart(records(rows)).encode(tooltip=["token:N", alt.Tooltip("bits:Q", format=".2f")])
+    boxes = base.mark_rect(stroke="#ffffff", strokeWidth=1).encode(
+        x=alt.X("x:Q", scale=across, axis=None),
+        x2="x2:Q",
+        y=alt.Y("y:Q", scale=down, axis=None),
+        y2="y2:Q",
+        color=alt.Color("bits:Q", scale=shade, legend=alt.Legend(title="bits", format=".0f")),
+    )
+    words = base.mark_text(align="left", baseline="middle", font="monospace", fontSize=13, dx=1, dy=LINE / 2).encode(
+        x=alt.X("x:Q", scale=across, axis=None), y=alt.Y("y:Q", scale=down, axis=None), text="token:N"
+    )
+    worst = sorted(zip(bits, tokens), reverse=True)[:5]
+    said = ", ".join(f"{token} {cost:.1f}" for cost, token in worst)
+    return (
+        (boxes + words)
+        .properties(
+            width=int(WIDE * LETTER),
+            height=LINE * lines,
+            title=heading(title, caption),
+            description=plain(f"{title}. {caption} Dearest: {said} bits"),
+        )
+        .configure_view(stroke=None)
+    )

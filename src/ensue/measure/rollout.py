@@ -1,0 +1,29 @@
+"""How much of each token is in each state after all layers: attention rolled out (Abnar and Zuidema, 2020).
+
+    A_l = ½ mean_h P_{l,h} + ½ I          a layer adds what it looked at to what it was given
+    R_l = A_l R_{l-1},  R_0 = I
+
+Every row of R_L adds up to one, as every row of P does.
+
+Legend: L layers, H heads, T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
+    """R_L (T, T) of attention weights (H, T, T), the first layer first.
+
+    >>> rollout([np.array([[[1.0, 0.0], [1.0, 0.0]]])])
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+    """
+    size = layers[0].shape[-1]
+    found = np.eye(size)
+    for weights in layers:
+        found = (weights.mean(0) / 2 + np.eye(size) / 2) @ found
+    return found
