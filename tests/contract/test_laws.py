@@ -93,6 +93,26 @@ def test_the_laws_hold_on_random_shapes(case, rows, time, seed):
         assert found.kept, found
 
 
+@pytest.mark.parametrize(("name", "values"), [case for case in CASES if case.values[0] != "bilm"])
+def test_rows_that_come_together_read_on_as_they_would_alone(name, values):
+    """Rows that have read differently much, joined; then one of them leaves, and another comes."""
+    model = build(name, values, torch.float64).eval()
+    tokens = torch.randint(VOCABULARY, (4, 9))
+    read = [1, 6, 3, 4]
+    with torch.no_grad():
+        states = [model(tokens[row : row + 1, :size]).state for row, size in enumerate(read)]
+        joined = type(states[0]).joined(states[:3])
+        after = model(tokens[:3, 6:7], joined)
+        back = after.state.rows(torch.tensor([2, 0]))
+        last = model(tokens[[2, 0, 3], 7:8], type(back).joined([back, states[3]]))
+        for place, row in enumerate([2, 0, 3]):
+            seen = torch.cat(
+                [tokens[row, : read[row]], tokens[row, 6:7] if row < 3 else tokens[:0, 0], tokens[row, 7:8]]
+            )
+            alone = model(seen[None]).logits[0, -1].log_softmax(-1)
+            torch.testing.assert_close(last.logits[place, -1].log_softmax(-1), alone, atol=1e-10, rtol=0)
+
+
 class Leaks(LSTMLanguageModel):
     """Looks one token ahead."""
 

@@ -75,6 +75,13 @@ class GPTState(State):
     tokens: Tensor  # (B, C), padded on the right to the longest row
     blocks: tuple[AttentionState, ...]
 
+    @classmethod
+    def joined(cls, states: Sequence[GPTState]) -> GPTState:
+        """Rows of several states as one state; they may have read differently much."""
+        size = max(state.tokens.shape[1] for state in states)
+        window = torch.cat([nn.functional.pad(state.tokens, (0, size - state.tokens.shape[1])) for state in states])
+        return GPTState(window, tuple(AttentionState.joined(own) for own in zip(*(state.blocks for state in states))))
+
 
 class GPTLanguageModel(LanguageModel):
     """softmax(h_L W_eᵀ), h_l = Block(h_{l-1}), h_0 = x W_e + W_p."""
@@ -244,8 +251,4 @@ class GPTLanguageModel(LanguageModel):
                 y, after = self._slide(tokens[b : b + 1, :length], after)
             hidden.append(nn.functional.pad(y, (0, 0, 0, T - length)))
             states.append(after)
-        size = max(s.tokens.shape[1] for s in states)
-        window = torch.cat([nn.functional.pad(s.tokens, (0, size - s.tokens.shape[1])) for s in states])
-        layers = range(self.config.layers)
-        blocks = tuple(AttentionState.joined([s.blocks[layer] for s in states]) for layer in layers)
-        return torch.cat(hidden), GPTState(window, blocks)
+        return torch.cat(hidden), GPTState.joined(states)

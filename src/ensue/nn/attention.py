@@ -27,6 +27,7 @@ N sentences, of which rows may share one, G groups of k rows, P places of a memo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -143,9 +144,9 @@ class AttentionState(State):
         keys, values = self.keys[group, head, places], self.values[group, head, places]
         return AttentionState(keys, values, self.lengths, self.used, True)
 
-    @staticmethod
-    def joined(states: list[AttentionState]) -> AttentionState:
-        """Rows of several states as one state."""
+    @classmethod
+    def joined(cls, states: Sequence[AttentionState]) -> AttentionState:
+        """Rows of several states as one state; they may have read differently much."""
         states = [state.alone() for state in states]
         capacity = max(state.keys.shape[2] for state in states)
 

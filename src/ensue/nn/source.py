@@ -11,6 +11,7 @@ Legend: N sentences, k rows of each, B = N·k rows, T target time, S source time
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -56,6 +57,11 @@ class Source(State):
             own = torch.arange(len(sentences), device=index.device).repeat_interleave(each)
             return Source(parts, self.lengths.index_select(0, sentences), own, each, self.ragged)
         return replace(self, index=chosen, each=each)
+
+    @classmethod
+    def joined(cls, states: Sequence[Source]) -> Source:
+        """Sources are as wide as their longest sentence, each: they are encoded together, not put together later."""
+        raise TypeError("sources that were encoded apart cannot be joined")
 
     def fork(self) -> Source:
         """Itself: no step ever writes to a source."""

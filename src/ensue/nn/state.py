@@ -7,13 +7,14 @@ tensors, rows first, so that search, training and serving can treat all of them 
     state.rows(index)     pick, repeat or reorder rows: what beam search needs
     state.fork()          a copy to keep: a step consumes the state it is given
     state.detach()        the same values with the graph cut: truncated backpropagation
+    State.joined(states)  rows of several states as one: what serving needs, where rows come and go
 
 Legend: B rows, T time, D width, H heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, cast
 
@@ -52,6 +53,13 @@ class State:
         """The same values, cut from the graph that made them (truncated backpropagation through time)."""
         return self._each(torch.Tensor.detach, lambda state: state.detach())
 
+    @classmethod
+    def joined(cls, states: Sequence[Self]) -> Self:
+        """The rows of several states of one model as one state, in their order; plain numbers must be the same."""
+        held = [cast(Any, state) for state in states]
+        parts = {f.name: _joined([getattr(one, f.name) for one in held]) for f in fields(held[0])}
+        return cast(Self, replace(held[0], **parts))
+
     def renewed(self, rows: Tensor, start: Self) -> Self:
         """This state, with the rows where the mask ``rows`` (B,) is true taken from ``start``."""
         fresh, old = dict(start.tensors()), dict(self.tensors())
@@ -88,6 +96,19 @@ def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callab
     if isinstance(value, tuple):
         return tuple(_changed(item, on_tensor, on_state) for item in value)
     return value
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(values))
+    if isinstance(first, State):
+        return type(first).joined(values)
+    if isinstance(first, tuple):
+        return tuple(_joined(parts) for parts in zip(*values, strict=True))
+    if any(value != first for value in values):
+        raise ValueError(f"states that say {first} and others of all their rows cannot be joined")
+    return first
 
 
 def _count(values: Iterable[Any]) -> int:
