@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ensue.cli import asking, inspecting, labelling, meanings, training, translating, words
+from ensue.cli import asking, inspecting, labelling, meanings, serving, training, translating, words
 from ensue.cli.output import say
 from ensue.core.errors import InputError, Interrupted
 
@@ -37,6 +37,7 @@ app.command()(training.race)
 for command in (inspecting.systems, inspecting.check, inspecting.doctor, inspecting.cost, inspecting.convert):
     app.command()(command)
 app.command()(inspecting.look)
+app.command()(serving.serve)
 words.app.command()(meanings.wordnet)
 words.app.command()(meanings.context)
 app.add_typer(words.app, name="words")

@@ -1,0 +1,247 @@
+"""What clients may ask and what they are answered, with limits: the forms of OpenAI's API and our own."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Text = Annotated[str, Field(max_length=100_000)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, max_length=100_000)]
+Stop = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class Form(BaseModel):
+    """What is sent; fields that are not known are left aside, as clients of other servers send them."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class CompletionForm(Form):
+    """``/v1/completions``."""
+
+    model: Name
+    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=16)] | Tokens = ""
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
+    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    n: Annotated[int, Field(ge=1, le=16)] = 1
+    stream: bool = False
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool = False
+    stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**62)] | None = None
+
+
+class LogProbs(BaseModel):
+    """Of each token: its text, its log P, the likeliest in its place, and where its text begins."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class Choice(BaseModel):
+    """One continuation."""
+
+    text: str
+    index: int
+    logprobs: LogProbs | None = None
+    finish_reason: Literal["stop", "length"] | None = None
+
+
+class Usage(BaseModel):
+    """Tokens read and written."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    total_tokens: int
+
+
+class Completion(BaseModel):
+    """What ``/v1/completions`` answers, whole or as one piece of a stream."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage | None = None
+
+
+class EmbeddingForm(Form):
+    """``/v1/embeddings``."""
+
+    model: Name
+    input: Text | Annotated[list[Text], Field(min_length=1, max_length=256)]
+    encoding_format: Literal["float", "base64"] = "float"
+
+
+class Embedding(BaseModel):
+    """A vector: numbers, or their float32 bytes in base 64."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class Embeddings(BaseModel):
+    """What ``/v1/embeddings`` answers."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class ModelCard(BaseModel):
+    """A run that is served."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "ensue"
+    system: str
+    task: str
+    parameters: int | None = None
+
+
+class Models(BaseModel):
+    """What ``/v1/models`` answers."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class NextForm(Form):
+    """``/api/next``."""
+
+    model: Name
+    text: Text = ""
+    top: Annotated[int, Field(ge=1, le=100)] = 10
+
+
+class Likely(BaseModel):
+    """A token and its probability."""
+
+    token: str
+    probability: float
+
+
+class Next(BaseModel):
+    """What ``/api/next`` answers."""
+
+    model: str
+    next: list[Likely]
+
+
+class TranslateForm(Form):
+    """``/api/translate``."""
+
+    model: Name
+    lines: Annotated[list[Annotated[str, Field(max_length=5_000)]], Field(min_length=1, max_length=64)]
+    beam: Annotated[int, Field(ge=1, le=16)] = 5
+    length: Literal["none", "mean", "gnmt"] = "mean"
+    alpha: Annotated[float, Field(ge=0, le=10)] = 0.6
+    coverage: Annotated[float, Field(ge=0, le=10)] = 0.0
+    nbest: Annotated[int, Field(ge=1, le=16)] = 1
+    prefix: Annotated[str, Field(max_length=1_000)] = ""
+    trace: bool = False
+    """Of a single line."""
+
+
+class Translated(BaseModel):
+    """A line and what became of it."""
+
+    source: str
+    text: str
+    log_prob: float
+    nbest: list[dict[str, Any]]
+
+
+class Translations(BaseModel):
+    """What ``/api/translate`` answers."""
+
+    model: str
+    translations: list[Translated]
+    trace: dict[str, Any] | None = None
+    notes: list[str] = []
+
+
+class PredictForm(Form):
+    """``/api/predict``."""
+
+    model: Name
+    texts: Annotated[list[Text], Field(min_length=1, max_length=256)]
+
+
+class Predictions(BaseModel):
+    """What ``/api/predict`` answers: for each text what ``ensue predict --json`` says of it."""
+
+    model: str
+    predictions: list[dict[str, Any]]
+
+
+class FillForm(Form):
+    """``/api/fill``."""
+
+    model: Name
+    text: Annotated[str, Field(min_length=1, max_length=20_000)]
+    top: Annotated[int, Field(ge=1, le=50)] = 5
+    rounds: Annotated[int, Field(ge=0, le=50)] = 0
+
+
+class Filling(BaseModel):
+    """What ``/api/fill`` answers."""
+
+    model: str
+    text: str
+    gaps: list[Any]
+
+
+class LookForm(Form):
+    """``/api/look/{view}``: what the view is of, and how."""
+
+    models: Annotated[list[Name], Field(max_length=8)] = []
+    text: Annotated[str, Field(max_length=20_000)] = ""
+    target: Annotated[str, Field(max_length=20_000)] = ""
+    words: Annotated[str, Field(max_length=5_000)] = ""
+    word: Annotated[str, Field(max_length=100)] = ""
+    part: Literal["", "cross", "source"] = ""
+    layer: Annotated[int, Field(ge=0, le=1_000)] = 0
+    head: Annotated[int, Field(ge=0, le=1_000)] = 0
+    rolled: bool = False
+    top: Annotated[int, Field(ge=0, le=100)] = 0
+
+
+class Looked(BaseModel):
+    """A view: its chart as Vega-Lite, and the numbers that it shows."""
+
+    view: str
+    chart: dict[str, Any]
+    numbers: dict[str, Any]
+
+
+class Health(BaseModel):
+    """What ``/health`` answers."""
+
+    status: Literal["ok"] = "ok"
+    models: int
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class Failure(BaseModel):
+    """What every refusal answers."""
+
+    error: Problem

@@ -1,0 +1,115 @@
+"""The runs that are served: found by name, each with an engine or a lock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from ensue.core.errors import InputError
+from ensue.serve.engine import Busy, Closed, Engine
+from ensue.serve.forms import ModelCard
+from ensue.serve.refusals import Refused
+from ensue.verbs.run import Run
+from ensue.verbs.runs.language import LanguageRun
+
+Answer = TypeVar("Answer")
+
+MOST_WAITING = 32
+"""Requests for one model that wait for their turn, where they are not decoded together."""
+RETRY = 2
+"""Seconds after which a client may come back."""
+
+
+class Served:
+    """One run."""
+
+    def __init__(self, name: str, run: Run) -> None:
+        self.name, self.run = name, run
+        self._turn, self._waiting = asyncio.Lock(), 0
+        self._engine: Engine | None = None
+
+    @cached_property
+    def card(self) -> ModelCard:
+        """What is said of it."""
+        run = self.run
+        figures = run.config.get("figures", {})
+        created = int(run.folder.weights.stat().st_mtime)
+        parameters = figures.get("parameters")
+        return ModelCard(id=self.name, created=created, system=run.system, task=run.task, parameters=parameters)
+
+    def engine(self) -> Engine:
+        """Where a language model's texts go on, made when it is first asked."""
+        run = self.run
+        if not isinstance(run, LanguageRun) or not run.model.traits.steps or run.direction != "forward":
+            raise Refused(400, f"{self.name} ({run.system}) does not go on with a text", param="model")
+        if self._engine is None:
+            self._engine = Engine(run.model)
+        return self._engine
+
+    @property
+    def load(self) -> tuple[int, int, int]:
+        """Rows that run, rows and requests that wait, and tokens that were drawn."""
+        running, waiting = self._engine.load if self._engine else (0, 0)
+        return running, waiting + self._waiting, self._engine.tokens if self._engine else 0
+
+    async def ask(self, what: Callable[[], Answer]) -> Answer:
+        """Do something with the run on a thread, one at a time; what the run refuses is the client's fault."""
+        if self._waiting >= MOST_WAITING:
+            raise Refused(429, f"{self.name} has too much to do", retry=RETRY)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await run_in_threadpool(what)
+        except InputError as error:
+            raise Refused(400, str(error)) from error
+        finally:
+            self._waiting -= 1
+
+    def close(self, seconds: float) -> None:
+        """Finish what runs."""
+        if self._engine is not None:
+            self._engine.close(seconds)
+
+
+class Hall:
+    """All of them."""
+
+    def __init__(self, runs: Mapping[str, Run]) -> None:
+        self.served = {name: Served(name, run) for name, run in runs.items()}
+
+    def find(self, name: str) -> Served:
+        """The run of a name."""
+        if name not in self.served:
+            known = ", ".join(self.served) or "none"
+            raise Refused(404, f"there is no model of that name; there is {known}", param="model")
+        return self.served[name]
+
+    def close(self, seconds: float = 30.0) -> None:
+        """Finish what runs, everywhere."""
+        for one in self.served.values():
+            one.close(seconds)
+
+
+def refusal_of(error: Exception) -> Refused | None:
+    """How an error of the engine is told to a client, if it is not one of the server."""
+    if isinstance(error, Busy):
+        return Refused(429, "too many texts are waiting", retry=RETRY)
+    if isinstance(error, Closed):
+        return Refused(503, "the server is about to end", retry=RETRY)
+    if isinstance(error, InputError):
+        return Refused(400, str(error))
+    return error if isinstance(error, Refused) else None
+
+
+def jsonable(value: Any) -> Any:
+    """A value as strict JSON has it: numbers that are none become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): jsonable(item) for name, item in value.items()}
+    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,67 @@
+"""A text that grows by tokens, told piece by piece: what has been told is never taken back.
+
+A token may be part of a letter, and the beginning of a stop word may turn out to be none; so the end of a text is held
+back until it is certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ensue.data.tokenizers.protocol import Tokenizer
+
+BROKEN = "\ufffd"
+"""What bytes that are no letter yet are read as."""
+
+
+class GrowingText:
+    """What follows a prompt, up to the first stop word."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = ()) -> None:
+        self._tokenizer, self._stops = tokenizer, tuple(stop for stop in stops if stop)
+        self._prompt = [int(token) for token in prompt]
+        self._before = tokenizer.decode(np.array(self._prompt, dtype=np.int64)) if self._prompt else ""
+        self._tokens: list[int] = []
+        self.text = ""
+        """All that has been told."""
+        self.stopped = False
+        """Whether a stop word came."""
+
+    def add(self, token: int) -> str:
+        """What can be told after one more token; nothing after a stop word."""
+        self._tokens.append(token)
+        return self._told(self._whole(), final=False)
+
+    def finish(self) -> str:
+        """What was held back."""
+        return self._told(self._whole(), final=True)
+
+    def _whole(self) -> str:
+        """The text of all tokens after the prompt."""
+        text = self._tokenizer.decode(np.array(self._prompt + self._tokens, dtype=np.int64))
+        if text.startswith(self._before):
+            return text[len(self._before) :]
+        return self._tokenizer.decode(np.array(self._tokens, dtype=np.int64))
+
+    def _told(self, whole: str, final: bool) -> str:
+        """The part of ``whole`` that is certain and was not told yet."""
+        if self.stopped:
+            return ""
+        places = [place for stop in self._stops if (place := whole.find(stop)) >= 0]
+        if places:
+            whole, self.stopped = whole[: min(places)], True
+        elif not final:
+            whole = whole[: len(whole) - self._uncertain(whole)]
+        new = whole[len(self.text) :] if whole.startswith(self.text) else ""
+        self.text += new
+        return new
+
+    def _uncertain(self, whole: str) -> int:
+        """How many letters at the end may still change, or begin a stop word."""
+        sure = whole.rstrip(BROKEN)
+        begun = max(
+            (size for stop in self._stops for size in range(1, len(stop)) if sure.endswith(stop[:size])), default=0
+        )
+        return len(whole) - len(sure) + begun

@@ -1,0 +1,295 @@
+"""The server as clients see it: OpenAI's own package, plain requests, and those that should not be answered."""
+
+import json
+import threading
+import time
+
+import httpx
+import openai
+import pytest
+from typed import ensue, started
+
+from ensue.serve.running import listen, open_runs
+
+GIVE_UP = 60.0
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """A translation model and a classifier, tiny."""
+    folder = tmp_path_factory.mktemp("served")
+    text = "the students opened their books"
+    (folder / "pairs.tsv").write_text("".join(f"{text} {n}\t{text} {n}\n" for n in range(40)), encoding="utf-8")
+    (folder / "labels.tsv").write_text("".join(f"{text} {n}\t{n % 2}\n" for n in range(40)), encoding="utf-8")
+    few = ("--set", "train.steps=2", "--set", "hidden=16")
+    for words in (
+        ("seq2seq", folder / "pairs.tsv", *few, "--tokenizer", "word", "--out", folder / "seq2seq"),
+        ("classify", folder / "labels.tsv", *few, "--model", "lstm", "--out", folder / "labels"),
+    ):
+        answer = ensue("fit", *words)
+        assert answer.code == 0, answer.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(runs, lines):
+    """A server with a run of each kind, in a thread of this process."""
+    served = open_runs([runs / "lstm", runs / "gpt", runs / "bilm", lines / "seq2seq", lines / "labels"])
+    with listen(served, host="127.0.0.1", port=0) as listening:
+        thread = threading.Thread(target=listening.run)
+        thread.start()
+        until = time.monotonic() + GIVE_UP
+        while not listening.server.started and time.monotonic() < until:
+            time.sleep(0.02)
+        yield listening.address
+        listening.server.should_exit = True
+        thread.join(GIVE_UP)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def client(address):
+    with httpx.Client(base_url=address, timeout=GIVE_UP) as made:
+        yield made
+
+
+@pytest.fixture
+def theirs(address):
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+
+
+def test_the_openai_package_lists_goes_on_and_embeds(theirs):
+    assert [model.id for model in theirs.models.list()] == ["lstm", "gpt", "bilm", "seq2seq", "labels"]
+    assert theirs.models.retrieve("gpt").id == "gpt"
+    how = {"model": "gpt", "prompt": "the students", "max_tokens": 6, "temperature": 0}
+    one = theirs.completions.create(**how, logprobs=2)
+    again = theirs.completions.create(**how, logprobs=2)
+    assert one.choices[0].text == again.choices[0].text and one.choices[0].finish_reason == "length"
+    told = one.choices[0].logprobs
+    assert len(told.tokens) == 6 == one.usage.completion_tokens and len(told.top_logprobs[0]) == 2
+    assert told.token_logprobs[0] == pytest.approx(max(told.top_logprobs[0].values()))
+    vectors = theirs.embeddings.create(model="lstm", input=["one", "two"])
+    numbers = theirs.embeddings.create(model="lstm", input=["one", "two"], encoding_format="float")
+    assert len(vectors.data) == 2
+    assert vectors.data[1].embedding == pytest.approx(numbers.data[1].embedding)
+
+
+def test_a_stream_is_the_whole_piece_by_piece(theirs):
+    how = {"model": "gpt", "prompt": "the", "max_tokens": 8, "temperature": 0.9, "seed": 5, "n": 2}
+    whole = theirs.completions.create(**how)
+    texts, ends = ["", ""], [None, None]
+    for piece in theirs.completions.create(**how, stream=True, logprobs=1):
+        for choice in piece.choices:
+            texts[choice.index] += choice.text
+            ends[choice.index] = choice.finish_reason or ends[choice.index]
+            assert len(choice.logprobs.tokens) == 1
+    assert texts == [choice.text for choice in whole.choices] and texts[0] != texts[1]
+    assert ends == [choice.finish_reason for choice in whole.choices]
+
+
+def test_what_is_generated_is_what_generate_says(client, runs):
+    said = ensue("generate", runs / "lstm", "--prompt", "the ", "--tokens", 9, "--temperature", 0, "--json").json
+    form = {"model": "lstm", "prompt": "the ", "max_tokens": 9, "temperature": 0}
+    assert client.post("/v1/completions", json=form).json()["choices"][0]["text"] == said["samples"][0]["text"]
+
+
+def test_echo_and_stop_words(client):
+    form = {"model": "gpt", "prompt": "the students", "max_tokens": 30, "temperature": 0}
+    plain = client.post("/v1/completions", json=form).json()["choices"][0]["text"]
+    echoed = client.post("/v1/completions", json={**form, "echo": True, "logprobs": 0}).json()["choices"][0]
+    assert echoed["text"] == "the students" + plain
+    assert len(echoed["logprobs"]["tokens"]) == len(echoed["logprobs"]["text_offset"]) > 30
+    stop = plain[4:6]
+    cut = client.post("/v1/completions", json={**form, "stop": stop}).json()["choices"][0]
+    assert cut["text"] == plain[: plain.index(stop)] and cut["finish_reason"] == "stop"
+
+
+def test_tokens_and_several_prompts(client):
+    many = {"model": "gpt", "prompt": ["the", "rain"], "max_tokens": 3, "temperature": 0, "n": 2}
+    found = client.post("/v1/completions", json=many).json()["choices"]
+    assert [choice["index"] for choice in found] == [0, 1, 2, 3] and found[0]["text"] == found[1]["text"]
+    assert client.post("/v1/completions", json={**many, "prompt": [1, 2, 3]}).status_code == 200
+
+
+def test_clients_at_once_get_what_they_get_alone(address, client):
+    def ask(number):
+        form = {"model": "gpt", "prompt": "the rain "[: 3 + number], "max_tokens": 12, "seed": number}
+        return httpx.post(f"{address}/v1/completions", json=form, timeout=GIVE_UP).json()["choices"][0]["text"]
+
+    alone = [ask(number) for number in range(6)]
+    got: dict[int, str] = {}
+    threads = [threading.Thread(target=lambda n=n: got.__setitem__(n, ask(n))) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(GIVE_UP)
+    assert [got[number] for number in range(6)] == alone
+
+
+def running(client, model="gpt"):
+    told = client.get("/metrics").text
+    return int(
+        next(line for line in told.splitlines() if line.startswith(f'ensue_rows_running{{model="{model}"')).split()[-1]
+    )
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_away_frees_its_row(stream, address, client):
+    form = {"model": "gpt", "prompt": "the", "max_tokens": 4096, "temperature": 0, "stream": stream}
+    with httpx.Client(base_url=address, timeout=GIVE_UP) as leaving:
+        if stream:
+            with leaving.stream("POST", "/v1/completions", json=form) as response:
+                next(response.iter_lines())
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                leaving.post("/v1/completions", json=form, timeout=0.3)
+    until = time.monotonic() + GIVE_UP
+    while running(client) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert running(client) == 0
+
+
+def test_our_own_words(client):
+    found = client.post("/api/next", json={"model": "lstm", "text": "the", "top": 3}).json()
+    assert len(found["next"]) == 3
+    form = {"model": "seq2seq", "lines": ["the students", ""], "beam": 2, "nbest": 2}
+    lines = client.post("/api/translate", json=form).json()["translations"]
+    assert len(lines) == 2 and lines[1]["text"] == "" and len(lines[0]["nbest"]) == 2
+    traced = client.post("/api/translate", json={"model": "seq2seq", "lines": ["the books"], "trace": True}).json()
+    assert traced["trace"]["nodes"]
+    said = client.post("/api/predict", json={"model": "labels", "texts": ["the students", "books"]}).json()
+    assert [one["label"] in ("0", "1") for one in said["predictions"]] == [True, True]
+
+
+def test_views_as_charts(client):
+    for view, form in {
+        "attention": {"models": ["gpt"], "text": "the rain"},
+        "next": {"models": ["lstm", "gpt"], "text": "the"},
+        "surprise": {"models": ["lstm"], "text": "the rain fell"},
+        "gates": {"models": ["lstm"], "text": "the rain"},
+        "positions": {},
+        "curves": {"models": ["lstm"]},
+    }.items():
+        answer = client.post(f"/api/look/{view}", json=form)
+        assert answer.status_code == 200, answer.text
+        assert "vega-lite" in answer.json()["chart"]["$schema"]
+
+
+WRONG = [
+    ("/v1/completions", {"model": "nobody", "prompt": "x"}, 404, "there is no model of that name"),
+    ("/v1/completions", {"model": "bilm", "prompt": "x"}, 400, "does not go on with a text"),
+    ("/v1/completions", {"model": "seq2seq", "prompt": "x"}, 400, "does not go on with a text"),
+    ("/v1/completions", {"prompt": "x"}, 422, "model: Field required"),
+    ("/v1/completions", {"model": "gpt", "max_tokens": 0}, 422, "max_tokens"),
+    ("/v1/completions", {"model": "gpt", "max_tokens": 10**9}, 422, "max_tokens"),
+    ("/v1/completions", {"model": "gpt", "temperature": -1}, 422, "temperature"),
+    ("/v1/completions", {"model": "gpt", "n": 99}, 422, "n: "),
+    ("/v1/completions", {"model": "gpt", "stop": ["a"] * 5}, 422, "stop"),
+    ("/v1/completions", {"model": "gpt", "prompt": [10**6]}, 400, "there is no token 1000000"),
+    ("/v1/completions", {"model": "gpt", "prompt": "a" * 50_000}, 400, "a prompt has at most"),
+    ("/v1/embeddings", {"model": "gpt", "input": []}, 422, "input"),
+    ("/v1/embeddings", {"model": "seq2seq", "input": "x"}, 400, "cannot make a vector"),
+    ("/api/next", {"model": "bilm", "text": "x"}, 400, "sees both sides"),
+    ("/api/translate", {"model": "gpt", "lines": ["x"]}, 400, "does not translate"),
+    ("/api/translate", {"model": "seq2seq", "lines": ["x", "y"], "trace": True}, 400, "a trace is of one line"),
+    ("/api/predict", {"model": "gpt", "texts": ["x"]}, 400, "cannot label"),
+    ("/api/fill", {"model": "gpt", "text": "x"}, 400, "cannot fill"),
+    ("/api/look/nothing", {}, 404, "there is no view"),
+    ("/api/look/bptt", {}, 404, "there is no view"),
+    ("/api/look/attention", {"models": ["lstm"], "text": "x"}, 400, "has no attention"),
+    ("/api/look/attention", {"models": ["../../etc"], "text": "x"}, 404, "there is no model"),
+    ("/nowhere", {}, 404, "Not Found"),
+]
+
+
+@pytest.mark.parametrize(("path", "form", "status", "says"), WRONG)
+def test_what_is_refused_is_said_in_one_form(path, form, status, says, client):
+    answer = client.post(path, json=form)
+    assert answer.status_code == status and says in answer.json()["error"]["message"]
+
+
+def test_bodies_that_are_too_large_or_no_json(client):
+    big = client.post("/v1/completions", content=b" " * (1 << 20) + b"{}", headers={"content-type": "application/json"})
+    assert big.status_code == 413
+    pieces = (b" " * 65536 for _ in range(40))
+    chunked = client.post("/v1/completions", content=pieces, headers={"content-type": "application/json"})
+    assert chunked.status_code == 413
+    broken = client.post("/v1/completions", content=b"{", headers={"content-type": "application/json"})
+    assert broken.status_code == 422 and broken.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_another_host_is_not_answered_and_headers_are_strict(client):
+    refused = client.get("/health", headers={"host": "evil.example"})
+    assert refused.status_code == 421
+    answer = client.get("/health")
+    assert answer.json() == {"status": "ok", "models": 5}
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff" and "access-control-allow-origin" not in answer.headers
+
+
+def test_metrics_and_the_description(client):
+    client.get("/nowhere")
+    told = client.get("/metrics").text
+    assert 'ensue_requests_total{path="other",status="404"}' in told and "ensue_requests_open 1" in told
+    described = client.get("/openapi.json").json()
+    assert {"/v1/completions", "/api/look/{view}", "/metrics"} <= set(described["paths"])
+
+
+def test_a_key_is_wanted_everywhere(runs):
+    with listen(open_runs([runs / "lstm"]), host="127.0.0.1", port=0, key="s3cret") as listening:
+        thread = threading.Thread(target=listening.run)
+        thread.start()
+        try:
+            until = time.monotonic() + GIVE_UP
+            while not listening.server.started and time.monotonic() < until:
+                time.sleep(0.02)
+            models = f"{listening.address}/v1/models"
+            assert httpx.get(models).status_code == 401
+            assert httpx.get(models, headers={"authorization": "Bearer wrong"}).status_code == 401
+            assert httpx.get(models, headers={"authorization": "Bearer s3cret"}).status_code == 200
+            assert httpx.get(models, headers={"cookie": "ensue-key=s3cret"}).status_code == 200
+            assert httpx.get(f"{listening.address}/openapi.json").status_code == 401
+            assert httpx.get(f"{listening.address}/health").status_code == 200
+        finally:
+            listening.server.should_exit = True
+            thread.join(GIVE_UP)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "serve which runs?"),
+        (("nowhere",), "there is no such run"),
+        (("RUN", "--host", "0.0.0.0"), "can be reached by others; give them a key"),
+        (("RUN", "RUN"), "a run is named twice"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(words, said, runs):
+    answer = ensue("serve", *(runs / "lstm" if word == "RUN" else word for word in words))
+    assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1
+
+
+def test_the_command_serves_until_it_is_told_to_end(runs):
+    process = started("serve", runs / "lstm", "--port", "0")
+    try:
+        line = process.stdout.readline()
+        address = line.split(" on ")[1].split(";")[0]
+        until = time.monotonic() + GIVE_UP
+        while time.monotonic() < until:
+            try:
+                assert httpx.get(f"{address}/health").json()["status"] == "ok"
+                break
+            except httpx.TransportError:
+                time.sleep(0.05)
+        form = {"model": "lstm", "prompt": "the", "max_tokens": 200, "temperature": 0, "stream": True}
+        with httpx.stream("POST", f"{address}/v1/completions", json=form, timeout=GIVE_UP) as response:
+            events = response.iter_lines()
+            next(events)
+            process.terminate()
+            rest = [line for line in events if line.startswith("data: ")]
+        assert rest[-1] == "data: [DONE]" and len(rest) == 200  # what had begun was finished
+        assert json.loads(rest[-2][6:])["choices"][0]["finish_reason"] == "length"
+        assert process.wait(GIVE_UP) in (0, -15)
+    finally:
+        process.kill()
+        process.communicate()
