@@ -59,7 +59,7 @@ def main() -> None:
     record(
         "serve_speed",
         {
-            "size": f"gpt, {LAYERS} layers, width {WIDTH}, {run.tokenizer.size} tokens, {typed.tokens} new ones, greedy",
+            "size": f"gpt, {LAYERS} × {WIDTH}, {run.tokenizer.size} tokens, {typed.tokens} new ones each, greedy",
             "tokens_per_second": {who: {str(n): round(rate, 1) for n, rate in of.items()} for who, of in rates.items()},
             "eight_clients_against_one_after_the_other": round(statistics.median(together), 3),
             "spread": [round(min(together), 3), round(max(together), 3)],
