@@ -227,6 +227,17 @@ def test_another_host_is_not_answered_and_headers_are_strict(client):
     assert answer.headers["x-content-type-options"] == "nosniff" and "access-control-allow-origin" not in answer.headers
 
 
+def test_the_page_is_a_few_files_and_no_others(client):
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html") and "/page/page.js" in page.text
+    for name in ("page.js", "page.css"):
+        assert client.get(f"/page/{name}").status_code == 200
+        assert "http://" not in client.get(f"/page/{name}").text.replace("http://www.w3.org", "")
+    assert "vegaEmbed" in client.get("/page/vega.js").text
+    for name in ("..%2fapp.py", "app.py", "%2e%2e%2f%2e%2e%2fpyproject.toml", "index.htm"):
+        assert client.get(f"/page/{name}").status_code == 404
+
+
 def test_metrics_and_the_description(client):
     client.get("/nowhere")
     told = client.get("/metrics").text

@@ -10,7 +10,6 @@ import base64
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, Request
@@ -27,6 +26,7 @@ from ensue.serve.completing import complete
 from ensue.serve.counts import Counted, Counts
 from ensue.serve.guard import Guard
 from ensue.serve.hall import Hall, jsonable
+from ensue.serve.page import page_file
 from ensue.serve.refusals import SAID, Refused, answer
 from ensue.verbs.look import look
 from ensue.verbs.run import Run
@@ -52,6 +52,7 @@ def create_app(runs: Mapping[str, Run], *, key: str = "", hosts: tuple[str, ...]
     _add_openai(app, hall)
     _add_own(app, hall)
     _add_state(app, hall, counts)
+    _add_page(app)
     return Guard(Counted(app, counts), hosts=(*LOCAL, *hosts), key=key)
 
 
@@ -184,6 +185,17 @@ def _add_state(app: FastAPI, hall: Hall, counts: Counts) -> None:
     async def metrics() -> PlainTextResponse:
         return PlainTextResponse(counts.told({name: one.load for name, one in hall.served.items()}))
 
-    @app.get("/")
-    async def root() -> dict[str, Any]:
-        return {"ensue": __version__, "models": list(hall.served), "paths": sorted(app.openapi()["paths"])}
+
+def _add_page(app: FastAPI) -> None:
+    """The page for people."""
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> Response:
+        return await file("index.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def file(name: str) -> Response:
+        found = await run_in_threadpool(page_file, name)  # charts' script takes seconds to make
+        if found is None:
+            raise Refused(404, "there is no such file")
+        return Response(found[0], media_type=found[1], headers={"cache-control": "no-cache"})

@@ -52,6 +52,7 @@ def listen(runs: Mapping[str, Run], *, host: str, port: int, key: str = "") -> I
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
+            listener.listen(512)  # whoever comes before the app is ready waits
         except OSError as error:
             what = f"port {port} of {host} cannot be had ({error.strerror})"
             raise InputError(what, mend="give another --port") from error

@@ -15,6 +15,7 @@ from ensue.look.confusion import confusion_chart
 from ensue.look.curves import curves_chart, ngram_chart
 from ensue.look.forecast import forecast_chart
 from ensue.look.layers import layers_chart
+from ensue.look.marks import short_names
 from ensue.look.saving import check_ending, check_page_ending, save_chart, save_page
 from ensue.look.senses import senses_chart
 from ensue.look.steps_page import steps_html
@@ -73,7 +74,8 @@ def curves(runs: Files) -> View:
     records = {str(path): read_metrics(run.folder.path) for path, run in zip(runs, opened)}
     numbers = {"runs": [{"run": run, "records": own} for run, own in records.items()]}
     units = {_unit_of(run) for run in opened}
-    return View(partial(curves_chart, records, () if "" in units else sorted(units)), numbers)
+    named = dict(zip(short_names(list(records)), records.values()))
+    return View(partial(curves_chart, named, () if "" in units else sorted(units)), numbers)
 
 
 def _unit_of(run: Run) -> str:
