@@ -6,9 +6,9 @@
 
 What keeps the third step from forgetting the first two, and how it is called here:
 
-    η_l = η_{l+1} / 2.6                       a rate for each layer                     train.layer_decay
+    η_l = 0.7 η_{l+1} (the paper: / 2.6)      a rate for each layer                     train.layer_decay
     η_t = η_max (1 + p (ratio − 1)) / ratio   p rises to 1 and falls: slanted triangle  train.schedule = slanted
-    one more layer learns each epoch          from the head downward                    train.freeze, train.unfreeze
+    one more layer learns, and one more       from the head downward                    train.freeze, train.unfreeze
     ∂h_t/∂h_s = 0 for s before t's part       a long text is read in parts              train.reach
 
 The model is the AWD-LSTM (Merity et al., 2018): an LSTM that forgets at random in four places, each time the same for

@@ -10,14 +10,18 @@ from ensue.tasks.resolving import LEARNING, READERS, resolve
 BEGUN = {"begin_with": "run"}
 
 
+@pytest.mark.parametrize(
+    ("preset", "slope", "unfreeze"),
+    [("ulmfit", 0.7, pytest.approx(1 / 3)), ("ulmfit-paper", pytest.approx(1 / 2.6), 1.0)],
+)
 @pytest.mark.parametrize("system", RECIPES["ulmfit"].systems)
-def test_ulmfit_labels_with_care(system):
-    settings = resolve(system, task="classify", preset="ulmfit", layers=[BEGUN])
+def test_ulmfit_labels_with_care(system, preset, slope, unfreeze):
+    settings = resolve(system, task="classify", preset=preset, layers=[BEGUN])
     train, head = settings.train, settings.head
-    assert train.layer_decay == pytest.approx(1 / 2.6) and (train.freeze, train.unfreeze) == (-1, 1.0)
+    assert (train.layer_decay, train.freeze, train.unfreeze) == (slope, -1, unfreeze)
     assert (train.schedule, train.warmup, train.floor) == ("slanted", 0.1, 1 / 32)
     assert (head.pooling, head.dense, head.hidden, train.reach) == ("concat", "relu", 50, 70)
-    assert settings.run.preset == "ulmfit"
+    assert settings.run.preset == preset
 
 
 def test_from_nothing_there_is_nothing_to_be_careful_with():
@@ -28,7 +32,7 @@ def test_from_nothing_there_is_nothing_to_be_careful_with():
 
 def test_a_language_model_goes_on_with_rates_by_layer():
     begun = resolve("lstm", preset="ulmfit", layers=[BEGUN])
-    assert begun.train.layer_decay == pytest.approx(1 / 2.6) and begun.train.schedule == "slanted"
+    assert begun.train.layer_decay == 0.7 and begun.train.schedule == "slanted"
     first = resolve("ulmfit", layers=[{}])
     assert first.train.layer_decay == 1.0 and first.train.schedule == "one-cycle" and first.model["hidden"] == 512
 
@@ -38,7 +42,7 @@ def test_a_tagger_has_no_pooling_to_choose():
 
 
 def test_ulmfit_itself_needs_no_preset_and_the_others_keep_their_own_way():
-    assert resolve("ulmfit", task="classify", layers=[BEGUN]).train.unfreeze == 1.0
+    assert resolve("ulmfit", task="classify", layers=[BEGUN]).train.unfreeze == pytest.approx(1 / 3)
     paper = resolve("ulmfit", task="classify", preset="paper", layers=[{}])
     assert paper.model["hidden"] == 1150 and paper.head.pooling == "concat" and paper.tokenizer.kind == "word"
     assert resolve("lstm", task="classify", layers=[BEGUN]).train.unfreeze == 0.0
