@@ -126,6 +126,35 @@ def test_clients_at_once_get_what_they_get_alone(address, client):
     assert [got[number] for number in range(6)] == alone
 
 
+def test_one_clients_odd_wish_is_its_own_matter(address, client):
+    got = {}
+
+    def ask(name, form):
+        got[name] = httpx.post(
+            f"{address}/v1/completions", json={"model": "gpt", "prompt": "the", **form}, timeout=GIVE_UP
+        )
+
+    plain = {"max_tokens": 300, "temperature": 0}
+    threads = [threading.Thread(target=ask, args=("plain", plain))]
+    threads += [threading.Thread(target=ask, args=("odd", {"temperature": 5e-324, "max_tokens": 3}))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(GIVE_UP)
+    assert got["plain"].status_code == got["odd"].status_code == 200
+    same = {"model": "gpt", "prompt": "the", "temperature": 0, "max_tokens": 3}
+    assert (
+        got["odd"].json()["choices"][0]["text"]
+        == client.post("/v1/completions", json=same).json()["choices"][0]["text"]
+    )
+
+
+def test_offsets_are_where_tokens_begin_whatever_is_held_back(client):
+    form = {"model": "gpt", "prompt": "the", "max_tokens": 12, "temperature": 0, "logprobs": 0}
+    free, held = (client.post("/v1/completions", json={**form, **more}).json() for more in ({}, {"stop": "zzzz zzzz"}))
+    assert free["choices"][0]["logprobs"]["text_offset"] == held["choices"][0]["logprobs"]["text_offset"]
+
+
 def running(client, model="gpt"):
     told = client.get("/metrics").text
     return int(
@@ -151,7 +180,7 @@ def test_a_client_that_goes_away_frees_its_row(stream, address, client):
 
 def test_our_own_words(client):
     found = client.post("/api/next", json={"model": "lstm", "text": "the", "top": 3}).json()
-    assert len(found["next"]) == 3
+    assert len(found["next"]) == 3 and all(one["text"] is None or len(one["text"]) <= 8 for one in found["next"])
     form = {"model": "seq2seq", "lines": ["the students", ""], "beam": 2, "nbest": 2}
     lines = client.post("/api/translate", json=form).json()["translations"]
     assert len(lines) == 2 and lines[1]["text"] == "" and len(lines[0]["nbest"]) == 2
@@ -159,6 +188,13 @@ def test_our_own_words(client):
     assert traced["trace"]["nodes"]
     said = client.post("/api/predict", json={"model": "labels", "texts": ["the students", "books"]}).json()
     assert [one["label"] in ("0", "1") for one in said["predictions"]] == [True, True]
+
+
+def test_folders_of_the_server_are_not_told(client, runs):
+    told = client.post("/api/look/next", json={"models": ["lstm"], "text": "the"}).text
+    told += client.post("/api/look/curves", json={"models": ["lstm"]}).text
+    told += client.post("/api/predict", json={"model": "gpt", "texts": ["x"]}).text
+    assert str(runs) not in told and '"run":"lstm"' in told
 
 
 def test_views_as_charts(client):
@@ -184,6 +220,9 @@ WRONG = [
     ("/v1/completions", {"model": "gpt", "max_tokens": 10**9}, 422, "max_tokens"),
     ("/v1/completions", {"model": "gpt", "temperature": -1}, 422, "temperature"),
     ("/v1/completions", {"model": "gpt", "n": 99}, 422, "n: "),
+    ("/v1/completions", {"model": "gpt", "prompt": ["h"] * 16, "n": 16}, 400, "at most 32 texts"),
+    ("/v1/embeddings", {"model": "lstm", "input": ["a" * 90_000] * 2}, 400, "at most 100,000 letters"),
+    ("/api/translate", {"model": "seq2seq", "lines": ["a" * 4_000] * 2, "beam": 16}, 400, "letters times beam"),
     ("/v1/completions", {"model": "gpt", "stop": ["a"] * 5}, 422, "stop"),
     ("/v1/completions", {"model": "gpt", "prompt": [10**6]}, 400, "there is no token 1000000"),
     ("/v1/completions", {"model": "gpt", "prompt": "a" * 50_000}, 400, "a prompt has at most"),
@@ -221,6 +260,8 @@ def test_bodies_that_are_too_large_or_no_json(client):
 def test_another_host_is_not_answered_and_headers_are_strict(client):
     refused = client.get("/health", headers={"host": "evil.example"})
     assert refused.status_code == 421
+    other = client.get("/v1/completions")
+    assert other.status_code == 405 and other.headers["allow"] == "POST"
     answer = client.get("/health")
     assert answer.json() == {"status": "ok", "models": 5}
     assert "default-src 'self'" in answer.headers["content-security-policy"]
@@ -258,7 +299,8 @@ def test_a_key_is_wanted_everywhere(runs):
             assert httpx.get(models).status_code == 401
             assert httpx.get(models, headers={"authorization": "Bearer wrong"}).status_code == 401
             assert httpx.get(models, headers={"authorization": "Bearer s3cret"}).status_code == 200
-            assert httpx.get(models, headers={"cookie": "ensue-key=s3cret"}).status_code == 200
+            assert httpx.get(models, headers={"cookie": "a=b, c@d=e; ensue-key=s3cret"}).status_code == 200
+            assert httpx.get(models, headers={"authorization": "s3cret"}).status_code == 401
             assert httpx.get(f"{listening.address}/openapi.json").status_code == 401
             assert httpx.get(f"{listening.address}/health").status_code == 200
         finally:

@@ -74,7 +74,8 @@ def narrowed(log_probs: Tensor, how: Sampling) -> Tensor:
     """The distribution (B, V) to draw from, after temperature, top-k and top-p; it sums to one."""
     if how.temperature == 0:
         return torch.nn.functional.one_hot(log_probs.argmax(-1), log_probs.shape[-1]).to(log_probs.dtype)
-    p = (log_probs / how.temperature).softmax(-1)
+    top = log_probs.amax(-1, keepdim=True)  # taken away first: what is divided by next to nothing stays a number
+    p = ((log_probs - top) / how.temperature).softmax(-1)
     if 0 < how.top_k < p.shape[-1]:
         kept = p.topk(how.top_k)
         p = torch.zeros_like(p).scatter(-1, kept.indices, kept.values)

@@ -65,6 +65,14 @@ class Row:
         return Drawn(token, float(log_probs[token]), best, ended or self.count >= self.how.tokens, ended)
 
 
+def _drawn(row: Row, logits: Tensor) -> Drawn | Exception:
+    """A row's next token; where none can be drawn (a model may answer no numbers) that is its own matter."""
+    try:
+        return row.draw(logits)
+    except RuntimeError as error:
+        return error
+
+
 class Together:
     """The rows of one language model that go on at the moment."""
 
@@ -97,12 +105,13 @@ class Together:
         self._keep([place for place, row in enumerate(self.rows) if id(row) not in gone])
 
     @torch.no_grad()
-    def step(self) -> list[tuple[Row, Drawn]]:
-        """One token of every row, in the order in which they came."""
-        drawn = [(row, row.draw(logits)) for row, logits in zip(self.rows, self._logits)]
-        self._keep([place for place, (_, one) in enumerate(drawn) if not one.last])
+    def step(self) -> list[tuple[Row, Drawn | Exception]]:
+        """One token of every row, in the order in which they came; or why a row can draw none, which then leaves."""
+        drawn = [(row, _drawn(row, logits)) for row, logits in zip(self.rows, self._logits)]
+        onward = {place: one.token for place, (_, one) in enumerate(drawn) if isinstance(one, Drawn) and not one.last}
+        self._keep(list(onward))
         if self.rows:
-            tokens = torch.tensor([[one.token] for _, one in drawn if not one.last], device=self._logits.device)
+            tokens = torch.tensor([[token] for token in onward.values()], device=self._logits.device)
             reading = read(self.model, tokens, self._state)
             self._state, self._logits = reading.state, reading.logits
         return drawn

@@ -30,16 +30,21 @@ from ensue.serve.page import page_file
 from ensue.serve.refusals import SAID, Refused, answer
 from ensue.verbs.look import look
 from ensue.verbs.run import Run
+from ensue.verbs.runs.language import LanguageRun
 from ensue.verbs.runs.translation import TranslationRun
 from ensue.verbs.translate import trace_of
 
 VIEWS = ("attention", "alignment", "next", "surprise", "positions", "gates", "gradients", "words", "curves", "training")
 """Views that can be asked for: charts of runs, which need no file."""
+MOST_LETTERS = 100_000
+"""Of all texts of one request that are read in one go."""
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
-def create_app(runs: Mapping[str, Run], *, key: str = "", hosts: tuple[str, ...] = ()) -> Guard:
-    """The server's app for runs by name; ``hosts`` are names beside those of this machine."""
+def create_app(runs: Mapping[str, Run], *, key: str = "", hosts: tuple[str, ...] = (), numbers: bool = False) -> Guard:
+    """The server's app for runs by name; ``hosts`` are names beside those of this machine, ``numbers`` lets any address
+    of numbers be one.
+    """
     hall, counts = Hall(runs), Counts()
 
     @asynccontextmanager
@@ -53,7 +58,7 @@ def create_app(runs: Mapping[str, Run], *, key: str = "", hosts: tuple[str, ...]
     _add_own(app, hall)
     _add_state(app, hall, counts)
     _add_page(app)
-    return Guard(Counted(app, counts), hosts=(*LOCAL, *hosts), key=key)
+    return Guard(Counted(app, counts), hosts=(*LOCAL, *hosts), numbers=numbers, key=key)
 
 
 def _add_refusals(app: FastAPI) -> None:
@@ -75,7 +80,7 @@ def _add_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        return answer(Refused(error.status_code, str(error.detail)))
+        return answer(Refused(error.status_code, str(error.detail)), error.headers)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
@@ -90,7 +95,7 @@ def _add_openai(app: FastAPI, hall: Hall) -> None:
     async def models() -> forms.Models:
         return forms.Models(data=[one.card for one in hall.served.values()])
 
-    @app.get("/v1/models/{name}")
+    @app.get("/v1/models/{name:path}")
     async def model(name: str) -> forms.ModelCard:
         return hall.find(name).card
 
@@ -103,8 +108,11 @@ def _add_openai(app: FastAPI, hall: Hall) -> None:
         served = hall.find(form.model)
         texts = [form.input] if isinstance(form.input, str) else form.input
         run = served.run
-        vectors = await served.ask(lambda: run.embed(texts))
-        count = sum(len(run.tokenizer.encode(text)) for text in texts)
+        if sum(map(len, texts)) > MOST_LETTERS:
+            raise Refused(400, f"at most {MOST_LETTERS:,} letters are read at once", param="input")
+        vectors, count = await served.ask(
+            lambda: (run.embed(texts), sum(len(run.tokenizer.encode(text)) for text in texts))
+        )
         data = [
             forms.Embedding(index=place, embedding=_vector(vector, form.encoding_format))
             for place, vector in enumerate(vectors)
@@ -127,8 +135,12 @@ def _add_own(app: FastAPI, hall: Hall) -> None:
     @app.post("/api/next")
     async def next_tokens(form: forms.NextForm) -> forms.Next:
         served = hall.find(form.model)
-        found = await served.ask(lambda: served.run.next(form.text, form.top))
-        return forms.Next(model=served.name, next=[forms.Likely(token=name, probability=p) for name, p in found])
+        run = served.run
+        if not isinstance(run, LanguageRun):
+            raise Refused(400, f"{served.name} ({run.system}) does not say what comes next", param="model")
+        found = await served.ask(lambda: run.next_pieces(form.text, form.top))
+        told = [forms.Likely(token=name, text=text, probability=p) for name, text, p in found]
+        return forms.Next(model=served.name, next=told)
 
     @app.post("/api/translate")
     async def translate(form: forms.TranslateForm) -> forms.Translations:
@@ -136,6 +148,8 @@ def _add_own(app: FastAPI, hall: Hall) -> None:
         run = served.run
         if not isinstance(run, TranslationRun):
             raise Refused(400, f"{served.name} ({run.system}) does not translate", param="model")
+        if sum(map(len, form.lines)) * form.beam > MOST_LETTERS:
+            raise Refused(400, f"letters times beam are at most {MOST_LETTERS:,}", param="lines")
         if form.trace and len(form.lines) != 1:
             raise Refused(400, "a trace is of one line", param="trace")
         search = Search(beam=form.beam, length=form.length, alpha=form.alpha, coverage=form.coverage, nbest=form.nbest)
@@ -169,7 +183,8 @@ def _add_own(app: FastAPI, hall: Hall) -> None:
 
         def draw() -> forms.Looked:
             seen = look(view, paths, **how)
-            return forms.Looked(view=view, chart=seen.draw().to_dict(), numbers=jsonable(seen.numbers))
+            chart, numbers = seen.draw().to_dict(), jsonable(seen.numbers)
+            return forms.Looked(view=view, chart=hall.named(chart), numbers=hall.named(numbers))
 
         return await hall.find(form.models[0]).ask(draw) if form.models else await run_in_threadpool(draw)
 

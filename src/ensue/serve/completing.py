@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -21,11 +21,13 @@ from ensue.search.sampling import Sampling
 from ensue.search.together import Drawn, Row
 from ensue.serve.forms import Choice, Completion, CompletionForm, LogProbs, Usage
 from ensue.serve.hall import Served, refusal_of
-from ensue.serve.refusals import Refused
+from ensue.serve.refusals import Refused, failure
 from ensue.tasks.growing import GrowingText
 
 MOST_PROMPT = 8192
 """Tokens of a prompt."""
+MOST_TEXTS = 32
+"""Prompts times choices."""
 PATIENCE = 120.0
 """Seconds that a request may take."""
 
@@ -51,7 +53,7 @@ class Going:
         self.names.append(self.tokenizer.name(one.token))
         self.costs.append(one.log_prob)
         self.tops.append({self.tokenizer.name(token): value for token, value in one.best})
-        self.offsets.append(self.offset + len(self.growing.text))
+        self.offsets.append(self.offset + self.growing.size)
         piece = "" if one.ended else self.growing.add(one.token)
         if one.last and not self.growing.stopped:
             piece += self.growing.finish()
@@ -78,6 +80,9 @@ Piece = tuple[Going, str, int]
 async def complete(served: Served, form: CompletionForm, request: Request) -> Completion | StreamingResponse:
     """Let a prompt go on, or several."""
     served.engine()  # refuses a model that cannot, before anything is read
+    count = len(form.prompt) if isinstance(form.prompt, list) and isinstance(form.prompt[0], str) else 1
+    if count * form.n > MOST_TEXTS:
+        raise Refused(400, f"at most {MOST_TEXTS} texts are written for one request", param="n")
     prompts = _prompts(form, served.run.tokenizer)
     going = _going(form, prompts, served.run.tokenizer)
     echoes = [await _echo(served, form, prompt) for prompt in prompts] if form.echo else []
@@ -158,13 +163,12 @@ async def _pieces(served: Served, going: Sequence[Going], request: Request) -> A
     except Exception as error:
         raise refusal_of(error) or error from error
     until = loop.time() + PATIENCE
-    gone = asyncio.ensure_future(_gone(request))
+    gone, coming = asyncio.ensure_future(_gone(request)), None
     try:
         while open_:
             coming = asyncio.ensure_future(queue.get())
             await asyncio.wait({coming, gone}, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
-                coming.cancel()
                 raise Refused(408, "the client has gone" if gone.done() else "this took too long")
             row, one = coming.result()
             choice = open_.get(id(row))
@@ -179,7 +183,9 @@ async def _pieces(served: Served, going: Sequence[Going], request: Request) -> A
                     engine.leave([row])
             yield choice, piece, len(choice.names) - 1
     finally:
-        gone.cancel()
+        for waited in (gone, coming):
+            if waited is not None:
+                waited.cancel()
         engine.leave([one.row for one in open_.values()])
 
 
@@ -206,8 +212,11 @@ async def _stream(
         try:
             async for choice, piece, at in pieces:
                 yield event(choice, piece, at)
-        except Refused as refused:
-            yield f"data: {json.dumps({'error': {'message': refused.message, 'type': 'timeout_error'}})}\n\n"
+        except Exception as error:
+            if not isinstance(error, Refused):
+                logging.getLogger("ensue.serve").exception("a stream failed")
+            said = failure(error if isinstance(error, Refused) else Refused(500, "the server failed; its log says how"))
+            yield f"data: {said.model_dump_json()}\n\n"
     yield "data: [DONE]\n\n"
 
 
@@ -224,16 +233,27 @@ async def _echo(served: Served, form: CompletionForm, prompt: list[int]) -> _Ech
     text = tokenizer.decode(prompt) if prompt else ""
     if form.logprobs is None or not prompt:
         return _Echo(text, None)
-    ids = torch.tensor([tokenizer.end, *prompt]).numpy()
-    costs = await served.ask(lambda: log_probs(run.model, ids))
-    begins = [len(tokenizer.decode(prompt[:size])) if size else 0 for size in range(len(prompt))]
-    told = LogProbs(
-        tokens=[tokenizer.name(token) for token in prompt],
-        token_logprobs=[float(cost) for cost in costs],
-        top_logprobs=[None] * len(prompt),
-        text_offset=begins,
-    )
-    return _Echo(text, told)
+
+    def told() -> LogProbs:
+        ids = torch.tensor([tokenizer.end, *prompt]).numpy()
+        return LogProbs(
+            tokens=[tokenizer.name(token) for token in prompt],
+            token_logprobs=[float(cost) for cost in log_probs(run.model, ids, 1)],
+            top_logprobs=[None] * len(prompt),
+            text_offset=_begins(tokenizer, prompt),
+        )
+
+    return _Echo(text, await served.ask(told))
+
+
+def _begins(tokenizer: Tokenizer, tokens: list[int]) -> list[int]:
+    """Where the text of each token begins, as far as the few tokens before it say."""
+    found, at = [], 0
+    for place in range(len(tokens)):
+        found.append(at)
+        before = tokens[max(0, place - 8) : place]
+        at += len(tokenizer.decode([*before, tokens[place]])) - (len(tokenizer.decode(before)) if before else 0)
+    return found
 
 
 def _with_echo(echo: _Echo | None, choice: Going) -> LogProbs | None:

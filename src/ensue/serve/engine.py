@@ -9,6 +9,7 @@ Everything that touches the model happens on that thread; ``deliver`` is called 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -85,8 +86,8 @@ class Engine:
             self._gone += [job.row for job in self._running.values()]
             self._waiting.clear()
             self._changed.notify()
-        for job in left if self._thread.is_alive() else ():
-            job.deliver(job.row, Closed())
+        for job in left:
+            _tell(job, Closed())
 
     def _run(self) -> None:
         """Step after step, until there is nothing left and the end is near."""
@@ -102,10 +103,10 @@ class Engine:
                 self.tokens += len(drawn)
                 jobs = [(self._running[id(row)], one) for row, one in drawn]
                 for row, one in drawn:
-                    if one.last:
+                    if isinstance(one, Exception) or one.last:
                         del self._running[id(row)]
             for job, one in jobs:
-                job.deliver(job.row, one)
+                _tell(job, one)
 
     def _arrange(self) -> bool:
         """Let rows go and come; False where the thread is to end."""
@@ -142,4 +143,12 @@ class Engine:
                 self._running.pop(id(job.row), None)
         self._together.leave([job.row for job in dropped])
         for job in dropped:
-            job.deliver(job.row, error)
+            _tell(job, error)
+
+
+def _tell(job: _Job, one: Drawn | Exception) -> None:
+    """Deliver; somebody who cannot take it must not stop the others."""
+    try:
+        job.deliver(job.row, one)
+    except Exception:
+        logging.getLogger("ensue.serve").exception("a token could not be delivered")

@@ -120,7 +120,7 @@ class NextForm(Form):
     """``/api/next``."""
 
     model: Name
-    text: Text = ""
+    text: Annotated[str, Field(max_length=20_000)] = ""
     top: Annotated[int, Field(ge=1, le=100)] = 10
 
 
@@ -128,6 +128,8 @@ class Likely(BaseModel):
     """A token and its probability."""
 
     token: str
+    text: str | None
+    """What it adds to the text; null for a mark that stands for none."""
     probability: float
 
 

@@ -8,8 +8,8 @@ size      of the body, whatever its header says
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from collections.abc import Iterable
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from ensue.serve.refusals import Refused, answer
@@ -30,8 +30,10 @@ OPEN = ("/health",)
 class Guard:
     """Around an app, for every path."""
 
-    def __init__(self, app: Any, *, hosts: Iterable[str], key: str = "", most: int = MOST_BYTES) -> None:
-        self.app, self.hosts, self.key, self.most = app, frozenset(hosts), key, most
+    def __init__(
+        self, app: Any, *, hosts: Iterable[str], numbers: bool = False, key: str = "", most: int = MOST_BYTES
+    ) -> None:
+        self.app, self.hosts, self.numbers, self.key, self.most = app, frozenset(hosts), numbers, key, most
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Let a request through, or refuse it."""
@@ -47,7 +49,8 @@ class Guard:
 
     def _refusal(self, path: str, headers: dict[str, str]) -> Refused | None:
         """Why a request is not let through, if it is not."""
-        if _name(headers.get("host", "")) not in self.hosts:
+        name = _name(headers.get("host", ""))
+        if name not in self.hosts and not (self.numbers and _is_number(name)):  # nobody can point a number elsewhere
             return Refused(421, "this server has another name")
         if self.key and path not in OPEN and not self._knows(headers):
             return Refused(401, "this server wants its key: Authorization: Bearer …")
@@ -58,13 +61,11 @@ class Guard:
 
     def _knows(self, headers: dict[str, str]) -> bool:
         """Whether the key is there."""
-        given = [headers.get("authorization", "").removeprefix("Bearer ")]
-        try:
-            cookies = SimpleCookie(headers.get("cookie", ""))
-            given += [cookies[COOKIE].value] if COOKIE in cookies else []
-        except CookieError:
-            return False
-        return any(hmac.compare_digest(one.encode(), self.key.encode()) for one in given)
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        known = [given] if kind.lower() == "bearer" else []
+        pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
+        known += [value for name, _, value in pairs if name == COOKIE]
+        return any(hmac.compare_digest(one.encode("latin-1"), self.key.encode()) for one in known)
 
     def _measured(self, receive: Any) -> Any:
         """The body, as long as it is not too long."""
@@ -90,6 +91,19 @@ class Guard:
             await send(message)
 
         return dressed
+
+
+def _is_number(name: str) -> bool:
+    """Whether a host is an address and no name.
+
+    >>> _is_number("192.0.2.1"), _is_number("[::1]"), _is_number("a.b")
+    (True, True, False)
+    """
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _name(host: str) -> str:

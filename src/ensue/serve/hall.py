@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ Answer = TypeVar("Answer")
 
 MOST_WAITING = 32
 """Requests for one model that wait for their turn, where they are not decoded together."""
+PATIENCE = 120.0
+"""Seconds that a request waits for its turn."""
 RETRY = 2
 """Seconds after which a client may come back."""
 
@@ -63,10 +66,16 @@ class Served:
             raise Refused(429, f"{self.name} has too much to do", retry=RETRY)
         self._waiting += 1
         try:
-            async with self._turn:
+            async with asyncio.timeout(PATIENCE):
+                await self._turn.acquire()
+            try:
                 return await run_in_threadpool(what)
+            finally:
+                self._turn.release()
+        except TimeoutError as error:
+            raise Refused(408, f"{self.name} was busy for too long", retry=RETRY) from error
         except InputError as error:
-            raise Refused(400, str(error)) from error
+            raise Refused(400, str(error).replace(str(self.run.folder.path), self.name)) from error
         finally:
             self._waiting -= 1
 
@@ -89,10 +98,23 @@ class Hall:
             raise Refused(404, f"there is no model of that name; there is {known}", param="model")
         return self.served[name]
 
-    def close(self, seconds: float = 30.0) -> None:
-        """Finish what runs, everywhere."""
-        for one in self.served.values():
-            one.close(seconds)
+    def named(self, value: Any) -> Any:
+        """A value with the names of runs where the folders they lie in are told."""
+        if isinstance(value, str):
+            for name, one in self.served.items():
+                value = value.replace(str(one.run.folder.path), name)
+            return value
+        if isinstance(value, dict):
+            return {name: self.named(item) for name, item in value.items()}
+        return [self.named(item) for item in value] if isinstance(value, list) else value
+
+    def close(self, seconds: float = 25.0) -> None:
+        """Finish what runs, everywhere at once."""
+        threads = [threading.Thread(target=one.close, args=(seconds,)) for one in self.served.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
 def refusal_of(error: Exception) -> Refused | None:

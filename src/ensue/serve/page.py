@@ -13,11 +13,15 @@ FILES = {
 }
 
 
-@cache
 def page_file(name: str) -> tuple[bytes, str] | None:
     """A file of the page and its kind; None where there is none of that name."""
+    return _read(name) if name in FILES or name == "vega.js" else None
+
+
+@cache
+def _read(name: str) -> tuple[bytes, str]:
     if name == "vega.js":
         import vl_convert
 
         return vl_convert.javascript_bundle().encode(), FILES["page.js"]  # type: ignore[call-arg]
-    return ((FOLDER / name).read_bytes(), FILES[name]) if name in FILES else None
+    return (FOLDER / name).read_bytes(), FILES[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi.responses import JSONResponse
@@ -22,6 +23,7 @@ KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
     404: "not_found_error",
+    405: "invalid_request_error",
     408: "timeout_error",
     413: "invalid_request_error",
     421: "invalid_request_error",
@@ -35,10 +37,15 @@ SAID: dict[int | str, dict[str, Any]] = {
 """For the description of the API: every refusal has one form."""
 
 
-def answer(refused: Refused) -> JSONResponse:
+def failure(refused: Refused) -> Failure:
+    """What is told of a refused request."""
+    kind = KINDS.get(refused.status, "server_error" if refused.status >= 500 else "invalid_request_error")
+    return Failure(error=Problem(message=refused.message, type=kind, param=refused.param, code=None))
+
+
+def answer(refused: Refused, more: Mapping[str, str] | None = None) -> JSONResponse:
     """The response to a refused request."""
-    problem = Problem(
-        message=refused.message, type=KINDS.get(refused.status, "server_error"), param=refused.param, code=None
-    )
-    headers = {"Retry-After": str(refused.retry)} if refused.retry is not None else {}
-    return JSONResponse(Failure(error=problem).model_dump(), status_code=refused.status, headers=headers)
+    headers = dict(more or {}) | ({"Retry-After": str(refused.retry)} if refused.retry is not None else {})
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(failure(refused).model_dump(), status_code=refused.status, headers=headers)

@@ -15,6 +15,8 @@ from ensue.look.marks import short_names
 from ensue.serve.app import create_app
 from ensue.verbs.run import Run, load
 
+WILD = ("0.0.0.0", "::")
+"""All addresses of the machine, whatever they are."""
 GRACE = 30
 """Seconds that requests have to finish when the server is told to end."""
 
@@ -58,7 +60,7 @@ def listen(runs: Mapping[str, Run], *, host: str, port: int, key: str = "") -> I
             raise InputError(what, mend="give another --port") from error
         taken = listener.getsockname()[1]
         config = uvicorn.Config(
-            create_app(runs, key=key, hosts=_names(host)),
+            create_app(runs, key=key, hosts=_names(host), numbers=host in WILD),
             log_level="warning",
             timeout_graceful_shutdown=GRACE,
             server_header=False,
@@ -72,9 +74,6 @@ def listen(runs: Mapping[str, Run], *, host: str, port: int, key: str = "") -> I
 def _names(host: str) -> tuple[str, ...]:
     """The names that clients may call this server by, beside those of the machine itself."""
     own = {host.lower(), f"[{host.lower()}]"}
-    if host in ("0.0.0.0", "::"):
-        name = socket.gethostname()
-        own |= {name.lower(), socket.getfqdn().lower()}
-        with contextlib.suppress(OSError):  # a machine whose name nobody knows has its name all the same
-            own |= {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
+    if host in WILD:
+        own |= {socket.gethostname().lower(), socket.getfqdn().lower()}
     return tuple(sorted(own))

@@ -16,23 +16,31 @@ BROKEN = "\ufffd"
 """What bytes that are no letter yet are read as."""
 
 
+OVERLAP = 8
+"""Tokens of a prompt that its continuation is read with."""
+
+
 class GrowingText:
     """What follows a prompt, up to the first stop word."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = ()) -> None:
         self._tokenizer, self._stops = tokenizer, tuple(stop for stop in stops if stop)
-        self._prompt = [int(token) for token in prompt]
+        self._prompt = [int(token) for token in prompt[-OVERLAP:]]  # enough to know whether a space comes first
         self._before = tokenizer.decode(np.array(self._prompt, dtype=np.int64)) if self._prompt else ""
         self._tokens: list[int] = []
         self.text = ""
         """All that has been told."""
+        self.size = 0
+        """Letters of all tokens, told or not."""
         self.stopped = False
         """Whether a stop word came."""
 
     def add(self, token: int) -> str:
         """What can be told after one more token; nothing after a stop word."""
         self._tokens.append(token)
-        return self._told(self._whole(), final=False)
+        whole = self._whole()
+        self.size = len(whole)
+        return self._told(whole, final=False)
 
     def finish(self) -> str:
         """What was held back."""

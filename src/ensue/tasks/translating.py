@@ -192,7 +192,7 @@ class Translator:
                 state,
                 self.tokenizer.end,
                 end=self.tokenizer.end,
-                longest=(2 * lengths + SLACK).clamp(max=min(self.longest, most)),
+                longest=(2 * lengths + SLACK).clamp(min=how.shortest + 1).clamp(max=min(self.longest, most)),
                 how=how,
                 prefix=[prefixes[i] for i in chosen] if prefixes else None,
                 trace=trace,

@@ -39,6 +39,7 @@ def alone(model: torch.nn.Module, row: Row) -> list[int]:
 
 def run(together: Together, got: dict[int, list[int]]) -> None:
     for row, one in together.step():
+        assert isinstance(one, Drawn)
         got.setdefault(id(row), []).append(one.token)
 
 
@@ -95,3 +96,22 @@ def test_a_token_is_told_with_its_cost_and_the_likeliest() -> None:
     assert isinstance(drawn, Drawn) and drawn.last and not drawn.ended
     assert drawn.best[0] == (drawn.token, drawn.log_prob) and len(drawn.best) == 3
     assert [p for _, p in drawn.best] == sorted((p for _, p in drawn.best), reverse=True)
+
+
+def test_a_row_that_can_draw_nothing_leaves_alone() -> None:
+    model, own, got = models()["lstm"], rows(), {}
+    together = Together(model)
+    together.join(own[:2])
+    together._logits[1] = float("nan")
+    first, second = together.step()
+    assert isinstance(first[1], Drawn) and isinstance(second[1], RuntimeError) and together.rows == own[:1]
+    got[id(own[0])] = [first[1].token]
+    while len(together):
+        run(together, got)
+    assert got[id(own[0])] == alone(model, rows()[0])
+
+
+def test_next_to_no_heat_is_greedy() -> None:
+    model = models()["lstm"]
+    cold, coldest = (sample(model, torch.tensor([3, 4]), Sampling(tokens=9, temperature=t))[0] for t in (0.0, 5e-324))
+    assert cold.tokens == coldest.tokens

@@ -58,7 +58,9 @@ const labelling = (model) => ["classify", "pair", "regress", "choose", "tag", "a
 
 function choice(name, fit) {
   const field = make("select", {}, ...models.filter(fit).map((one) => make("option", { value: one.id }, `${one.id} (${one.system})`)));
-  return kept(name, field);
+  kept(name, field);
+  if (field.selectedIndex < 0) field.selectedIndex = 0;
+  return field;
 }
 function nothing(what, how) {
   main.replaceChildren(make("p", {}, `None of these runs ${what}. `, make("code", {}, how)));
@@ -66,10 +68,12 @@ function nothing(what, how) {
 
 async function draw(view, form, where, signal) {
   const seen = await json(`/api/look/${view}`, form, signal);
+  const stale = () => signal?.aborted ?? false;
   drawing ??= new Promise((done, broken) => {
     document.head.append(make("script", { src: "/page/vega.js", type: "module", onload: done, onerror: () => broken(new Error("charts cannot be drawn")) }));
   });
-  await drawing;
+  await drawing.catch((error) => { drawing = null; throw error; });
+  if (stale()) return;
   const chart = make("div", { className: "chart" });
   where.replaceChildren(chart, make("div", { className: "row" }, saver(`${view}.json`, () => JSON.stringify(seen.numbers))));
   const drawn = await window.vegaEmbed(chart, seen.chart, { ast: true, actions: false, renderer: "svg" });
@@ -134,19 +138,19 @@ const tabs = {
         else box.append(make("ol", { className: "bars" }, ...answer.value.next.map(bar)));
         return box;
       };
-      const bar = ({ token, probability }) => {
+      const bar = ({ token, text: piece, probability }) => {
         const go = () => {
-          text.value += token.replaceAll("␣", " ").replaceAll("\\n", "\n");
+          text.value += piece ?? "";
           text.dispatchEvent(new Event("input"));
           text.focus();
         };
         const share = make("span", { className: "bar" });
         share.style.width = `${100 * probability}%`;
-        return make("li", {}, make("button", { type: "button", onclick: go }, share, make("span", {}, token), make("span", { className: "number" }, probability.toFixed(3))));
+        return make("li", {}, make("button", { type: "button", onclick: go, disabled: piece === null }, share, make("span", {}, token), make("span", { className: "number" }, probability.toFixed(3))));
       };
       text.addEventListener("input", again);
       main.replaceChildren(text, found);
-      text.focus();
+      if (!document.activeElement?.closest("nav")) text.focus(); // arrow keys go on from tab to tab
       again();
     },
   },
@@ -178,6 +182,7 @@ const tabs = {
         } finally {
           go.disabled = !(stop.disabled = true);
           seed.value = String(+seed.value + 1);
+          seed.dispatchEvent(new Event("input"));
         }
       });
       main.replaceChildren(
@@ -297,9 +302,10 @@ function filled({ text, gaps }) {
 }
 
 function open(name) {
-  const tab = tabs[name] ?? tabs.runs;
+  if (!Object.hasOwn(tabs, name ?? "")) name = "runs";
+  const tab = tabs[name];
   for (const button of document.querySelectorAll("nav button")) {
-    const own = button.dataset.tab === (tabs[name] ? name : "runs");
+    const own = button.dataset.tab === name;
     button.setAttribute("aria-selected", String(own));
     button.tabIndex = own ? 0 : -1;
   }

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
@@ -80,10 +81,24 @@ class LanguageRun(Run):
 
     def next(self, text: str, top: int = 10) -> list[tuple[str, float]]:
         """The likeliest next tokens after a text, with their probabilities."""
+        return [(name, p) for name, _, p in self.next_pieces(text, top)]
+
+    def next_pieces(self, text: str, top: int = 10) -> list[tuple[str, str | None, float]]:
+        """The same with what each adds to the text; None for marks, which add nothing."""
         self._needs_steps("say what comes next")
-        p = next_distribution(self.model, prompt_tokens(self.tokenizer, text, self.direction))
+        ids = prompt_tokens(self.tokenizer, text, self.direction)
+        p = next_distribution(self.model, ids)
         values, index = p.topk(min(top, len(p)))
-        return [(self.tokenizer.name(int(i)), float(v)) for i, v in zip(index, values)]
+        tokens = [int(one) for one in index]
+        return [(self.tokenizer.name(one), self._added(ids, one), float(v)) for one, v in zip(tokens, values)]
+
+    def _added(self, ids: Tensor, token: int) -> str | None:
+        """What a token adds to the text of those before it."""
+        tokenizer = self.tokenizer
+        if token == tokenizer.unknown or (token == tokenizer.end and not tokenizer.lines):
+            return None
+        tail = ids[1:][-8:].numpy()
+        return self._written(tail, Sample([token], [0.0], False))
 
     def _needs_steps(self, what: str) -> None:
         if not self.model.traits.steps:
