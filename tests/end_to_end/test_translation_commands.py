@@ -418,9 +418,15 @@ WRONG = [
     (("score", "RUN", "nowhere.en", "TRAIN.num", "--streams", "2"), "transformer cannot use --streams"),
     (("score", "RUN", "nowhere.en", "TRAIN.num", "--field", "text"), "use --columns source=…,target=…"),
     (("score", "LSTM", "nowhere.en", "--columns", "source=1"), "columns of a text are named as text=2, not 'source=1'"),
-    (("look", "curves", "RUN", "--text", "one"), "curves cannot use --text; it is for alignment"),
+    (
+        ("look", "curves", "RUN", "--text", "one"),
+        "curves cannot use --text; it is for attention, next, surprise, alignment",
+    ),
     (("look", "curves", "RUN", "--tokenizer", "word"), "curves cannot use --tokenizer; it is for ngrams"),
-    (("look", "alignment", "RUN", "--text", "one", "--data", "x"), "alignment cannot use --data; it is for bottleneck"),
+    (
+        ("look", "alignment", "RUN", "--text", "one", "--data", "x"),
+        "alignment cannot use --data; it is for surprise, bottleneck",
+    ),
     (("look", "alignment", "RUN", "--text", "one", "--target", "1", "--beam", "2"), "--target is not searched for"),
     (("look", "alignment", "RUN", "--text", "one", "--beam", "0"), "beam = 0 must be at least 1"),
     (("look", "bottleneck", "RUN", "--data", "nowhere.en", "--out", "x.gif"), "'x.gif' has no ending for a picture"),

@@ -64,7 +64,7 @@ def _check_options(view: str, options: Iterable[str]) -> None:
     for name in options:
         takers = [other for other, function in VIEWS.items() if name in signature(function).parameters]
         if view not in takers:
-            mend = f"it is for {' and '.join(takers)}" if takers else "leave it out"
+            mend = f"it is for {', '.join(takers)}" if takers else "leave it out"
             raise InputError(f"{view} cannot use --{name}", mend=mend)
 
 

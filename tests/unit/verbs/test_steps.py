@@ -143,7 +143,7 @@ def test_the_view_is_a_page_or_numbers(runs, tmp_path):
         ({"text": "one", "target": "e" * 40}, "a target of 40 tokens cannot be shown"),
         ({"text": "one", "target": " "}, "a target of 0 tokens cannot be shown"),
         ({"text": "one", "target": "eno", "beam": 2}, "--target is not searched for"),
-        ({"text": "one", "layer": 1}, "steps cannot use --layer; it is for alignment"),
+        ({"text": "one", "layer": 1}, "steps cannot use --layer; it is for attention, alignment"),
         ({"text": "one", "out": "x.png"}, "this view is a page"),
     ],
 )
