@@ -87,9 +87,8 @@ def lines_chart(
 ) -> Any:
     """Heads by name, each (T, S), as lines between two columns of words, a colour a head; of token ``only`` alone."""
     names = list(heads)
-    aside = {
-        name: 0.09 * (place - (len(names) - 1) / 2) for place, name in enumerate(names)
-    }  # or heads hide each other
+    middle = (len(names) - 1) / 2
+    aside = {name: 0.09 * (place - middle) for place, name in enumerate(names)}  # else heads would hide each other
     rows = [
         {"t": t, "s": s + aside[name], "from": who[t], "to": what[s], "weight": round(float(w), 5), "head": name}
         for name, weights in heads.items()

@@ -135,9 +135,7 @@ def _add_own(app: FastAPI, hall: Hall) -> None:
     @app.post("/api/next")
     async def next_tokens(form: forms.NextForm) -> forms.Next:
         served = hall.find(form.model)
-        run = served.run
-        if not isinstance(run, LanguageRun):
-            raise Refused(400, f"{served.name} ({run.system}) does not say what comes next", param="model")
+        run = served.needs(LanguageRun, "say what comes next")
         found = await served.ask(lambda: run.next_pieces(form.text, form.top))
         told = [forms.Likely(token=name, text=text, probability=p) for name, text, p in found]
         return forms.Next(model=served.name, next=told)
@@ -145,9 +143,7 @@ def _add_own(app: FastAPI, hall: Hall) -> None:
     @app.post("/api/translate")
     async def translate(form: forms.TranslateForm) -> forms.Translations:
         served = hall.find(form.model)
-        run = served.run
-        if not isinstance(run, TranslationRun):
-            raise Refused(400, f"{served.name} ({run.system}) does not translate", param="model")
+        run = served.needs(TranslationRun, "translate")
         if sum(map(len, form.lines)) * form.beam > MOST_LETTERS:
             raise Refused(400, f"letters times beam are at most {MOST_LETTERS:,}", param="lines")
         if form.trace and len(form.lines) != 1:

@@ -91,7 +91,7 @@ async def complete(served: Served, form: CompletionForm, request: Request) -> Co
     pieces = _pieces(served, going, request)
     if form.stream:
         first = await anext(pieces)  # what is refused is refused before a stream begins
-        return StreamingResponse(_stream(first, pieces, going, heads, facts), media_type="text/event-stream")
+        return StreamingResponse(_stream(first, pieces, heads, facts), media_type="text/event-stream")
     texts = [*heads]
     async with aclosing(pieces):
         async for choice, piece, _ in pieces:
@@ -196,7 +196,7 @@ async def _gone(request: Request) -> None:
 
 
 async def _stream(
-    first: Piece, pieces: Any, going: Sequence[Going], heads: Sequence[str], facts: dict[str, Any]
+    first: Piece, pieces: AsyncGenerator[Piece, None], heads: Sequence[str], facts: dict[str, Any]
 ) -> AsyncIterator[str]:
     """Pieces as events."""
     begun: set[int] = set()

@@ -19,6 +19,7 @@ from ensue.verbs.run import Run
 from ensue.verbs.runs.language import LanguageRun
 
 Answer = TypeVar("Answer")
+Kind = TypeVar("Kind", bound=Run)
 
 MOST_WAITING = 32
 """Requests for one model that wait for their turn, where they are not decoded together."""
@@ -45,11 +46,20 @@ class Served:
         parameters = figures.get("parameters")
         return ModelCard(id=self.name, created=created, system=run.system, task=run.task, parameters=parameters)
 
+    def needs(self, kind: type[Kind], what: str) -> Kind:
+        """The run, where it is of a kind; others are said not to do ``what``."""
+        if not isinstance(self.run, kind):
+            raise self._does_not(what)
+        return self.run
+
+    def _does_not(self, what: str) -> Refused:
+        return Refused(400, f"{self.name} ({self.run.system}) does not {what}", param="model")
+
     def engine(self) -> Engine:
         """Where a language model's texts go on, made when it is first asked."""
-        run = self.run
-        if not isinstance(run, LanguageRun) or not run.model.traits.steps or run.direction != "forward":
-            raise Refused(400, f"{self.name} ({run.system}) does not go on with a text", param="model")
+        run = self.needs(LanguageRun, "go on with a text")
+        if not run.model.traits.steps or run.direction != "forward":
+            raise self._does_not("go on with a text")
         if self._engine is None:
             self._engine = Engine(run.model)
         return self._engine

@@ -12,6 +12,7 @@ import uvicorn
 
 from ensue.core.errors import InputError
 from ensue.look.marks import short_names
+from ensue.search.stepping import quiet
 from ensue.serve.app import create_app
 from ensue.verbs.run import Run, load
 
@@ -41,7 +42,7 @@ def open_runs(paths: Sequence[Path]) -> dict[str, Run]:
     if len(runs) < len(paths):
         raise InputError("a run is named twice", mend="name each once")
     for run in runs.values():
-        run.model.eval() if hasattr(run.model, "eval") else run.model
+        quiet(run.model)
     return runs
 
 
