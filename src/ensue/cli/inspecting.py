@@ -137,7 +137,8 @@ def look(
         str,
         typer.Argument(
             help="attention, next, surprise, curves, training, gradients, gates, copying, alignment, steps, "
-            "bottleneck, words, senses, layers, forecast (of runs), ngrams (of a text), positions, bptt (of neither)."
+            "bottleneck, words, senses, layers, forecast (of runs), race (of its folder), ngrams (of a text), "
+            "positions, bptt (of neither)."
         ),
     ],
     what: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,21 @@ def save_chart(chart: Any, path: str | Path) -> Path:
         else:
             temporary.write_text(json.dumps(spec, indent=2), encoding="utf-8")
     return path
+
+
+def chart_bundle(chart: Any) -> dict[str, Any]:
+    """A chart for a notebook: as Vega-Lite where it can draw that, else as a picture; Altair's own way fetches scripts.
+
+    The version stands in the address of the chart's schema: …/vega-lite/v5.20.1.json.
+    """
+    import vl_convert
+
+    spec = chart.to_dict()
+    version = spec["$schema"].rpartition("/v")[2].partition(".")[0]
+    picture = base64.b64encode(vl_convert.vegalite_to_png(spec, scale=2)).decode()
+    title = spec.get("title", "")
+    said = title.get("text", "") if isinstance(title, dict) else title
+    return {f"application/vnd.vegalite.v{version}+json": spec, "image/png": picture, "text/plain": str(said)}
 
 
 def check_ending(path: str | Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from ensue.measure.probes import text_log_probs
 from ensue.train.metrics import read_metrics
 from ensue.verbs.run import load
 from ensue.verbs.runs.language import LanguageRun
-from ensue.verbs.view import Files, View
+from ensue.verbs.view import Files, Place, View
 
 MOST_TOKENS = 128
 """How much of a text gradients and gates are shown of."""
@@ -200,7 +199,7 @@ def _language_runs(runs: Files, text: str) -> list[LanguageRun]:
     return [_language_run(path) for path in runs]
 
 
-def _language_run(path: str | Path) -> LanguageRun:
+def _language_run(path: Place) -> LanguageRun:
     run = load(path)
     if not isinstance(run, LanguageRun):
         what = f"this {run.system} is of the task {run.task}, no language model"

@@ -220,10 +220,18 @@ def _lane(terms: Terms, corpus: Any, own: dict[str, Any], system: str, start: st
         settings["begin_with"] = str(terms.first.folder.path.absolute())
     settings |= _limit(terms, corpus, settings, system, share)
     name = system if not start or terms.first is None else f"{system} {start}"
-    parts = [system, *(["pretrained"] if start == PRETRAINED else []), *([str(share)] if share else [])]
     labels = share or (len(corpus.examples) if terms.discipline.labels else 0)
     spoken = f"{name}, {counted(share, 'label')}" if share else name
-    return Lane(system, start, labels, spoken, "-".join(parts), settings)
+    return Lane(system, start, labels, spoken, lane_folder(system, start, share), settings)
+
+
+def lane_folder(system: str, start: str = "", share: int = 0) -> str:
+    """Where in a race's folder one is kept.
+
+    >>> lane_folder("bert", PRETRAINED, 100), lane_folder("lstm")
+    ('bert-pretrained-100', 'lstm')
+    """
+    return "-".join([system, *(["pretrained"] if start == PRETRAINED else []), *([str(share)] if share else [])])
 
 
 def _limit(terms: Terms, corpus: Any, own: Mapping[str, Any], system: str, share: int) -> dict[str, Any]:

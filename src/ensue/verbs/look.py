@@ -32,6 +32,7 @@ from ensue.verbs.attention import attention
 from ensue.verbs.cost import cost
 from ensue.verbs.glances import next_tokens, positions, surprise
 from ensue.verbs.gradients import bptt, copying, gates, gradients, training
+from ensue.verbs.race_view import race_view
 from ensue.verbs.run import load
 from ensue.verbs.runs.forecast import forecasting
 from ensue.verbs.runs.run import Run
@@ -39,7 +40,7 @@ from ensue.verbs.runs.translation import TranslationRun, aligning_layer
 from ensue.verbs.senses import layer_shares
 from ensue.verbs.senses import senses as word_senses
 from ensue.verbs.steps import step_numbers
-from ensue.verbs.view import Files, View
+from ensue.verbs.view import Files, Place, View
 from ensue.verbs.word_map import word_view
 
 
@@ -85,9 +86,18 @@ def _unit_of(run: Run) -> str:
     return "nats a token" if run.task in ("language", "translation", "masked", "tag") else ""
 
 
+def race(folders: Files) -> View:
+    """A race: the measure against training time, or against labels."""
+    if len(folders) != 1:
+        raise InputError(f"one race is looked at, not {len(folders)}", mend="name the folder of one")
+    return race_view(folders[0])
+
+
 def ngrams(texts: Files, *, tokenizer: str = "word") -> View:
     """How the number of different n-grams grows with n (the sparsity and storage problem)."""
-    corpus = lm.prepare(DataSettings(files=data_files(texts), holdout=0.0), TokenizerSettings(kind=tokenizer))
+    corpus = lm.prepare(
+        DataSettings(files=data_files([str(text) for text in texts]), holdout=0.0), TokenizerSettings(kind=tokenizer)
+    )
     size, end = corpus.tokenizer.size, corpus.tokenizer.end
     counter = NGram(NGramConfig(vocabulary=size, order=7, mode="mle", end=end)).counter()
     count(counter, corpus.train.tokens)
@@ -155,7 +165,7 @@ def bottleneck(runs: Files, *, data: Files = ()) -> View:
     if not data:
         raise InputError("BLEU by length is of pairs", mend="give them with --data test.en --data test.de")
     held = {str(run): _translating(run) for run in runs}
-    found = {name: run.score(*data).by_length for name, run in held.items()}
+    found = {name: run.score(*map(str, data)).by_length for name, run in held.items()}
     rows = [{"run": name, "by_length": curve, "change": change(curve)} for name, curve in found.items()]
     return View(partial(bottleneck_chart, found), {"runs": rows})
 
@@ -188,7 +198,7 @@ def forecast(runs: Files, *, data: Files = (), target: str = "") -> View:
     return View(partial(forecast_chart, numbers), numbers)
 
 
-def _translating(path: str | Path) -> TranslationRun:
+def _translating(path: Place) -> TranslationRun:
     """A run that translates."""
     run = load(path)
     if not isinstance(run, TranslationRun):
@@ -205,6 +215,7 @@ def draw_confusion(figures: Mapping[str, Any], path: Path) -> None:
 
 VIEWS: dict[str, Callable[..., View]] = {
     "curves": curves,
+    "race": race,
     "ngrams": ngrams,
     "attention": attention,
     "next": next_tokens,

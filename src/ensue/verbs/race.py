@@ -18,16 +18,14 @@ from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, silent, told_once
 from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
-from ensue.look.labels import label_curve
-from ensue.look.race import race_chart
 from ensue.look.saving import save_chart
 from ensue.nn.recurrent import Recurrent
 from ensue.tasks.task import TASKS
-from ensue.train.metrics import read_metrics
 from ensue.verbs.disciplines import Discipline, find_discipline
 from ensue.verbs.fit import fit
 from ensue.verbs.lanes import Lane, Terms, agreed, begun_facts, common_corpus, lanes
 from ensue.verbs.race_results import Entrant, Race, mean_entrant
+from ensue.verbs.race_view import race_view
 from ensue.verbs.run import Run, load
 
 SAME = {"hash": "text", "shares": "number of labels", "from": "run to begin with"}
@@ -78,12 +76,11 @@ def race(
     _begin(folder, result.facts, resume)
     TASKS[terms.discipline.task].save_tokenizers(corpus, RunFolder(folder))
     write_json(folder / "race.json", result.as_dict())
-    entered = lanes(terms, corpus, RunFolder(folder))
-    for lane in entered:
+    for lane in lanes(terms, corpus, RunFolder(folder)):
         report("race", {"text": f"— {lane.name}"})
         result.entrants.append(_entrant(terms, lane, folder, again, report))
         write_json(folder / "race.json", result.as_dict())
-    _write_up(result, entered, folder)
+    _write_up(result, folder)
     return result
 
 
@@ -200,36 +197,11 @@ def _remark(run: Run) -> str:
     return ""
 
 
-def _write_up(result: Race, entered: Sequence[Lane], folder: Path) -> None:
+def _write_up(result: Race, folder: Path) -> None:
     """The table, and the picture where there is something to draw."""
     write_text(folder / "race.md", result.markdown())
     if all(entrant.value is None for entrant in result.entrants):
         return
-    chart = _curve(result) if result.shares else _chart(result, entered, folder)
+    chart = race_view(folder).draw()
     for ending in ("html", "png", "svg"):
         save_chart(chart, folder / f"race.{ending}")
-
-
-def _chart(result: Race, entered: Sequence[Lane], folder: Path) -> Any:
-    """Each one's way while it trained, and where it ended."""
-    ways = {}
-    for lane in entered:
-        run = next((run for run in (folder / lane.folder, folder / f"{lane.folder}-0") if run.is_dir()), None)
-        if run is not None and (run / "metrics.jsonl").exists():
-            ways[lane.name] = read_metrics(run)
-    measure = result.discipline.measure
-    return race_chart(result.as_dict(), ways, measure.key, measure.title, result.discipline.lower)
-
-
-def _curve(result: Race) -> Any:
-    """The measure against the number of labels, a line for each system and start."""
-    key, points = result.discipline.measure.key, []
-    for e in result.ranked():
-        if e.value is None:
-            continue
-        point = {"system": e.system, "start": e.start, "labels": e.labels, "value": e.value}
-        values = [one[key] for one in e.seeds]
-        points.append(point | ({"low": min(values), "high": max(values)} if len(values) > 1 else {}))
-    f = result.facts
-    what = f"What labels bring: {result.discipline.name} on {', '.join(f['data'])}"
-    return label_curve(points, result.discipline.measure.title, title=what)

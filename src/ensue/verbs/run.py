@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from os import PathLike
 
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.verbs.runs.contexts import ContextRun
@@ -27,7 +27,9 @@ RUNS: dict[str, type[Run]] = {
 }
 
 
-def load(path: str | Path) -> Run:
-    """The run in a folder."""
+def load(path: str | PathLike[str]) -> Run:
+    """The run in a folder; a run is itself."""
+    if isinstance(path, Run):
+        return path
     run = Run(path)
     return RUNS[run.task](path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from ensue.models.ngram import NGram
 from ensue.tasks.bodies import body_of
 from ensue.tasks.senses import context_vectors, depth_of
 from ensue.verbs.run import Run, load
+from ensue.verbs.view import Files
 
 NEAREST = 3
 """Neighbours that are named for each context."""
@@ -34,10 +33,10 @@ class Senses:
     caption: str
 
 
-def sense_contexts(word: str, files: Sequence[str | Path]) -> list[Context]:
+def sense_contexts(word: str, files: Files) -> list[Context]:
     """Contexts of a word from files, or the built-in ones."""
     if files:
-        found = [one for file in files for one in read_contexts(file, word)]
+        found = [one for file in files for one in read_contexts(str(file), word)]
     elif word in SENSES:
         found = contexts(word)
     else:
@@ -48,7 +47,7 @@ def sense_contexts(word: str, files: Sequence[str | Path]) -> list[Context]:
     return found[:MOST]
 
 
-def senses(what: Sequence[str | Path], layer: int = 0) -> Senses:
+def senses(what: Files, layer: int = 0) -> Senses:
     """A run, a word, and files of its contexts: vectors, neighbours, and how often a neighbour has the same sense."""
     if len(what) < 2 or not str(what[1]).strip():
         raise InputError("senses of which word?", mend="name a run and a word: ensue look senses runs/elmo bank")
@@ -96,7 +95,7 @@ def _with_neighbours(held: list[Context], vectors: np.ndarray, points: np.ndarra
     ]
 
 
-def layer_shares(runs: Sequence[str | Path]) -> list[dict[str, Any]]:
+def layer_shares(runs: Files) -> list[dict[str, Any]]:
     """What each run takes of the layers of its features."""
     found = []
     for path in runs:

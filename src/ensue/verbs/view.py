@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from html import escape
+from os import PathLike
 from typing import Any
 
-Files = Sequence[str | Path]
+from ensue.look.saving import chart_bundle
+
+Place = str | PathLike[str]
+"""A file, the folder of a run, or a run itself."""
+Files = Sequence[Place]
+FRAME = "width: 100%; height: 44rem; border: 0"
+"""How a page is framed in a notebook."""
 
 
 @dataclass(frozen=True)
@@ -22,3 +29,11 @@ class View:
     """Makes what a terminal shows, for rich to print; None where there is only a picture."""
     said: str = ""
     """What people should know without looking."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """What a notebook shows: the chart, or the page in a frame of its own; nothing is fetched."""
+        drawn = self.draw()
+        if isinstance(drawn, str):
+            frame = f'<iframe sandbox="allow-scripts" style="{FRAME}" srcdoc="{escape(drawn)}"></iframe>'
+            return {"text/html": frame, "text/plain": self.said or repr(self)}
+        return chart_bundle(drawn)

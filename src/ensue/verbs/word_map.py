@@ -14,8 +14,9 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.data.word_vectors import WordVectors
 from ensue.look.words import word_map
 from ensue.measure.projection import principal, tsne
-from ensue.tasks.word_tables import vectors_in
 from ensue.verbs.run import load
+from ensue.verbs.view import Place
+from ensue.verbs.words import vectors_of
 
 METHODS = ("pca", "tsne")
 SHOWN = 100
@@ -90,9 +91,9 @@ def read_pairs(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def word_view(path: str | Path, words: str, pairs: str, method: str) -> tuple[dict[str, Any], Any]:
+def word_view(path: Place, words: str, pairs: str, method: str) -> tuple[dict[str, Any], Any]:
     """The numbers of the map of the words of a run or a vector file, and what draws it."""
     system = None if Path(path).is_file() else load(path).system
-    numbers = {"system": system, **map_numbers(vectors_in(path), words.split(), read_pairs(pairs), method)}
+    numbers = {"system": system, **map_numbers(vectors_of(path), words.split(), read_pairs(pairs), method)}
     title = f"{Path(path).name}{f' ({system})' if system else ''}: words in two dimensions"
     return numbers, partial(draw_map, numbers, title)

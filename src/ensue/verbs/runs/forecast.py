@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ensue.data.series_columns import Wanted
 from ensue.data.series_windows import SeriesWindows
 from ensue.data.sources import Source
 from ensue.data.waves import CHOSEN, STEPS
+from ensue.data.word_vectors import WordVectors
 from ensue.measure.forecast import ForecastScore
 from ensue.models.table import model_class
 from ensue.search.forecasting import forecast
@@ -71,6 +73,11 @@ class ForecastRun(Run):
             raise InputError(f"is damaged or missing ({error})", where=str(self.folder.weights)) from error
         fill(model, tensors, self.folder.weights)
         return model.eval()
+
+    @property
+    def vectors(self) -> WordVectors:
+        """It reads numbers."""
+        raise self._cannot("say anything of words")
 
     @cached_property
     def form(self) -> Form:
@@ -267,7 +274,7 @@ class ForecastRun(Run):
         return {"title": title, "past": past, "truth": came, "forecast": said, "dated": dates is not None}
 
 
-def forecasting(path: str | Path, run: Run) -> ForecastRun:
+def forecasting(path: str | PathLike[str], run: Run) -> ForecastRun:
     """A run, once it is known to forecast."""
     if not isinstance(run, ForecastRun):
         raise InputError(f"{run.system} forecasts nothing", where=str(path), mend="name a run of `ensue fit forecast`")

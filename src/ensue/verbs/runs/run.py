@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
 from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.word_vectors import WordVectors
 from ensue.models.encoder import Encoder
 from ensue.models.ngram import NGram
 from ensue.search.sampling import Sample
@@ -25,6 +27,10 @@ from ensue.tasks.filling import Filled
 from ensue.tasks.opening import model_in
 from ensue.tasks.resolving import task_name
 from ensue.tasks.translating import Translation
+from ensue.tasks.word_tables import table_vectors
+
+if TYPE_CHECKING:
+    from ensue.verbs.looking import Looking
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Run:
     labels: bool = False
     """Whether it labels: only such a run computes in eight bits, and has a confusion to draw."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | PathLike[str]) -> None:
         self.folder = RunFolder(Path(path))
         self.config = self.folder.read_config()
         self.system: str = self.config["system"]
@@ -65,6 +71,20 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder.path)!r}, system={self.system!r})"
+
+    def __str__(self) -> str:
+        return str(self.folder.path)
+
+    def __fspath__(self) -> str:
+        """A run can stand where its folder can."""
+        return str(self.folder.path)
+
+    @cached_property
+    def look(self) -> Looking:
+        """What there is to see of it: ``run.look.attention("…")``, ``run.look.curves()``; notebooks show it."""
+        from ensue.verbs.looking import Looking
+
+        return Looking(self)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -85,6 +105,11 @@ class Run:
     def model(self) -> Any:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
         return model_in(self.folder, self.config, self.tokenizer)
+
+    @cached_property
+    def vectors(self) -> WordVectors:
+        """The embeddings of those of its tokens that are words."""
+        return table_vectors(self.model, self.tokenizer, str(self), self.system)
 
     def _cannot(self, what: str) -> InputError:
         purpose = f" that learnt to {self.task}" if self.labels else ""
