@@ -9,7 +9,7 @@ import openai
 import pytest
 from typed import ensue, started
 
-from ensue.serve.running import listen, open_runs
+from ensue.serve.running import listen, open_hall
 
 GIVE_UP = 60.0
 
@@ -34,7 +34,7 @@ def lines(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(runs, lines):
     """A server with a run of each kind, in a thread of this process."""
-    served = open_runs([runs / "lstm", runs / "gpt", runs / "bilm", lines / "seq2seq", lines / "labels"])
+    served = open_hall([runs / "lstm", runs / "gpt", runs / "bilm", lines / "seq2seq", lines / "labels"])
     with listen(served, host="127.0.0.1", port=0) as listening:
         thread = threading.Thread(target=listening.run)
         thread.start()
@@ -288,7 +288,7 @@ def test_metrics_and_the_description(client):
 
 
 def test_a_key_is_wanted_everywhere(runs):
-    with listen(open_runs([runs / "lstm"]), host="127.0.0.1", port=0, key="s3cret") as listening:
+    with listen(open_hall([runs / "lstm"]), host="127.0.0.1", port=0, key="s3cret") as listening:
         thread = threading.Thread(target=listening.run)
         thread.start()
         try:

@@ -14,7 +14,13 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def serve(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN…", help="Folders that `ensue fit` made.")] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN…",
+            help="Folders that `ensue fit` or `ensue race` made; without one two small models are trained.",
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="The address to listen on; others than this machine's own want --key.")
     ] = "127.0.0.1",
@@ -22,15 +28,24 @@ def serve(
     key: Annotated[
         str, typer.Option(help="What clients must know: Authorization: Bearer KEY.", envvar="ENSUE_KEY")
     ] = "",
+    int8: Annotated[bool, typer.Option("--int8", help="Linear layers compute in eight bits: smaller, faster.")] = False,
 ) -> None:
-    """Serve runs over HTTP, as OpenAI's API and our own."""
-    if not runs:
-        raise InputError("serve which runs?", mend="name one or more: ensue serve runs/lstm runs/ende")
+    """Serve runs over HTTP: a page for people, OpenAI's API and our own for programs."""
     if host not in LOCAL and not key:
         raise InputError(f"{host} can be reached by others", mend="give them a key with --key, or leave out --host")
-    from ensue.serve.running import listen, open_runs
+    from ensue.serve.running import listen, open_hall
 
-    served = open_runs(runs)
-    with listen(served, host=host, port=port, key=key) as server:
-        say(f"{', '.join(served)} on {server.address}; Ctrl-C ends it")
+    hall = open_hall(runs or _first(), int8=int8)
+    with listen(hall, host=host, port=port, key=key) as server:
+        say(f"{', '.join(hall.served)} on {server.address}; Ctrl-C ends it")
         server.run()
+
+
+def _first() -> list[Path]:
+    """Two small models, with a bar while they are trained."""
+    from ensue.cli.display import Display
+    from ensue.verbs.first import FOLDER, first_runs
+
+    with Display() as display:
+        display("note", {"text": f"no run is named: two small models are trained in about a minute, in {FOLDER}"})
+        return first_runs(report=display)

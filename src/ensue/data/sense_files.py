@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ensue.core.errors import InputError
@@ -10,21 +11,26 @@ from ensue.data.senses import Context
 
 
 def read_contexts(source: str | Path, word: str) -> list[Context]:
-    """Every place of ``word`` in the sentences of a file, one a line; a sense and a tab may stand before a sentence.
+    """Every place of ``word`` in the sentences of a file; see ``contexts_in``."""
+    return contexts_in(read_lines(source), word, source_name(source))
+
+
+def contexts_in(lines: Iterable[str], word: str, where: str) -> list[Context]:
+    """Every place of ``word`` in sentences, one a line; a sense and a tab may stand before a sentence.
 
     Upper and lower case are the same. A line without the word is an error, since it could not be used.
     """
     found: list[Context] = []
-    for number, line in enumerate(read_lines(source), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         sense, tab, text = line.partition("\t")
         words = tuple((text if tab else line).split())
         places = [place for place, one in enumerate(words) if one.lower() == word.lower()]
         if not places:
-            where, mend = f"{source_name(source)}, line {number}", "put spaces around words, or drop the line"
-            raise InputError(f"there is no {word!r} here", where=where, mend=mend)
+            mend = "put spaces around words, or drop the line"
+            raise InputError(f"there is no {word!r} here", where=f"{where}, line {number}", mend=mend)
         found += [Context(words, place, sense.strip() if tab else "") for place in places]
     if not found:
-        raise InputError("there is no sentence in it", where=source_name(source), mend=f"give some with {word!r}")
+        raise InputError("there is no sentence in it", where=where, mend=f"give some with {word!r}")
     return found

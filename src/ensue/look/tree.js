@@ -51,5 +51,15 @@ function centre() {
   for (const tree of document.querySelectorAll(".tree"))
     tree.scrollTop = tree.dataset.line - tree.clientHeight / 2;
 }
+const upto = document.getElementById("upto");
+function open(step) {
+  upto.value = step;
+  document.getElementById("step").textContent = upto.value;
+  for (const part of document.querySelectorAll(".tree [data-step]"))
+    part.classList.toggle("late", Number(part.dataset.step) > Number(upto.value));
+}
+upto.addEventListener("input", () => open(Number(upto.value)));
+document.getElementById("back").addEventListener("click", () => open(Number(upto.value) - 1));
+document.getElementById("next").addEventListener("click", () => open(Number(upto.value) + 1));
 document.getElementById("hide").addEventListener("change", centre);
 centre();

@@ -32,6 +32,8 @@ def tree_html(trace: Mapping[str, Any]) -> str:
         whole=_svg(tree, tree_layout(tree), "whole", "The whole tree"),
         few=_svg(tree, tree_layout(tree, tree.survivors()), "few", "The tree without pruned nodes"),
         rows="\n".join(_hypothesis(tree, rank, node) for rank, node in enumerate(tree.hypotheses(), 1)),
+        first=min(node.step for node in tree.nodes.values()),
+        last=max(node.step for node in tree.nodes.values()),
         rule=html.escape(str(trace.get("length") or "none")),
     )
     data = {n.id: _details(tree, n) for n in tree.nodes.values()}
@@ -50,7 +52,7 @@ def _svg(tree: Tree, places: Mapping[int, Place], name: str, title: str) -> str:
     for i in drawn:
         parent = tree.nodes[i].parent
         if parent is not None or tree.forest:
-            edges.append(_edge(start if parent is None else places[parent], places[i], tree.mark(tree.nodes[i])))
+            edges.append(_edge(start if parent is None else places[parent], places[i], tree, tree.nodes[i]))
         nodes.append(_pill(tree, tree.nodes[i], places[i], focus=i == first))
     return (
         f'<div class="tree {name}" data-line="{places[first].y:g}">'
@@ -59,11 +61,12 @@ def _svg(tree: Tree, places: Mapping[int, Place], name: str, title: str) -> str:
     )
 
 
-def _edge(parent: Place, child: Place, fate: str) -> str:
+def _edge(parent: Place, child: Place, tree: Tree, node: Node) -> str:
     x, end = parent.x + parent.width, child.x
     middle = (x + end) / 2
     return (
-        f'<path class="{fate}" d="M{x:g} {parent.y:g}C{middle:g} {parent.y:g} {middle:g} {child.y:g} '
+        f'<path class="{tree.mark(node)}" data-step="{node.step}" '
+        f'd="M{x:g} {parent.y:g}C{middle:g} {parent.y:g} {middle:g} {child.y:g} '
         f'{end:g} {child.y:g}"/>'
     )
 
@@ -80,7 +83,8 @@ def _pill(tree: Tree, node: Node, place: Place, focus: bool) -> str:
     spoken = f"{readable(node.token)}, step {node.step}, score {number(node.score)}, {tree.mark(node)}"
     ended = " end" if node.fate == "ended" or tree.best_end(node) else ""
     return (
-        f'<g class="{tree.mark(node)}{ended}" data-id="{node.id}" tabindex="{0 if focus else -1}" role="img" '
+        f'<g class="{tree.mark(node)}{ended}" data-id="{node.id}" data-step="{node.step}" '
+        f'tabindex="{0 if focus else -1}" role="img" '
         f'aria-label="{html.escape(spoken)}" transform="translate({place.x:g} {place.y:g})">'
         f'<rect y="{-PILL / 2:g}" width="{place.width:g}" height="{PILL}" rx="6"/>'
         f'<text x="{PADDING}" y="4">{html.escape(token)}</text>'

@@ -8,19 +8,17 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.measure.language import log_probs
-from ensue.search.sampling import Sampling
 from ensue.search.together import Drawn, Row
-from ensue.serve.forms import Choice, Completion, CompletionForm, LogProbs, Usage
-from ensue.serve.hall import Served, refusal_of
+from ensue.serve.choices import Echo, Going, echo_of
+from ensue.serve.forms import Choice, Completion, CompletionForm, Usage
+from ensue.serve.hall import Served, gone, refusal_of
 from ensue.serve.refusals import Refused, failure
 from ensue.tasks.growing import GrowingText
 
@@ -31,48 +29,6 @@ MOST_TEXTS = 32
 PATIENCE = 120.0
 """Seconds that a request may take."""
 
-
-@dataclass(eq=False)
-class Going:
-    """One continuation, as it grows."""
-
-    index: int
-    row: Row
-    growing: GrowingText
-    tokenizer: Tokenizer
-    offset: int
-    best: int | None
-    names: list[str] = field(default_factory=list)
-    costs: list[float | None] = field(default_factory=list)
-    tops: list[dict[str, float] | None] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    reason: Literal["stop", "length"] | None = None
-
-    def add(self, one: Drawn) -> str:
-        """What can be told after one more token."""
-        self.names.append(self.tokenizer.name(one.token))
-        self.costs.append(one.log_prob)
-        self.tops.append({self.tokenizer.name(token): value for token, value in one.best})
-        self.offsets.append(self.offset + self.growing.size)
-        piece = "" if one.ended else self.growing.add(one.token)
-        if one.last and not self.growing.stopped:
-            piece += self.growing.finish()
-        if self.growing.stopped or one.last:
-            self.reason = "stop" if self.growing.stopped or one.ended else "length"
-        return piece
-
-    def told(self, since: int = 0) -> LogProbs | None:
-        """What tokens cost, from the ``since``-th on, where that was asked for."""
-        if self.best is None:
-            return None
-        return LogProbs(
-            tokens=self.names[since:],
-            token_logprobs=self.costs[since:],
-            top_logprobs=self.tops[since:] if self.best else [None] * len(self.names[since:]),
-            text_offset=self.offsets[since:],
-        )
-
-
 Piece = tuple[Going, str, int]
 """Whose it is, the text, and the number of the token it came with."""
 
@@ -80,72 +36,77 @@ Piece = tuple[Going, str, int]
 async def complete(served: Served, form: CompletionForm, request: Request) -> Completion | StreamingResponse:
     """Let a prompt go on, or several."""
     served.engine()  # refuses a model that cannot, before anything is read
-    count = len(form.prompt) if isinstance(form.prompt, list) and isinstance(form.prompt[0], str) else 1
-    if count * form.n > MOST_TEXTS:
+    given = form.prompt
+    count = len(given) if isinstance(given, list) and given and not isinstance(given[0], int) else 1
+    if count * form.choices > MOST_TEXTS:
         raise Refused(400, f"at most {MOST_TEXTS} texts are written for one request", param="n")
     prompts = _prompts(form, served.run.tokenizer)
-    going = _going(form, prompts, served.run.tokenizer)
-    echoes = [await _echo(served, form, prompt) for prompt in prompts] if form.echo else []
-    heads = [echo.text for echo in echoes for _ in range(form.n)] or [""] * len(going)
+    echoes = [Echo() for _ in prompts]
+    if form.echo:
+        costs = form.logprobs is not None
+        echoes = await served.ask(lambda _: [echo_of(served.run, prompt, costs) for prompt in prompts], request)
+    going = _going(form, prompts, echoes, served.run.tokenizer)
     facts: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": served.name}
-    pieces = _pieces(served, going, request)
+    read = sum(map(len, prompts))
+    pieces = _pieces(served, going if form.tokens else [], request)
     if form.stream:
-        first = await anext(pieces)  # what is refused is refused before a stream begins
-        return StreamingResponse(_stream(first, pieces, heads, facts), media_type="text/event-stream")
-    texts = [*heads]
+        first = await anext(pieces, None)  # what is refused is refused before a stream begins
+        events = _stream(first, pieces, going, facts, read if form.usage_too else None)
+        return StreamingResponse(events, media_type="text/event-stream")
+    texts = [choice.echo.text for choice in going]
     async with aclosing(pieces):
         async for choice, piece, _ in pieces:
             texts[choice.index] += piece
-    read, written = sum(map(len, prompts)), sum(len(choice.names) for choice in going)
-    choices = [
-        Choice(
-            text=texts[choice.index],
-            index=choice.index,
-            logprobs=_with_echo(echoes[choice.index // form.n] if echoes else None, choice),
-            finish_reason=choice.reason,
-        )
-        for choice in going
-    ]
-    usage = Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
-    return Completion(**facts, choices=choices, usage=usage)
+    choices = [_choice(choice, texts[choice.index]) for choice in going]
+    return Completion(**facts, choices=choices, usage=_usage(read, going))
+
+
+def _choice(choice: Going, text: str, since: int = 0) -> Choice:
+    """What is told of a choice that is done, or of its piece from the ``since``-th token on."""
+    reason = choice.reason or (None if choice.row.how.tokens else "length")
+    return Choice(text=text, index=choice.index, logprobs=choice.told(since), finish_reason=reason)
+
+
+def _usage(read: int, going: Sequence[Going]) -> Usage:
+    written = sum(len(choice.tokens) for choice in going)
+    return Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
 
 
 def _prompts(form: CompletionForm, tokenizer: Tokenizer) -> list[list[int]]:
     """The prompts as tokens."""
-    given = form.prompt
-    if isinstance(given, str):
-        found = [tokenizer.encode(given).tolist()]
-    elif given and isinstance(given[0], int):
-        wrong = [token for token in given if int(token) >= tokenizer.size]
-        if wrong:
-            raise Refused(400, f"there is no token {wrong[0]}", param="prompt")
-        found = [[int(token) for token in given]]
-    else:
-        found = [tokenizer.encode(str(text)).tolist() for text in given]
+    given: Any = form.prompt or ""
+    whole = isinstance(given, str) or isinstance(given[0], int)
+    found = [_tokens(one, tokenizer) for one in ([given] if whole else given)]
     if max(map(len, found)) > MOST_PROMPT:
         raise Refused(400, f"a prompt has at most {MOST_PROMPT:,} tokens", param="prompt")
     return found
 
 
-def _going(form: CompletionForm, prompts: Sequence[list[int]], tokenizer: Tokenizer) -> list[Going]:
+def _tokens(prompt: str | list[int], tokenizer: Tokenizer) -> list[int]:
+    """One prompt, a text or tokens already."""
+    if isinstance(prompt, str):
+        encoded: list[int] = tokenizer.encode(prompt).tolist()
+        return encoded
+    wrong = [token for token in prompt if token >= tokenizer.size]
+    if wrong:
+        raise Refused(400, f"there is no token {wrong[0]}", param="prompt")
+    return prompt
+
+
+def _going(
+    form: CompletionForm, prompts: Sequence[list[int]], echoes: Sequence[Echo], tokenizer: Tokenizer
+) -> list[Going]:
     """A row for every choice of every prompt."""
     stops = [form.stop] if isinstance(form.stop, str) else form.stop or []
     seed = secrets.randbelow(2**62) if form.seed is None else form.seed
     end = None if tokenizer.lines else tokenizer.end
-    found = []
-    for number, prompt in enumerate(prompts):
-        before = len(tokenizer.decode(prompt)) if form.echo and prompt else 0
-        for i in range(form.n):
-            how = Sampling(
-                tokens=form.max_tokens,
-                temperature=form.temperature,
-                top_k=form.top_k,
-                top_p=form.top_p,
-                seed=(seed + i) % 2**63,
-            )
-            row = Row(torch.tensor([tokenizer.end, *prompt]), how, end, form.logprobs or 0)
+    found: list[Going] = []
+    for prompt, echo in zip(prompts, echoes):
+        for number in range(form.choices):
+            begun = torch.tensor([tokenizer.end, *prompt])
+            row = Row(begun, form.sampling(number, seed), end, form.logprobs or 0)
             growing = GrowingText(tokenizer, prompt, stops)
-            found.append(Going(number * form.n + i, row, growing, tokenizer, before, form.logprobs))
+            found.append(Going(len(found), row, prompt, growing, tokenizer, form.logprobs, echo))
     return found
 
 
@@ -163,13 +124,13 @@ async def _pieces(served: Served, going: Sequence[Going], request: Request) -> A
     except Exception as error:
         raise refusal_of(error) or error from error
     until = loop.time() + PATIENCE
-    gone, coming = asyncio.ensure_future(_gone(request)), None
+    leaving, coming = asyncio.ensure_future(gone(request)), None
     try:
         while open_:
             coming = asyncio.ensure_future(queue.get())
-            await asyncio.wait({coming, gone}, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({coming, leaving}, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
-                raise Refused(408, "the client has gone" if gone.done() else "this took too long")
+                raise Refused(408, "the client has gone" if leaving.done() else "this took too long")
             row, one = coming.result()
             choice = open_.get(id(row))
             if choice is None:
@@ -181,90 +142,45 @@ async def _pieces(served: Served, going: Sequence[Going], request: Request) -> A
                 del open_[id(row)]
                 if not one.last:
                     engine.leave([row])
-            yield choice, piece, len(choice.names) - 1
+            yield choice, piece, len(choice.tokens) - 1
     finally:
-        for waited in (gone, coming):
+        for waited in (leaving, coming):
             if waited is not None:
                 waited.cancel()
         engine.leave([one.row for one in open_.values()])
 
 
-async def _gone(request: Request) -> None:
-    """Ends when the client has gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        continue
-
-
 async def _stream(
-    first: Piece, pieces: AsyncGenerator[Piece, None], heads: Sequence[str], facts: dict[str, Any]
+    first: Piece | None,
+    pieces: AsyncGenerator[Piece, None],
+    going: Sequence[Going],
+    facts: dict[str, Any],
+    read: int | None,
 ) -> AsyncIterator[str]:
-    """Pieces as events."""
+    """Pieces as events; the first of a choice has its prompt, where that is told. ``read`` is told with the usage."""
     begun: set[int] = set()
 
-    def event(choice: Going, piece: str, at: int) -> str:
-        head = "" if choice.index in begun else heads[choice.index]
+    def event(choice: Going, piece: str, since: int) -> str:
+        head = "" if choice.index in begun else choice.echo.text
         begun.add(choice.index)
-        told = Choice(text=head + piece, index=choice.index, logprobs=choice.told(at), finish_reason=choice.reason)
-        return f"data: {Completion(**facts, choices=[told]).model_dump_json()}\n\n"
+        return _event(Completion(**facts, choices=[_choice(choice, head + piece, since)]))
 
     async with aclosing(pieces):  # a client that goes away ends this here, and its rows with it
-        yield event(*first)
         try:
-            async for choice, piece, at in pieces:
-                yield event(choice, piece, at)
+            for choice in going if first is None else ():
+                yield event(choice, "", 0)
+            if first is not None:
+                yield event(*first)
+            async for choice, piece, since in pieces:
+                yield event(choice, piece, since)
+            if read is not None:
+                yield _event(Completion(**facts, choices=[], usage=_usage(read, going)))
         except Exception as error:
             if not isinstance(error, Refused):
                 logging.getLogger("ensue.serve").exception("a stream failed")
-            said = failure(error if isinstance(error, Refused) else Refused(500, "the server failed; its log says how"))
-            yield f"data: {said.model_dump_json()}\n\n"
+            yield _event(failure(error if isinstance(error, Refused) else Refused(500, "the server failed")))
     yield "data: [DONE]\n\n"
 
 
-@dataclass(frozen=True)
-class _Echo:
-    """A prompt that is told again, with what its tokens cost."""
-
-    text: str
-    told: LogProbs | None
-
-
-async def _echo(served: Served, form: CompletionForm, prompt: list[int]) -> _Echo:
-    tokenizer, run = served.run.tokenizer, served.run
-    text = tokenizer.decode(prompt) if prompt else ""
-    if form.logprobs is None or not prompt:
-        return _Echo(text, None)
-
-    def told() -> LogProbs:
-        ids = torch.tensor([tokenizer.end, *prompt]).numpy()
-        return LogProbs(
-            tokens=[tokenizer.name(token) for token in prompt],
-            token_logprobs=[float(cost) for cost in log_probs(run.model, ids, 1)],
-            top_logprobs=[None] * len(prompt),
-            text_offset=_begins(tokenizer, prompt),
-        )
-
-    return _Echo(text, await served.ask(told))
-
-
-def _begins(tokenizer: Tokenizer, tokens: list[int]) -> list[int]:
-    """Where the text of each token begins, as far as the few tokens before it say."""
-    found, at = [], 0
-    for place in range(len(tokens)):
-        found.append(at)
-        before = tokens[max(0, place - 8) : place]
-        at += len(tokenizer.decode([*before, tokens[place]])) - (len(tokenizer.decode(before)) if before else 0)
-    return found
-
-
-def _with_echo(echo: _Echo | None, choice: Going) -> LogProbs | None:
-    """What tokens cost, those of the prompt before those that were drawn."""
-    own = choice.told()
-    if echo is None or echo.told is None or own is None:
-        return own
-    before = echo.told
-    return LogProbs(
-        tokens=before.tokens + own.tokens,
-        token_logprobs=before.token_logprobs + own.token_logprobs,
-        top_logprobs=before.top_logprobs + own.top_logprobs,
-        text_offset=before.text_offset + own.text_offset,
-    )
+def _event(told: Any) -> str:
+    return f"data: {told.model_dump_json()}\n\n"

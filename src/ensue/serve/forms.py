@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ensue.search.sampling import Sampling
+
 Text = Annotated[str, Field(max_length=100_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, max_length=100_000)]
@@ -18,21 +20,59 @@ class Form(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
+class StreamOptions(Form):
+    """What a stream tells beside its pieces."""
+
+    include_usage: bool | None = None
+
+
 class CompletionForm(Form):
-    """``/v1/completions``."""
+    """``/v1/completions``; null is as good as nothing."""
 
     model: Name
-    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=16)] | Tokens = ""
-    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    n: Annotated[int, Field(ge=1, le=16)] = 1
-    stream: bool = False
+    prompt: (
+        Text
+        | Annotated[list[Text], Field(min_length=1, max_length=16)]
+        | Tokens
+        | Annotated[list[Tokens], Field(min_length=1, max_length=16)]
+        | None
+    ) = ""
+    max_tokens: Annotated[int, Field(ge=0, le=4096)] | None = 16
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
+    top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = 0
+    n: Annotated[int, Field(ge=1, le=16)] | None = 1
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    echo: bool = False
+    echo: bool | None = False
     stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**62)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+
+    @property
+    def choices(self) -> int:
+        """How many texts are written for each prompt."""
+        return 1 if self.n is None else self.n
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens each has at the most."""
+        return 16 if self.max_tokens is None else self.max_tokens
+
+    @property
+    def usage_too(self) -> bool:
+        """Whether a stream ends with what it took."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def sampling(self, number: int, seed: int) -> Sampling:
+        """How the ``number``-th choice is drawn."""
+        return Sampling(
+            tokens=self.tokens,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_k=self.top_k or 0,
+            top_p=1.0 if self.top_p is None else self.top_p,
+            seed=(seed + number) % 2**63,
+        )
 
 
 class LogProbs(BaseModel):
@@ -97,6 +137,22 @@ class Embeddings(BaseModel):
     usage: Usage
 
 
+class Figure(BaseModel):
+    """A figure as people read it."""
+
+    name: str
+    value: str
+
+
+class SeriesForm(BaseModel):
+    """What a forecaster reads and says: so many steps of some columns, and the next steps of the first of them."""
+
+    names: list[str]
+    targets: int
+    window: int
+    horizon: int
+
+
 class ModelCard(BaseModel):
     """A run that is served."""
 
@@ -107,6 +163,11 @@ class ModelCard(BaseModel):
     system: str
     task: str
     parameters: int | None = None
+    can: list[str]
+    """What it can be asked for; see ``ensue.serve.abilities``."""
+    figures: list[Figure] = []
+    """On what was held out as it was trained."""
+    series: SeriesForm | None = None
 
 
 class Models(BaseModel):
@@ -114,6 +175,13 @@ class Models(BaseModel):
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
+
+
+class Runs(BaseModel):
+    """What ``/api/runs`` answers: the runs, and the races whose folders were given."""
+
+    runs: list[ModelCard]
+    races: list[str]
 
 
 class NextForm(Form):
@@ -204,19 +272,85 @@ class Filling(BaseModel):
     gaps: list[Any]
 
 
+class ForecastForm(Form):
+    """``/api/forecast``: the past, a row a step, a number for each column that the run reads."""
+
+    model: Name
+    values: Annotated[
+        list[Annotated[list[float], Field(min_length=1, max_length=64)]], Field(min_length=1, max_length=10_000)
+    ]
+    horizon: Annotated[int, Field(ge=0, le=500)] = 0
+
+
+class Forecast(BaseModel):
+    """What ``/api/forecast`` answers: for each step what ``ensue predict --json`` says of it."""
+
+    model: str
+    steps: list[dict[str, Any]]
+
+
+class NeighboursForm(Form):
+    """``/api/neighbours``."""
+
+    model: Name
+    word: Annotated[str, Field(min_length=1, max_length=200)]
+    top: Annotated[int, Field(ge=1, le=100)] = 10
+    by: Literal["cosine", "probability", "context"] = "cosine"
+
+
+class AnalogyForm(Form):
+    """``/api/analogy``: first − minus + plus."""
+
+    model: Name
+    first: Annotated[str, Field(min_length=1, max_length=200)]
+    minus: Annotated[str, Field(min_length=1, max_length=200)]
+    plus: Annotated[str, Field(min_length=1, max_length=200)]
+    top: Annotated[int, Field(ge=1, le=100)] = 10
+
+
+class Near(BaseModel):
+    """A word, and how near it is: a cosine, or a probability."""
+
+    word: str
+    value: float
+
+
+class Words(BaseModel):
+    """What ``/api/neighbours`` and ``/api/analogy`` answer."""
+
+    model: str
+    words: list[Near]
+
+
+class PageForm(Form):
+    """``/api/page/{page}``: what a page that one steps through is of."""
+
+    model: Annotated[str, Field(max_length=200)] = ""
+    text: Annotated[str, Field(max_length=2_000)] = ""
+    beam: Annotated[int, Field(ge=1, le=16)] = 4
+    steps: Annotated[int, Field(ge=1, le=8)] = 3
+    hidden: Annotated[int, Field(ge=1, le=4)] = 1
+    cut: Annotated[int, Field(ge=0, le=8)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
 class LookForm(Form):
     """``/api/look/{view}``: what the view is of, and how."""
 
     models: Annotated[list[Name], Field(max_length=8)] = []
+    race: Annotated[str, Field(max_length=200)] = ""
     text: Annotated[str, Field(max_length=20_000)] = ""
     target: Annotated[str, Field(max_length=20_000)] = ""
     words: Annotated[str, Field(max_length=5_000)] = ""
+    pairs: Annotated[str, Field(max_length=5_000)] = ""
+    method: Literal["", "pca", "tsne"] = ""
     word: Annotated[str, Field(max_length=100)] = ""
     part: Literal["", "cross", "source"] = ""
     layer: Annotated[int, Field(ge=0, le=1_000)] = 0
     head: Annotated[int, Field(ge=0, le=1_000)] = 0
     rolled: bool = False
     top: Annotated[int, Field(ge=0, le=100)] = 0
+    units: Annotated[int, Field(ge=0, le=1_000)] = 0
 
 
 class Looked(BaseModel):

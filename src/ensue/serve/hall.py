@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import threading
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
+from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from ensue.core.errors import InputError
+from ensue.core.events import Report
+from ensue.serve.abilities import abilities, figures, series_form
 from ensue.serve.engine import Busy, Closed, Engine
 from ensue.serve.forms import ModelCard
 from ensue.serve.refusals import Refused
@@ -36,15 +40,21 @@ class Served:
         self.name, self.run = name, run
         self._turn, self._waiting = asyncio.Lock(), 0
         self._engine: Engine | None = None
+        self.card = self._described()
 
-    @cached_property
-    def card(self) -> ModelCard:
+    def _described(self) -> ModelCard:
         """What is said of it."""
         run = self.run
-        figures = run.config.get("figures", {})
-        created = int(run.folder.weights.stat().st_mtime)
-        parameters = figures.get("parameters")
-        return ModelCard(id=self.name, created=created, system=run.system, task=run.task, parameters=parameters)
+        return ModelCard(
+            id=self.name,
+            created=int(run.folder.weights.stat().st_mtime),
+            system=run.system,
+            task=run.task,
+            parameters=run.config.get("figures", {}).get("parameters"),
+            can=abilities(run),
+            figures=figures(run),
+            series=series_form(run),
+        )
 
     def needs(self, kind: type[Kind], what: str) -> Kind:
         """The run, where it is of a kind; others are said not to do ``what``."""
@@ -70,8 +80,11 @@ class Served:
         running, waiting = self._engine.load if self._engine else (0, 0)
         return running, waiting + self._waiting, self._engine.tokens if self._engine else 0
 
-    async def ask(self, what: Callable[[], Answer]) -> Answer:
-        """Do something with the run on a thread, one at a time; what the run refuses is the client's fault."""
+    async def ask(self, what: Callable[[Report], Answer], request: Request | None = None) -> Answer:
+        """Do something with the run on a thread, one at a time; what the run refuses is the client's fault.
+
+        Work that reports how far it is is broken off there when the client of ``request`` has gone.
+        """
         if self._waiting >= MOST_WAITING:
             raise Refused(429, f"{self.name} has too much to do", retry=RETRY)
         self._waiting += 1
@@ -79,13 +92,13 @@ class Served:
             async with asyncio.timeout(PATIENCE):
                 await self._turn.acquire()
             try:
-                return await run_in_threadpool(what)
+                return await _broken_off(what, request)
             finally:
                 self._turn.release()
         except TimeoutError as error:
             raise Refused(408, f"{self.name} was busy for too long", retry=RETRY) from error
         except InputError as error:
-            raise Refused(400, str(error).replace(str(self.run.folder.path), self.name)) from error
+            raise Refused(400, without_dashes(str(error).replace(str(self.run), self.name))) from error
         finally:
             self._waiting -= 1
 
@@ -98,8 +111,9 @@ class Served:
 class Hall:
     """All of them."""
 
-    def __init__(self, runs: Mapping[str, Run]) -> None:
+    def __init__(self, runs: Mapping[str, Run], races: Mapping[str, Path] | None = None) -> None:
         self.served = {name: Served(name, run) for name, run in runs.items()}
+        self.races = dict(races or {})
 
     def find(self, name: str) -> Served:
         """The run of a name."""
@@ -112,7 +126,7 @@ class Hall:
         """A value with the names of runs where the folders they lie in are told."""
         if isinstance(value, str):
             for name, one in self.served.items():
-                value = value.replace(str(one.run.folder.path), name)
+                value = value.replace(str(one.run), name)
             return value
         if isinstance(value, dict):
             return {name: self.named(item) for name, item in value.items()}
@@ -125,6 +139,51 @@ class Hall:
             thread.start()
         for thread in threads:
             thread.join()
+
+
+class _Gone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+async def _broken_off(what: Callable[[Report], Answer], request: Request | None) -> Answer:
+    """The answer, on a thread; given up where the client goes or patience ends, as soon as the work reports."""
+    late = threading.Event()
+
+    def report(kind: str, facts: dict[str, Any]) -> None:
+        if late.is_set():
+            raise _Gone
+
+    work = asyncio.ensure_future(run_in_threadpool(what, report))
+    leaving = asyncio.ensure_future(gone(request)) if request is not None else None
+    try:
+        either = {work} if leaving is None else {work, leaving}
+        await asyncio.wait(either, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            late.set()
+            await asyncio.wait({work})  # a run does one thing at a time, so its thread must have ended
+        try:
+            return work.result()
+        except _Gone as error:
+            raise Refused(408, "the client has gone, or this took too long") from error
+    finally:
+        late.set()
+        if leaving is not None:
+            leaving.cancel()
+
+
+async def gone(request: Request) -> None:
+    """Ends when the client has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+
+
+def without_dashes(text: str) -> str:
+    """What is said of options, for those who send fields.
+
+    >>> without_dashes('give it with --text "…"')
+    'give it with text "…"'
+    """
+    return re.sub(r"(?<![\w-])--(?=\w)", "", text)
 
 
 def refusal_of(error: Exception) -> Refused | None:

@@ -1,32 +1,55 @@
-"""A server as it runs: a port, an app, and an orderly end."""
+"""A server as it runs: runs that are opened, a port, and an orderly end."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from ensue.core.errors import InputError
 from ensue.look.marks import short_names
+from ensue.nn.quantised import quantise
 from ensue.search.stepping import quiet
 from ensue.serve.app import create_app
+from ensue.serve.hall import Hall
+from ensue.verbs.race_view import is_race, runs_of
 from ensue.verbs.run import Run, load
 
 WILD = ("0.0.0.0", "::")
 """All addresses of the machine, whatever they are."""
 GRACE = 30
 """Seconds that requests have to finish when the server is told to end."""
+LAST = 27.0
+"""Seconds after which those that still run are told so, while there is time to."""
+CONNECTIONS = 1000
+"""That are open at once; whoever comes then is told to come back."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which lets the models finish before it closes connections."""
+
+    def __init__(self, config: uvicorn.Config, hall: Hall) -> None:
+        super().__init__(config)
+        self.hall = hall
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more, finish what is under way, and tell those who could not be served to the end."""
+        closing = asyncio.ensure_future(asyncio.to_thread(self.hall.close, LAST))
+        await super().shutdown(sockets)
+        await closing
 
 
 @dataclass(frozen=True)
 class Listening:
     """A server that has its port."""
 
-    server: uvicorn.Server
+    server: Server
     listener: socket.socket
     address: str
 
@@ -35,19 +58,30 @@ class Listening:
         self.server.run(sockets=[self.listener])
 
 
-def open_runs(paths: Sequence[Path]) -> dict[str, Run]:
-    """Runs by the names they are served under, with their models loaded."""
-    names = short_names([str(path.absolute()) for path in paths])
-    runs = {name: load(path) for name, path in zip(names, paths)}
-    if len(runs) < len(paths):
+def open_hall(paths: Sequence[Path], *, int8: bool = False) -> Hall:
+    """Runs by the names they are served under, with their models loaded; of a race all that took part."""
+    races = [path for path in paths if is_race(path)]
+    found = [run for path in paths for run in (runs_of(path) if path in races else [path])]
+    if len({path.resolve() for path in found}) < len(found):
         raise InputError("a run is named twice", mend="name each once")
+    names = short_names([str(path.absolute()) for path in found])
+    runs = {name: load(path) for name, path in zip(names, found)}
     for run in runs.values():
-        quiet(run.model)
-    return runs
+        _ready(run, int8)
+    raced = short_names([str(path.absolute()) for path in races])
+    return Hall(runs, dict(zip(raced, races)))
+
+
+def _ready(run: Run, int8: bool) -> None:
+    """Load the model, to be read with; in eight bits its linear layers, where it has some."""
+    quiet(run.model)
+    if int8 and run.task != "forecast" and hasattr(run.model, "named_modules"):
+        held: Any = run
+        held.model = quantise(run.model)
 
 
 @contextlib.contextmanager
-def listen(runs: Mapping[str, Run], *, host: str, port: int, key: str = "") -> Iterator[Listening]:
+def listen(hall: Hall, *, host: str, port: int, key: str = "") -> Iterator[Listening]:
     """Take a port; it is given back whatever happens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -61,13 +95,15 @@ def listen(runs: Mapping[str, Run], *, host: str, port: int, key: str = "") -> I
             raise InputError(what, mend="give another --port") from error
         taken = listener.getsockname()[1]
         config = uvicorn.Config(
-            create_app(runs, key=key, hosts=_names(host), numbers=host in WILD),
+            create_app(hall, key=key, hosts=_names(host), numbers=host in WILD),
             log_level="warning",
             timeout_graceful_shutdown=GRACE,
+            limit_concurrency=CONNECTIONS,
+            lifespan="off",
             server_header=False,
         )
         shown = f"[{host}]" if ":" in host else host
-        yield Listening(uvicorn.Server(config), listener, f"http://{shown}:{taken}")
+        yield Listening(Server(config, hall), listener, f"http://{shown}:{taken}")
     finally:
         listener.close()
 

@@ -14,10 +14,16 @@ from ensue.data.tokenizers.protocol import Tokenizer
 
 BROKEN = "\ufffd"
 """What bytes that are no letter yet are read as."""
-
-
 OVERLAP = 8
 """Tokens of a prompt that its continuation is read with."""
+
+
+def added(tokenizer: Tokenizer, before: Sequence[int], token: int) -> str:
+    """What a token adds to the text of those before it; its name where that is no text, or only part of a letter."""
+    tail = [int(one) for one in before[-OVERLAP:]]
+    whole, old = (tokenizer.decode(np.array(ids, dtype=np.int64)) if ids else "" for ids in ([*tail, token], tail))
+    text = whole[len(old) :] if whole.startswith(old) else tokenizer.decode(np.array([token], dtype=np.int64))
+    return text if text and BROKEN not in text else tokenizer.name(token)
 
 
 class GrowingText:

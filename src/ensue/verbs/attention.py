@@ -15,7 +15,7 @@ from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.look.alignment import alignment_chart
 from ensue.look.attention import heads_chart, layers_that_fit, lines_chart
-from ensue.look.marks import COLOURS
+from ensue.look.marks import COLOURS, MOST_MARKS
 from ensue.measure.rollout import rollout
 from ensue.models.encoder import Encoder
 from ensue.models.transformer import Transformer
@@ -107,6 +107,9 @@ def _grid(looks: Looks, name: str, numbers: dict[str, Any], layer: int) -> View:
 def _one_head(looks: Looks, name: str, numbers: dict[str, Any], layer: int, head: int) -> View:
     """One head as lines between words."""
     weights = looks.layers[layer - 1][head - 1]
+    if weights.size > MOST_MARKS:
+        what = f"{len(looks.who):,} × {len(looks.what):,} tokens are too many for one picture"
+        raise InputError(what, mend="give a shorter text, or one of its words with --word")
     title = f"{name}: layer {layer}, head {head}"
     draw = partial(lines_chart, looks.who, looks.what, {f"head {head}": weights}, title=title)
     return View(draw, {**numbers, "layer": layer, "head": head, "weights": weights.round(6).tolist()})
@@ -159,6 +162,14 @@ def place_of(word: str, tokens: list[str]) -> int:
         if same(word) in (found := [same(token) for token in bare]):
             return found.index(same(word))
     raise InputError(f"{word!r} is no token of this text", mend=f"these are: {' '.join(bare)}")
+
+
+def attends(run: Run) -> bool:
+    """Whether a run has attention that can be looked at."""
+    try:
+        return bool(looks_of(run, "a").layers)
+    except InputError:
+        return False
 
 
 def looks_of(run: Run, text: str, target: str = "", part: str = "") -> Looks:

@@ -170,9 +170,10 @@ def bottleneck(runs: Files, *, data: Files = ()) -> View:
     return View(partial(bottleneck_chart, found), {"runs": rows})
 
 
-def senses(what: Files, *, layer: int = 0) -> View:
-    """One word in its contexts: a run, the word, and where it is none of the built-in ones a file of sentences."""
-    found = word_senses(what, layer)
+def senses(what: Files, *, layer: int = 0, text: str = "") -> View:
+    """One word in its contexts: a run, the word, and where it is none of the built-in ones a file of sentences, or
+    ``text`` with a sentence a line."""
+    found = word_senses(what, layer, text)
     return View(partial(senses_chart, found.numbers, found.title, found.caption), found.numbers, said=found.caption)
 
 

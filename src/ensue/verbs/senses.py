@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.sense_files import read_contexts
+from ensue.data.sense_files import contexts_in, read_contexts
 from ensue.data.senses import SENSES, Context, contexts
 from ensue.measure.projection import principal
 from ensue.measure.senses import sense_score, similarities
@@ -33,9 +33,11 @@ class Senses:
     caption: str
 
 
-def sense_contexts(word: str, files: Files) -> list[Context]:
-    """Contexts of a word from files, or the built-in ones."""
-    if files:
+def sense_contexts(word: str, files: Files, text: str = "") -> list[Context]:
+    """Contexts of a word from a text or files, a sentence a line, or the built-in ones."""
+    if text.strip():
+        found = contexts_in(text.splitlines(), word, "the text")
+    elif files:
         found = [one for file in files for one in read_contexts(str(file), word)]
     elif word in SENSES:
         found = contexts(word)
@@ -47,17 +49,22 @@ def sense_contexts(word: str, files: Files) -> list[Context]:
     return found[:MOST]
 
 
-def senses(what: Files, layer: int = 0) -> Senses:
+def senses(what: Files, layer: int = 0, text: str = "") -> Senses:
     """A run, a word, and files of its contexts: vectors, neighbours, and how often a neighbour has the same sense."""
     if len(what) < 2 or not str(what[1]).strip():
         raise InputError("senses of which word?", mend="name a run and a word: ensue look senses runs/elmo bank")
     run, word = load(what[0]), str(what[1])
-    held = sense_contexts(word, what[2:])
+    held = sense_contexts(word, what[2:], text)
     body = body_of(run.model)
-    if run.task in ("translation", "forecast") or isinstance(body, NGram):
+    if not in_context(run):
         raise InputError(f"{run.system} has no vectors of words", where=str(what[0]), mend="use elmo, bert or lstm")
     vectors = context_vectors(body, run.tokenizer, held, layer)
     return _described(run, word, held, vectors, layer)
+
+
+def in_context(run: Run) -> bool:
+    """Whether a run has vectors of words where they stand."""
+    return run.task not in ("translation", "forecast") and not isinstance(body_of(run.model), NGram)
 
 
 def _described(run: Run, word: str, held: list[Context], vectors: np.ndarray, layer: int) -> Senses:

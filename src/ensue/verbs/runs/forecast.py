@@ -139,6 +139,18 @@ class ForecastRun(Run):
             for line in self._lines(series, key, end, found[place], levels)
         ]
 
+    def predict_values(self, values: Sequence[Sequence[float]], horizon: int = 0) -> list[dict[str, Any]]:
+        """The same after numbers that are given, a row a step, a column for each that the run reads."""
+        horizon = horizon or self.form.horizon
+        held = np.asarray(values, dtype=np.float64)
+        if held.ndim != 2 or held.shape[1] != len(self.form.names) or not np.isfinite(held).all():
+            raise InputError(f"a step is {counted(len(self.form.names), 'number')}: {', '.join(self.form.names)}")
+        real, at = np.ones(held.shape, dtype=bool), np.array([0, len(held)])
+        series = Series(self.form.names, self.form.targets, held, real, at, ())
+        ((_, end),) = self._ends(series, "what was given", silent)
+        found, levels = self.ahead(series, np.array([end]), horizon)
+        return self._lines(series, "", end, found[0], levels)
+
     def _ends(self, series: Series, file: str, report: Report) -> list[tuple[str, int]]:
         """The name and the end of each series that fills a window; those that do not are told."""
         ends, least = [], f"fewer than the window of {self.form.window:,}"

@@ -1,0 +1,80 @@
+"""What a run can be asked for, in words that the page and other clients know.
+
+next        what comes next, and what surprises it        write       going on with a text
+translate   another language                              attention   where it looks
+inside      gates, states and gradients                   words       vectors of words
+senses      vectors of words where they stand             predict     labels
+fill        what is hidden                                forecast    numbers to come
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ensue.core.errors import InputError
+from ensue.nn.recurrent import Recurrent
+from ensue.serve.forms import Figure, SeriesForm
+from ensue.verbs.attention import attends
+from ensue.verbs.disciplines import DISCIPLINES
+from ensue.verbs.run import Run
+from ensue.verbs.runs.contexts import ContextRun
+from ensue.verbs.runs.forecast import ForecastRun
+from ensue.verbs.runs.labelled import LabelRun
+from ensue.verbs.runs.language import LanguageRun
+from ensue.verbs.runs.masked import MaskedRun
+from ensue.verbs.runs.translation import TranslationRun
+from ensue.verbs.senses import in_context
+
+
+def abilities(run: Run) -> list[str]:
+    """What a run can be asked for."""
+    return [name for name, able in ABLE.items() if able(run)]
+
+
+def figures(run: Run) -> list[Figure]:
+    """What the run reached on what was held out, as people read it."""
+    held = run.config.get("figures", {}).get("valid", {})
+    measures = [m for d in DISCIPLINES.values() if d.task == run.task for m in d.measures if m.key in held]
+    values = [(measure, measure.of(held)) for measure in measures]
+    return [Figure(name=m.title, value=format(value, m.form)) for m, value in values if value is not None]
+
+
+def series_form(run: Run) -> SeriesForm | None:
+    """What a forecaster reads and says."""
+    if not isinstance(run, ForecastRun):
+        return None
+    form = run.form
+    return SeriesForm(names=list(form.names), targets=form.targets, window=form.window, horizon=form.horizon)
+
+
+def _goes_on(run: Run) -> bool:
+    return isinstance(run, LanguageRun) and run.model.traits.steps and run.direction == "forward"
+
+
+def _recurs(run: Run) -> bool:
+    return isinstance(run, LanguageRun) and any(isinstance(part, Recurrent) for part in _parts(run))
+
+
+def _parts(run: Run) -> list[object]:
+    return list(run.model.modules()) if hasattr(run.model, "modules") else []
+
+
+def _has_words(run: Run) -> bool:
+    try:
+        return len(run.vectors.words) > 1
+    except InputError:
+        return False
+
+
+ABLE: dict[str, Callable[[Run], bool]] = {
+    "next": _goes_on,
+    "write": _goes_on,
+    "translate": lambda run: isinstance(run, TranslationRun),
+    "attention": lambda run: not isinstance(run, ForecastRun) and attends(run),
+    "inside": _recurs,
+    "words": _has_words,
+    "senses": in_context,
+    "predict": lambda run: isinstance(run, LabelRun),
+    "fill": lambda run: isinstance(run, MaskedRun | ContextRun),
+    "forecast": lambda run: isinstance(run, ForecastRun),
+}

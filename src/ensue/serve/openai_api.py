@@ -1,0 +1,66 @@
+"""The forms that clients of OpenAI's API know."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+
+from ensue.serve import forms
+from ensue.serve.completing import complete
+from ensue.serve.hall import Hall
+from ensue.serve.refusals import Refused
+
+MOST_LETTERS = 100_000
+"""Of all texts of one request that are read in one go."""
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "the completion, or where stream is true its pieces as events",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+def add_openai(app: FastAPI, hall: Hall) -> None:
+    """``/v1/models``, ``/v1/completions`` and ``/v1/embeddings``."""
+
+    @app.get("/v1/models")
+    async def models() -> forms.Models:
+        return forms.Models(data=[one.card for one in hall.served.values()])
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> forms.ModelCard:
+        return hall.find(name).card
+
+    @app.post("/v1/completions", response_model=forms.Completion, responses=STREAM)
+    async def completions(form: forms.CompletionForm, request: Request) -> forms.Completion | StreamingResponse:
+        return await complete(hall.find(form.model), form, request)
+
+    @app.post("/v1/embeddings")
+    async def embeddings(form: forms.EmbeddingForm, request: Request) -> forms.Embeddings:
+        served = hall.find(form.model)
+        texts = [form.input] if isinstance(form.input, str) else form.input
+        run = served.run
+        if sum(map(len, texts)) > MOST_LETTERS:
+            raise Refused(400, f"at most {MOST_LETTERS:,} letters are read at once", param="input")
+        vectors, count = await served.ask(
+            lambda report: (run.embed(texts, report=report), sum(len(run.tokenizer.encode(text)) for text in texts)),
+            request,
+        )
+        data = [
+            forms.Embedding(index=place, embedding=_vector(vector, form.encoding_format))
+            for place, vector in enumerate(vectors)
+        ]
+        return forms.Embeddings(
+            data=data, model=served.name, usage=forms.Usage(prompt_tokens=count, total_tokens=count)
+        )
+
+
+def _vector(vector: np.ndarray, how: str) -> list[float] | str:
+    """A vector as numbers, or as their bytes."""
+    if how == "float":
+        return [float(x) for x in vector]
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
