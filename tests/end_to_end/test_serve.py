@@ -111,6 +111,42 @@ def test_tokens_and_several_prompts(client):
     assert client.post("/v1/completions", json={**many, "prompt": [1, 2, 3]}).status_code == 200
 
 
+def test_what_openais_clients_may_send(client):
+    form = {"model": "gpt", "prompt": "the students", "max_tokens": 0, "echo": True, "logprobs": 1}
+    echoed = client.post("/v1/completions", json=form).json()
+    (choice,) = echoed["choices"]
+    assert choice["text"] == "the students" and choice["finish_reason"] == "length"
+    assert len(choice["logprobs"]["tokens"]) == echoed["usage"]["prompt_tokens"]
+    assert "".join(choice["logprobs"]["tokens"]) == "the students"
+    nothing = dict.fromkeys(("n", "temperature", "top_p", "top_k", "stream", "echo", "stop", "seed", "logprobs"))
+    assert client.post(
+        "/v1/completions", json={"model": "gpt", "prompt": "the", "max_tokens": None, **nothing}
+    ).is_success
+    assert client.post("/v1/completions", json={"model": "gpt", "prompt": None, "seed": -5, "max_tokens": 2}).is_success
+    both = client.post("/v1/completions", json={"model": "gpt", "prompt": [[1, 2], [3]], "max_tokens": 2}).json()
+    assert len(both["choices"]) == 2 and both["usage"]["prompt_tokens"] == 3
+
+
+def test_tokens_are_told_by_what_they_add_and_the_drawn_one_is_among_the_best(client):
+    form = {"model": "gpt", "prompt": "the", "max_tokens": 12, "seed": 1, "logprobs": 1}
+    (choice,) = client.post("/v1/completions", json=form).json()["choices"]
+    told = choice["logprobs"]
+    assert "".join(token for token in told["tokens"] if token != "<|end|>") == choice["text"]
+    assert all(token in top for token, top in zip(told["tokens"], told["top_logprobs"]))
+
+
+def test_a_stream_tells_its_prompt_and_what_it_took(theirs):
+    how = {"model": "gpt", "prompt": "the rain", "max_tokens": 3, "temperature": 0, "echo": True, "logprobs": 1}
+    whole = theirs.completions.create(**how)
+    *pieces, last = theirs.completions.create(**how, stream=True, stream_options={"include_usage": True})
+    assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
+    told = [cost for piece in pieces for cost in piece.choices[0].logprobs.token_logprobs]
+    assert told == pytest.approx(whole.choices[0].logprobs.token_logprobs)
+    assert last.choices == [] and last.usage.total_tokens == whole.usage.total_tokens
+    (echo,) = theirs.completions.create(**{**how, "max_tokens": 0}, stream=True)
+    assert echo.choices[0].text == "the rain"
+
+
 def test_clients_at_once_get_what_they_get_alone(address, client):
     def ask(number):
         form = {"model": "gpt", "prompt": "the rain "[: 3 + number], "max_tokens": 12, "seed": number}
@@ -216,7 +252,13 @@ WRONG = [
     ("/v1/completions", {"model": "bilm", "prompt": "x"}, 400, "does not go on with a text"),
     ("/v1/completions", {"model": "seq2seq", "prompt": "x"}, 400, "does not go on with a text"),
     ("/v1/completions", {"prompt": "x"}, 422, "model: Field required"),
-    ("/v1/completions", {"model": "gpt", "max_tokens": 0}, 422, "max_tokens"),
+    ("/v1/completions", {"model": "gpt", "max_tokens": -1}, 422, "max_tokens: "),
+    ("/v1/completions", {"model": "gpt", "prompt": ["a", 3]}, 422, "prompt"),
+    ("/api/neighbours", {"model": "gpt", "word": "x"}, 400, "are no words"),
+    ("/api/forecast", {"model": "gpt", "values": [[1]]}, 400, "does not forecast"),
+    ("/api/look/race", {"race": "../.."}, 404, "there is no race"),
+    ("/api/look/senses", {"models": ["lstm"], "word": "nobody"}, 400, "has no built-in contexts"),
+    ("/api/look/attention", {"models": ["gpt"]}, 400, 'give it with text "…"'),
     ("/v1/completions", {"model": "gpt", "max_tokens": 10**9}, 422, "max_tokens"),
     ("/v1/completions", {"model": "gpt", "temperature": -1}, 422, "temperature"),
     ("/v1/completions", {"model": "gpt", "n": 99}, 422, "n: "),
@@ -260,6 +302,9 @@ def test_bodies_that_are_too_large_or_no_json(client):
 def test_another_host_is_not_answered_and_headers_are_strict(client):
     refused = client.get("/health", headers={"host": "evil.example"})
     assert refused.status_code == 421
+    assert client.get("/health", headers={"origin": "http://evil.example"}).status_code == 403
+    assert client.get("/health", headers={"origin": "null"}).status_code == 403
+    assert client.get("/health", headers={"origin": str(client.base_url).rstrip("/")}).status_code == 200
     other = client.get("/v1/completions")
     assert other.status_code == 405 and other.headers["allow"] == "POST"
     answer = client.get("/health")
@@ -271,7 +316,7 @@ def test_another_host_is_not_answered_and_headers_are_strict(client):
 def test_the_page_is_a_few_files_and_no_others(client):
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html") and "/page/page.js" in page.text
-    for name in ("page.js", "page.css"):
+    for name in ("page.js", "kit.js", "tab_words.js", "page.css"):
         assert client.get(f"/page/{name}").status_code == 200
         assert "http://" not in client.get(f"/page/{name}").text.replace("http://www.w3.org", "")
     assert "vegaEmbed" in client.get("/page/vega.js").text
@@ -299,7 +344,17 @@ def test_a_key_is_wanted_everywhere(runs):
             assert httpx.get(models).status_code == 401
             assert httpx.get(models, headers={"authorization": "Bearer wrong"}).status_code == 401
             assert httpx.get(models, headers={"authorization": "Bearer s3cret"}).status_code == 200
-            assert httpx.get(models, headers={"cookie": "a=b, c@d=e; ensue-key=s3cret"}).status_code == 200
+            assert httpx.get(models, headers={"cookie": "ensue-key=s3cret"}).status_code == 401
+            opened = httpx.post(f"{listening.address}/key", data={"key": "s3cret"})
+            assert opened.status_code == 303 and "HttpOnly; Path=/; SameSite=strict" in opened.headers["set-cookie"]
+            cookie = opened.headers["set-cookie"].split(";")[0]
+            assert httpx.get(models, headers={"cookie": f"a=b, c@d=e; {cookie}"}).status_code == 200
+            assert httpx.post(f"{listening.address}/key", data={"key": "no"}).status_code == 401
+            asked = httpx.get(listening.address, headers={"accept": "text/html"})
+            assert asked.status_code == 401 and 'action="/key"' in asked.text
+            known = {"authorization": "Bearer s3cret"}
+            described = httpx.get(f"{listening.address}/openapi.json", headers=known).json()
+            assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
             assert httpx.get(models, headers={"authorization": "s3cret"}).status_code == 401
             assert httpx.get(f"{listening.address}/openapi.json").status_code == 401
             assert httpx.get(f"{listening.address}/health").status_code == 200
@@ -311,7 +366,6 @@ def test_a_key_is_wanted_everywhere(runs):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "serve which runs?"),
         (("nowhere",), "there is no such run"),
         (("RUN", "--host", "0.0.0.0"), "can be reached by others; give them a key"),
         (("RUN", "RUN"), "a run is named twice"),

@@ -63,8 +63,7 @@ async def complete(served: Served, form: CompletionForm, request: Request) -> Co
 
 def _choice(choice: Going, text: str, since: int = 0) -> Choice:
     """What is told of a choice that is done, or of its piece from the ``since``-th token on."""
-    reason = choice.reason or (None if choice.row.how.tokens else "length")
-    return Choice(text=text, index=choice.index, logprobs=choice.told(since), finish_reason=reason)
+    return Choice(text=text, index=choice.index, logprobs=choice.told(since), finish_reason=choice.reason)
 
 
 def _usage(read: int, going: Sequence[Going]) -> Usage:
@@ -107,6 +106,7 @@ def _going(
             row = Row(begun, form.sampling(number, seed), end, form.logprobs or 0)
             growing = GrowingText(tokenizer, prompt, stops)
             found.append(Going(len(found), row, prompt, growing, tokenizer, form.logprobs, echo))
+            found[-1].reason = None if form.tokens else "length"
     return found
 
 

@@ -67,7 +67,7 @@ class CompletionForm(Form):
     def sampling(self, number: int, seed: int) -> Sampling:
         """How the ``number``-th choice is drawn."""
         return Sampling(
-            tokens=self.tokens,
+            tokens=max(1, self.tokens),  # of none nothing is drawn
             temperature=1.0 if self.temperature is None else self.temperature,
             top_k=self.top_k or 0,
             top_p=1.0 if self.top_p is None else self.top_p,

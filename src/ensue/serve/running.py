@@ -13,7 +13,6 @@ from typing import Any
 import uvicorn
 
 from ensue.core.errors import InputError
-from ensue.look.marks import short_names
 from ensue.nn.quantised import quantise
 from ensue.search.stepping import quiet
 from ensue.serve.app import create_app
@@ -64,12 +63,24 @@ def open_hall(paths: Sequence[Path], *, int8: bool = False) -> Hall:
     found = [run for path in paths for run in (runs_of(path) if path in races else [path])]
     if len({path.resolve() for path in found}) < len(found):
         raise InputError("a run is named twice", mend="name each once")
-    names = short_names([str(path.absolute()) for path in found])
-    runs = {name: load(path) for name, path in zip(names, found)}
+    runs = {name: load(path) for name, path in zip(names_of(found), found)}
     for run in runs.values():
         _ready(run, int8)
-    raced = short_names([str(path.absolute()) for path in races])
-    return Hall(runs, dict(zip(raced, races)))
+    return Hall(runs, dict(zip(names_of(races), races)))
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """What runs are called: the last part of their paths, with as many before it as tell them apart.
+
+    >>> names_of([Path("/runs/lstm"), Path("/runs/gru"), Path("/old/gru")])
+    ['lstm', 'runs/gru', 'old/gru']
+    """
+    parts = [path.absolute().parts[1:] for path in paths]
+    names = []
+    for own in parts:
+        sizes = (size for size in range(1, len(own) + 1) if [other[-size:] for other in parts].count(own[-size:]) == 1)
+        names.append("/".join(own[-next(sizes, len(own)) :]))
+    return names
 
 
 def _ready(run: Run, int8: bool) -> None:

@@ -1,0 +1,50 @@
+// Charts that the server describes and the browser draws, and pages in frames of their own.
+import { button, json, make } from "./kit.js";
+import { savers } from "./saving.js";
+
+let script = null; // what draws charts, loaded when the first is wanted
+
+function drawing() {
+  script ??= new Promise((done, broken) => {
+    const onerror = () => broken(new Error("charts cannot be drawn"));
+    document.head.append(make("script", { src: "/page/vega.js", type: "module", onload: done, onerror }));
+  });
+  return script.catch((error) => {
+    script = null;
+    throw error;
+  });
+}
+
+/** A view as the server sees it, drawn; answers its numbers, or nothing where it is no longer wanted. */
+export async function show(view, form, where, signal) {
+  const seen = await json(`/api/look/${view}`, form, signal);
+  await drawing();
+  if (signal?.aborted) return null;
+  const chart = make("div", { className: "chart" });
+  const drawn = await window.vegaEmbed(chart, seen.chart, { ast: true, actions: false, renderer: "svg" });
+  chart.querySelector("svg")?.setAttribute("tabindex", "0");
+  where.replaceChildren(chart, savers(view, () => seen.numbers, () => drawn.view.toImageURL("png", 2)));
+  return seen.numbers;
+}
+
+/** A page that one steps through, in a frame that can reach nothing. */
+export function frame(page, form, title) {
+  const address = `/api/page/${page}?${new URLSearchParams(form)}`;
+  const held = make("iframe", { src: address, title, sandbox: "allow-scripts", loading: "lazy" });
+  return make("div", {}, held, make("p", { className: "soft" }, make("a", { href: address, target: "_blank", rel: "noopener" }, "open it alone")));
+}
+/** What opens when it is wanted, and is made then. */
+export function folded(title, fill, open = false) {
+  const inside = make("div"), details = make("details", { open }, make("summary", {}, title), inside);
+  let filled = false;
+  const once = () => {
+    if (details.open && !filled) {
+      filled = true;
+      fill(inside);
+    }
+  };
+  details.addEventListener("toggle", once);
+  once();
+  return details;
+}
+export const again = (name, go) => button(name, go, { className: "main" });

@@ -1,0 +1,86 @@
+// A series drawn with the mouse, a finger or the keys, and what a forecaster expects to follow.
+import { busy, button, draw, json, latest, make, number, remember, row, labelled, settings, soft } from "./kit.js";
+import { pictureOfSvg, savers } from "./saving.js";
+
+const HIGH = 260, EDGE = 8;
+
+export function pad(place, model) {
+  const { window: wide, horizon, names, targets } = model.series;
+  if (targets !== 1 || names.length !== 1)
+    return place.replaceChildren(soft(`${model.id} reads ${names.join(", ")}: of several columns none can be drawn here; /api/forecast takes them.`));
+  const count = Math.max(wide, 2), ahead = number(horizon, 1, 500, 1), low = number(-1, -1e9, 1e9), high = number(1, -1e9, 1e9);
+  const values = restored(count) ?? Array.from({ length: count }, (_, at) => 0.6 * Math.sin((6.28 * at) / Math.max(8, count / 3)));
+  let told = { steps: [] }, chosen = count - 1;
+  const svg = draw("svg", { role: "application", tabindex: "0", "aria-label": `${count} steps of the past: draw them with the pointer, or choose a step with left and right and move it with up and down`, class: "pad" });
+  const said = make("p", { className: "soft", "aria-live": "polite" });
+  const span = () => [Math.min(+low.value, +high.value - 1e-9), Math.max(+high.value, +low.value + 1e-9)];
+  const steps = () => count + Math.max(1, told.steps.length);
+  const x = (at) => EDGE + ((svg.clientWidth - 2 * EDGE) * at) / (steps() - 1);
+  const y = (value) => { const [least, most] = span(); return HIGH - EDGE - ((HIGH - 2 * EDGE) * (value - least)) / (most - least); };
+  const real = (value) => least(value, span());
+  const least = (value, [bottom, top]) => bottom + (value + 1) * 0.5 * (top - bottom);
+  const line = (points) => points.map(([at, value], place) => `${place ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const paint = () => {
+    const past = values.map((value, at) => [at, real(value)]), joint = past.at(-1);
+    const middle = told.steps.map((step, at) => [count + at, step.forecast[names[0]]]);
+    const parts = [draw("path", { class: "axis", d: `M${x(count - 1)} 0V${HIGH}` })];
+    const bands = told.steps.map((step) => Object.values(step.quantiles?.[names[0]] ?? {}));
+    if (bands.length && bands[0].length > 1) {
+      const up = bands.map((one, at) => [count + at, Math.max(...one)]), down = bands.map((one, at) => [count + at, Math.min(...one)]).reverse();
+      parts.push(draw("path", { class: "band", d: `${line([joint, ...up, ...down])}Z` }));
+    }
+    parts.push(draw("path", { class: "past", d: line(past) }));
+    if (middle.length) parts.push(draw("path", { class: "ahead", d: line([joint, ...middle]) }));
+    parts.push(draw("circle", { class: "here", cx: x(chosen), cy: y(real(values[chosen])), r: 4 }));
+    svg.replaceChildren(draw("title", {}, "The past and its forecast"), ...parts);
+  };
+  const expect = latest(200, said, async (signal) => {
+    const past = values.map((value) => [real(value)]);
+    told = { past: past.flat(), ...(await json("/api/forecast", { model: model.id, values: past, horizon: +ahead.value }, signal)) };
+    const next = told.steps.map((step) => step.forecast[names[0]]);
+    said.textContent = `${names[0]}: next ${next.slice(0, 4).map((value) => value.toPrecision(4)).join(", ")}${next.length > 4 ? " …" : ""}`;
+    paint();
+  });
+  const changed = () => {
+    paint();
+    remember({ drawn: values.map((value) => Math.round(500 * (value + 1)).toString(36)).join("."), low: low.value, high: high.value });
+    expect();
+  };
+  let last = null;
+  const point = (event) => {
+    const box = svg.getBoundingClientRect();
+    const at = Math.round(((event.clientX - box.left - EDGE) / (box.width - 2 * EDGE)) * (steps() - 1));
+    const value = Math.max(-1, Math.min(1, 1 - (2 * (event.clientY - box.top - EDGE)) / (HIGH - 2 * EDGE)));
+    const from = last ?? { at, value }; // a fast hand skips steps: those between are on the line
+    for (let step = Math.min(from.at, at); step <= Math.max(from.at, at); step++)
+      if (step >= 0 && step < count) values[step] = from.at === at ? value : from.value + ((value - from.value) * (step - from.at)) / (at - from.at);
+    last = { at, value };
+    chosen = Math.max(0, Math.min(count - 1, at));
+    changed();
+  };
+  svg.addEventListener("pointerdown", (event) => { svg.setPointerCapture(event.pointerId); last = null; point(event); });
+  svg.addEventListener("pointermove", (event) => { if (event.buttons) point(event); });
+  svg.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 0.05], ArrowDown: [0, -0.05] }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    chosen = Math.max(0, Math.min(count - 1, chosen + by[0]));
+    values[chosen] = Math.max(-1, Math.min(1, values[chosen] + by[1]));
+    by[1] ? changed() : paint();
+  });
+  const made = (shape) => button(shape.name, () => { values.forEach((_, at) => (values[at] = shape.at(at / count))); changed(); });
+  const shapes = [{ name: "a wave", at: (t) => 0.7 * Math.sin(18.85 * t) }, { name: "a step", at: (t) => (t < 0.5 ? -0.4 : 0.4) }, { name: "growth", at: (t) => -0.8 + 1.3 * t }];
+  for (const field of [low, high]) { const held = settings().get(field === low ? "low" : "high"); if (held) field.value = held; field.addEventListener("input", changed); }
+  ahead.addEventListener("input", expect);
+  place.replaceChildren(
+    soft("Draw the past with the pointer; what is expected stands to the right of the line, with its band where the run has one."),
+    row(labelled("steps ahead", ahead), labelled("lowest", low), labelled("highest", high), ...shapes.map(made)),
+    svg, said, savers("forecast", () => told, () => pictureOfSvg(svg)));
+  busy(said, async () => { paint(); expect(); });
+  new ResizeObserver(() => paint()).observe(svg);
+}
+/** The series that a link holds. */
+function restored(count) {
+  const held = settings().get("drawn")?.split(".").map((one) => parseInt(one, 36) / 500 - 1);
+  return held?.length === count && held.every(Number.isFinite) ? held : null;
+}

@@ -1,0 +1,36 @@
+// Runs: cards with figures, learning curves, races.
+import { busy, button, hall, make } from "./kit.js";
+import { show } from "./charts.js";
+
+const PLACES = { next: "Next word", write: "Write", translate: "Translate", attention: "Attention", inside: "Inside an RNN", words: "Words", senses: "Words", predict: "Tasks", fill: "Tasks", forecast: "Tasks" };
+const TABS = { senses: "words", predict: "tasks", fill: "tasks", forecast: "tasks" };
+
+export const title = "Runs";
+export function open(main, go) {
+  main.replaceChildren(make("div", { className: "cards" }, ...hall.runs.map((one) => card(one, go))));
+  for (const race of hall.races) {
+    const place = make("section");
+    main.append(make("h2", {}, `The race ${race}`), place);
+    busy(place, () => show("race", { race }, place));
+  }
+  const trained = hall.runs.filter((one) => one.parameters).map((one) => one.id).slice(0, 8);
+  if (!trained.length) return;
+  const curves = make("section");
+  main.append(make("h2", {}, "Learning curves"), curves);
+  busy(curves, () => show("curves", { models: trained }, curves));
+}
+function card(one, go) {
+  const facts = [
+    ["system", one.system], ["task", one.task],
+    ...one.figures.map(({ name, value }) => [name, value]),
+    ["parameters", one.parameters ? one.parameters.toLocaleString("en") : "none: it counts"],
+    ["made", new Date(one.created * 1000).toLocaleString()],
+  ];
+  const list = make("dl", {}, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  const names = [...new Set(one.can.map((can) => PLACES[can]))];
+  const ways = names.map((name) => {
+    const can = one.can.find((ability) => PLACES[ability] === name);
+    return button(name, () => go(TABS[can] ?? can, { model: one.id }));
+  });
+  return make("article", { className: "card" }, make("h2", {}, one.id), list, make("div", { className: "row" }, ...ways));
+}

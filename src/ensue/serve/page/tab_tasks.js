@@ -1,0 +1,89 @@
+// Tasks: classify, compare, tag, answer, choose, fill what is hidden, forecast.
+import { area, bars, busy, button, cells, find, hall, json, kept, labelled, make, nothing, row, seen, table } from "./kit.js";
+import { pad } from "./pad.js";
+import { pictureOf, savers } from "./saving.js";
+
+const ABLE = ["predict", "fill", "forecast"];
+const FIELDS = {
+  pair: [["text", "First text"], ["second", "Second text"]],
+  regress: [["text", "First text"], ["second", "Second text (where it compares two)"]],
+  answer: [["text", "Question"], ["second", "Passage"]],
+  choose: [["text", "What was said"], ["second", "What may follow, one a line"]],
+};
+const SHADES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]; // Okabe and Ito
+
+export const title = "Tasks";
+export function open(main) {
+  const able = hall.runs.filter((one) => one.can.some((can) => ABLE.includes(can)));
+  if (!able.length) return nothing(main, "labels, fills in or forecasts", "ensue fit classify train.tsv --model lstm --out runs/labels");
+  const model = kept("model", make("select", {}, ...able.map((one) => make("option", { value: one.id }, `${one.id} (${one.task}, ${one.system})`))));
+  if (model.selectedIndex < 0) model.selectedIndex = 0;
+  const place = make("div");
+  const choose = () => {
+    const one = find(model.value);
+    if (one.can.includes("forecast")) pad(place, one);
+    else asked(place, one);
+  };
+  model.addEventListener("input", choose);
+  main.replaceChildren(row(labelled("model", model)), place);
+  choose();
+}
+
+function asked(place, model) {
+  const hidden = model.can.includes("fill");
+  const names = FIELDS[model.task] ?? [["text", hidden ? "Text with [MASK] in it" : model.task === "tag" ? "Sentence, its words apart" : "Text"]];
+  const fields = names.map(([key, name]) => kept(key, area(name, name)));
+  const answer = make("div", { "aria-live": "polite" });
+  const go = () => busy(answer, async () => {
+    if (!fields[0].value.trim()) return answer.replaceChildren(make("p", {}, "Type a text."));
+    const told = hidden ? await json("/api/fill", { model: model.id, text: fields[0].value }) : (await json("/api/predict", { model: model.id, texts: [joined(model, fields)] })).predictions[0];
+    const shown = (hidden ? filled : model.task === "tag" ? tagged : model.task === "answer" ? marked : whole)(told, fields);
+    answer.replaceChildren(shown, savers(model.task, () => told, () => pictureOf(shown)));
+  });
+  place.replaceChildren(...fields, row(button("Ask", go, { className: "main" })), answer);
+}
+/** The fields as the run's own files have them: with tabs between. */
+function joined(model, fields) {
+  const [first, second] = fields.map((field) => field.value.replaceAll("\t", " "));
+  if (model.task === "choose") return [first, ...second.split("\n").filter((line) => line.trim())].join("\t");
+  return second?.trim() ? `${first}\t${second}` : first;
+}
+
+function whole(told, fields) {
+  if ("probabilities" in told) {
+    const shares = Array.isArray(told.probabilities) ? told.probabilities.map((p, at) => [fields[1].value.split("\n").filter((line) => line.trim())[at], p]) : Object.entries(told.probabilities);
+    const sorted = shares.sort((a, b) => b[1] - a[1]).map(([name, value]) => ({ name, value }));
+    return make("div", {}, make("p", { className: "result" }, String(told.label ?? told.text)), bars(sorted));
+  }
+  if ("value" in told) return make("p", { className: "result" }, told.value.toFixed(3));
+  return make("p", {}, told.empty ? "There is nothing to read." : JSON.stringify(told));
+}
+/** Coloured spans: the colour of a kind, and its name, which colour-blind eyes and print keep. */
+function tagged(told) {
+  const kind = (tag) => (tag === "O" ? "" : tag.replace(/^[BIES]-/, ""));
+  const kinds = [...new Set(told.tags.map(kind).filter(Boolean))];
+  const groups = [];
+  told.words.forEach((word, at) => {
+    const own = kind(told.tags[at]), last = groups.at(-1);
+    if (own && last?.kind === own && /^[IE]-/.test(told.tags[at])) last.words.push(word);
+    else groups.push({ kind: own, words: [word] });
+  });
+  const parts = groups.flatMap((group) => {
+    if (!group.kind) return [`${group.words.join(" ")} `];
+    const span = make("mark", { className: "span" }, group.words.join(" "), make("sub", {}, group.kind));
+    span.style.setProperty("--shade", SHADES[kinds.indexOf(group.kind) % SHADES.length]);
+    return [span, " "];
+  });
+  return make("p", { className: "text tagged" }, ...parts);
+}
+/** The passage with the answer marked in it. */
+function marked(told, fields) {
+  const letters = Array.from(fields[1].value.replaceAll("\t", " ")), cut = (from, to) => letters.slice(from, to).join("");
+  if (!told.answer) return make("div", {}, make("p", { className: "result" }, "no answer in the passage"), make("p", { className: "text" }, cut(0)));
+  const text = make("p", { className: "text" }, cut(0, told.start), make("mark", {}, cut(told.start, told.stop)), cut(told.stop));
+  return make("div", {}, make("p", { className: "result" }, told.answer), text);
+}
+function filled({ text, gaps }) {
+  const lists = gaps.map((gap, at) => make("section", { className: "card" }, make("h2", {}, `gap ${at + 1}`), bars(gap.map((one) => ({ name: seen(one.token), value: one.probability })))));
+  return make("div", {}, make("p", { className: "result" }, text), make("div", { className: "cards" }, ...lists));
+}

@@ -1,0 +1,71 @@
+// Words: a map, neighbours, analogies, and one word in its contexts.
+import { area, bars, busy, button, choice, json, kept, labelled, make, nothing, number, options, row, some, soft } from "./kit.js";
+import { show } from "./charts.js";
+import { pictureOf, savers } from "./saving.js";
+
+export const title = "Words";
+export function open(main) {
+  if (!some("words") && !some("senses")) return nothing(main, "has vectors of words", "ensue fit word2vec my.txt --out runs/words");
+  main.replaceChildren();
+  if (some("words")) main.append(near(), map());
+  if (some("senses")) main.append(senses());
+}
+
+function near() {
+  const model = choice("model", "words"), word = kept("word", make("input", { size: 14, value: "king" }));
+  const by = options("by", { cosine: "cosine", probability: "P(o | word)", context: "near it in text" });
+  const found = make("div", { "aria-live": "polite" });
+  const go = (next) => {
+    if (typeof next === "string") {
+      word.value = next;
+      word.dispatchEvent(new Event("input"));
+    }
+    return busy(found, async () => {
+      const told = await json("/api/neighbours", { model: model.value, word: word.value.trim(), by: by.value });
+      answered(found, "neighbours", told, go);
+    });
+  };
+  const [first, minus, plus] = ["king", "man", "woman"].map((one, place) => kept(`analogy${place}`, make("input", { size: 10, value: one, "aria-label": ["first word", "taken away", "added"][place] })));
+  const answers = make("div", { "aria-live": "polite" });
+  const solve = () => busy(answers, async () => {
+    const form = { model: model.value, first: first.value.trim(), minus: minus.value.trim(), plus: plus.value.trim() };
+    answered(answers, "analogy", await json("/api/analogy", form), null);
+  });
+  enter(word, go);
+  for (const field of [first, minus, plus]) enter(field, solve);
+  return make("section", {},
+    row(labelled("model", model)),
+    make("div", { className: "cards wide" },
+      make("section", { className: "card" }, make("h2", {}, "Neighbours"), row(labelled("word", word), labelled("by", by), button("Find", () => go(), { className: "main" })), found),
+      make("section", { className: "card" }, make("h2", {}, "Analogies"), row(first, "−", minus, "+", plus, button("Solve", solve)), answers)));
+}
+function answered(where, name, told, go) {
+  const most = Math.max(...told.words.map((one) => Math.abs(one.value)), 1e-9);
+  const list = bars(told.words.map((one) => ({ name: one.word, value: one.value })), { most, go });
+  where.replaceChildren(list, savers(name, () => told, () => pictureOf(list)));
+}
+function enter(field, go) {
+  field.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
+}
+
+function map() {
+  const model = choice("mapped", "words"), words = kept("words", make("input", { size: 30, placeholder: "king queen man woman; none: the commonest" }));
+  const pairs = kept("pairs", make("input", { size: 24, placeholder: "king:queen man:woman" })), method = options("method", { pca: "principal components", tsne: "t-SNE" });
+  const where = make("div");
+  const go = () => busy(where, () => show("words", { models: [model.value], words: words.value, pairs: pairs.value, method: method.value }, where));
+  for (const field of [words, pairs]) enter(field, go);
+  const section = make("section", {}, make("h2", {}, "A map"), row(labelled("model", model), labelled("words", words), labelled("arrows", pairs), labelled("method", method), button("Draw", go)), where);
+  go();
+  return section;
+}
+
+function senses() {
+  const model = choice("sensed", "senses"), word = kept("sense", make("input", { size: 12, value: "bank" })), layer = kept("layer", number(0, 0, 100, 1));
+  const text = kept("contexts", area("Sentences", "a sentence a line with the word in it, at least three; none: the built-in ones of bank and play"));
+  const where = make("div");
+  const go = () => busy(where, () => show("senses", { models: [model.value], word: word.value.trim(), layer: +layer.value, text: text.value }, where));
+  enter(word, go);
+  return make("section", {}, make("h2", {}, "One word in its contexts"),
+    soft("Each dot is a sentence, placed by the vector that the model has for the word there."),
+    row(labelled("model", model), labelled("word", word), labelled("layer (0: the last)", layer), button("Draw", go)), text, where);
+}

@@ -1,0 +1,74 @@
+// Write: texts that go on, word by word, each shaded by its probability; every try stays.
+import { area, ask, button, choice, kept, labelled, make, nothing, number, row, seen, soft, some } from "./kit.js";
+import { pictureOf, savers } from "./saving.js";
+
+export const title = "Write";
+export function open(main) {
+  if (!some("write")) return nothing(main, "writes", "ensue fit gpt my.txt --out runs/gpt");
+  const model = choice("model", "write"), prompt = kept("text", area("Prompt", "once upon a time"));
+  const count = kept("tokens", number(60, 1, 4096, 1)), heat = kept("temperature", number(0.8, 0, 2, 0.1));
+  const k = kept("k", number(0, 0, 100000, 1)), p = kept("p", number(0.95, 0.01, 1, 0.01)), seed = kept("seed", number(1, 0, 2 ** 31, 1));
+  const tries = make("div", { className: "cards" }), told = [];
+  let under = null;
+  const stop = button("Stop", () => under?.abort(), { disabled: true });
+  const go = button("Write", async () => {
+    const form = { model: model.value, prompt: prompt.value, max_tokens: +count.value, temperature: +heat.value, top_k: +k.value, top_p: +p.value, seed: +seed.value, stream: true, logprobs: 5 };
+    const one = { form, tokens: [], text: "" };
+    told.unshift(one);
+    const text = make("div", { className: "text" }, make("span", { className: "prompt" }, prompt.value)), aside = make("div", { className: "aside" });
+    const box = make("article", { className: "card" }, make("h2", {}, `${form.model}, seed ${form.seed}, temperature ${form.temperature}`), text, aside);
+    watch(text, aside);
+    tries.prepend(box);
+    go.disabled = !(stop.disabled = false);
+    under = new AbortController();
+    try {
+      for await (const piece of events(await ask("/v1/completions", form, under.signal))) {
+        if (piece.error) throw new Error(piece.error.message);
+        text.append(shaded(piece.choices[0]));
+        one.text += piece.choices[0].text;
+        one.tokens.push(piece.choices[0].logprobs);
+      }
+    } catch (error) {
+      if (error.name !== "AbortError") box.append(make("p", { className: "error", role: "alert" }, error.message));
+    } finally {
+      go.disabled = !(stop.disabled = true);
+      seed.value = String(+seed.value + 1);
+      seed.dispatchEvent(new Event("input"));
+    }
+  }, { className: "main" });
+  main.replaceChildren(
+    row(labelled("model", model), labelled("tokens", count), labelled("temperature", heat), labelled("top-k (0: all)", k), labelled("top-p", p), labelled("seed", seed)),
+    prompt, row(go, stop),
+    soft("The darker a piece, the less likely it was; point at one to see what else was likely. Every try stays."),
+    tries, savers("write", () => told, () => pictureOf(tries)));
+}
+
+/** Events of a stream, as objects. */
+async function* events(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (waiting + value).split("\n\n");
+    waiting = parts.pop();
+    for (const part of parts) if (part.startsWith("data: {")) yield JSON.parse(part.slice(6));
+  }
+}
+function shaded({ text, logprobs }) {
+  const cost = -(logprobs?.token_logprobs[0] ?? 0);
+  const span = make("span", { tabIndex: 0, className: "piece" }, text);
+  span.style.setProperty("--cost", Math.min(0.85, cost / 8).toFixed(3));
+  span.told = { token: logprobs?.tokens[0] ?? text, p: Math.exp(-cost), best: logprobs?.top_logprobs[0] ?? {} };
+  return span;
+}
+/** What else was likely, of the piece that is pointed at. */
+function watch(text, aside) {
+  const tell = (event) => {
+    const told = event.target.told;
+    if (!told) return;
+    const others = Object.entries(told.best).sort((a, b) => b[1] - a[1]).map(([token, value]) => `${seen(token)} ${Math.exp(value).toFixed(3)}`);
+    aside.textContent = `${seen(told.token)}: P = ${told.p.toFixed(3)}; likely were ${others.join(", ")}`;
+  };
+  for (const kind of ["pointerover", "focusin", "click"]) text.addEventListener(kind, tell);
+}

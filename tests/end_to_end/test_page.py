@@ -1,0 +1,300 @@
+"""The page in a real browser: each tab loads, does what it is for, writes no error and asks no other host."""
+
+import re
+import shutil
+import threading
+import time
+
+import httpx
+import pytest
+from kinds import SHOUT, train_kinds
+
+from ensue.serve.running import listen, open_hall
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+GIVE_UP = 60_000
+SENTENCE = "the students opened their books"
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here: install Debian's package chromium"),
+    pytest.mark.xdist_group("page"),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A server with a run of every kind, one of them with markup for a name, and a race."""
+    with listen(open_hall(train_kinds(tmp_path_factory.mktemp("kinds"))), host="127.0.0.1", port=0) as listening:
+        thread = threading.Thread(target=listening.run)
+        thread.start()
+        while not listening.server.started:
+            time.sleep(0.02)
+        yield listening.address
+        listening.server.should_exit = True
+        thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playing:
+        opened = playing.chromium.launch(executable_path=BROWSER, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+class Opened:
+    """A page that keeps its complaints."""
+
+    def __init__(self, context, address):
+        self.page, self.address = context.new_page(), address
+        self.page.set_default_timeout(GIVE_UP)
+        self.errors, self.hosts = [], set()
+        self.page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.hosts.add(request.url))
+
+    def open(self, link):
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.address}/#{link}")
+        self.page.wait_for_selector("nav [aria-selected=true]")
+        return self.page
+
+    def is_well(self):
+        """No error, no other host, nothing of the models' or people's texts has run."""
+        own = (self.address, "data:", "blob:", "about:")
+        assert [url for url in self.hosts if not url.startswith(own)] == []
+        assert self.errors == []
+        assert self.page.evaluate("window.hacked") is None
+
+
+@pytest.fixture
+def opened(browser, address):
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    made = Opened(context, address)
+    yield made
+    made.is_well()
+    context.close()
+
+
+def saved(page, name, within="body"):
+    """What a button makes one save."""
+    with page.expect_download() as coming:
+        page.locator(within).get_by_role("button", name=name, exact=True).first.click()
+    return coming.value.path().read_bytes()
+
+
+def until(page, expression, arg=None):
+    """Wait for something to be true; Playwright's own way evaluates in the page, which its policy forbids."""
+    end = time.monotonic() + GIVE_UP / 1000
+    while not page.evaluate(expression, arg):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(30)
+
+
+def fits(page):
+    """Nothing is wider than the screen."""
+    return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_runs_have_cards_curves_and_the_race(opened):
+    page = opened.open("tab=runs")
+    assert page.locator(".card").count() == 15
+    assert page.locator(".card h2").all_text_contents().count(SHOUT.replace("/", "")) == 1
+    until(page, "document.querySelectorAll('.chart svg').length === 2")
+    assert "bits per byte" in page.locator(".card", has_text="gpt").first.text_content()
+    page.locator(".card", has_text="gpt").first.get_by_role("button", name="Attention").click()
+    page.wait_for_selector("#tab-attention[aria-selected=true]")
+    assert "model=gpt" in page.url
+
+
+def test_next_words_come_as_one_types_and_can_be_chosen(opened):
+    page = opened.open("tab=next")
+    page.get_by_label("Text").fill("the students")
+    until(page, "document.querySelectorAll('.bars').length === 7")
+    first = page.locator(".card", has_text="gpt").locator(".bars button:not(:disabled)").first
+    first.click()
+    until(page, "document.querySelector('textarea').value.length > 12")
+    assert fits(page)
+    assert b'"probability"' in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
+    written = page.get_by_label("Text").input_value()
+    again = opened.open(page.url.partition("#")[2])
+    assert again.get_by_label("Text").input_value() == written != "the students"
+
+
+def test_a_text_is_written_piece_by_piece_and_every_try_stays(opened):
+    page = opened.open("tab=write&model=gpt&text=the&tokens=6")
+    write = page.get_by_role("button", name="Write", exact=True)
+    for tries in (1, 2):
+        write.click()
+        until(page, f"document.querySelectorAll('article.card').length === {tries}")
+        until(page, "document.querySelectorAll('article.card:first-child .piece').length === 6")
+        until(page, "!document.querySelector('button.main').disabled")
+    page.locator(".piece").first.hover()
+    assert re.search(r"P = 0\.\d+; likely were", page.locator(".aside").first.text_content())
+    assert b'"top_logprobs"' in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
+
+
+def test_a_sentence_is_translated_and_its_search_opens_step_by_step(opened):
+    page = opened.open("tab=translate&beam=3")
+    page.get_by_label("Sentence").fill("the books")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".result")
+    tree = page.frame_locator("iframe[title='The search tree']")
+    tree.locator(".whole [data-id]").first.wait_for()
+    steps = int(tree.locator("#upto").get_attribute("max"))
+    shown = lambda: tree.locator(".whole g[data-step]:not(.late)").count()  # noqa: E731
+    everything = shown()
+    for _ in range(steps):
+        tree.get_by_role("button", name="Step back").click()
+    assert 0 < shown() < everything
+    tree.get_by_role("button", name="Step forward").click()
+    tree.locator(".whole g[data-step='2']:not(.late)").first.wait_for()
+    page.wait_for_selector(".chart svg")
+    page.get_by_text("Encoding and decoding, step by step").click()
+    page.frame_locator("iframe[title='Encoding and decoding']").get_by_role("button", name="Step forward").click()
+
+
+@pytest.mark.parametrize(
+    ("model", "task"), [("gpt", "Point at a word:"), ("translator", "Point at a word of"), ("bert", "Point")]
+)
+def test_attention_of_a_decoder_a_translator_and_an_encoder(model, task, opened):
+    page = opened.open(f"tab=attention&model={model}")
+    page.get_by_label("Text").fill(SENTENCE)
+    page.wait_for_selector(".chart svg")
+    page.get_by_text(task).wait_for()
+    page.locator(".chip").nth(1).hover()
+    looks = page.eval_on_selector_all(".chip", "all => all.map(one => one.style.getPropertyValue('--look'))")
+    assert "1.000" in looks
+    page.get_by_label("head (0: all)").fill("1")
+    until(page, "document.querySelector('.chart')?.textContent.includes('head 1')")
+    assert b"weights" in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
+
+
+def test_inside_a_recurrent_network(opened):
+    page = opened.open("tab=inside&model=lstm")
+    page.get_by_label("Text").fill(SENTENCE)
+    until(page, "document.querySelectorAll('.chart svg').length === 2")
+    page.get_by_label("all recurrent runs together").check()
+    until(page, "document.querySelectorAll('.chart')[1]?.textContent.includes('gru')")
+    stepper = page.frame_locator("iframe[title='Backpropagation through time']")
+    stepper.get_by_role("button", name="Step forward").click()
+    before = stepper.locator("#title").text_content()
+    stepper.get_by_role("button", name="Last step").click()
+    assert stepper.locator("#title").text_content() != before
+
+
+def test_words_have_neighbours_analogies_a_map_and_senses(opened):
+    page = opened.open("tab=words&model=vectors&mapped=vectors&sensed=gpt&word=students")
+    page.wait_for_selector(".chart svg")
+    page.get_by_role("button", name="Find").click()
+    until(page, "document.querySelectorAll('.bars li').length >= 5")
+    page.locator(".bars button").first.click()
+    until(page, "document.querySelector('input').value !== 'students'")
+    for name, word in zip(("first word", "taken away", "added"), ("the", "students", "books")):
+        page.get_by_label(name).fill(word)
+    page.get_by_role("button", name="Solve").click()
+    until(page, "document.querySelectorAll('.bars').length === 2")
+    page.locator("section", has_text="One word in its contexts").last.get_by_label("word", exact=True).fill("books")
+    page.get_by_label("Sentences").fill("the books fell\nbooks and rain\ntheir books opened")
+    page.locator("section", has_text="One word in its contexts").last.get_by_role("button", name="Draw").click()
+    until(page, "document.querySelectorAll('.chart svg').length === 2")
+
+
+def test_tasks_classify_compare_tag_answer_and_fill(opened):
+    page = opened.open("tab=tasks&model=classify")
+
+    def choose(model, *texts):
+        page.locator("select").first.select_option(model)
+        for field, text in zip(page.locator("textarea").all(), texts, strict=True):
+            field.fill(text)
+        page.get_by_role("button", name="Ask").click()
+
+    choose("classify", "a lovely film")
+    until(page, "document.querySelectorAll('.bars li').length === 2")
+    choose("pair", "a lovely film", "a dull book")
+    page.wait_for_selector(".result")
+    choose("tag", "a lovely film and a dull book")
+    page.wait_for_selector(".tagged")
+    choose("answer", "how was it?", "it was a lovely film")
+    until(page, "document.querySelector('.result') && document.querySelector('p.text')")
+    choose("bert", "the [MASK] was fine")
+    page.wait_for_selector(".card .bars")
+    assert b'"gaps"' in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
+
+
+def test_a_series_is_drawn_with_the_mouse_and_forecast(opened):
+    page = opened.open("tab=tasks&model=forecast")
+    pad = page.locator(".pad")
+    page.wait_for_selector(".pad .ahead")
+    before = pad.locator(".ahead").get_attribute("d")
+    box = pad.bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 600, box["y"] + 200, steps=12)
+    page.mouse.up()
+    until(page, "before => document.querySelector('.pad .ahead')?.getAttribute('d') !== before", arg=before)
+    pad.press("ArrowUp")
+    link = page.url.partition("#")[2]
+    drawn = pad.locator(".past").get_attribute("d")
+    assert b'"past"' in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
+    again = opened.open(link)
+    again.wait_for_selector(".pad .past")
+    assert len(again.locator(".pad .past").get_attribute("d").split("L")) == len(drawn.split("L")) == 24
+
+
+def test_markup_in_prompts_names_and_what_models_say_is_only_text(opened, address):
+    names = [one["id"] for one in httpx.get(f"{address}/api/runs").json()["runs"]]
+    counted = next(name for name in names if name.startswith("kinds") and name.endswith("/ngram"))
+    page = opened.open(f"tab=write&model={counted}&tokens=200&temperature=1&p=1")
+    page.get_by_label("Prompt").fill(f"{SHOUT} <img src=x onerror=window.hacked=1>")
+    page.get_by_role("button", name="Write", exact=True).click()
+    until(page, "!document.querySelector('button.main').disabled && document.querySelector('.piece')")
+    assert SHOUT in page.locator(".text").first.text_content()
+    page = opened.open(f"tab=next&text={SHOUT}")
+    until(page, "document.querySelectorAll('.bars').length === 7")
+    page = opened.open(f"tab=translate&text={SHOUT}&beam=2")
+    page.frame_locator("iframe[title='The search tree']").locator("[data-id]").first.wait_for()
+    page = opened.open(f"tab=attention&model=gpt&text=the {SHOUT}")
+    page.wait_for_selector(".chart svg")
+
+
+def test_tabs_by_keyboard_and_on_a_small_dark_screen(browser, address):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    opened = Opened(context, address)
+    page = opened.open("tab=runs")
+    page.locator("#tab-runs").focus()
+    for tab in ("next", "write", "translate", "attention", "inside", "words", "tasks"):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(f"#tab-{tab}[aria-selected=true]")
+        assert fits(page), tab
+    page.keyboard.press("Home")
+    page.wait_for_selector("#tab-runs[aria-selected=true]")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 28)"
+    opened.is_well()
+    context.close()
+
+
+def test_a_key_is_asked_for_by_a_form(browser, address, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp()
+    run = next(folder.glob("kinds*/lstm"))
+    with listen(open_hall([run]), host="127.0.0.1", port=0, key="s3cret <b>") as listening:
+        thread = threading.Thread(target=listening.run)
+        thread.start()
+        while not listening.server.started:
+            time.sleep(0.02)
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(listening.address)
+        page.get_by_label("The key").fill("wrong")
+        page.get_by_role("button", name="Open").click()
+        page.get_by_text("That is not the key.").wait_for()
+        page.get_by_label("The key").fill("s3cret <b>")
+        page.get_by_role("button", name="Open").click()
+        page.wait_for_selector("nav [aria-selected=true]")
+        (cookie,) = context.cookies()
+        assert cookie["httpOnly"] and cookie["sameSite"] == "Strict" and "s3cret" not in cookie["value"]
+        assert page.evaluate("document.cookie") == ""
+        context.close()
+        listening.server.should_exit = True
+        thread.join(60)
