@@ -182,13 +182,16 @@ def _reading(run: Run, text: str) -> Looks:
         _check_room(run, len(ids), body.config.context)
         found = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)
         kind = "full"
-    elif isinstance(run, LanguageRun | LabelRun) and getattr(body, "cuts", "") == "windows":
+    elif isinstance(run, LanguageRun | LabelRun) and (
+        getattr(body, "cuts", "") == "windows" or getattr(body.config, "attend", 0)
+    ):
         if isinstance(run, LanguageRun):
             ids = run.tokens(text=text).tokens.astype(np.int64)
         else:
             ids, _ = framed(run.labeller().form.marks, run.tokenizer.encode(text.strip()))
         _check_room(run, len(ids), body.traits.context)
-        found, kind = body(torch.from_numpy(ids)[None].long(), want=("attention",)), "causal"
+        found = body(torch.from_numpy(ids)[None].long(), want=("attention",))
+        kind = "causal" if body.traits.causal else "full"
     else:
         raise _no_attention(run)
     if found.attention is None:
@@ -229,5 +232,8 @@ def _check_room(run: Run, size: int, most: int | None) -> None:
 
 
 def _no_attention(run: Run, whose: str = "") -> InputError:
-    mend = "gpt, bert, transformer and seq2seq look; of recurrent networks there are gates: ensue look gates"
+    mend = (
+        "gpt, bert, transformer and seq2seq look, and recurrent networks that were fitted with attend; those without "
+        "have gates: ensue look gates"
+    )
     return InputError(f"{run.system}{whose} has no attention", where=str(run.folder.path), mend=mend)
