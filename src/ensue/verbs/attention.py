@@ -18,6 +18,8 @@ from ensue.look.attention import heads_chart, layers_that_fit, lines_chart
 from ensue.look.marks import COLOURS
 from ensue.measure.rollout import rollout
 from ensue.models.encoder import Encoder
+from ensue.models.reader import BidirectionalReader
+from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
 from ensue.search.beam import Search
 from ensue.tasks.bodies import body_of
@@ -45,6 +47,8 @@ class Looks:
     layers: list[np.ndarray]
     kind: str
     """causal, full, cross or source"""
+    carried: bool = False
+    """Whether words also get from place to place by recurrence."""
 
 
 def attention(
@@ -132,6 +136,9 @@ def _rolled(looks: Looks, name: str, numbers: dict[str, Any], chosen: Any) -> Vi
     """All layers as one."""
     if chosen:
         raise InputError("a roll-out is of all layers and heads", mend="leave out --layer, --head and --word")
+    if looks.carried:
+        what = "a roll-out counts what attention passes on, and a recurrent network also carries words along"
+        raise InputError(what, mend="leave out --rolled")
     if looks.kind == "cross":
         raise InputError("a roll-out is of tokens that look at each other", mend="use --part source")
     found = rollout(looks.layers)
@@ -197,7 +204,8 @@ def _reading(run: Run, text: str) -> Looks:
     if found.attention is None:
         raise _no_attention(run)
     names = _names(run.tokenizer, ids)
-    return Looks(names, names, [layer[0].float().numpy() for layer in found.attention], kind)
+    layers = [layer[0].float().numpy() for layer in found.attention]
+    return Looks(names, names, layers, kind, carried=isinstance(body, RecurrentLanguageModel | BidirectionalReader))
 
 
 def _translating(run: TranslationRun, text: str, target: str, part: str) -> Looks:
