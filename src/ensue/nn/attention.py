@@ -286,9 +286,9 @@ class SelfAttention(nn.Module):
             return self.out(short_attention.packed((self.project(x),), self.heads, lengths, causal=True)), None, None
         state = state or self.start(len(x))
         T, k, span = x.shape[1], state.each, self.span
-        if span and T > span and not weights:
+        if 0 < span < T and not weights:
             return self._in_parts(x, state, lengths)
-        far = span and state.used + T > span
+        far = 0 < span < state.used + T
         if state.seen is not None and (lengths is not None or weights or far or state.written + k * T > SHARED):
             state, k = state.alone(), 1
         state = state.recent(span - 1) if far else state
@@ -318,8 +318,9 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, AttentionState | None, None]:
         """A text longer than the span, a span at a time: what it costs grows with its length, not with the square."""
         found, after = [], state
-        for at, part in zip(range(0, x.shape[1], self.span), x.split(self.span, dim=1)):
-            y, after, _ = self(part, after, None if lengths is None else (lengths - at).clamp(0, part.shape[1]))
+        for at in range(0, x.shape[1], self.span):
+            here = x[:, at : at + self.span]
+            y, after, _ = self(here, after, None if lengths is None else (lengths - at).clamp(0, here.shape[1]))
             found.append(y)
         return torch.cat(found, dim=1), after, None
 

@@ -1,4 +1,4 @@
-"""Attention within a recurrent network (R82): a constant distance between all pairs, and words whose sense comes later."""
+"""Attention within a recurrent network (R82): one step between all pairs, and words whose sense comes later."""
 
 import pytest
 import torch
@@ -14,8 +14,8 @@ from ensue.nn.intra_attention import IntraAttention
 from ensue.nn.recurrent import LSTMCell, Recurrent, TanhCell
 from ensue.nn.stacks import Bidirectional
 
-SENSES, FILLERS = ("road", "river"), "that is on the other side of this wide old and very long".split()
-VOCABULARY = [*SENSES, "the", "bank", *FILLERS]
+FILLERS = ("that", "is", "on", "a", "an", "other", "side", "of", "this", "wide", "old", "long")
+VOCABULARY = ("road", "river", "the", "bank", *FILLERS)
 ROAD, RIVER, THE, BANK = range(4)
 
 
@@ -166,7 +166,7 @@ def test_without_heads_nothing_is_different():
 
 
 def test_heads_that_do_not_share_the_width_are_refused():
-    with pytest.raises(InputError, match="attend = 3.*divisor of 16"):
+    with pytest.raises(InputError, match=r"attend = 3.*divisor of 16"):
         tagger(LSTMLanguageModel, both=False, attend=3)
     with pytest.raises(InputError, match="span"):
         LSTMLanguageModel.Config(attend=2, span=0)
