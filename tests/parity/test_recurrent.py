@@ -107,7 +107,8 @@ def test_attention_within_a_network_equals_torchs_on_its_outputs(name, span):
     (y, _), (looked, _) = ours(x), ours(x, None, None, looks)
     h, _ = theirs(x)
     hidden = ~torch.ones(T, T, dtype=torch.bool).tril().triu(1 - span)  # where torch must not look
-    c, weights = multihead(ours.attention, N, 7)(h, h, h, attn_mask=hidden, average_attn_weights=False)
+    n = torch.nn.functional.layer_norm(h, (N,))
+    c, weights = multihead(ours.attention, N, 7)(n, n, n, attn_mask=hidden, average_attn_weights=False)
     torch.testing.assert_close(y, h + c, atol=1e-5, rtol=0)
     torch.testing.assert_close(looked, h + c, atol=1e-5, rtol=0)
     torch.testing.assert_close(looks[0], weights, atol=1e-5, rtol=0)
@@ -124,5 +125,6 @@ def test_attention_within_a_network_of_both_ends_equals_torchs_on_its_outputs():
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
     h, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
     padded = torch.arange(T) >= lengths[:, None]
-    c, _ = multihead(ours.attention, 2 * N, 2)(h, h, h, key_padding_mask=padded)
+    n = torch.nn.functional.layer_norm(h, (2 * N,))
+    c, _ = multihead(ours.attention, 2 * N, 2)(n, n, n, key_padding_mask=padded)
     torch.testing.assert_close(y[~padded], (h + c)[~padded], atol=1e-5, rtol=0)

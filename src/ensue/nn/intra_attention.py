@@ -1,12 +1,14 @@
 """Attention within a recurrent network: a layer that attends to its own outputs (intra-attention, Cheng et al., 2016).
 
     h_t = layer(h_{t-1}, x_t)                         any layer; from t back to i a path of t − i steps
-    c_t = Σ_i a_{t,i} W_V h_i,  a_t = softmax_i(W_Q h_t · W_K h_i / √d)
+    n_t = LayerNorm(h_t)
+    c_t = Σ_i a_{t,i} W_V n_i,  a_t = softmax_i(W_Q n_t · W_K n_i / √d)
     y_t = h_t + W_O c_t                               from t to every i that it sees a path of one step
 
 What t sees is said by the attention that is passed in: SelfAttention sees what was before, itself included, so language
 models can use it; FullAttention sees the whole text, so that in *the bank … of that wide river* the vector of *bank*
-depends on the last word. The recurrence runs on h, not on y: a fused kernel still runs it.
+depends on the last word. The recurrence runs on h, not on y: a fused kernel still runs it. Outputs of a new network are
+so small that all scores are alike; with the norm (as in Merity, 2019) attention learns from the first step.
 
 Legend: B rows, T time, D input width, N the layer's output width, H heads, S places that are seen.
 """
@@ -36,6 +38,7 @@ class IntraAttention(nn.Module):
         super().__init__()
         self.layer, self.attention = layer, attention
         self.output = int(layer.output)  # type: ignore[arg-type]
+        self.norm = nn.LayerNorm(self.output)
 
     def start(self, rows: int) -> IntraState:
         """The layer's own start, and nothing to look at."""
@@ -53,7 +56,7 @@ class IntraAttention(nn.Module):
         h, inner = self.layer(x, state.layer, lengths)
         if not x.shape[1]:
             return h, IntraState(inner, state.memory)
-        c, memory, weights = self.attention(h, state.memory, lengths, looks is not None)
+        c, memory, weights = self.attention(self.norm(h), state.memory, lengths, looks is not None)
         if looks is not None:
             looks.append(weights)
         return h + c, IntraState(inner, memory)
