@@ -107,8 +107,7 @@ def test_attention_within_a_network_equals_torchs_on_its_outputs(name, span):
     (y, _), (looked, _) = ours(x), ours(x, None, None, looks)
     h, _ = theirs(x)
     hidden = ~torch.ones(T, T, dtype=torch.bool).tril().triu(1 - span)  # where torch must not look
-    n = torch.nn.functional.layer_norm(h, (N,))
-    c, weights = multihead(ours.attention, N, 7)(n, n, n, attn_mask=hidden, average_attn_weights=False)
+    c, weights = multihead(ours.attention, N, 7)(h, h, h, attn_mask=hidden, average_attn_weights=False)
     torch.testing.assert_close(y, h + c, atol=1e-5, rtol=0)
     torch.testing.assert_close(looked, h + c, atol=1e-5, rtol=0)
     torch.testing.assert_close(looks[0], weights, atol=1e-5, rtol=0)
@@ -119,7 +118,7 @@ def test_attention_within_a_network_of_both_ends_equals_torchs_on_its_outputs():
     theirs = torch.nn.LSTM(D, N, batch_first=True, bidirectional=True)
     names = [name + end for end in ("", "_reverse") for name in NAMES[:4]]
     theirs.load_state_dict(dict(zip(names, [weight for cell in cells for weight in cell.weights()])))
-    ours = IntraAttention(Bidirectional(*map(Recurrent, cells)), FullAttention(2 * N, 2))
+    ours = IntraAttention(Bidirectional(*map(Recurrent, cells)), FullAttention(2 * N, 2), torch.nn.LayerNorm(2 * N))
     x = torch.randn(B, T, D)
     y, _ = ours(x, None, lengths)
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)

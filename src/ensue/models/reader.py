@@ -2,7 +2,7 @@
 
     x_k = [E w_k; f_k]                   a word's own vector, and what a model that was trained before says of it here
     h_k = [→h_k; ←h_k]                   layers of any recurrent cell, in both directions (Schuster, 1997)
-    h_k + W_O Σ_i a_{k,i} W_V n_i        with ``attend``: a layer attends to all its outputs (ensue.nn.intra_attention)
+    h_k + W_O Σ_i a_{k,i} W_V LN(h_i)    with ``attend``: a layer attends to all its outputs (ensue.nn.intra_attention)
 
 A language model may not see what follows, so it reads from one end; where labels are wanted there is nothing to hide.
 
@@ -41,7 +41,10 @@ class BidirectionalReader(nn.Module):
         self.fall = Dropout(features.config.dropout if features else 0.0)
         self.stack = Stack(
             lambda size: attending(
-                Bidirectional(*(Recurrent(model.cell(size), config.kernel) for _ in range(2))), config, FullAttention
+                Bidirectional(*(Recurrent(model.cell(size), config.kernel) for _ in range(2))),
+                config,
+                FullAttention,
+                nn.LayerNorm,
             ),
             embedding + (features.width if features else 0),
             config.layers,

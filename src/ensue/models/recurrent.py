@@ -107,14 +107,17 @@ class LSTMConfig(RecurrentConfig):
 
 
 def attending(
-    layer: nn.Module, config: RecurrentConfig, attention: Callable[[int, int], SelfAttention | FullAttention]
+    layer: nn.Module,
+    config: RecurrentConfig,
+    attention: Callable[[int, int], SelfAttention | FullAttention],
+    norm: Callable[[int], nn.Module] = nn.Identity,
 ) -> nn.Module:
     """A layer as the settings have it: alone, or with attention, of a width and heads, to its own outputs."""
     if not config.attend:
         return layer
     width = int(layer.output)  # type: ignore[arg-type]
     check(config, "attend", width % config.attend == 0, f"0, or a divisor of {width}, the width of a layer's outputs")
-    return IntraAttention(layer, attention(width, config.attend))
+    return IntraAttention(layer, attention(width, config.attend), norm(width))
 
 
 def looking_back(layer: nn.Module, config: RecurrentConfig) -> nn.Module:
