@@ -20,14 +20,21 @@ VARIANTS = {
         for e in (0, -1)
     ],
     "window": [{"context": n, "embedding": 4, "hidden": 8} for n in (1, 2, 5)],
-    "rnn": [{"hidden": 8, "activation": a, "layers": n} for a, n in (("tanh", 1), ("relu", 2), ("sigmoid", 1))],
+    "rnn": [
+        *({"hidden": 8, "activation": a, "layers": n} for a, n in (("tanh", 1), ("relu", 2), ("sigmoid", 1))),
+        {"hidden": 8, "attend": 1, "span": 1},
+        {"hidden": 8, "activation": "relu", "attend": 2, "layers": 2},
+    ],
     "gru": [{"hidden": 8, "layers": 2, "connect": c} for c in ("plain", "residual", "dense")],
-    "gru-cho": [{"hidden": 8, "layers": 2}],
+    "gru-cho": [{"hidden": 8, "layers": 2}, {"hidden": 8, "layers": 2, "attend": 2, "span": 4, "connect": "dense"}],
     "lstm": [
         {"hidden": 8, "layers": 2},
         {"hidden": 8, "layers": 2, "kernel": "reference", "connect": "dense"},
         {"hidden": 8, "projection": 3, "layers": 2, "connect": "residual"},
         {"hidden": 8, "embedding": 5, "tied": False},
+        {"hidden": 8, "layers": 2, "attend": 4},
+        {"hidden": 8, "layers": 2, "attend": 2, "span": 3},
+        {"hidden": 8, "projection": 3, "attend": 3, "span": 2},
     ],
     "ulmfit": [
         {
@@ -37,8 +44,9 @@ VARIANTS = {
         },
         {"hidden": 6, "embedding": 8, "layers": 3, "kernel": "reference"},
         {"hidden": 8, "embedding": 5, "layers": 1, "tied": False},
+        {"hidden": 6, "embedding": 8, "attend": 2, "span": 3},
     ],
-    "bilm": [{"hidden": 8, "layers": 2}],
+    "bilm": [{"hidden": 8, "layers": 2}, {"hidden": 8, "attend": 2, "span": 3}],
     "gpt": [
         {"layers": 2, "heads": 2, "hidden": 8, "context": c, "positions": p, "norm": n}
         for c, p, n in (

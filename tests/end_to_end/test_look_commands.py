@@ -21,12 +21,16 @@ def lookers(tmp_path_factory):
     (folder / "text.txt").write_text("\n\n".join(lines), encoding="utf-8")
     (folder / "labels.tsv").write_text("".join(f"{line}\t{n % 2}\n" for n, line in enumerate(lines)), encoding="utf-8")
     (folder / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines), encoding="utf-8")
+    tagged = "\n".join("".join(f"{word}\t{len(word) > 3}\n" for word in line.split()) for line in lines)
+    (folder / "tags.conll").write_text(tagged, encoding="utf-8")
     few = ("--set", "train.steps=2", "--set", "hidden=16", "--tokenizer", "word")
     for words in (
         ("bert", folder / "text.txt", *SMALL, "--set", "next_sentence=false", "--out", folder / "bert"),
         ("gpt", folder / "text.txt", *SMALL, "--tokenizer", "word", "--set", "context=32", "--out", folder / "gpt"),
         ("transformer", folder / "pairs.tsv", *SMALL, "--tokenizer", "word", "--out", folder / "transformer"),
         ("seq2seq", folder / "pairs.tsv", *few, "--out", folder / "seq2seq"),
+        ("gru", folder / "text.txt", *few, "--set", "attend=2", "--out", folder / "gru"),
+        ("tag", folder / "tags.conll", "--model", "lstm", *few[:4], "--set", "attend=2", "--out", folder / "tag"),
         (
             "classify",
             folder / "labels.tsv",
@@ -47,15 +51,16 @@ def rows_add_up(weights):
     np.testing.assert_allclose(np.asarray(weights).sum(-1), 1, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["bert", "cls", "transformer", "seq2seq", "gpt"])
+@pytest.mark.parametrize("name", ["bert", "cls", "transformer", "seq2seq", "gpt", "gru", "tag"])
 def test_every_model_that_attends_shows_where(name, lookers):
     run = lookers / name
     seen = ensue("look", "attention", run, "--text", TEXT, "--json").json
-    assert seen["kind"] == {"gpt": "causal", "bert": "full", "cls": "full"}.get(name, "cross")
+    kinds = {"gpt": "causal", "gru": "causal", "bert": "full", "cls": "full", "tag": "full"}
+    assert seen["kind"] == kinds.get(name, "cross")
     for weights in seen["layers"].values():
         assert np.shape(weights)[1:] == (len(seen["tokens"]), len(seen["looked_at"]))
         rows_add_up(weights)
-        if name == "gpt":
+        if seen["kind"] == "causal":
             assert not np.triu(weights, 1).any()
     for options in ((), ("--layer", 1), ("--head", 1), ("--layer", 1, "--word", seen["tokens"][1].strip("␣"))):
         drawn = ensue("look", "attention", run, "--text", TEXT, *options, "--out", "x.json")
@@ -88,6 +93,7 @@ def test_a_word_is_found_whatever_its_marks_are():
         (("gpt", "--text", TEXT, "--word", "zebra"), "'zebra' is no token of this text"),
         (("gpt", "--text", TEXT, "--rolled", "--head", "1"), "a roll-out is of all layers and heads"),
         (("gpt", "--text", TEXT * 200), "tokens, and the model sees"),
+        (("gru", "--text", TEXT, "--rolled"), "a recurrent network also carries words along"),
         (("bert", "--text", TEXT * 200), "tokens, and the model sees"),
         (("transformer", "--text", TEXT, "--part", "middle"), "there is no part 'middle'"),
         (("transformer", "--text", TEXT, "--rolled"), "use --part source"),

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from ensue.nn.attention import FullAttention, SelfAttention
+from ensue.nn.intra_attention import IntraAttention
 from ensue.nn.recurrent import (
     ChoGRUCell,
     GRUCell,
@@ -13,6 +15,7 @@ from ensue.nn.recurrent import (
     ReluCell,
     TanhCell,
 )
+from ensue.nn.stacks import Bidirectional
 
 D, N, B, T = 5, 7, 3, 9
 NAMES = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_hr_l0")
@@ -84,3 +87,43 @@ def test_the_two_grus_differ():
     b.load_state_dict(a.state_dict())
     x = torch.randn(B, T, D)
     assert (Recurrent(a)(x)[0] - Recurrent(b)(x)[0]).abs().max() > 1e-3
+
+
+def multihead(attention, width, heads):
+    """torch's attention with the weights of ours."""
+    theirs = torch.nn.MultiheadAttention(width, heads, batch_first=True)
+    weights = {"in_proj_weight": attention.project.weight, "in_proj_bias": attention.project.bias}
+    theirs.load_state_dict({**weights, "out_proj.weight": attention.out.weight, "out_proj.bias": attention.out.bias})
+    return theirs
+
+
+@pytest.mark.parametrize("span", [T + 1, 4])
+@pytest.mark.parametrize("name", ["tanh", "gru", "lstm"])
+def test_attention_within_a_network_equals_torchs_on_its_outputs(name, span):
+    cell, theirs = (make() for make in PAIRS[name])
+    theirs.load_state_dict(dict(zip(NAMES, cell.weights())))
+    ours = IntraAttention(Recurrent(cell), SelfAttention(N, 7, span=span))
+    x, looks = torch.randn(B, T, D), []
+    (y, _), (looked, _) = ours(x), ours(x, None, None, looks)
+    h, _ = theirs(x)
+    hidden = ~torch.ones(T, T, dtype=torch.bool).tril().triu(1 - span)  # where torch must not look
+    c, weights = multihead(ours.attention, N, 7)(h, h, h, attn_mask=hidden, average_attn_weights=False)
+    torch.testing.assert_close(y, h + c, atol=1e-5, rtol=0)
+    torch.testing.assert_close(looked, h + c, atol=1e-5, rtol=0)
+    torch.testing.assert_close(looks[0], weights, atol=1e-5, rtol=0)
+
+
+def test_attention_within_a_network_of_both_ends_equals_torchs_on_its_outputs():
+    cells, lengths = [LSTMCell(D, N), LSTMCell(D, N)], torch.tensor([T, 4, 1])
+    theirs = torch.nn.LSTM(D, N, batch_first=True, bidirectional=True)
+    names = [name + end for end in ("", "_reverse") for name in NAMES[:4]]
+    theirs.load_state_dict(dict(zip(names, [weight for cell in cells for weight in cell.weights()])))
+    ours = IntraAttention(Bidirectional(*map(Recurrent, cells)), FullAttention(2 * N, 2), torch.nn.LayerNorm(2 * N))
+    x = torch.randn(B, T, D)
+    y, _ = ours(x, None, lengths)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    h, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    padded = torch.arange(T) >= lengths[:, None]
+    n = torch.nn.functional.layer_norm(h, (2 * N,))
+    c, _ = multihead(ours.attention, 2 * N, 2)(n, n, n, key_padding_mask=padded)
+    torch.testing.assert_close(y[~padded], (h + c)[~padded], atol=1e-5, rtol=0)

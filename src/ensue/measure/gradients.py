@@ -34,6 +34,7 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.nn.blocks import Block
+from ensue.nn.intra_attention import IntraAttention
 from ensue.nn.recurrent import Cell, Memory, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
 
 ROWS = 32
@@ -176,6 +177,8 @@ class Carried(Part):
     def bound(self, model: Any, read: Tensor, norms: np.ndarray) -> tuple[np.ndarray | None, str, Any]:
         if not self.last:
             return None, "none: gradients of a lower layer also flow through the layers above it", None
+        if any(isinstance(part, IntraAttention) for part in model.modules()):
+            return None, "none: gradients also flow through attention, past the steps between", None
         cell = self.layer.cell
         steps = self._steps(model, read)
         if type(cell) in SLOPES:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ensue.models.context import neighbours
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
-from ensue.models.recurrent import SMALL, RecurrentConfig
+from ensue.models.recurrent import SMALL, RecurrentConfig, looking_back
 from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import LSTMCell, Recurrent
@@ -45,7 +45,7 @@ class BidirectionalLanguageModel(LanguageModel):
         self.embed = nn.Embedding(config.vocabulary, width)
         self.onward, self.backward = (
             Stack(
-                lambda size: Recurrent(LSTMCell(size, config.hidden), config.kernel),
+                lambda size: looking_back(Recurrent(LSTMCell(size, config.hidden), config.kernel), config),
                 width,
                 config.layers,
                 config.connect,

@@ -2,6 +2,7 @@
 
     x_k = [E w_k; f_k]                   a word's own vector, and what a model that was trained before says of it here
     h_k = [→h_k; ←h_k]                   layers of any recurrent cell, in both directions (Schuster, 1997)
+    h_k + W_O Σ_i a_{k,i} W_V LN(h_i)    with ``attend``: a layer attends to all its outputs (ensue.nn.intra_attention)
 
 A language model may not see what follows, so it reads from one end; where labels are wanted there is nothing to hide.
 
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 
 from ensue.models.context import known
 from ensue.models.features import Features
-from ensue.models.recurrent import RecurrentLanguageModel
+from ensue.models.recurrent import RecurrentLanguageModel, attending
+from ensue.nn.attention import FullAttention
 from ensue.nn.dropout import Dropout
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import Recurrent
@@ -38,7 +40,12 @@ class BidirectionalReader(nn.Module):
         self.features = features
         self.fall = Dropout(features.config.dropout if features else 0.0)
         self.stack = Stack(
-            lambda size: Bidirectional(*(Recurrent(model.cell(size), config.kernel) for _ in range(2))),
+            lambda size: attending(
+                Bidirectional(*(Recurrent(model.cell(size), config.kernel) for _ in range(2))),
+                config,
+                FullAttention,
+                nn.LayerNorm,
+            ),
             embedding + (features.width if features else 0),
             config.layers,
             config.connect,
@@ -64,8 +71,9 @@ class BidirectionalReader(nn.Module):
         x = self.dropout(self.embed(known(tokens, self.config.vocabulary)))
         if self.features is not None:
             x = torch.cat([x, self.fall(self.features(tokens, lengths))], dim=-1)
-        hidden, after = self.stack(x, None, lengths)
-        return Output(None, self.dropout_out(hidden), None, after)
+        looks: list[Tensor] | None = [] if self.config.attend and "attention" in want else None
+        hidden, after = self.stack(x, None, lengths, looks)
+        return Output(None, self.dropout_out(hidden), tuple(looks) if looks else None, after)
 
 
 def features_of(body: Any) -> Features | None:

@@ -4,6 +4,9 @@
     h_t = cell(h_{t-1}, e_t)               layer on layer; see ensue.nn.recurrent for each cell's equation
     ŷ_t = softmax(U h_t + b_2)
 
+With ``attend`` each layer also attends to its own outputs (ensue.nn.intra_attention), the last ``span`` of them: a
+state that is carried through a long text stays as small as for a short one.
+
 The same weights at every step, so the model is as large for a long text as for a short one. Training carries the state
 from one stretch of text to the next and cuts the graph there (truncated backpropagation through time).
 
@@ -12,7 +15,7 @@ Legend: B rows, T time, E embedding width, N hidden width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar
@@ -22,7 +25,9 @@ from torch import Tensor, nn
 from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
+from ensue.nn.attention import FullAttention, SelfAttention
 from ensue.nn.dropout import Dropout
+from ensue.nn.intra_attention import IntraAttention
 from ensue.nn.protocol import Output, Want
 from ensue.nn.recurrent import (
     Cell,
@@ -62,9 +67,15 @@ class RecurrentConfig:
     """How layers join: plain, residual (the input is added) or dense (the input is kept beside the output)."""
     kernel: str = "auto"
     """Which loop runs the cell: auto, fused (torch's own) or reference (the equation, step by step)."""
+    attend: int = 0
+    """How many heads attend to a layer's own outputs, those of before or, where a text is read from both ends, all; 0
+    means that there is no attention."""
+    span: int = 128
+    """How many outputs such a head sees of a text that is read from one end, the newest included."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "layers", "hidden")
+        check_positive(self, "layers", "hidden", "span")
+        check(self, "attend", self.attend >= 0, "0 or more")
         check(self, "embedding", self.embedding >= 0, "0 or more")
         check_below_one(self, "dropout")
         check(self, "connect", self.connect in CONNECTIONS, f"one of {', '.join(CONNECTIONS)}")
@@ -95,6 +106,25 @@ class LSTMConfig(RecurrentConfig):
         check(self, "projection", 0 <= self.projection < self.hidden, "0, or less than hidden")
 
 
+def attending(
+    layer: nn.Module,
+    config: RecurrentConfig,
+    attention: Callable[[int, int], SelfAttention | FullAttention],
+    norm: Callable[[int], nn.Module] = nn.Identity,
+) -> nn.Module:
+    """A layer as the settings have it: alone, or with attention, of a width and heads, to its own outputs."""
+    if not config.attend:
+        return layer
+    width = int(layer.output)  # type: ignore[arg-type]
+    check(config, "attend", width % config.attend == 0, f"0, or a divisor of {width}, the width of a layer's outputs")
+    return IntraAttention(layer, attention(width, config.attend), norm(width))
+
+
+def looking_back(layer: nn.Module, config: RecurrentConfig) -> nn.Module:
+    """A layer that may attend to its own outputs of before."""
+    return attending(layer, config, lambda width, heads: SelfAttention(width, heads, span=config.span))
+
+
 class RecurrentLanguageModel(LanguageModel):
     """ŷ_t = softmax(U h_t + b_2), h_t of a stack of recurrent layers."""
 
@@ -109,7 +139,11 @@ class RecurrentLanguageModel(LanguageModel):
         self.embed = nn.Embedding(config.vocabulary, width)
         places = count()
         self.stack = Stack(
-            lambda size: self.layer(size, next(places)), width, config.layers, config.connect, config.dropout
+            lambda size: looking_back(self.layer(size, next(places)), config),
+            width,
+            config.layers,
+            config.connect,
+            config.dropout,
         )
         # a tied output layer needs states as wide as an embedding
         fits = not config.tied or self.stack.output == width
@@ -143,8 +177,15 @@ class RecurrentLanguageModel(LanguageModel):
     ) -> Output:
         """Read tokens (B, T)."""
         e = self.dropout(self.embed(tokens))
-        hidden, after = self.stack(e, state, lengths)
-        return answer(self.head, self.dropout_out(self.down(hidden)), after, lengths, want)
+        looks = self.looks(want)
+        hidden, after = self.stack(e, state, lengths, looks)
+        return answer(
+            self.head, self.dropout_out(self.down(hidden)), after, lengths, want, tuple(looks) if looks else None
+        )
+
+    def looks(self, want: Sequence[Want]) -> list[Tensor] | None:
+        """A list for each layer's attention, where there is some and it is wanted."""
+        return [] if self.config.attend and "attention" in want else None
 
 
 class RNNLanguageModel(RecurrentLanguageModel):

@@ -145,5 +145,6 @@ class ULMFiT(RecurrentLanguageModel):
     ) -> Output:
         """Read tokens (B, T)."""
         e = self.inputs(self.words.embed(self.embed, tokens))
-        hidden, after = self.stack(e, state, lengths)
-        return answer(self.head, self.dropout_out(hidden), after, lengths, want)
+        looks = self.looks(want)
+        hidden, after = self.stack(e, state, lengths, looks)
+        return answer(self.head, self.dropout_out(hidden), after, lengths, want, tuple(looks) if looks else None)

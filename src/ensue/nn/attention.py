@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -97,13 +97,33 @@ class AttentionState(State):
             None if self.seen is None else torch.cat([self.seen, self._own_places(time)], dim=1),
         )
 
-    def visible(self, time: int, size: int) -> Tensor:
+    def recent(self, most: int) -> AttentionState:
+        """The same without what is further back than the last ``most`` tokens of a row.
+
+        Uneven rows have to be moved for that, so it is done when they hold twice as many.
+        """
+        if self.seen is not None or self.used <= (most if self.even else 2 * most):
+            return self
+        if self.even:
+            keys, values = (part[:, :, self.used - most :] for part in (self.keys, self.values))
+            return replace(self, keys=keys, values=values, lengths=torch.full_like(self.lengths, most), used=most)
+        kept = self.lengths.clamp(max=most)
+        places = (self.lengths - kept)[:, None] + torch.arange(most, device=kept.device)
+        index = places[:, None, :, None].expand(-1, self.keys.shape[1], -1, self.keys.shape[3])
+        keys, values = (part.gather(2, index) for part in (self.keys, self.values))
+        return AttentionState(keys, values, kept, most, bool((kept == most).all()))
+
+    def visible(self, time: int, size: int, span: int = 0) -> Tensor:
         """Which of S places each of T new tokens may see, its own and all before it: (1 or B, 1, T, S).
 
-        In a shared memory that is (G, 1, k·T, S).
+        With a ``span`` that is the last so many. In a shared memory, in which no row is longer, it is (G, 1, k·T, S).
         """
         if self.seen is None:
-            return (torch.arange(size, device=self.keys.device) <= self.places(time)[..., None])[:, None]
+            places, own = torch.arange(size, device=self.keys.device), self.places(time)[..., None]
+            seen = places <= own
+            if span:  # what is padded sees something too, or it would be NaN
+                seen = seen & (places > own.clamp(max=size - 1) - span)
+            return seen[:, None]
         before = self.seen.view(-1, self.each, 1, self.written).expand(-1, -1, time, -1).flatten(1, 2)
         causal = torch.ones(time, time, dtype=torch.bool, device=self.keys.device).tril()
         own = torch.eye(self.each, dtype=torch.bool, device=self.keys.device)
@@ -144,22 +164,39 @@ class AttentionState(State):
         keys, values = self.keys[group, head, places], self.values[group, head, places]
         return AttentionState(keys, values, self.lengths, self.used, True)
 
+    def renewed(self, rows: Tensor, start: AttentionState) -> AttentionState:
+        """This state, with some rows taken from ``start``, which may have read more or less."""
+        if not bool(rows.any()):
+            return self
+        own, fresh = self.alone(), start.alone()
+        capacity, here = max(own.keys.shape[2], fresh.keys.shape[2]), rows[:, None, None, None]
+        lengths = torch.where(rows, fresh.lengths, own.lengths)
+        used = int(lengths.max())
+        return AttentionState(
+            torch.where(here, _wide(fresh.keys, capacity), _wide(own.keys, capacity)),
+            torch.where(here, _wide(fresh.values, capacity), _wide(own.values, capacity)),
+            lengths,
+            used,
+            bool((lengths == used).all()),
+        )
+
     @classmethod
     def joined(cls, states: Sequence[AttentionState]) -> AttentionState:
         """Rows of several states as one state; they may have read differently much."""
         states = [state.alone() for state in states]
         capacity = max(state.keys.shape[2] for state in states)
-
-        def wide(x: Tensor) -> Tensor:
-            return F.pad(x, (0, 0, 0, capacity - x.shape[2]))
-
         return AttentionState(
-            torch.cat([wide(state.keys) for state in states]),
-            torch.cat([wide(state.values) for state in states]),
+            torch.cat([_wide(state.keys, capacity) for state in states]),
+            torch.cat([_wide(state.values, capacity) for state in states]),
             torch.cat([state.lengths for state in states]),
             max(state.used for state in states),
             even=False,
         )
+
+
+def _wide(buffer: Tensor, capacity: int) -> Tensor:
+    """(B, H, …, d) → (B, H, C, d), zeros at the end."""
+    return F.pad(buffer, (0, 0, 0, capacity - buffer.shape[2]))
 
 
 def _put(buffer: Tensor, new: Tensor, used: int, places: Tensor | None) -> Tensor:
@@ -215,11 +252,15 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Causal multi-head self-attention with a memory."""
+    """Causal multi-head self-attention with a memory: of all that was before, or of the last ``span`` tokens.
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0, rotary: bool = False) -> None:
+    With a span a token sees itself and the span − 1 before it, wherever a text is cut, and the memory stays small.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, rotary: bool = False, span: int = 0) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        assert not (rotary and span), "what is forgotten would move the positions of the rest"
+        self.heads, self.dropout, self.span = heads, dropout, span
         self.project = nn.Linear(width, 3 * width)  # W_Q, W_K, W_V side by side
         self.out = nn.Linear(width, width)  # W_O
         self.rotary = Rotary(width // heads) if rotary else None
@@ -244,9 +285,13 @@ class SelfAttention(nn.Module):
         if isinstance(lengths, Rows):
             return self.out(short_attention.packed((self.project(x),), self.heads, lengths, causal=True)), None, None
         state = state or self.start(len(x))
-        T, k = x.shape[1], state.each
-        if state.seen is not None and (lengths is not None or weights or state.written + k * T > SHARED):
+        T, k, span = x.shape[1], state.each, self.span
+        if 0 < span < T and not weights:
+            return self._in_parts(x, state, lengths)
+        far = 0 < span < state.used + T
+        if state.seen is not None and (lengths is not None or weights or far or state.written + k * T > SHARED):
             state, k = state.alone(), 1
+        state = state.recent(span - 1) if far else state
         side_by_side = x.reshape(x.shape[0] // k, k * T, x.shape[2])  # (G, k·T, D)
         projected = self.project(side_by_side)
         query, key, value = (_heads(part, self.heads) for part in projected.chunk(3, dim=-1))
@@ -256,8 +301,8 @@ class SelfAttention(nn.Module):
         new = state.append(key, value, lengths)
         S = new.written
         keys, values = new.keys[:, :, :S], new.values[:, :, :S]  # (G, H, S, d)
-        simple = state.seen is None and state.even and (state.used == 0 or T == 1)
-        mask, dropout = None if simple else state.visible(T, S), self.dropout if self.training else 0.0
+        simple = state.seen is None and state.even and (state.used == 0 or T == 1) and not 0 < span < state.used + T
+        mask, dropout = None if simple else state.visible(T, S, span), self.dropout if self.training else 0.0
         own = simple and not state.used and self.rotary is None  # all there is to see was projected just now
         if own and not dropout and short_attention.fits((projected,), self.heads):
             y = short_attention.attend((projected,), self.heads, causal=True)
@@ -265,8 +310,19 @@ class SelfAttention(nn.Module):
             y = F.scaled_dot_product_attention(
                 query, keys, values, mask, dropout, is_causal=mask is None and bool(T > 1)
             ).transpose(1, 2)
-        seen = attention_weights(query, keys, state.visible(T, S)) if weights else None
+        seen = attention_weights(query, keys, state.visible(T, S, span)) if weights else None
         return self.out(y.reshape(x.shape)), new, seen
+
+    def _in_parts(
+        self, x: Tensor, state: AttentionState, lengths: Tensor | None
+    ) -> tuple[Tensor, AttentionState | None, None]:
+        """A text longer than the span, a span at a time: what it costs grows with its length, not with the square."""
+        found, after = [], state
+        for at in range(0, x.shape[1], self.span):
+            here = x[:, at : at + self.span]
+            y, after, _ = self(here, after, None if lengths is None else (lengths - at).clamp(0, here.shape[1]))
+            found.append(y)
+        return torch.cat(found, dim=1), after, None
 
 
 class FullAttention(nn.Module):

@@ -99,13 +99,17 @@ class Stack(nn.Module):
         return StackState(tuple(layer.start(rows) for layer in self.layers))  # type: ignore[operator]
 
     def forward(
-        self, x: Tensor, state: StackState | None = None, lengths: Tensor | None = None
+        self,
+        x: Tensor,
+        state: StackState | None = None,
+        lengths: Tensor | None = None,
+        looks: list[Tensor] | None = None,
     ) -> tuple[Tensor, StackState]:
-        """Run all layers over x (B, T, D)."""
+        """Run all layers over x (B, T, D); ``looks`` is for layers that attend, which add where they look."""
         states: Sequence[State | None] = state.layers if state else [None] * len(self.layers)
-        new = []
+        new, asked = [], () if looks is None else (looks,)
         for number, (layer, join, below) in enumerate(zip(self.layers, self.connections, states)):
-            y, after = layer(x if number == 0 else self.dropout(x), below, lengths)
+            y, after = layer(x if number == 0 else self.dropout(x), below, lengths, *asked)
             x = join(x, y)
             new.append(after)
         return x, StackState(tuple(new))

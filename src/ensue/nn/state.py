@@ -62,11 +62,9 @@ class State:
 
     def renewed(self, rows: Tensor, start: Self) -> Self:
         """This state, with the rows where the mask ``rows`` (B,) is true taken from ``start``."""
-        fresh, old = dict(start.tensors()), dict(self.tensors())
-        mixed = {
-            n: torch.where(rows.view(-1, *[1] * (t.dim() - 1)), fresh[n], t) if t.dim() else t for n, t in old.items()
-        }
-        return self.filled(mixed)
+        held, fresh = cast(Any, self), cast(Any, start)
+        parts = {f.name: _renewed(getattr(held, f.name), getattr(fresh, f.name), rows) for f in fields(held)}
+        return cast(Self, replace(held, **parts))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The state with ``function`` applied to every tensor in it."""
@@ -95,6 +93,16 @@ def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callab
         return on_state(value)
     if isinstance(value, tuple):
         return tuple(_changed(item, on_tensor, on_state) for item in value)
+    return value
+
+
+def _renewed(value: Any, fresh: Any, rows: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return torch.where(rows.view(-1, *[1] * (value.dim() - 1)), fresh, value) if value.dim() else value
+    if isinstance(value, State):
+        return value.renewed(rows, fresh)
+    if isinstance(value, tuple):
+        return tuple(_renewed(*parts, rows) for parts in zip(value, fresh, strict=True))
     return value
 
 

@@ -18,6 +18,8 @@ from ensue.look.attention import heads_chart, layers_that_fit, lines_chart
 from ensue.look.marks import COLOURS, MOST_MARKS
 from ensue.measure.rollout import rollout
 from ensue.models.encoder import Encoder
+from ensue.models.reader import BidirectionalReader
+from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
 from ensue.search.beam import Search
 from ensue.tasks.bodies import body_of
@@ -45,6 +47,8 @@ class Looks:
     layers: list[np.ndarray]
     kind: str
     """causal, full, cross or source"""
+    carried: bool = False
+    """Whether words also get from place to place by recurrence."""
 
 
 def attention(
@@ -135,6 +139,9 @@ def _rolled(looks: Looks, name: str, numbers: dict[str, Any], chosen: Any) -> Vi
     """All layers as one."""
     if chosen:
         raise InputError("a roll-out is of all layers and heads", mend="leave out --layer, --head and --word")
+    if looks.carried:
+        what = "a roll-out counts what attention passes on, and a recurrent network also carries words along"
+        raise InputError(what, mend="leave out --rolled")
     if looks.kind == "cross":
         raise InputError("a roll-out is of tokens that look at each other", mend="use --part source")
     found = rollout(looks.layers)
@@ -193,19 +200,23 @@ def _reading(run: Run, text: str) -> Looks:
         _check_room(run, len(ids), body.config.context)
         found = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)
         kind = "full"
-    elif isinstance(run, LanguageRun | LabelRun) and getattr(body, "cuts", "") == "windows":
+    elif isinstance(run, LanguageRun | LabelRun) and (
+        getattr(body, "cuts", "") == "windows" or getattr(body.config, "attend", 0)
+    ):
         if isinstance(run, LanguageRun):
             ids = run.tokens(text=text).tokens.astype(np.int64)
         else:
             ids, _ = framed(run.labeller().form.marks, run.tokenizer.encode(text.strip()))
         _check_room(run, len(ids), body.traits.context)
-        found, kind = body(torch.from_numpy(ids)[None].long(), want=("attention",)), "causal"
+        found = body(torch.from_numpy(ids)[None].long(), want=("attention",))
+        kind = "causal" if body.traits.causal else "full"
     else:
         raise _no_attention(run)
     if found.attention is None:
         raise _no_attention(run)
     names = _names(run.tokenizer, ids)
-    return Looks(names, names, [layer[0].float().numpy() for layer in found.attention], kind)
+    layers = [layer[0].float().numpy() for layer in found.attention]
+    return Looks(names, names, layers, kind, carried=isinstance(body, RecurrentLanguageModel | BidirectionalReader))
 
 
 def _translating(run: TranslationRun, text: str, target: str, part: str) -> Looks:
@@ -240,5 +251,8 @@ def _check_room(run: Run, size: int, most: int | None) -> None:
 
 
 def _no_attention(run: Run, whose: str = "") -> InputError:
-    mend = "gpt, bert, transformer and seq2seq look; of recurrent networks there are gates: ensue look gates"
+    mend = (
+        "gpt, bert, transformer and seq2seq look, and recurrent networks that were fitted with attend; those without "
+        "have gates: ensue look gates"
+    )
     return InputError(f"{run.system}{whose} has no attention", where=str(run.folder.path), mend=mend)

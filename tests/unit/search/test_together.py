@@ -21,6 +21,9 @@ def models() -> dict[str, torch.nn.Module]:
             GPTConfig(vocabulary=V, layers=1, heads=2, hidden=16, context=8)
         ).double(),
         "lstm": LSTMLanguageModel(LSTMConfig(vocabulary=V, hidden=12, layers=2)).double(),
+        "lstm that attends": LSTMLanguageModel(
+            LSTMConfig(vocabulary=V, hidden=12, layers=2, attend=2, span=5)
+        ).double(),
     }
 
 

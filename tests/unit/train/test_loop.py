@@ -290,12 +290,14 @@ def test_a_damaged_best_checkpoint_is_passed_over(tmp_path):
     assert training.checkpoints.best() is None and "damaged" in training.checkpoints.notes[0]
 
 
-@pytest.mark.parametrize("name", ["window", "gru-cho", "gpt"])
-def test_every_kind_of_state_resumes_to_the_same_bits(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "more"), [("window", {}), ("gru-cho", {}), ("gpt", {}), ("lstm", {"attend": 2, "span": 16})]
+)
+def test_every_kind_of_state_resumes_to_the_same_bits(tmp_path, name, more):
     """A gpt carries no state in training, but a checkpoint must be able to hold one."""
     cls = SYSTEMS.load(name)
     size = {"layers": 1, "hidden": 8, "heads": 2, "embedding": 4, "context": 12}
-    known = {k: v for k, v in size.items() if k in cls.Config.__dataclass_fields__}
+    known = {k: v for k, v in size.items() if k in cls.Config.__dataclass_fields__} | more
 
     def made(folder, objective=next_token):
         training = work(folder, objective, renew=0.0 if name == "gpt" else 0.2)  # keys of rows are of one length
