@@ -14,6 +14,8 @@ GATE_COLOURS = ["#ffffff", "#08306b"]
 STATE_COLOURS = ["#b2182b", "#f7f7f7", "#2166ac"]
 MOST_UNITS = 64
 """More rows than this say nothing more."""
+ROOM = 12
+"""Pixels that a token's name needs; where there are fewer some names are left out."""
 
 
 def room_for(parts: int, tokens: int, units: int) -> int:
@@ -66,9 +68,16 @@ def _map(
     ]
     across = int(np.clip(900 // max(1, len(tokens)), 6, 26))
     down = int(np.clip(240 // max(1, len(units)), 4, 16))
-    labels = {"labelOverlap": True, "ticks": False, "domain": False}
-    along = alt.Axis(orient="top", labelAngle=-55, labelAlign="left", labelExpr=words(tokens), **labels)
-    aside = alt.Axis(labelExpr=words([str(unit) for unit in units]), **labels)
+    along = alt.Axis(
+        orient="top",
+        labelAngle=-55,
+        labelAlign="left",
+        labelExpr=words(tokens),
+        labelOverlap=across < ROOM,
+        ticks=False,
+        domain=False,
+    )
+    aside = alt.Axis(labelExpr=words([str(unit) for unit in units]), labelOverlap=True, ticks=False, domain=False)
     scale = alt.Scale(domain=_stops(ends, len(colours)), range=colours, interpolate="lab", clamp=True)
     legend = alt.Legend(title=name, format=".2f", gradientLength=90)
     return (

@@ -1,5 +1,5 @@
 // Charts that the server describes and the browser draws, and pages in frames of their own.
-import { button, json, make } from "./kit.js";
+import { json, make } from "./kit.js";
 import { savers } from "./saving.js";
 
 let script = null; // what draws charts, loaded when the first is wanted
@@ -20,8 +20,8 @@ export async function show(view, form, where, signal) {
   const seen = await json(`/api/look/${view}`, form, signal);
   await drawing();
   if (signal?.aborted) return null;
-  const chart = make("div", { className: "chart" });
-  const drawn = await window.vegaEmbed(chart, seen.chart, { ast: true, actions: false, renderer: "svg" });
+  const held = make("div"), chart = make("div", { className: "chart" }, held);
+  const drawn = await window.vegaEmbed(held, seen.chart, { ast: true, actions: false, renderer: "svg" });
   chart.querySelector("svg")?.setAttribute("tabindex", "0");
   where.replaceChildren(chart, savers(view, () => seen.numbers, () => drawn.view.toImageURL("png", 2)));
   return seen.numbers;
@@ -47,4 +47,3 @@ export function folded(title, fill, open = false) {
   once();
   return details;
 }
-export const again = (name, go) => button(name, go, { className: "main" });

@@ -1,5 +1,5 @@
 // A series drawn with the mouse, a finger or the keys, and what a forecaster expects to follow.
-import { busy, button, draw, json, latest, make, number, remember, row, labelled, settings, soft } from "./kit.js";
+import { busy, button, draw, json, kept, labelled, latest, make, number, remember, row, settings, soft } from "./kit.js";
 import { pictureOfSvg, savers } from "./saving.js";
 
 const HIGH = 260, EDGE = 8;
@@ -8,7 +8,7 @@ export function pad(place, model) {
   const { window: wide, horizon, names, targets } = model.series;
   if (targets !== 1 || names.length !== 1)
     return place.replaceChildren(soft(`${model.id} reads ${names.join(", ")}: of several columns none can be drawn here; /api/forecast takes them.`));
-  const count = Math.max(wide, 2), ahead = number(horizon, 1, 500, 1), low = number(-1, -1e9, 1e9), high = number(1, -1e9, 1e9);
+  const count = Math.max(wide, 2), ahead = kept("ahead", number(horizon, 1, 500, 1)), low = number(-1, -1e9, 1e9), high = number(1, -1e9, 1e9);
   const values = restored(count) ?? Array.from({ length: count }, (_, at) => 0.6 * Math.sin((6.28 * at) / Math.max(8, count / 3)));
   let told = { steps: [] }, chosen = count - 1;
   const svg = draw("svg", { role: "application", tabindex: "0", "aria-label": `${count} steps of the past: draw them with the pointer, or choose a step with left and right and move it with up and down`, class: "pad" });

@@ -22,7 +22,7 @@ function near() {
     }
     return busy(found, async () => {
       const told = await json("/api/neighbours", { model: model.value, word: word.value.trim(), by: by.value });
-      answered(found, "neighbours", told, go);
+      answered(found, "neighbours", told, go, by.value !== "cosine");
     });
   };
   const [first, minus, plus] = ["king", "man", "woman"].map((one, place) => kept(`analogy${place}`, make("input", { size: 10, value: one, "aria-label": ["first word", "taken away", "added"][place] })));
@@ -39,8 +39,8 @@ function near() {
       make("section", { className: "card" }, make("h2", {}, "Neighbours"), row(labelled("word", word), labelled("by", by), button("Find", () => go(), { className: "main" })), found),
       make("section", { className: "card" }, make("h2", {}, "Analogies"), row(first, "−", minus, "+", plus, button("Solve", solve)), answers)));
 }
-function answered(where, name, told, go) {
-  const most = Math.max(...told.words.map((one) => Math.abs(one.value)), 1e-9);
+function answered(where, name, told, go, shares = false) {
+  const most = Math.max(...told.words.map((one) => Math.abs(one.value)), shares ? 1e-9 : 1);
   const list = bars(told.words.map((one) => ({ name: one.word, value: one.value })), { most, go });
   where.replaceChildren(list, savers(name, () => told, () => pictureOf(list)));
 }

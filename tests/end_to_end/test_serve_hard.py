@@ -1,0 +1,140 @@
+"""The server under people who send anything, come all at once, or go away in the middle."""
+
+import asyncio
+import os
+import threading
+import time
+from collections import Counter
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from kinds import train_kinds
+
+from ensue.serve.running import listen, open_hall
+
+CASES = int(os.environ.get("ENSUE_API_CASES", "15"))
+"""Of each operation and kind; `ENSUE_API_CASES=70` makes more than 2,000."""
+GIVE_UP = 120.0
+pytestmark = pytest.mark.xdist_group("hard")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with listen(open_hall(train_kinds(tmp_path_factory.mktemp("hard"))), host="127.0.0.1", port=0) as listening:
+        thread = threading.Thread(target=listening.run)
+        thread.start()
+        while not listening.server.started:
+            time.sleep(0.02)
+        yield listening.address
+        listening.server.should_exit = True
+        thread.join(GIVE_UP)
+
+
+def operations(address):
+    schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    return [found.ok() for found in schema.get_all_operations()]
+
+
+@pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
+def test_what_is_described_is_what_is_answered(mode, address):
+    asked = Counter()
+    for operation in operations(address):
+        if operation.method == "get" and mode is schemathesis.GenerationMode.NEGATIVE and not operation.query:
+            continue  # there is nothing that could be wrong
+
+        @given(case=operation.as_strategy(generation_mode=mode))
+        @settings(
+            max_examples=CASES,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def ask(case, label=operation.label):
+            _with_a_model(case)
+            answer = case.call(timeout=GIVE_UP)
+            asked[label] += 1
+            assert answer.status_code < 500, (answer.status_code, case.as_curl_command())
+            case.validate_response(answer, excluded_checks=[schemathesis.checks.not_a_server_error])
+
+        ask()
+    assert min(asked.values()) >= min(5, CASES), asked
+    print(f"{sum(asked.values())} cases, {mode}")  # noqa: T201
+
+
+NAMES = ("lstm", "gpt", "translator", "classify", "bert", "forecast", "vectors", "answer")
+
+
+def _with_a_model(case):
+    """Let most cases name a run that is there, or nothing would ever be asked of one."""
+    body = case.body if isinstance(case.body, dict) else None
+    if body is None:
+        return
+    chosen = NAMES[len(str(body)) % len(NAMES)]
+    if isinstance(body.get("model"), str) and len(body["model"]) % 4:
+        body["model"] = chosen
+    if isinstance(body.get("models"), list) and body["models"] and all(isinstance(one, str) for one in body["models"]):
+        body["models"] = [chosen]
+
+
+def test_three_hundred_at_once_are_all_answered_and_the_queue_is_bounded(address):
+    form = {"model": "gpt", "prompt": "the", "max_tokens": 400, "temperature": 0}
+
+    async def everybody():
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=address, timeout=GIVE_UP, limits=limits) as client:
+            return await asyncio.gather(*(client.post("/v1/completions", json=form) for _ in range(300)))
+
+    answers = asyncio.run(everybody())
+    found = Counter(answer.status_code for answer in answers)
+    assert set(found) == {200, 429} and found[200] >= 64 and found[429] > 0, found
+    assert all(answer.headers["retry-after"] == "2" for answer in answers if answer.status_code == 429)
+    texts = {answer.json()["choices"][0]["text"] for answer in answers if answer.status_code == 200}
+    assert len(texts) == 1  # each got what it would have got alone
+
+
+def test_clients_that_vanish_leave_nothing_behind(address):
+    form = {"model": "gpt", "prompt": "the", "max_tokens": 4096, "temperature": 0, "stream": True}
+
+    async def vanish(client, count):
+        async with client.stream("POST", "/v1/completions", json=form) as response:
+            seen = 0
+            async for _ in response.aiter_raw():
+                seen += 1
+                if seen > count % 4 or response.status_code != 200:
+                    return
+
+    async def crowd(number):
+        for begun in range(0, number, 20):
+            async with httpx.AsyncClient(base_url=address, timeout=GIVE_UP) as client:
+                await asyncio.gather(*(vanish(client, begun + one) for one in range(20)))
+
+    asyncio.run(crowd(40))  # whatever is made once is made now
+    before = _held(address)
+    asyncio.run(crowd(1000))
+    after = _held(address)
+    assert after["rows"] == 0 and after["waiting"] == 0
+    assert after["threads"] <= before["threads"] + 1 and after["files"] <= before["files"] + 2, (before, after)
+
+
+def _held(address):
+    """Rows of the server, and threads and open files of this process, when all is quiet."""
+    end = time.monotonic() + GIVE_UP
+    while True:
+        told = dict(
+            line.rsplit(" ", 1) for line in httpx.get(f"{address}/metrics").text.splitlines() if line[0] != "#"
+        )
+        rows = sum(int(value) for name, value in told.items() if name.startswith("ensue_rows_running"))
+        waiting = sum(int(value) for name, value in told.items() if name.startswith("ensue_rows_waiting"))
+        if (not rows and not waiting and told["ensue_requests_open"] == "1") or time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    return {
+        "rows": rows,
+        "waiting": waiting,
+        "threads": threading.active_count(),
+        "files": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,  # noqa: PTH
+    }
