@@ -1,14 +1,14 @@
 # %% [markdown]
 # # From BERT to your task
 #
-# You have a task and few labels: nobody likes to label. But you have plenty of text without any. BERT's idea (Devlin et
-# al., 2019) is to learn from the text first, by filling in words that were hidden, and from the labels afterwards.
+# You have a task and few labels: nobody likes to label. But you have plenty of text without any. BERT's idea (Devlin
+# et al., 2019) is to learn from the text first, by filling in words that were hidden, and from the labels afterwards.
 #
 # This tutorial does both from nothing: it pre-trains a very small BERT on messages to a shop, looks at what it has
 # understood, and then sorts messages by department, with nine labels.
 #
-# It takes about 20 seconds on one core. To see more, raise `STEPS` and `CUSTOMERS`; for a text of your own put its file
-# into `TEXT`, documents apart by blank lines.
+# It takes about 20 seconds on one core. To see more, raise `STEPS` and `CUSTOMERS`; for a text of your own put its
+# file into `TEXT`, documents apart by blank lines.
 
 # %%
 import random
@@ -62,7 +62,8 @@ print("\n\n".join("\n".join(lines) for lines in customers[:3]))
 #
 # A quarter of the tokens is hidden (BERT hides 15 %; on so little text more is better), and the model has to say what
 # they were. It sees what stands left *and* right of a gap, which a language model that writes from left to right may
-# not. It also learns to tell whether two messages belong together: half of the pairs are from two different customers.
+# not. It also learns to tell whether two messages belong together: half of the pairs are from two different
+# customers.
 
 # %%
 bert = ensue.fit(
@@ -112,9 +113,9 @@ guesses = [word for word, _ in bert.fill("the guitar, flute and [MASK] came.").g
 assert sum(word in GOODS["music"] for word in guesses) >= 3
 
 # %% [markdown]
-# It knows that a flute goes with a drum and not with a spade, though nobody told it that there are departments. It has
-# not noticed that nobody names a thing twice. The words have moved: every token has a vector, and things that stand in
-# the same messages have come together.
+# It knows that a flute goes with a drum and not with a spade, though nobody told it that there are departments. It
+# has not noticed that nobody names a thing twice. The words have moved: every token has a vector, and things that
+# stand in the same messages have come together.
 
 # %%
 words = [word for goods in GOODS.values() for word in goods]
@@ -129,7 +130,8 @@ assert inside > across + 0.1
 bert.look.words(" ".join(words))
 
 # %% [markdown]
-# And where does it look, when it fills in? In each picture, a row is a token that looks and a column what it looks at.
+# And where does it look, when it fills in? In each picture, a row is a token that looks and a column what it looks
+# at.
 
 # %%
 bert.look.attention("the guitar, flute and [MASK] came.", layer=2)
@@ -137,8 +139,8 @@ bert.look.attention("the guitar, flute and [MASK] came.", layer=2)
 # %% [markdown]
 # ## Can it write?
 #
-# It has no next word to say, so it cannot write as GPT does. But it can fill many gaps, in rounds: all get a word, the
-# ones it is least sure of are hidden again and filled anew.
+# It has no next word to say, so it cannot write as GPT does. But it can fill many gaps, in rounds: all get a word,
+# the ones it is least sure of are hidden again and filled anew.
 
 # %%
 written = bert.fill("my [MASK], [MASK] and [MASK] [MASK].", rounds=4, temperature=0.7, seed=3)
@@ -148,8 +150,8 @@ for step in written.steps:
 # %% [markdown]
 # ## Nine labels
 #
-# Now the task: which department is a message for? We label three messages each, and make it hard: the labelled ones name
-# only three things of a department, and those that we ask about later only the *other* three.
+# Now the task: which department is a message for? We label three messages each, and make it hard: the labelled ones
+# name only three things of a department, and those that we ask about later only the *other* three.
 
 # %%
 few = [(one, message(chance, one, slice(0, 3))) for one in GOODS for _ in range(3)]
@@ -184,9 +186,9 @@ print({name: f"{share:.0%}" for name, share in accuracy.items()})
 assert accuracy["pre-trained"] > accuracy["scratch"] + 0.2
 
 # %% [markdown]
-# From random weights it is a matter of luck (a third is chance): no word of these messages was ever labelled. From BERT's
-# weights, *bowl* is already where *pan* is, and what was learnt of one holds for the other. That is what pre-training
-# buys.
+# From random weights it is a matter of luck (a third is chance): no word of these messages was ever labelled. From
+# BERT's weights, *bowl* is already where *pan* is, and what was learnt of one holds for the other. That is what
+# pre-training buys.
 
 # %%
 for text in ("where is my trumpet?", "the mower broke.", "an oven, please."):
@@ -194,8 +196,8 @@ for text in ("where is my trumpet?", "the mower broke.", "an oven, please."):
     print(f"{text:24}", said["label"], {label: round(p, 2) for label, p in said["probabilities"].items()})
 
 # %% [markdown]
-# It is sure, even where the words around are new to it. With another department in the world it would be just as sure,
-# and wrong: a classifier can only choose among its labels. What it looks at, from the mark that it decides by:
+# It is sure, even where the words around are new to it. With another department in the world it would be just as
+# sure, and wrong: a classifier can only choose among its labels. What it looks at, from the mark that it decides by:
 
 # %%
 tuned.look.attention("send one oven, bowl and spoon.", layer=2, word="[CLS]")
@@ -235,6 +237,7 @@ assert [found["text"] for found in said["entities"]] == ["trumpet", "mower", "bo
 # - A table with a text and a label: `ensue.fit("classify", "mine.tsv", begin_with=run)`; columns are found, or said:
 #   `settings={"data.columns": "text=2,label=1"}`.
 # - Pairs of texts, numbers, several choices, tags, answers in a text: `pair`, `regress`, `choose`, `tag`, `answer`.
-# - A small BERT of your own is rarely the best start. `ensue convert path/to/hf-model --out runs/minilm` takes one that
-#   has read much more, and `begin_with="runs/minilm"` begins with it: 90.0 % on SST-2 after 20 minutes on two cores.
+# - A small BERT of your own is rarely the best start. `ensue convert path/to/hf-model --out runs/minilm` takes one
+#   that has read much more, and `begin_with="runs/minilm"` begins with it: 90.0 % on SST-2 after 20 minutes on two
+#   cores.
 # - How many labels are worth it: `ensue.race("mine.tsv", task="classify", begin_with=run, labels=(100, 300, 1000))`.

@@ -5,19 +5,20 @@
 #
 # $$P(x_{t+1} \mid x_1, \ldots, x_t)$$
 #
-# This tutorial builds four of them on the same text: counts, smoothed counts, a recurrent network and a small GPT. Each
-# solves a problem that the one before it has, and each is measured on sentences that it never saw.
+# This tutorial builds four of them on the same text: counts, smoothed counts, a recurrent network and a small GPT.
+# Each solves a problem that the one before it has, and each is measured on sentences that it never saw.
 #
 # It takes about 20 seconds on one core. To see more, raise `STEPS` and `SENTENCES`, or put a text of your own into
 # `TEXT`.
 
 # %%
 import math
+import pydoc_data.topics
 import random
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
-import pydoc_data.topics
 import torch
 
 import ensue
@@ -74,9 +75,9 @@ HELD.write_text("\n".join(held) + "\n", encoding="utf-8")
 print("\n".join(train[:5]))
 
 # %% [markdown]
-# Since we know the rules, we know how many choices a sentence holds, and so the best **perplexity** that any model can
-# have: the number of words it hesitates between, on average, if it makes no mistake at all. One word in several is a
-# real choice (who, where, what); most are settled by those before them.
+# Since we know the rules, we know how many choices a sentence holds, and so the best **perplexity** that any model
+# can have: the number of words it hesitates between, on average, if it makes no mistake at all. One word in several
+# is a real choice (who, where, what); most are settled by those before them.
 
 # %%
 said = -SAID * math.log(SAID) - (1 - SAID) * math.log(1 - SAID)
@@ -90,7 +91,8 @@ print(f"{nats:.2f} nats of choice in a sentence of {tokens:.1f} tokens: a perple
 # %% [markdown]
 # ## Counting
 #
-# The simplest model asks: after these words, what came next in the text, and how often? A **bigram** looks at one word,
+# The simplest model asks: after these words, what came next in the text, and how often? A **bigram** looks at one
+# word,
 #
 # $$P(w \mid v) = \frac{\mathrm{count}(v\,w)}{\mathrm{count}(v)}$$
 #
@@ -98,7 +100,7 @@ print(f"{nats:.2f} nats of choice in a sentence of {tokens:.1f} tokens: a perple
 
 # %%
 words = " </s> ".join(train).split()
-pairs, firsts = Counter(zip(words, words[1:])), Counter(words[:-1])
+pairs, firsts = Counter(pairwise(words)), Counter(words[:-1])
 by_hand = {w: count / firsts["opened"] for (v, w), count in pairs.items() if v == "opened"}
 print(by_hand)
 
@@ -157,9 +159,9 @@ orders[4][1].look.surprise(odd)
 # %% [markdown]
 # ## What no n-gram sees
 #
-# *The girl near the old school after the rain opened* … whose? You know: *her*. The word that decides it is eight words
-# back, and the words between are the same whoever it was. To see so far, an n-gram needs a count for every person ×
-# place × time × verb.
+# *The girl near the old school after the rain opened* … whose? You know: *her*. The word that decides it is eight
+# words back, and the words between are the same whoever it was. To see so far, an n-gram needs a count for every
+# person × place × time × verb.
 
 # %%
 far = "the girl near the old school after the rain opened"
@@ -174,8 +176,8 @@ assert guess["her"] < 0.6 and guess["his"] > 0.2  # it has forgotten the girl
 # %% [markdown]
 # ## A network that remembers
 #
-# A **recurrent network** keeps a vector, the state, and rewrites it at each word: $h_t = f(h_{t-1}, x_t)$. Whatever it
-# needs later it can carry along. The LSTM has gates that decide what is kept. `fit` trains it by gradient descent;
+# A **recurrent network** keeps a vector, the state, and rewrites it at each word: $h_t = f(h_{t-1}, x_t)$. Whatever
+# it needs later it can carry along. The LSTM has gates that decide what is kept. `fit` trains it by gradient descent;
 # nothing but the name of the system changes.
 
 # %%
@@ -195,8 +197,8 @@ print(lstm.next(far, top=3))
 assert dict(lstm.next(far, top=1)).keys() == {"her"}
 
 # %% [markdown]
-# It remembers the girl. Where? A forget gate near 1 (dark) keeps what a unit's cell holds, one near 0 erases it. Below,
-# in the cells, some units keep their colour from *girl* until *opened*; others change with every word.
+# It remembers the girl. Where? A forget gate near 1 (dark) keeps what a unit's cell holds, one near 0 erases it.
+# Below, in the cells, some units keep their colour from *girl* until *opened*; others change with every word.
 
 # %%
 lstm.look.gates(far + " her", units=12)
@@ -205,8 +207,8 @@ lstm.look.gates(far + " her", units=12)
 # ## A model that looks back
 #
 # A **GPT** keeps no summary. It keeps all words so far and looks back at them: each word asks (a query), each word
-# before it answers (a key), and the better they match, the more of that word's value flows in. This is attention, and a
-# stack of it with small networks in between is a Transformer.
+# before it answers (a key), and the better they match, the more of that word's value flows in. This is attention, and
+# a stack of it with small networks in between is a Transformer.
 
 # %%
 gpt = ensue.fit(
@@ -264,8 +266,8 @@ assert scores["lstm"].perplexity["token"] < scores["n-gram of order 3"].perplexi
 lstm.look.curves(beside=[gpt])
 
 # %% [markdown]
-# Figures are one thing, what a model writes is another. We let each write and ask of every sentence: is it one that the
-# rules allow? The n-grams go wrong where the subject is far away.
+# Figures are one thing, what a model writes is another. We let each write and ask of every sentence: is it one that
+# the rules allow? The n-grams go wrong where the subject is far away.
 
 # %%
 allowed = {
@@ -290,8 +292,8 @@ assert right["lstm"] > right["n-gram of order 3"] > right["bigram, smoothed"]
 # %% [markdown]
 # ## On a real text
 #
-# Our text was made so that memory pays. Is it so in general? `race` gives systems the same text, the same time and the
-# same tokenizer, and asks. Here it is Python's language reference, and one second each.
+# Our text was made so that memory pays. Is it so in general? `race` gives systems the same text, the same time and
+# the same tokenizer, and asks. Here it is Python's language reference, and one second each.
 
 # %%
 reference = FOLDER / "reference.txt"
@@ -314,8 +316,8 @@ look("race", [FOLDER / "race"])
 
 # %% [markdown]
 # Counting wins. It has seen the whole text in a moment, and one second is not enough for a network to learn how words
-# are spelt. Give each ten minutes, or a larger text (`ensue.race("pydoc", budget="10m")`), and the order changes. This
-# is why one races on one's own text instead of believing a tutorial.
+# are spelt. Give each ten minutes, or a larger text (`ensue.race("pydoc", budget="10m")`), and the order changes.
+# This is why one races on one's own text instead of believing a tutorial.
 #
 # Next: [from seq2seq to the Transformer](seq2seq_to_transformer.py), where a model reads one sentence and writes
 # another.

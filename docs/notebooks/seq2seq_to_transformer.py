@@ -97,8 +97,8 @@ for english, french in held[:3]:
 #
 # ## Two networks and one vector
 #
-# The encoder reads the source; its last state is all that the decoder gets. The decoder is a language model that begins
-# with that state. Everything about the sentence has to go through one vector.
+# The encoder reads the source; its last state is all that the decoder gets. The decoder is a language model that
+# begins with that state. Everything about the sentence has to go through one vector.
 
 # %%
 common = {"valid": HELD, "tokenizer": "word", "dropout": 0.0, "force": True}
@@ -124,8 +124,8 @@ for english, french in held[:3]:
     print(f"{english}\n    {plain.translate([english])[0].text}\n    {french} (as it should be)")
 
 # %% [markdown]
-# It writes good French: articles agree, adjectives stand in their place. But on longer sentences it is not always *this*
-# sentence. How good it is in figures: **BLEU** counts how many runs of one to four words also stand in the
+# It writes good French: articles agree, adjectives stand in their place. But on longer sentences it is not always
+# *this* sentence. How good it is in figures: **BLEU** counts how many runs of one to four words also stand in the
 # reference, from 0 to 100; `exact` is the share of sentences that are right to the last word.
 
 # %%
@@ -142,9 +142,9 @@ assert first > last + 20
 #
 # ## Greedy, and better than greedy
 #
-# The model gives probabilities; somebody must choose words. Taking the likeliest word each time (greedy search) cannot
-# go back on a choice. Beam search keeps several beginnings open and takes the best whole sentence. `log P` is the sum
-# over words, so the higher the better.
+# The model gives probabilities; somebody must choose words. Taking the likeliest word each time (greedy search)
+# cannot go back on a choice. Beam search keeps several beginnings open and takes the best whole sentence. `log P` is
+# the sum over words, so the higher the better.
 
 # %%
 greedy, beam = Search(beam=1, length="none"), Search(beam=5, length="none")
@@ -157,8 +157,8 @@ print(f"{one.source}\n  greedy: {one.text} ({one.log_prob:.2f})\n  beam:   {othe
 assert gain > 0
 
 # %% [markdown]
-# Every search leaves a trace when it is asked to: each word that was tried, what it cost, and whether it was kept. In a
-# terminal `ensue translate RUN --text "…" --trace tree.html` makes a page of it.
+# Every search leaves a trace when it is asked to: each word that was tried, what it cost, and whether it was kept. In
+# a terminal `ensue translate RUN --text "…" --trace tree.html` makes a page of it.
 
 # %%
 short = "the girl wants a red car"
@@ -190,7 +190,8 @@ print(f"BLEU {scores['attention'].figures['bleu']:.1f}, {scores['attention'].fig
 assert scores["attention"].figures["exact"] > scores["one vector"].figures["exact"] + 0.15
 
 # %% [markdown]
-# A smaller network, fewer steps, and much better. The weights say where it looked. A row is a word of the translation:
+# A smaller network, fewer steps, and much better. The weights say where it looked. A row is a word of the
+# translation:
 
 # %%
 crossing = "the white cat finds a heavy table"
@@ -210,10 +211,10 @@ print(looked)
 #
 # ## Attention alone
 #
-# If any state can be looked at, what is the recurrence still for? The **Transformer** leaves it out. Source words look
-# at each other (self-attention), target words at those before them, and target words at the source (cross-attention).
-# Nothing is read in order, so all places of a sentence are computed at once, and order has to be told: every word gets
-# a code of its position.
+# If any state can be looked at, what is the recurrence still for? The **Transformer** leaves it out. Source words
+# look at each other (self-attention), target words at those before them, and target words at the source
+# (cross-attention). Nothing is read in order, so all places of a sentence are computed at once, and order has to be
+# told: every word gets a code of its position.
 
 # %%
 transformer = ensue.fit(
@@ -231,8 +232,8 @@ print(f"BLEU {scores['transformer'].figures['bleu']:.1f}, {scores['transformer']
 assert scores["transformer"].figures["exact"] > scores["one vector"].figures["exact"] + 0.15
 
 # %% [markdown]
-# Two of its three attentions, on the same sentence. First the source looking at itself, then the target at the source, a
-# picture a head:
+# Two of its three attentions, on the same sentence. First the source looking at itself, then the target at the
+# source, a picture a head:
 
 # %%
 transformer.look.attention(crossing, part="source", layer=1)
@@ -241,7 +242,8 @@ transformer.look.attention(crossing, part="source", layer=1)
 transformer.look.attention(crossing, part="cross", layer=1)
 
 # %% [markdown]
-# And the whole way step by step, as a page: what the encoder makes, what the decoder has at each step, what it chooses.
+# And the whole way step by step, as a page: what the encoder makes, what the decoder has at each step, what it
+# chooses.
 
 # %%
 transformer.look.steps(crossing)
@@ -262,12 +264,14 @@ assert min(by_length["attention"][0], by_length["transformer"][0]) > 90
 
 # %% [markdown]
 # On lengths they know, both models with attention are far better, and the one without gets worse with every word. On
-# lengths they do not know, all three suffer: attention removes the bottleneck, it does not teach what a third clause is.
-# On so small a task the Transformer is no better than the recurrent network with attention. Its strength shows on more
-# text, since it computes all places at once: on the captions of Multi30k it has 39.9 BLEU, the recurrent one 34.7.
+# lengths they do not know, all three suffer: attention removes the bottleneck, it does not teach what a third clause
+# is. On so small a task the Transformer is no better than the recurrent network with attention. Its strength shows on
+# more text, since it computes all places at once: on the captions of Multi30k it has 39.9 BLEU, the recurrent one
+# 34.7.
 #
 # Go on with:
 #
-# - `ensue.fit("transformer", "dates", out="runs/dates")`: built in, days in forty languages to ISO 8601, some minutes;
+# - `ensue.fit("transformer", "dates", out="runs/dates")`: built in, days in forty languages to ISO 8601, some
+#   minutes;
 # - `ensue.fit("transformer", ["train.en", "train.de"], preset="multi30k", out="runs/ende")`: pairs of your own;
 # - [from BERT to your task](bert_to_your_task.py), where one half of the Transformer learns to understand.
