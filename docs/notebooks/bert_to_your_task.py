@@ -95,6 +95,9 @@ print(f"{valid['masked_loss']:.2f} nats each; guessing by frequency costs {valid
 print(f"do two messages belong together: {valid['next_accuracy']:.0%} right")
 assert valid["masked_loss"] < 0.6 * valid["unigram_loss"]
 
+# %%
+bert.look.curves()
+
 # %% [markdown]
 # ## What does it know?
 #

@@ -290,6 +290,7 @@ for token, loss, said in zip(tokens[0], losses, log_y[0].argmax(-1)):
     print(f"{hello.tokenizer.name(int(token)):8} → {hello.tokenizer.name(int(said))}, loss {loss:.3f}")
 told = [-value for _, value in hello.per_token(text="hello")]
 assert torch.allclose(losses, torch.tensor(told), atol=1e-5)
+assert losses.max() < 0.5
 assert "".join(hello.tokenizer.name(int(y)) for y in log_y[0, 1:5].argmax(-1)) == "ello"
 
 # %% [markdown]
@@ -502,7 +503,7 @@ totals = [
     for search, k in ((beam_search, 1), (beam_search, 2), (beam_search, 8), (exhaustive, 1))
 ]
 print("log P of greedy, beam 2, beam 8, all:", [round(total, 3) for total in totals])
-assert totals[3] >= max(totals[:3]) - 1e-9
+assert totals[3] >= max(totals[:3]) - 1e-9 and totals[3] > totals[0]
 
 # %% [markdown]
 # ## 19. Several hypotheses are finished. Which one is taken?
