@@ -83,7 +83,7 @@ bert = ensue.fit(
         "train.lr": 2e-3,
         "train.warmup": 40,
         "train.mask": 0.25,
-        "train.eval_every": 1000,
+        "train.eval_every": 95,
         "train.checkpoint_every": 1000,
     },
     force=True,
@@ -133,11 +133,10 @@ assert inside > across + 0.1
 bert.look.words(" ".join(words))
 
 # %% [markdown]
-# And where does it look, when it fills in? In each picture, a row is a token that looks and a column what it looks
-# at.
+# And where does the gap look, when it is filled in? At the other things of the message, which are what it depends on.
 
 # %%
-bert.look.attention("the guitar, flute and [MASK] came.", layer=2)
+bert.look.attention("the guitar, flute and [MASK] came.", layer=2, word="[MASK]")
 
 # %% [markdown]
 # ## Can it write?

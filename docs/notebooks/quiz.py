@@ -6,7 +6,7 @@
 #
 # The first seven are about Transformers and BERT, the others about language models, recurrent networks, translation
 # and words, in the order of a course. The models here are tiny and mostly not trained: what they are asked for holds
-# for any weights. It takes about 15 seconds on one core.
+# for any weights. It takes about 10 seconds on one core.
 
 # %%
 import math
