@@ -316,8 +316,8 @@ look("race", [FOLDER / "race"])
 
 # %% [markdown]
 # Counting wins. It has seen the whole text in a moment, and one second is not enough for a network to learn how words
-# are spelt. Give each ten minutes, or a larger text (`ensue.race("pydoc", budget="10m")`), and the order changes.
-# This is why one races on one's own text instead of believing a tutorial.
+# are spelt. With minutes instead of a second, and a larger text, the order may well be another one:
+# `ensue.race("pydoc", budget="10m")`. This is why one races on one's own text instead of believing a tutorial.
 #
 # Next: [from seq2seq to the Transformer](seq2seq_to_transformer.py), where a model reads one sentence and writes
 # another.
