@@ -34,8 +34,8 @@ demo: install
 	@echo "to see what they think comes next: $(BIN)/ensue serve runs/demo/ngram runs/demo/gru runs/demo/lstm, then open http://127.0.0.1:8000"
 
 lint: test-install
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/notebooks
+	$(BIN)/ruff format --check src tests benchmarks docs/notebooks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -81,6 +81,11 @@ def test_a_word_is_found_whatever_its_marks_are():
     assert place_of("it", ["the", "##it"]) == 1
 
 
+def test_a_gap_looks_as_the_mask_it_is(lookers):
+    seen = ensue("look", "attention", lookers / "bert", "--text", "the [MASK] sat", "--word", "[MASK]", "--json").json
+    assert seen["tokens"].count("[MASK]") == 1 and seen["tokens"][seen["place"]] == "[MASK]"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

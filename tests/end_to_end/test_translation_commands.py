@@ -314,6 +314,8 @@ def test_look_at_the_bottleneck(models, corpus):
     data = ("--data", corpus / "valid.en", "--data", corpus / "valid.num")
     answer = ensue("look", "bottleneck", models / "transformer", models / "seq2seq", *data, "--out", "x.json")
     assert answer.code == 0, answer.err
+    drawn = json.loads(Path("x.json").read_text(encoding="utf-8"))
+    assert drawn["encoding"]["color"]["scale"]["domain"] == ["transformer", "seq2seq"]  # paths do not fit a legend
 
 
 def test_an_alignment_as_numbers(models):

@@ -17,6 +17,12 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """The runs that recipes make stay inside the test's folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def run(name):
     """The names that a recipe's script leaves behind."""
     (script,) = re.findall(r"```python\n(.*?)```", (RECIPES / f"{name}.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -48,3 +54,25 @@ def test_r55_a_sentence_goes_through_one_vector():
     found = run("encoder_decoder")
     assert found["exact"] > 0.9
     assert found["model"].encode(*found["batch"]([907])[:2]).memory[0].shape == (1, 64)
+
+
+def test_r174_offered_words_save_keystrokes():
+    found = run("predictive_typing")
+    frequency, bigram, best = (found["shares"][order] for order in (1, 2, 4))
+    assert 0.4 < frequency < bigram - 0.03 and bigram < best + 0.01
+    assert 0.5 < best < 0.7
+    assert len(found["runs"][4].next("the students opened their", top=4)) == 4
+
+
+def test_r174_the_fewest_bits_tell_whose_text_it_is():
+    found = run("whose_text")
+    assert sorted(found["by_size"].values()) == list(found["by_size"].values())
+    assert found["by_size"][50] > 0.6 and found["by_size"][400] > 0.9
+    assert 0.45 < found["style"] < found["by_size"][400]
+
+
+def test_r174_errors_are_corrected_and_right_words_left_alone():
+    found = run("spelling")
+    assert len(found["errors"]) > 60
+    assert found["corrected"] > 0.85 and found["spoilt"] < 0.05
+    assert found["after"] < 0.6 * found["before"]

@@ -80,12 +80,19 @@ def filled(
 
 def gapped(tokenizer: MarkedTokenizer, text: str) -> np.ndarray:
     """The tokens of a text with marks around it and the mask in its gaps."""
+    return framed(tokenizer.marks, with_masks(tokenizer, text))[0]
+
+
+def with_masks(tokenizer: Tokenizer, text: str) -> np.ndarray:
+    """The tokens of a text, the mask in its gaps where the tokenizer has one."""
+    if not isinstance(tokenizer, MarkedTokenizer) or tokenizer.marks.mask is None:
+        return tokenizer.encode(text)
     parts: list[np.ndarray] = []
     for number, piece in enumerate(GAP.split(text)):
         if number:
             parts.append(np.array([tokenizer.marks.mask], dtype=np.int32))
         parts.append(tokenizer.encode(piece.rstrip() if tokenizer.spaced else piece))
-    return framed(tokenizer.marks, np.concatenate(parts))[0]
+    return np.concatenate(parts)
 
 
 def special(tokenizer: MarkedTokenizer) -> tuple[int | None, ...]:

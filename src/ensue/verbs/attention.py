@@ -23,6 +23,7 @@ from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
 from ensue.search.beam import Search
 from ensue.tasks.bodies import body_of
+from ensue.tasks.filling import with_masks
 from ensue.verbs.run import load
 from ensue.verbs.runs.labelled import LabelRun
 from ensue.verbs.runs.language import LanguageRun
@@ -195,7 +196,7 @@ def _reading(run: Run, text: str) -> Looks:
     body = body_of(run.model.eval())
     if isinstance(body, Encoder):
         marks = run.labeller().form.marks if isinstance(run, LabelRun) else marks_of(run.tokenizer)
-        texts = [run.tokenizer.encode(one.strip()) for one in text.split("\t")][:2]
+        texts = [with_masks(run.tokenizer, one.strip()) for one in text.split("\t")][:2]
         ids, segments = framed(marks, texts[0], texts[1] if len(texts) > 1 else None)
         _check_room(run, len(ids), body.config.context)
         found = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)

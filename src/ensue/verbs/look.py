@@ -167,7 +167,8 @@ def bottleneck(runs: Files, *, data: Files = ()) -> View:
     held = {str(run): _translating(run) for run in runs}
     found = {name: run.score(*map(str, data)).by_length for name, run in held.items()}
     rows = [{"run": name, "by_length": curve, "change": change(curve)} for name, curve in found.items()]
-    return View(partial(bottleneck_chart, found), {"runs": rows})
+    named = dict(zip(short_names(list(found)), found.values()))
+    return View(partial(bottleneck_chart, named), {"runs": rows})
 
 
 def senses(what: Files, *, layer: int = 0, text: str = "") -> View:
