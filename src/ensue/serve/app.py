@@ -26,6 +26,7 @@ from ensue.serve.page import add_page
 from ensue.serve.refusals import SAID, Refused, answer
 from ensue.serve.views_api import add_views
 
+PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -90,7 +91,7 @@ def _add_state(app: FastAPI, hall: Hall, counts: Counts) -> None:
     async def health() -> forms.Health:
         return forms.Health(models=len(hall.served))
 
-    @app.get("/metrics", response_class=PlainTextResponse)
+    @app.get("/metrics", response_class=Response, responses=PLAIN)
     async def metrics() -> PlainTextResponse:
         return PlainTextResponse(counts.told({name: one.load for name, one in hall.served.items()}))
 

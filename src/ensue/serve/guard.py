@@ -31,8 +31,6 @@ HEADERS = {
     "referrer-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-OPEN = ("/health",)
-"""Paths that need no key: they say nothing."""
 DOOR = "/key"
 """Where the form that asks for the key is sent to."""
 SLOW = 1.0
@@ -59,7 +57,7 @@ class Guard:
         refused = self._refusal(headers)
         if refused is None and self.key and scope["path"] == DOOR and scope["method"] == "POST":
             await (await self._opened(receive))(scope, receive, send)
-        elif refused is None and self.key and scope["path"] not in OPEN and not self._knows(headers):
+        elif refused is None and self.key and not self._knows(headers):
             asks = scope["path"] == "/" and "text/html" in headers.get("accept", "")
             refused = Refused(401, "this server wants its key: Authorization: Bearer …")
             await (key_form() if asks else answer(refused))(scope, receive, send)

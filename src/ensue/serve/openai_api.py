@@ -16,10 +16,17 @@ from ensue.serve.refusals import Refused
 
 MOST_LETTERS = 100_000
 """Of all texts of one request that are read in one go."""
+EVENT: dict[str, Any] = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {"type": "string", "description": "a piece of the completion as JSON, in its form; [DONE] at the end"}
+    },
+}
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "the completion, or where stream is true its pieces as events",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"itemSchema": EVENT}},
     }
 }
 

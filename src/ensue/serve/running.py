@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,17 @@ class Listening:
     def run(self) -> None:
         """Answer until SIGINT or SIGTERM; then take no more, and finish what is under way."""
         self.server.run(sockets=[self.listener])
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[str]:
+        """Answer on a thread while something else goes on, the cells of a notebook say; the address."""
+        thread = threading.Thread(target=self.run, name="server")
+        thread.start()
+        try:
+            yield self.address
+        finally:
+            self.server.should_exit = True
+            thread.join()
 
 
 def open_hall(paths: Sequence[Path], *, int8: bool = False) -> Hall:

@@ -8,7 +8,7 @@ import re
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from ensue.look.tree_page import tree_html
@@ -38,6 +38,7 @@ VIEWS = (
 """Charts that can be asked for: of runs and races, which need no file."""
 PAGES = ("bptt", "steps", "tree")
 """Pages that can be asked for."""
+HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 SCRIPTS = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -57,7 +58,7 @@ def add_views(app: FastAPI, hall: Hall) -> None:
 
         return await of[0].ask(draw) if of else await run_in_threadpool(draw)
 
-    @app.get("/api/page/{page}", response_class=HTMLResponse)
+    @app.get("/api/page/{page}", response_class=Response, responses=HTML)
     async def page(page: str, form: Annotated[forms.PageForm, Query()]) -> HTMLResponse:
         if page not in PAGES:
             raise Refused(404, f"there is no page of that name; there is {', '.join(PAGES)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -141,10 +142,10 @@ class ForecastRun(Run):
 
     def predict_values(self, values: Sequence[Sequence[float]], horizon: int = 0) -> list[dict[str, Any]]:
         """The same after numbers that are given, a row a step, a column for each that the run reads."""
-        horizon = horizon or self.form.horizon
-        held = np.asarray(values, dtype=np.float64)
-        if held.ndim != 2 or held.shape[1] != len(self.form.names) or not np.isfinite(held).all():
-            raise InputError(f"a step is {counted(len(self.form.names), 'number')}: {', '.join(self.form.names)}")
+        horizon, wide = horizon or self.form.horizon, len(self.form.names)
+        if not all(len(step) == wide and all(map(math.isfinite, step)) for step in values):
+            raise InputError(f"a step is {counted(wide, 'number')}: {', '.join(self.form.names)}")
+        held = np.asarray(values, dtype=np.float64).reshape(-1, wide)
         real, at = np.ones(held.shape, dtype=bool), np.array([0, len(held)])
         series = Series(self.form.names, self.form.targets, held, real, at, ())
         ((_, end),) = self._ends(series, "what was given", silent)
