@@ -15,10 +15,12 @@ import altair as alt
 import numpy as np
 
 from ensue.look.alignment import COLOURS as SHADES
-from ensue.look.marks import COLOURS, MOST_MARKS, heading, plain, records
+from ensue.look.marks import COLOURS, MOST_MARKS, heading, plain, records, words
 
 FAINT = 0.02
 """Lines with less weight are not drawn."""
+READABLE = 8
+"""Pixels that a cell must have for words to stand beside it."""
 GRID_CAPTION = (
     "A map a head, a row of maps a layer; within a map a row is a token: the darker, the more it looks there."
 )
@@ -41,19 +43,20 @@ def heads_chart(
 ) -> Any:
     """All heads of some layers, by the layers' numbers, each (H, T, S); ``more`` ends the caption."""
     heads = len(next(iter(layers.values())))
-    cell = int(np.clip(1100 // (heads * len(what)), 2, 16))
+    across = heads if len(layers) > 1 else columns_of(heads, len(what))
+    cell = int(np.clip(1100 // (across * len(what)), 2, 16))
     rows = [
         {"layer": layer, "head": h + 1, "t": t, "s": s, "from": who[t], "to": what[s], "weight": round(float(w), 5)}
         for layer, weights in layers.items()
         for (h, t, s), w in np.ndenumerate(weights)
     ]
     shade = alt.Scale(domain=[0, 1], range=SHADES, interpolate="lab", clamp=True)
-    return (
+    maps = (
         alt.Chart(records(rows))
         .mark_rect()
         .encode(
-            x=alt.X("s:O", axis=None),
-            y=alt.Y("t:O", axis=None),
+            x=alt.X("s:O", title="looked at", axis=_axis(what, cell)),
+            y=alt.Y("t:O", title="token", axis=_axis(who, cell)),
             color=alt.Color("weight:Q", scale=shade, legend=alt.Legend(title="weight", format=".1f")),
             tooltip=[
                 alt.Tooltip("from:N", title="token"),
@@ -64,16 +67,35 @@ def heads_chart(
             ],
         )
         .properties(width=cell * len(what), height=cell * len(who))
-        .facet(
-            row=alt.Row("layer:O", title="layer", header=alt.Header(labelAngle=0)),
-            column=alt.Column("head:O"),
-            spacing=4,
-        )
-        .properties(
-            title=heading(title, f"{GRID_CAPTION} {more}".strip()),
-            description=plain(f"{title}. {_said(who, what, layers)}"),
-        )
     )
+    if len(layers) > 1:
+        down = alt.Row("layer:O", title="layer", header=alt.Header(labelAngle=0))
+        grid = maps.facet(row=down, column=alt.Column("head:O"), spacing=4)
+    else:
+        named = alt.Facet("head:O", header=alt.Header(title=None, labelExpr="'head ' + datum.value", labelPadding=2))
+        grid = maps.facet(facet=named, columns=across, spacing=10).resolve_axis(x="independent", y="independent")
+    return grid.properties(
+        title=heading(title, f"{GRID_CAPTION} {more}".strip()),
+        description=plain(f"{title}. {_said(who, what, layers)}"),
+    )
+
+
+def columns_of(heads: int, tokens: int) -> int:
+    """How many maps of one layer stand side by side, so that words can be read beside them.
+
+    >>> columns_of(12, 5), columns_of(12, 16), columns_of(4, 60)
+    (6, 3, 1)
+    """
+    fit = int(np.clip(1100 // (14 * (tokens + 6)), 1, heads))
+    return -(-heads // -(-heads // fit))  # as many in each line
+
+
+def _axis(names: Sequence[str], cell: int) -> Any:
+    """Words beside the cells of a map, where they can be read."""
+    how = {"ticks": False, "domain": False, "labelOverlap": False, "titleFontWeight": "normal"}
+    if cell < READABLE:
+        return alt.Axis(labels=False, **how)
+    return alt.Axis(labelExpr=words(names), labelFontSize=min(11, cell - 1), labelLimit=80, labelPadding=3, **how)
 
 
 def lines_chart(

@@ -80,6 +80,7 @@ def attention(
         raise InputError(f"there is no head {head}", mend=f"there are {len(looks.layers[0])}")
     name = f"{Path(runs[0]).name} ({run.system})"
     numbers: dict[str, Any] = {"system": run.system, "kind": looks.kind, "tokens": looks.who, "looked_at": looks.what}
+    numbers["of"] = {"layers": len(looks.layers), "heads": len(looks.layers[0])}
     if rolled:
         return _rolled(looks, name, numbers, layer or head or word)
     if word:

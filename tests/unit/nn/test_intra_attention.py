@@ -68,7 +68,8 @@ def test_from_one_end_bank_is_the_same_whatever_follows_and_with_attention_it_is
     tokens = pair(8)
     for attend in (0, 2):
         onward = tagger(LSTMLanguageModel, both=False, attend=attend).body(tokens, want=("hidden",)).hidden
-        assert torch.equal(onward[0, :-1], onward[1, :-1]) and not torch.equal(onward[0, -1], onward[1, -1])
+        apart = (onward[0] - onward[1]).abs().amax(-1)
+        assert apart[:-1].max() < 1e-6 and apart[-1] > 1e-3
     embed, layer = nn.Embedding(len(VOCABULARY), 8), Recurrent(LSTMCell(8, 8))
     seen, _ = IntraAttention(layer, FullAttention(8, 2))(embed(tokens))
     assert (seen[0, 1] - seen[1, 1]).norm() > 1e-3  # the layer reads from one end, its attention to all ends
