@@ -149,20 +149,37 @@ def test_a_sentence_is_translated_and_its_search_opens_step_by_step(opened):
     page.frame_locator("iframe[title='Encoding and decoding']").get_by_role("button", name="Step forward").click()
 
 
-@pytest.mark.parametrize(
-    ("model", "task"), [("gpt", "Point at a word:"), ("translator", "Point at a word of"), ("bert", "Point")]
-)
-def test_attention_of_a_decoder_a_translator_and_an_encoder(model, task, opened):
+@pytest.mark.parametrize("model", ["gpt", "translator", "bert"])
+def test_attention_of_a_decoder_a_translator_and_an_encoder(model, opened):
     page = opened.open(f"tab=attention&model={model}")
     page.get_by_label("Text").fill(SENTENCE)
     page.wait_for_selector(".chart svg")
-    page.get_by_text(task).wait_for()
-    page.locator(".chip").nth(1).hover()
-    looks = page.eval_on_selector_all(".chip", "all => all.map(one => one.style.getPropertyValue('--look'))")
-    assert "1.000" in looks
-    page.get_by_label("head (0: all)").fill("1")
-    until(page, "document.querySelector('.chart')?.textContent.includes('head 1')")
-    assert b"weights" in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
+    everything = page.locator(".lines path").count()
+    page.locator(".lines .word").nth(1).hover()
+    until(page, "before => document.querySelectorAll('.lines path').length < before", arg=everything)
+    assert "looks at" in page.locator(".lines + p").text_content()
+    page.locator(".lines .word").nth(1).click()
+    page.get_by_role("button", name="head 1").click()
+    until(page, "document.querySelectorAll('.heads [aria-pressed=true]').length === 1")
+    link, said = page.url.partition("#")[2], page.locator(".lines + p").text_content()
+    assert b"layers" in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
+    page = opened.open(link)  # a link brings back the layer, the head and the word
+    page.wait_for_selector(".chart svg")
+    assert page.locator(".lines + p").text_content() == said and "head 1" in said and "head 2" not in said
+
+
+def test_attention_opens_a_map_that_is_chosen_steps_by_keys_and_rolls_out(opened):
+    page = opened.open(f"tab=attention&model=gpt&text={SENTENCE}")
+    page.wait_for_selector(".chart svg")
+    assert page.get_by_label("layer", exact=True).input_value() == "2"
+    page.locator(".chart svg .mark-rect path").first.click(force=True)
+    until(page, "document.querySelectorAll('.heads [aria-pressed=true]').length === 1")
+    assert page.get_by_label("layer", exact=True).input_value() == "1" and "heads=1" in page.url
+    page.locator(".lines").press("ArrowDown")
+    page.locator(".lines").press("ArrowDown")
+    assert page.locator(".lines .here").text_content() == "the" and "at=1" in page.url
+    page.get_by_label("rolled out over layers").check()
+    page.get_by_role("heading", name="All layers rolled out into one").wait_for()
 
 
 def test_inside_a_recurrent_network(opened):

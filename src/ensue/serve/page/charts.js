@@ -15,14 +15,15 @@ function drawing() {
   });
 }
 
-/** A view as the server sees it, drawn; answers its numbers, or nothing where it is no longer wanted. */
-export async function show(view, form, where, signal) {
+/** A view as the server sees it, drawn; answers its numbers, or nothing where it is no longer wanted. `chosen` is told
+    of a mark that was clicked. */
+export async function show(view, form, where, { signal, chosen } = {}) {
   const seen = await json(`/api/look/${view}`, form, signal);
   await drawing();
   if (signal?.aborted) return null;
-  const held = make("div"), chart = make("div", { className: "chart" }, held);
+  const held = make("div"), chart = make("div", { className: "chart", tabIndex: 0, role: "group", "aria-label": `chart: ${view}` }, held);
   const drawn = await window.vegaEmbed(held, seen.chart, { ast: true, actions: false, renderer: "svg" });
-  chart.querySelector("svg")?.setAttribute("tabindex", "0");
+  if (chosen) drawn.view.addEventListener("click", (_, mark) => mark?.datum && chosen(mark.datum));
   where.replaceChildren(chart, savers(view, () => seen.numbers, () => drawn.view.toImageURL("png", 2)));
   return seen.numbers;
 }

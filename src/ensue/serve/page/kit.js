@@ -36,6 +36,10 @@ export function table(heads, rows) {
 export const cells = (...values) =>
   make("tr", {}, ...values.map((value) => (typeof value === "number" ? make("td", { className: "number" }, value.toFixed(3)) : make("td", {}, value))));
 
+/** Okabe and Ito's colours, which colour-blind eyes can tell apart; the last is the page's ink. */
+const SHADES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "currentColor"];
+export const shade = (place) => SHADES[place % SHADES.length];
+
 /** White space that can be seen. */
 export const seen = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "␣") || "·";
 

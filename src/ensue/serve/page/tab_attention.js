@@ -1,53 +1,83 @@
-// Attention: all heads as maps, and every word's looks when it is pointed at.
-import { area, choice, find, kept, labelled, latest, make, nothing, number, options, row, soft, some, ticked } from "./kit.js";
+// Attention: all heads as maps; a layer's looks as lines between words, of the heads that are chosen.
+import { area, button, choice, find, kept, labelled, latest, make, nothing, options, remember, row, settings, shade, some, soft, ticked } from "./kit.js";
 import { show } from "./charts.js";
+import { lines } from "./lines.js";
+import { pictureOfSvg, savers } from "./saving.js";
 
 export const title = "Attention";
 export function open(main) {
   if (!some("attention")) return nothing(main, "attends", "ensue fit gpt my.txt --out runs/gpt");
   const model = choice("model", "attention"), text = kept("text", area("Text", "The law will never be perfect, but its application should be just."));
-  const layer = kept("layer", number(0, 0, 1000, 1)), head = kept("head", number(0, 0, 1000, 1));
-  const word = kept("word", make("input", { size: 10 })), rolled = kept("rolled", make("input", { type: "checkbox" }));
-  const part = options("part", { "": "target to source", source: "source to itself" });
-  const words = make("div", { className: "looks" }), seen = make("div", { "aria-live": "polite" });
-  const again = latest(350, seen, async (signal) => {
+  const layer = make("select", { "aria-label": "layer" }), part = options("part", { "": "target to source", source: "source to itself" });
+  const rolled = kept("rolled", make("input", { type: "checkbox" }));
+  const near = make("section"), maps = make("section", { "aria-live": "polite" });
+  let told = null; // what the server said last: of all layers, or of as many as fit
+  let wanted = 0; // a layer that was not among them
+  const again = latest(350, maps, async (signal) => {
     const translates = find(model.value).task === "translation";
     part.parentElement.hidden = !translates;
+    rolled.parentElement.hidden = translates && part.value === "";
     if (!text.value.trim()) {
-      words.replaceChildren();
-      return seen.replaceChildren(make("p", {}, "Type a sentence."));
+      near.replaceChildren();
+      return maps.replaceChildren(make("p", {}, "Type a sentence."));
     }
-    const form = { models: [model.value], text: text.value, layer: +layer.value, head: +head.value, word: word.value, rolled: rolled.checked, part: translates ? part.value : "" };
-    const numbers = await show("attention", form, seen, signal);
-    if (numbers) words.replaceChildren(...hovered(numbers, +head.value));
+    const form = { models: [model.value], text: text.value, rolled: rolled.checked && !rolled.parentElement.hidden, part: translates ? part.value : "", layer: wanted };
+    const seen = await show("attention", form, maps, { signal, chosen: ({ layer: number, head }) => choose(number, [head - 1]) });
+    if (!seen) return;
+    told = seen;
+    const before = settings().get("layer") ?? String(told.of.layers);
+    layer.replaceChildren(...Array.from({ length: told.of.layers }, (_, at) => make("option", { value: String(at + 1) }, `${at + 1} of ${told.of.layers}`)));
+    layer.value = before;
+    if (layer.selectedIndex < 0) layer.selectedIndex = told.of.layers - 1;
+    layer.parentElement.hidden = Boolean(told.rollout) || told.of.layers === 1;
+    closer();
   });
-  for (const field of [model, text, layer, head, word, rolled, part]) field.addEventListener("input", again);
+  const choose = (number, heads) => {
+    if (number === undefined || told?.rollout) return;
+    layer.value = String(number);
+    remember({ layer: layer.value, heads: heads.map((head) => head + 1).join(",") });
+    closer();
+    near.scrollIntoView({ block: "nearest" });
+  };
+  const closer = () => {
+    const known = told.rollout ? [told.rollout] : told.layers[layer.value];
+    if (!known) {
+      wanted = +layer.value;
+      return again();
+    }
+    const on = chosenHeads(known.length);
+    const heads = known.map((map, head) => ({ head, map })).filter(({ head }) => on.has(head));
+    const at = Number(settings().get("at") ?? -1);
+    const { svg, said } = lines({ who: told.tokens, what: told.looked_at, heads, at, pinned: (place) => remember({ at: place < 0 ? "" : String(place) }) });
+    const name = told.rollout ? "All layers rolled out into one" : `Layer ${layer.value}`;
+    const switches = known.length > 1 ? [toggles(known.length, on, (next) => { remember({ heads: next.size === known.length ? "" : [...next].sort((a, b) => a - b).map((head) => head + 1).join(",") }); closer(); })] : [];
+    near.replaceChildren(make("h2", {}, name), ...switches, svg, said, savers("looks", () => told, () => pictureOfSvg(svg)), make("h2", {}, told.rollout ? "As a map" : "All heads"), ...(told.rollout ? [] : [soft("Choose a map to open its head above.")]));
+  };
+  const fresh = () => { wanted = 0; again(); };
+  for (const field of [model, text, rolled, part]) field.addEventListener("input", fresh);
+  text.addEventListener("input", () => remember({ at: "" }));
+  model.addEventListener("input", () => remember({ at: "", heads: "", layer: "" }));
+  layer.addEventListener("input", () => { remember({ layer: layer.value }); closer(); });
   main.replaceChildren(
-    row(labelled("model", model), labelled("layer (0: all)", layer), labelled("head (0: all)", head), labelled("one word", word), labelled("of a translation", part), ticked("rolled out", rolled)),
-    text, words, seen);
+    row(labelled("model", model), labelled("layer", layer), labelled("of a translation", part), ticked("rolled out over layers", rolled)),
+    text, near, maps);
   again();
 }
-
-/** Words to point at: those that they look at are shaded, by the mean over the heads and layers that are shown. */
-function hovered(numbers, head) {
-  const maps = numbers.layers ? Object.values(numbers.layers).flat() : numbers.weights ? [numbers.weights] : numbers.rollout ? [numbers.rollout] : [];
-  const shown = head && numbers.layers ? maps.filter((_, place) => place % Object.values(numbers.layers)[0].length === head - 1) : maps;
-  if (!shown.length) return [];
-  const chip = (token) => make("button", { type: "button", className: "chip" }, token);
-  const who = numbers.tokens.map(chip), apart = numbers.kind === "cross", what = apart ? numbers.looked_at.map(chip) : who;
-  const point = (place) => {
-    const weights = what.map((_, to) => shown.reduce((sum, map) => sum + map[place][to], 0) / shown.length);
-    const top = Math.max(...weights);
-    what.forEach((other, to) => {
-      other.style.setProperty("--look", (weights[to] / top).toFixed(3));
-      other.title = weights[to].toFixed(3);
-    });
-    who.forEach((other, at) => other.classList.toggle("here", at === place));
+/** The heads that the address names, all where it names none that there is. */
+function chosenHeads(count) {
+  const named = (settings().get("heads") ?? "").split(",").map((one) => parseInt(one, 10) - 1).filter((head) => head >= 0 && head < count);
+  return new Set(named.length ? named : Array.from({ length: count }, (_, head) => head));
+}
+/** A switch for each head: one alone at the first click, more with those that follow; the last that goes brings all back. */
+function toggles(count, on, changed) {
+  const flip = (head) => {
+    const next = on.size === count ? new Set([head]) : new Set(on);
+    if (on.size !== count) next.has(head) ? next.delete(head) : next.add(head);
+    changed(next.size ? next : new Set(Array.from({ length: count }, (_, one) => one)));
   };
-  who.forEach((one, place) => {
-    for (const kind of ["pointerenter", "focus", "click"]) one.addEventListener(kind, () => point(place));
-  });
-  const said = apart ? "Point at a word of the translation: where it looks in the source is shaded." : "Point at a word: what it looks at is shaded.";
-  const lines = apart ? [make("div", {}, ...who), make("div", {}, ...what)] : [make("div", {}, ...who)];
-  return [soft(said), ...lines];
+  return make("div", { className: "heads", role: "group", "aria-label": "Heads" }, ...Array.from({ length: count }, (_, head) => {
+    const one = button(String(head + 1), () => flip(head), { "aria-pressed": String(on.has(head)), "aria-label": `head ${head + 1}` });
+    one.style.setProperty("--shade", shade(head));
+    return one;
+  }));
 }

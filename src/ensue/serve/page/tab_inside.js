@@ -16,7 +16,7 @@ export function open(main) {
   const others = hall.runs.filter((one) => one.can.includes("inside")).map((one) => one.id);
   const draw = (view, where, form) => latest(350, where, async (signal) => {
     if (!text.value.trim()) return where.replaceChildren(make("p", {}, "Type a text."));
-    await show(view, form(), where, signal);
+    await show(view, form(), where, { signal });
   });
   const inside = draw("gates", gates, () => ({ models: [model.value], text: text.value, layer: +layer.value, units: +units.value }));
   const back = draw("gradients", gradients, () => ({ models: all.checked ? others.slice(0, 8) : [model.value], text: text.value, layer: all.checked ? 0 : +layer.value }));

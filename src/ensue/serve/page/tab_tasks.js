@@ -1,5 +1,5 @@
 // Tasks: classify, compare, tag, answer, choose, fill what is hidden, forecast.
-import { area, bars, busy, button, cells, find, hall, json, kept, labelled, make, nothing, row, seen, table } from "./kit.js";
+import { area, bars, busy, button, cells, find, hall, json, kept, labelled, make, nothing, row, seen, shade, table } from "./kit.js";
 import { pad } from "./pad.js";
 import { pictureOf, savers } from "./saving.js";
 
@@ -10,7 +10,6 @@ const FIELDS = {
   answer: [["text", "Question"], ["second", "Passage"]],
   choose: [["text", "What was said"], ["second", "What may follow, one a line"]],
 };
-const SHADES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]; // Okabe and Ito
 
 export const title = "Tasks";
 export function open(main) {
@@ -71,7 +70,7 @@ function tagged(told) {
   const parts = groups.flatMap((group) => {
     if (!group.kind) return [`${group.words.join(" ")} `];
     const span = make("mark", { className: "span" }, group.words.join(" "), make("sub", {}, group.kind));
-    span.style.setProperty("--shade", SHADES[kinds.indexOf(group.kind) % SHADES.length]);
+    span.style.setProperty("--shade", shade(kinds.indexOf(group.kind)));
     return [span, " "];
   });
   return make("p", { className: "text tagged" }, ...parts);
