@@ -7,6 +7,10 @@ from typing import Any
 
 import altair as alt
 
+from ensue.look.marks import by_name, by_run, heading, plain
+
+CAPTION = "Lower is better. Where validation (dashed) rises while training falls, a run learns by heart."
+
 
 def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = ("nats a token",)) -> Any:
     """Loss against steps: lines for training and for validation; ``units`` are those that losses are in."""
@@ -17,17 +21,25 @@ def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = (
         for key, name in (("loss", "training"), ("valid_loss", "validation"))
         if key in r
     ]
+    ends = {
+        (row["run"], row["on"]): f"{row['run']}, {row['on']}: {row['loss']:.4g} at step {row['step']:,}" for row in rows
+    }
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=len(rows) < 400)
         .encode(
             x=alt.X("step:Q", title="step"),
             y=alt.Y("loss:Q", title=", ".join(filter(None, ("loss", " or ".join(units)))), scale=alt.Scale(zero=False)),
-            color=alt.Color("run:N", title="run"),
+            color=by_run(list(runs)),
             strokeDash=alt.StrokeDash("on:N", title="measured on"),
             tooltip=["run:N", "on:N", "step:Q", "loss:Q"],
         )
-        .properties(width=640, height=400, title="Learning curves: lower is better; a widening gap is overfitting")
+        .properties(
+            width=640,
+            height=400,
+            title=heading("Learning curves", CAPTION),
+            description=plain(f"Learning curves. {'; '.join(ends.values())}"),
+        )
     )
 
 
@@ -52,6 +64,10 @@ def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[st
         for name, size in neural.items()
         for n in range(1, len(counts) + 1)
     ]
+    kinds = list(dict.fromkeys(str(row["what"]) for row in rows))
+    title = f"What n costs: {tokens:,} tokens, {vocabulary:,} different"
+    seen = ", ".join(f"{count:,} different {n}-grams" for n, count in enumerate(counts, 1))
+    sizes = ", ".join(f"{name} has {size:,} parameters" for name, size in neural.items())
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
@@ -63,16 +79,15 @@ def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[st
                 scale=alt.Scale(type="log"),
                 axis=alt.Axis(format="~e"),
             ),
-            color=alt.Color("what:N", title=None, legend=alt.Legend(labelLimit=300)),
+            color=by_name("what:N", kinds, None),
             tooltip=["what:N", "n:O", alt.Tooltip("number:Q", format=",.0f")],
         )
         .properties(
             width=560,
             height=400,
-            title=alt.TitleParams(
-                f"What n costs: {tokens:,} tokens, {vocabulary:,} different",
-                subtitle="Tables grow with n until most n-grams are seen once; the size of a neural model does not.",
-                anchor="start",
+            title=heading(
+                title, "Tables grow with n until most n-grams are seen once; the size of a neural model does not."
             ),
+            description=f"{title}. {seen}; {sizes}",
         )
     )

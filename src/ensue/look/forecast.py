@@ -6,6 +6,8 @@ from typing import Any
 
 import altair as alt
 
+from ensue.look.marks import heading, plain
+
 COLOURS = {"past": "#7f7f7f", "what came": "#222222", "forecast": "#d95f02"}
 
 
@@ -15,8 +17,20 @@ def forecast_chart(numbers: dict[str, Any]) -> Any:
     wide = len(panels) == 1
     charts = [_panel(panel, levels, 640 if wide else 560, 320 if wide else 150) for panel in panels]
     band = f"; the band should hold {100 * (levels[-1] - levels[0]):.0f} % of what comes" if len(levels) > 1 else ""
+    title = f"What {numbers['system']} expects"
+    caption = f"{numbers['run']}: grey is what it saw, black what came, dashes of colour what it expected{band}."
     return alt.vconcat(*charts).properties(
-        title=alt.TitleParams(f"What {numbers['system']} expects{band}", subtitle=numbers["run"], anchor="start")
+        title=heading(title, caption), description=plain(f"{title}. {'; '.join(map(_said, panels))}")
+    )
+
+
+def _said(panel: dict[str, Any]) -> str:
+    """A panel in words: where it stood, what was expected at the end, and what came."""
+    came = f", {panel['truth'][-1]['value']:.4g} came" if panel["truth"] else ""
+    ahead = panel["forecast"]
+    return (
+        f"{panel['title']}: last seen {panel['past'][-1]['value']:.4g}; after {len(ahead)} steps "
+        f"{ahead[-1]['value']:.4g} was expected{came}"
     )
 
 
@@ -30,11 +44,12 @@ def _panel(panel: dict[str, Any], levels: list[float], width: int, height: int) 
     x = alt.X(f"at:{kind}", title=None if panel["dated"] else "steps from the last one that was seen (0)")
     y = alt.Y("value:Q", title=panel["title"], scale=alt.Scale(zero=False))
     colour = alt.Color("what:N", title=None, scale=alt.Scale(domain=list(COLOURS), range=list(COLOURS.values())))
+    dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=list(COLOURS), range=[[1, 0], [1, 0], [6, 3]]), legend=None)
     tips = ["what:N", f"at:{kind}", alt.Tooltip("value:Q", format=".5g")]
     drawn = (
         alt.Chart(alt.Data(values=lines))
         .mark_line(point=len(panel["truth"]) < 3)
-        .encode(x=x, y=y, color=colour, tooltip=tips)
+        .encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tips)
     )
     if len(levels) > 1:
         first = {"at": joint["at"], "low": joint["value"], "high": joint["value"]}

@@ -14,6 +14,8 @@ GATE_COLOURS = ["#ffffff", "#08306b"]
 STATE_COLOURS = ["#b2182b", "#f7f7f7", "#2166ac"]
 MOST_UNITS = 64
 """More rows than this say nothing more."""
+ACROSS = 1100
+"""Pixels of a page: maps of few tokens stand side by side."""
 ROOM = 12
 """Pixels that a token's name needs; where there are fewer some names are left out."""
 
@@ -44,8 +46,9 @@ def gates_chart(
         charts.append(_map(tokens, units, name, values, senses, (-top, top), STATE_COLOURS))
     shown = f"The {len(units)} of {total:,} units whose state changes most." if len(units) < total else "All units."
     caption = f"{shown} Gates: white is shut (0), dark open (1). States: red below 0, blue above."
+    across = max(1, ACROSS // (len(tokens) * _width(len(tokens)) + 140))
     return (
-        alt.vconcat(*charts)
+        alt.concat(*charts, columns=across)
         .resolve_scale(color="independent")
         .properties(title=heading(title, caption), description=f"{title}. {_said(gates, states)}")
     )
@@ -66,7 +69,7 @@ def _map(
         for t, token in enumerate(tokens)
         for u, unit in enumerate(units)
     ]
-    across = int(np.clip(900 // max(1, len(tokens)), 6, 26))
+    across = _width(len(tokens))
     down = int(np.clip(240 // max(1, len(units)), 4, 16))
     along = alt.Axis(
         orient="top",
@@ -91,6 +94,11 @@ def _map(
         )
         .properties(width=alt.Step(across), height=alt.Step(down))
     )
+
+
+def _width(tokens: int) -> int:
+    """Pixels of a token's column."""
+    return int(np.clip(900 // max(1, tokens), 6, 26))
 
 
 def _stops(ends: tuple[float, float], count: int) -> list[float]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import altair as alt
 
+from ensue.look.marks import by_name, heading, plain
+
 
 def layers_chart(runs: list[dict[str, Any]]) -> Any:
     """A bar for each layer's share; the layer that reads letters is 0."""
@@ -14,6 +16,7 @@ def layers_chart(runs: list[dict[str, Any]]) -> Any:
         for one in runs
         for layer, share in enumerate(one["shares"])
     ]
+    names = list(dict.fromkeys(str(row["run"]) for row in rows))
     said = "; ".join(
         f"{one['run']}: " + ", ".join(f"layer {layer} {share:.0%}" for layer, share in enumerate(one["shares"]))
         for one in runs
@@ -27,15 +30,13 @@ def layers_chart(runs: list[dict[str, Any]]) -> Any:
             ),
             y=alt.Y("share:Q", title="share s", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
             xOffset=alt.XOffset("run:N"),
-            color=alt.Color("run:N", title=None, legend=alt.Legend(orient="bottom", labelLimit=600)),
+            color=by_name("run:N", names, None, orient="bottom", labelLimit=600),
             tooltip=["run:N", "layer:O", alt.Tooltip("share:Q", format=".3f")],
         )
         .properties(
             width=420,
             height=280,
-            title=alt.TitleParams(
-                "What a task takes of each layer", subtitle="γ Σ s_j h_j; equal shares before training", anchor="start"
-            ),
-            description=f"What a task takes of each layer. {said}",
+            title=heading("What a task takes of each layer", "γ Σ s_j h_j; equal shares before training"),
+            description=plain(f"What a task takes of each layer. {said}"),
         )
     )

@@ -39,13 +39,16 @@ def heading(title: str, caption: str, letters: int = 105) -> Any:
     return alt.TitleParams(title, subtitle=textwrap.wrap(caption, max(40, letters)), anchor="start", offset=12)
 
 
+def by_name(field: str, names: Sequence[str], title: str | None, **legend: Any) -> Any:
+    """A colour for each of some names, in their order, which is the legend's too."""
+    shades = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
+    scale, told = alt.Scale(domain=list(names), range=shades), alt.Legend(**{"labelLimit": 320, **legend})
+    return alt.Color(field, sort=list(names), title=title, scale=scale, legend=told)
+
+
 def by_run(names: Sequence[str]) -> Any:
     """A colour for each run, in their order."""
-    shades = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
-    legend = alt.Legend(labelLimit=320)
-    return alt.Color(
-        "run:N", sort=list(names), title="run", scale=alt.Scale(domain=list(names), range=shades), legend=legend
-    )
+    return by_name("run:N", names, "run")
 
 
 def short_names(runs: Sequence[str]) -> list[str]:

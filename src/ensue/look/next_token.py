@@ -36,5 +36,7 @@ def _bars(name: str, pairs: Sequence[tuple[str, float]], top: float, colour: str
     scale = alt.Scale(domain=[0, top], nice=False)
     bars = base.mark_bar(color=colour).encode(x=alt.X("p:Q", title="probability", scale=scale))
     words = base.mark_text(align="right", dx=-6, fontSize=13).encode(x=alt.value(0), text="token:N")
-    numbers = base.mark_text(align="left", dx=4, fontSize=11, color="#555555").encode(x="p:Q", text="shown:N")
+    numbers = base.mark_text(align="left", dx=4, fontSize=11, color="#555555").encode(
+        x=alt.X("p:Q", title="probability"), text="shown:N"
+    )
     return (bars + words + numbers).properties(width=200, height=alt.Step(20))

@@ -37,7 +37,7 @@ def _bars(name: str, rows: list[dict[str, Any]]) -> Any:
             ],
         )
     )
-    chance = alt.Chart(records([{"x": 0.5}])).mark_rule(strokeDash=[6, 4]).encode(x="x:Q")
+    chance = alt.Chart(records([{"x": 0.5}])).mark_rule(strokeDash=[6, 4]).encode(x=alt.X("x:Q", title="right"))
     return (bars + chance).properties(width=420, height=alt.Step(20))
 
 
@@ -60,7 +60,7 @@ def copying_chart(runs: list[dict[str, Any]], chance: float, longest: int) -> An
             ],
         )
     )
-    rule = alt.Chart(records([{"y": chance}])).mark_rule(strokeDash=[6, 4]).encode(y="y:Q")
+    rule = alt.Chart(records([{"y": chance}])).mark_rule(strokeDash=[6, 4]).encode(y=alt.Y("y:Q", title="right"))
     caption = (
         f"How often the letter of the line comes first of {round(1 / chance)}; gaps in training were up to {longest}."
     )

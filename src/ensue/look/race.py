@@ -7,6 +7,8 @@ from typing import Any
 
 import altair as alt
 
+from ensue.look.marks import by_name, heading, plain
+
 
 def entrant_name(race: dict[str, Any], entrant: dict[str, Any]) -> str:
     """What one is called in a race: its system, and how it began where some began with another run.
@@ -42,7 +44,7 @@ def race_chart(
         for record in ways.get(name, ())
         if (value := _measured(race, record, measure)) is not None
     ]
-    colour = alt.Color("system:N", sort=order, title="system, best first")
+    colour = by_name("system:N", order, "system, best first")
     x = alt.X("seconds:Q", title="seconds of training", scale=alt.Scale(zero=True, nice=False, padding=30))
     axis = f"{title}, held out ({'lower' if lower else 'higher'} is better)"
     y = alt.Y("value:Q", title=axis, scale=alt.Scale(zero=False, padding=30))
@@ -61,7 +63,15 @@ def race_chart(
         named = [point for point in _named(points, lines) if point["side"] == side]
         text = alt.Chart(alt.Data(values=named)).mark_text(align=side, dx=dx, fontSize=12, fontWeight="bold")
         layers += text.encode(x=x, y=alt.Y("at:Q", title=axis), text="system:N", color=colour)
-    return layers.properties(width=640, height=420, title=_title(race, bool(lines)))
+    said = "; ".join(
+        f"{p['system']}: {p['value']:.4g} after {p['seconds']:.0f} seconds, {p['megabytes']:.1f} MB" for p in points
+    )
+    name = _name(race)
+    what = "Lines: validation while training. " if lines else ""
+    caption = f"{what}Dots: the whole of what is held out; a larger dot is a larger model."
+    return layers.properties(
+        width=640, height=420, title=heading(name, caption), description=plain(f"{name}, {title}. {said}")
+    )
 
 
 def _named(points: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -89,11 +99,6 @@ def _measured(race: dict[str, Any], record: dict[str, Any], measure: str) -> flo
     return record.get(measure)
 
 
-def _title(race: dict[str, Any], lines: bool) -> Any:
+def _name(race: dict[str, Any]) -> str:
     how = "equal data" if race["match"] == "tokens" else f"{race['budget']} of training each"
-    what = "Lines: validation while training. " if lines else ""
-    return alt.TitleParams(
-        f"Race on {', '.join(race['data'])}: {how}",
-        subtitle=f"{what}Dots: the whole of what is held out; a larger dot is a larger model.",
-        anchor="start",
-    )
+    return f"Race on {', '.join(race['data'])}: {how}"

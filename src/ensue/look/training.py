@@ -30,7 +30,11 @@ def training_chart(runs: list[dict[str, Any]]) -> Any:
             tooltip=tips,
         )
     )
-    rule = alt.Chart(records(limits)).mark_rule(strokeDash=[6, 4]).encode(y="clip:Q", color=colour)
+    rule = (
+        alt.Chart(records(limits))
+        .mark_rule(strokeDash=[6, 4])
+        .encode(y=alt.Y("clip:Q", title="norm of the gradient"), color=colour)
+    )
     caption = (
         "Line: the norm before clipping, of the last update of each line of metrics. Triangles: the largest norm since "
         f"the line before, where some were clipped. Dashed: the threshold train.clip. {said(runs)}"
