@@ -95,7 +95,7 @@ def test_runs_have_cards_curves_and_the_race(opened):
     page = opened.open("tab=runs")
     assert page.locator(".card").count() == 15
     assert page.locator(".card h2").all_text_contents().count(SHOUT.replace("/", "")) == 1
-    until(page, "document.querySelectorAll('.chart svg').length === 2")
+    until(page, "document.querySelectorAll('.chart svg').length >= 6")  # the race, and curves of every task
     assert "bits per byte" in page.locator(".card", has_text="gpt").first.text_content()
     page.locator(".card", has_text="gpt").first.get_by_role("button", name="Attention").click()
     page.wait_for_selector("#tab-attention[aria-selected=true]")
@@ -110,10 +110,12 @@ def test_next_words_come_as_one_types_and_can_be_chosen(opened):
     first.click()
     until(page, "document.querySelector('textarea').value.length > 12")
     assert fits(page)
+    page.get_by_text("What each token of the text cost").click()
+    until(page, "document.querySelectorAll('.chart svg').length === 7")
     assert b'"probability"' in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
-    written = page.get_by_label("Text").input_value()
+    written = page.locator("textarea").input_value()
     again = opened.open(page.url.partition("#")[2])
-    assert again.get_by_label("Text").input_value() == written != "the students"
+    assert again.locator("textarea").input_value() == written != "the students"
 
 
 def test_a_text_is_written_piece_by_piece_and_every_try_stays(opened):
@@ -127,6 +129,12 @@ def test_a_text_is_written_piece_by_piece_and_every_try_stays(opened):
     page.locator(".piece").first.hover()
     assert re.search(r"P = 0\.\d+; likely were", page.locator(".aside").first.text_content())
     assert b'"top_logprobs"' in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
+    texts = page.locator("article.card .text").all_text_contents()
+    again = opened.open(page.url.partition("#")[2])  # a link writes the same tries again
+    until(again, "document.querySelectorAll('.piece').length === 12 && !document.querySelector('button.main').disabled")
+    assert again.locator("article.card .text").all_text_contents() == texts
+    opened.open("tab=write&tries=[[1,2],{]")  # a broken link breaks nothing
+    again.get_by_role("button", name="Write", exact=True).wait_for()
 
 
 def test_a_sentence_is_translated_and_its_search_opens_step_by_step(opened):
@@ -205,6 +213,9 @@ def test_words_have_neighbours_analogies_a_map_and_senses(opened):
     for name, word in zip(("first word", "taken away", "added"), ("the", "students", "books")):
         page.get_by_label(name).fill(word)
     page.get_by_role("button", name="Solve").click()
+    until(page, "document.querySelectorAll('.bars').length === 2")
+    link = page.url.partition("#")[2]
+    page = opened.open(link)  # what was asked is asked again
     until(page, "document.querySelectorAll('.bars').length === 2")
     page.locator("section", has_text="One word in its contexts").last.get_by_label("word", exact=True).fill("books")
     page.get_by_label("Sentences").fill("the books fell\nbooks and rain\ntheir books opened")

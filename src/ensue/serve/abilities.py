@@ -44,7 +44,15 @@ def series_form(run: Run) -> SeriesForm | None:
     if not isinstance(run, ForecastRun):
         return None
     form = run.form
-    return SeriesForm(names=list(form.names), targets=form.targets, window=form.window, horizon=form.horizon)
+    mean, spread = float(form.mean[0]), 2.5 * float(form.deviation[0])
+    return SeriesForm(
+        names=list(form.names),
+        targets=form.targets,
+        window=form.window,
+        horizon=form.horizon,
+        low=mean - spread,
+        high=mean + spread,
+    )
 
 
 def _goes_on(run: Run) -> bool:

@@ -151,6 +151,9 @@ class SeriesForm(BaseModel):
     targets: int
     window: int
     horizon: int
+    low: float
+    high: float
+    """Between which most of what it learnt from lies, of the first column."""
 
 
 class ModelCard(BaseModel):

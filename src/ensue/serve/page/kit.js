@@ -43,6 +43,9 @@ export const shade = (place) => SHADES[place % SHADES.length];
 /** White space that can be seen. */
 export const seen = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "␣") || "·";
 
+/** Whether the address has something of these: then a link brings it back, done. */
+export const linked = (...names) => names.some((name) => settings().get(name));
+
 /** A list of names with bars and numbers; each can be chosen where `go` is given. */
 export function bars(items, { most = 1, digits = 3, go = null } = {}) {
   return make("ol", { className: "bars" }, ...items.map(({ name, value, able = true }) => {

@@ -5,13 +5,14 @@ import { draw, make, shade } from "./kit.js";
 const HIGH = 24, FAINT = 0.04, MOST = 4000; // pixels of a word; weights below are not drawn; lines of all words together
 
 /** `heads`: by their number from 0, each a row a word that looks. `pinned` is told which word was chosen, or -1. */
-export function lines({ who, what, heads, at = -1, pinned }) {
+export function lines({ who, what, heads, at = -1, wide = 640, pinned }) {
+  const left = wide * 0.4 - 4, right = wide * 0.6 + 4, letters = Math.floor((wide * 0.4 - 8) / 8);
   const tall = Math.max(who.length, what.length) * HIGH + 8, middle = (place) => place * HIGH + HIGH / 2 + 4;
-  const svg = draw("svg", { class: "lines", viewBox: `0 0 640 ${tall}`, width: 640, height: tall, tabindex: "0", role: "application", "aria-label": "Looks between words: choose a word with up and down, or point at it" });
+  const svg = draw("svg", { class: "lines", viewBox: `0 0 ${wide} ${tall}`, width: wide, height: tall, tabindex: "0", role: "application", "aria-label": "Looks between words: choose a word with up and down, or point at it" });
   const said = make("p", { className: "soft", "aria-live": "polite" });
-  const group = draw("g"), sides = [column(who, 250, "end"), column(what, 390, "start")];
+  const group = draw("g"), sides = [column(who, left - 6, "end"), column(what, right + 6, "start")];
   let held = at >= 0 && at < who.length ? { side: 0, at } : null;
-  const strand = (head, from, to, weight) => draw("path", { d: `M258 ${middle(from)}C320 ${middle(from)} 320 ${middle(to)} 382 ${middle(to)}`, stroke: shade(head), "stroke-opacity": weight.toFixed(3), "stroke-width": (0.6 + 4 * weight).toFixed(2) });
+  const strand = (head, from, to, weight) => draw("path", { d: `M${left} ${middle(from)}C${wide / 2} ${middle(from)} ${wide / 2} ${middle(to)} ${right} ${middle(to)}`, stroke: shade(head), "stroke-opacity": weight.toFixed(3), "stroke-width": (0.6 + 4 * weight).toFixed(2) });
   const all = heads.flatMap(({ head, map }) => map.flatMap((row, from) => row.map((weight, to) => ({ head, from, to, weight })))).filter((one) => one.weight >= FAINT);
   const paint = (point) => {
     const own = point ? all.filter((one) => (point.side ? one.to : one.from) === point.at) : all;
@@ -60,7 +61,7 @@ export function lines({ who, what, heads, at = -1, pinned }) {
   function column(names, x, anchor) {
     return names.map((name, place) => {
       const word = draw("text", { x, y: middle(place), "text-anchor": anchor, "dominant-baseline": "central", class: "word" });
-      word.textContent = name.length > 26 ? `${name.slice(0, 25)}…` : name;
+      word.textContent = name.length > letters ? `${name.slice(0, letters - 1)}…` : name;
       return word;
     });
   }

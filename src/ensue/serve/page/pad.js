@@ -2,13 +2,13 @@
 import { busy, button, draw, json, kept, labelled, latest, make, number, remember, row, settings, soft } from "./kit.js";
 import { pictureOfSvg, savers } from "./saving.js";
 
-const HIGH = 260, EDGE = 8;
+const HIGH = 260, EDGE = 8, round = (value) => Number(value.toPrecision(3));
 
 export function pad(place, model) {
   const { window: wide, horizon, names, targets } = model.series;
   if (targets !== 1 || names.length !== 1)
     return place.replaceChildren(soft(`${model.id} reads ${names.join(", ")}: of several columns none can be drawn here; /api/forecast takes them.`));
-  const count = Math.max(wide, 2), ahead = kept("ahead", number(horizon, 1, 500, 1)), low = number(-1, -1e9, 1e9), high = number(1, -1e9, 1e9);
+  const count = Math.max(wide, 2), ahead = kept("ahead", number(horizon, 1, 500, 1)), low = number(round(model.series.low), -1e12, 1e12), high = number(round(model.series.high), -1e12, 1e12);
   const values = restored(count) ?? Array.from({ length: count }, (_, at) => 0.6 * Math.sin((6.28 * at) / Math.max(8, count / 3)));
   let told = { steps: [] }, chosen = count - 1;
   const svg = draw("svg", { role: "application", tabindex: "0", "aria-label": `${count} steps of the past: draw them with the pointer, or choose a step with left and right and move it with up and down`, class: "pad" });
@@ -23,7 +23,8 @@ export function pad(place, model) {
   const paint = () => {
     const past = values.map((value, at) => [at, real(value)]), joint = past.at(-1);
     const middle = told.steps.map((step, at) => [count + at, step.forecast[names[0]]]);
-    const parts = [draw("path", { class: "axis", d: `M${x(count - 1)} 0V${HIGH}` })];
+    const [bottom, top] = span(), name = (value, at, end, where) => { const text = draw("text", { x: at, y: end, "text-anchor": where }); text.textContent = value; return text; };
+    const parts = [draw("path", { class: "axis", d: `M${x(count - 1)} 0V${HIGH}` }), name(String(top), 10, 16, "start"), name(String(bottom), 10, HIGH - 8, "start"), name("now", x(count - 1) - 6, 16, "end")];
     const bands = told.steps.map((step) => Object.values(step.quantiles?.[names[0]] ?? {}));
     if (bands.length && bands[0].length > 1) {
       const up = bands.map((one, at) => [count + at, Math.max(...one)]), down = bands.map((one, at) => [count + at, Math.min(...one)]).reverse();

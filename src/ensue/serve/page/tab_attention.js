@@ -48,7 +48,7 @@ export function open(main) {
     const on = chosenHeads(known.length);
     const heads = known.map((map, head) => ({ head, map })).filter(({ head }) => on.has(head));
     const at = Number(settings().get("at") ?? -1);
-    const { svg, said } = lines({ who: told.tokens, what: told.looked_at, heads, at, pinned: (place) => remember({ at: place < 0 ? "" : String(place) }) });
+    const { svg, said } = lines({ wide: Math.min(640, near.clientWidth || 640), who: told.tokens, what: told.looked_at, heads, at, pinned: (place) => remember({ at: place < 0 ? "" : String(place) }) });
     const name = told.rollout ? "All layers rolled out into one" : `Layer ${layer.value}`;
     const switches = known.length > 1 ? [toggles(known.length, on, (next) => { remember({ heads: next.size === known.length ? "" : [...next].sort((a, b) => a - b).map((head) => head + 1).join(",") }); closer(); })] : [];
     near.replaceChildren(make("h2", {}, name), ...switches, svg, said, savers("looks", () => told, () => pictureOfSvg(svg)), make("h2", {}, told.rollout ? "As a map" : "All heads"), ...(told.rollout ? [] : [soft("Choose a map to open its head above.")]));

@@ -1,5 +1,6 @@
 // Next word: what every model thinks comes next, side by side, while one types.
-import { area, bars, hall, json, kept, latest, make, nothing, some } from "./kit.js";
+import { area, bars, busy, hall, json, kept, latest, make, nothing, soft, some } from "./kit.js";
+import { folded, show } from "./charts.js";
 import { pictureOf, savers } from "./saving.js";
 
 export const title = "Next word";
@@ -14,15 +15,17 @@ export function open(main) {
     const answers = await Promise.allSettled(asked.map((one) => json("/api/next", { model: one.id, ...form }, signal)));
     if (signal.aborted) return;
     told = { text: text.value, models: answers.filter((one) => one.value).map((one) => one.value) };
-    found.replaceChildren(...answers.map((answer, place) => card(asked[place], answer)));
+    const most = Math.max(...told.models.flatMap((one) => one.next.map((each) => each.probability)), 1e-9);
+    found.replaceChildren(...answers.map((answer, place) => card(asked[place], answer, most)));
+    surprise();
   });
-  const card = (model, answer) => {
+  const card = (model, answer, most) => {
     const box = make("section", { className: "card" }, make("h2", {}, `${model.id} (${model.system})`));
     if (answer.status === "rejected") box.append(make("p", { className: "error" }, answer.reason.message));
     else {
       const pieces = new Map(answer.value.next.map((one) => [one.token, one.text]));
       const items = answer.value.next.map((one) => ({ name: one.token, value: one.probability, able: one.text !== null }));
-      box.append(bars(items, { go: (token) => add(pieces.get(token)) }));
+      box.append(bars(items, { most, go: (token) => add(pieces.get(token)) }));
     }
     return box;
   };
@@ -31,8 +34,17 @@ export function open(main) {
     text.dispatchEvent(new Event("input"));
     text.focus();
   };
+  const costs = make("div");
+  const fold = folded("What each token of the text cost: surprise in bits", (where) => { where.append(costs); surprise(); });
+  const surprise = latest(500, costs, async (signal) => {
+    if (!fold.open) return;
+    if (!text.value.trim()) return costs.replaceChildren(soft("Type a text."));
+    const places = asked.map(() => make("section"));
+    costs.replaceChildren(...places);
+    await Promise.all(asked.map((one, place) => busy(places[place], () => show("surprise", { models: [one.id], text: text.value }, places[place], { signal }))));
+  });
   text.addEventListener("input", again);
-  main.replaceChildren(text, found, savers("next", () => told, () => pictureOf(found)));
+  main.replaceChildren(text, soft("A click, or Enter, on a token goes on with it. Bars of all models are on one scale."), found, savers("next", () => told, () => pictureOf(found)), fold);
   if (!document.activeElement?.closest("nav")) text.focus(); // arrow keys go on from tab to tab
   again();
 }

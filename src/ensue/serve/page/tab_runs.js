@@ -1,6 +1,6 @@
 // Runs: cards with figures, learning curves, races.
 import { busy, button, hall, make } from "./kit.js";
-import { show } from "./charts.js";
+import { folded, show } from "./charts.js";
 
 const PLACES = { next: "Next word", write: "Write", translate: "Translate", attention: "Attention", inside: "Inside an RNN", words: "Words", senses: "Words", predict: "Tasks", fill: "Tasks", forecast: "Tasks" };
 const TABS = { senses: "words", predict: "tasks", fill: "tasks", forecast: "tasks" };
@@ -13,18 +13,23 @@ export function open(main, go) {
     main.append(make("h2", {}, `The race ${race}`), place);
     busy(place, () => show("race", { race }, place));
   }
-  const trained = hall.runs.filter((one) => one.parameters).map((one) => one.id).slice(0, 8);
-  if (!trained.length) return;
-  const curves = make("section");
-  main.append(make("h2", {}, "Learning curves"), curves);
-  busy(curves, () => show("curves", { models: trained }, curves));
+  const trained = Map.groupBy(hall.runs.filter((one) => one.parameters), (one) => one.task); // a task has a loss of its own
+  if (!trained.size) return;
+  main.append(make("h2", {}, "Learning curves"));
+  for (const [task, runs] of trained) {
+    const curves = make("section");
+    main.append(folded(`${task}: ${runs.map((one) => one.id).join(", ")}`, (where) => {
+      where.append(curves);
+      busy(curves, () => show("curves", { models: runs.map((one) => one.id).slice(0, 8) }, curves));
+    }, true));
+  }
 }
 function card(one, go) {
   const facts = [
     ["system", one.system], ["task", one.task],
     ...one.figures.map(({ name, value }) => [name, value]),
     ["parameters", one.parameters ? one.parameters.toLocaleString("en") : "none: it counts"],
-    ["made", new Date(one.created * 1000).toLocaleString()],
+    ["made", new Date(one.created * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })],
   ];
   const list = make("dl", {}, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   const names = [...new Set(one.can.map((can) => PLACES[can]))];

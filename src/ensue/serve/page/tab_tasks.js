@@ -18,28 +18,31 @@ export function open(main) {
   const model = kept("model", make("select", {}, ...able.map((one) => make("option", { value: one.id }, `${one.id} (${one.task}, ${one.system})`))));
   if (model.selectedIndex < 0) model.selectedIndex = 0;
   const place = make("div");
-  const choose = () => {
+  const choose = (linked) => {
     const one = find(model.value);
     if (one.can.includes("forecast")) pad(place, one);
-    else asked(place, one);
+    else asked(place, one, linked);
   };
-  model.addEventListener("input", choose);
+  model.addEventListener("input", () => choose(false));
   main.replaceChildren(row(labelled("model", model)), place);
-  choose();
+  choose(true);
 }
 
-function asked(place, model) {
+/** Fields, and what the model says of them: at once where a link filled them. */
+function asked(place, model, linked) {
   const hidden = model.can.includes("fill");
   const names = FIELDS[model.task] ?? [["text", hidden ? "Text with [MASK] in it" : model.task === "tag" ? "Sentence, its words apart" : "Text"]];
   const fields = names.map(([key, name]) => kept(key, area(name, name)));
   const answer = make("div", { "aria-live": "polite" });
   const go = () => busy(answer, async () => {
     if (!fields[0].value.trim()) return answer.replaceChildren(make("p", {}, "Type a text."));
+    if (hidden && !fields[0].value.includes("[MASK]")) return answer.replaceChildren(make("p", {}, "Write [MASK] where a word is hidden."));
     const told = hidden ? await json("/api/fill", { model: model.id, text: fields[0].value }) : (await json("/api/predict", { model: model.id, texts: [joined(model, fields)] })).predictions[0];
     const shown = (hidden ? filled : model.task === "tag" ? tagged : model.task === "answer" ? marked : whole)(told, fields);
     answer.replaceChildren(shown, savers(model.task, () => told, () => pictureOf(shown)));
   });
   place.replaceChildren(...fields, row(button("Ask", go, { className: "main" })), answer);
+  if (linked && fields.every((field) => field.value.trim())) go();
 }
 /** The fields as the run's own files have them: with tabs between. */
 function joined(model, fields) {

@@ -1,5 +1,5 @@
 // Words: a map, neighbours, analogies, and one word in its contexts.
-import { area, bars, busy, button, choice, json, kept, labelled, make, nothing, number, options, row, some, soft } from "./kit.js";
+import { area, bars, busy, button, choice, json, kept, labelled, linked, make, nothing, number, options, row, some, soft } from "./kit.js";
 import { show } from "./charts.js";
 import { pictureOf, savers } from "./saving.js";
 
@@ -33,6 +33,8 @@ function near() {
   });
   enter(word, go);
   for (const field of [first, minus, plus]) enter(field, solve);
+  if (linked("word")) go();
+  if (linked("analogy0", "analogy1", "analogy2")) solve();
   return make("section", {},
     row(labelled("model", model)),
     make("div", { className: "cards wide" },
@@ -65,6 +67,7 @@ function senses() {
   const where = make("div");
   const go = () => busy(where, () => show("senses", { models: [model.value], word: word.value.trim(), layer: +layer.value, text: text.value }, where));
   enter(word, go);
+  if (linked("sense", "contexts")) go();
   return make("section", {}, make("h2", {}, "One word in its contexts"),
     soft("Each dot is a sentence, placed by the vector that the model has for the word there."),
     row(labelled("model", model), labelled("word", word), labelled("layer (0: the last)", layer), button("Draw", go)), text, where);

@@ -1,6 +1,9 @@
 // Write: texts that go on, word by word, each shaded by its probability; every try stays.
-import { area, ask, button, choice, kept, labelled, make, nothing, number, row, seen, soft, some } from "./kit.js";
+import { area, ask, button, choice, kept, labelled, make, nothing, number, remember, row, seen, settings, soft, some } from "./kit.js";
 import { pictureOf, savers } from "./saving.js";
+
+const FIELDS = ["model", "prompt", "max_tokens", "temperature", "top_k", "top_p", "seed"];
+const LINKED = 6; // tries that a link brings back
 
 export const title = "Write";
 export function open(main) {
@@ -9,20 +12,21 @@ export function open(main) {
   const count = kept("tokens", number(60, 1, 4096, 1)), heat = kept("temperature", number(0.8, 0, 2, 0.1));
   const k = kept("k", number(0, 0, 100000, 1)), p = kept("p", number(0.95, 0.01, 1, 0.01)), seed = kept("seed", number(1, 0, 2 ** 31, 1));
   const tries = make("div", { className: "cards" }), told = [];
-  let under = null;
+  let under = null, restoring = true;
   const stop = button("Stop", () => under?.abort(), { disabled: true });
-  const go = button("Write", async () => {
-    const form = { model: model.value, prompt: prompt.value, max_tokens: +count.value, temperature: +heat.value, top_k: +k.value, top_p: +p.value, seed: +seed.value, stream: true, logprobs: 5 };
+  const attempt = async (form) => {
     const one = { form, tokens: [], text: "" };
     told.unshift(one);
-    const text = make("div", { className: "text" }, make("span", { className: "prompt" }, prompt.value)), aside = make("div", { className: "aside" });
+    if (!restoring) remember({ tries: JSON.stringify(told.slice(0, LINKED).map(({ form: own }) => FIELDS.map((name) => own[name]))) });
+    const text = make("div", { className: "text" }, make("span", { className: "prompt" }, form.prompt)), aside = make("div", { className: "aside" });
     const box = make("article", { className: "card" }, make("h2", {}, `${form.model}, seed ${form.seed}, temperature ${form.temperature}`), text, aside);
     watch(text, aside);
     tries.prepend(box);
     go.disabled = !(stop.disabled = false);
     under = new AbortController();
     try {
-      for await (const piece of events(await ask("/v1/completions", form, under.signal))) {
+      for await (const piece of events(await ask("/v1/completions", { ...form, stream: true, logprobs: 5 }, under.signal))) {
+        if (!tries.isConnected) return under.abort(); // another view is open: the server need not go on
         if (piece.error) throw new Error(piece.error.message);
         text.append(shaded(piece.choices[0]));
         one.text += piece.choices[0].text;
@@ -32,15 +36,30 @@ export function open(main) {
       if (error.name !== "AbortError") box.append(make("p", { className: "error", role: "alert" }, error.message));
     } finally {
       go.disabled = !(stop.disabled = true);
-      seed.value = String(+seed.value + 1);
-      seed.dispatchEvent(new Event("input"));
     }
+  };
+  const go = button("Write", async () => {
+    await attempt({ model: model.value, prompt: prompt.value, max_tokens: +count.value, temperature: +heat.value, top_k: +k.value, top_p: +p.value, seed: +seed.value });
+    seed.value = String(+seed.value + 1);
+    seed.dispatchEvent(new Event("input"));
   }, { className: "main" });
   main.replaceChildren(
     row(labelled("model", model), labelled("tokens", count), labelled("temperature", heat), labelled("top-k (0: all)", k), labelled("top-p", p), labelled("seed", seed)),
     prompt, row(go, stop),
     soft("The darker a piece, the less likely it was; point at one to see what else was likely. Every try stays."),
     tries, savers("write", () => told, () => pictureOf(tries)));
+  again((form) => tries.isConnected && attempt(form)).finally(() => (restoring = false));
+}
+/** The tries that a link names are written again: the same seed writes the same text. */
+async function again(attempt) {
+  let held = [];
+  try {
+    held = JSON.parse(settings().get("tries") ?? "[]");
+  } catch {
+    return; // somebody has changed the link
+  }
+  for (const values of Array.isArray(held) ? held.slice(0, LINKED).reverse() : [])
+    if (Array.isArray(values) && values.length === FIELDS.length) await attempt(Object.fromEntries(FIELDS.map((name, place) => [name, values[place]])));
 }
 
 /** Events of a stream, as objects. */
