@@ -95,7 +95,9 @@ def test_runs_have_cards_curves_and_the_race(opened):
     page = opened.open("tab=runs")
     assert page.locator(".card").count() == 15
     assert page.locator(".card h2").all_text_contents().count(SHOUT.replace("/", "")) == 1
-    until(page, "document.querySelectorAll('.chart svg').length >= 6")  # the race, and curves of every task
+    until(page, "document.querySelectorAll('.chart svg').length === 2")  # the race, and curves of the first task
+    page.locator("summary", has_text="translation").click()
+    until(page, "document.querySelectorAll('.chart svg').length === 3")
     assert "bits per byte" in page.locator(".card", has_text="gpt").first.text_content()
     page.locator(".card", has_text="gpt").first.get_by_role("button", name="Attention").click()
     page.wait_for_selector("#tab-attention[aria-selected=true]")
@@ -152,6 +154,17 @@ def test_a_sentence_is_translated_and_its_search_opens_step_by_step(opened):
     assert 0 < shown() < everything
     tree.get_by_role("button", name="Step forward").click()
     tree.locator(".whole g[data-step='2']:not(.late)").first.wait_for()
+    seen = shown()
+    with page.expect_download() as coming:
+        tree.get_by_role("button", name="PNG").click()
+    assert coming.value.path().read_bytes()[1:4] == b"PNG"
+    with page.expect_download() as coming:
+        tree.get_by_role("button", name="JSON").click()
+    assert b'"log_prob"' in coming.value.path().read_bytes()
+    until(page, "location.hash.includes('tree_step=')")
+    page = opened.open(page.url.partition("#")[2])  # a link brings back the step that the tree was opened to
+    tree.locator(".whole [data-id]").first.wait_for()
+    assert shown() == seen
     page.wait_for_selector(".chart svg")
     page.get_by_text("Encoding and decoding, step by step").click()
     page.frame_locator("iframe[title='Encoding and decoding']").get_by_role("button", name="Step forward").click()
@@ -199,6 +212,9 @@ def test_inside_a_recurrent_network(opened):
     stepper = page.frame_locator("iframe[title='Backpropagation through time']")
     stepper.get_by_role("button", name="Step forward").click()
     before = stepper.locator("#title").text_content()
+    with page.expect_download() as coming:
+        stepper.get_by_role("button", name="PNG").click()
+    assert coming.value.path().read_bytes()[1:4] == b"PNG"
     stepper.get_by_role("button", name="Last step").click()
     assert stepper.locator("#title").text_content() != before
 

@@ -1,8 +1,8 @@
 """Pages of their own: one file each, that needs nothing else and fetches nothing, so it works offline.
 
-page.html is the frame of all of them, page.css what they share. Those that one steps through add stepper.html (their
-body, with the buttons), stepper.css and stepper.js (what buttons, keys and slider do); a page's own script says how a
-step is drawn.
+page.html is the frame of all of them, page.css and page.js what they share. Those that one steps through add
+stepper.html (their body, with the buttons), stepper.css and stepper.js (what buttons, keys and slider do); a page's own
+script says how a step is drawn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def page(title: str, body: str, data: Any, parts: Sequence[str]) -> str:
         title=html.escape(title),
         body=body,
         style="".join(own_file(f"{part}.css") for part in ("page", *parts)),
-        script="".join(own_file(f"{part}.js") for part in parts),
+        script="".join(own_file(f"{part}.js") for part in ("page", *parts)),
         data=safe_json(data),
     )
 

@@ -1,7 +1,6 @@
-"use strict";
 const data = JSON.parse(document.getElementById("data").textContent), steps = data.steps, PACE = 1600;
 const find = id => document.getElementById(id), slider = find("slider");
-let at = 0, timer = null;
+let at = asked ? Math.min(steps.length - 1, Number(asked[1])) : 0, timer = null;
 
 function make(kind, text, name) {
   const made = document.createElement(kind);
@@ -19,6 +18,7 @@ function draw(kind, attributes, text) {
 function tell(step) {
   find("title").textContent = step.title;
   find("told").replaceChildren(make("span", step.title + ". ", "spoken"), step.text);
+  stands(at);
   slider.value = at;
   slider.setAttribute("aria-valuetext", step.title);
   for (const [id, end] of [["first", 0], ["back", 0], ["next", steps.length - 1], ["last", steps.length - 1]])

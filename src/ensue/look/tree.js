@@ -1,4 +1,3 @@
-"use strict";
 const nodes = JSON.parse(document.getElementById("data").textContent);
 const panel = document.getElementById("node");
 const names = [["step", "step"], ["log_prob", "log P of this token"], ["total", "total"], ["score", "score"],
@@ -55,6 +54,7 @@ const upto = document.getElementById("upto");
 function open(step) {
   upto.value = step;
   document.getElementById("step").textContent = upto.value;
+  stands(Number(upto.value));
   for (const part of document.querySelectorAll(".tree [data-step]"))
     part.classList.toggle("late", Number(part.dataset.step) > Number(upto.value));
 }
@@ -63,3 +63,4 @@ document.getElementById("back").addEventListener("click", () => open(Number(upto
 document.getElementById("next").addEventListener("click", () => open(Number(upto.value) + 1));
 document.getElementById("hide").addEventListener("change", centre);
 centre();
+if (asked) open(Number(asked[1]));

@@ -94,8 +94,8 @@ def _page(text: str) -> HTMLResponse:
     """A page that may run its own script and no other, fetch nothing, and reach nothing of this site's."""
     held = " ".join(f"'sha256-{_hash(script)}'" for script in SCRIPTS.findall(text))
     policy = (
-        f"sandbox allow-scripts; default-src 'none'; script-src {held}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+        f"sandbox allow-scripts allow-downloads; default-src 'none'; script-src {held}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     )
     return HTMLResponse(text, headers={"content-security-policy": policy})
 

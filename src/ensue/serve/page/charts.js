@@ -1,5 +1,5 @@
 // Charts that the server describes and the browser draws, and pages in frames of their own.
-import { json, make } from "./kit.js";
+import { json, make, remember, settings } from "./kit.js";
 import { savers } from "./saving.js";
 
 let script = null; // what draws charts, loaded when the first is wanted
@@ -30,8 +30,12 @@ export async function show(view, form, where, { signal, chosen } = {}) {
 
 /** A page that one steps through, in a frame that can reach nothing. */
 export function frame(page, form, title) {
-  const address = `/api/page/${page}?${new URLSearchParams(form)}`;
-  const held = make("iframe", { src: address, title, sandbox: "allow-scripts", loading: "lazy" });
+  const address = `/api/page/${page}?${new URLSearchParams(form)}`, key = `${page}_step`, before = settings().get(key);
+  const held = make("iframe", { src: before ? `${address}#step=${before}` : address, title, sandbox: "allow-scripts allow-downloads", loading: "lazy" });
+  addEventListener("message", function told(event) { // the step that the page stands at is part of the link
+    if (!held.isConnected) return removeEventListener("message", told);
+    if (event.source === held.contentWindow && Number.isInteger(event.data?.step)) remember({ [key]: String(event.data.step) });
+  });
   return make("div", {}, held, make("p", { className: "soft" }, make("a", { href: address, target: "_blank", rel: "noopener" }, "open it alone")));
 }
 /** What opens when it is wanted, and is made then. */

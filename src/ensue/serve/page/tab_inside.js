@@ -1,5 +1,5 @@
 // Inside an RNN: gates and states over a text, the gradient that reaches back, backpropagation through time by steps.
-import { area, choice, hall, kept, labelled, latest, make, nothing, number, row, soft, some, ticked } from "./kit.js";
+import { area, choice, hall, kept, labelled, latest, make, nothing, number, remember, row, soft, some, ticked } from "./kit.js";
 import { folded, frame, show } from "./charts.js";
 
 export const title = "Inside an RNN";
@@ -39,7 +39,7 @@ function stepper() {
   const again = latest(300, where, async () => {
     where.replaceChildren(frame("bptt", { steps: steps.value, hidden: hidden.value, cut: cut.value, seed: seed.value }, "Backpropagation through time"));
   });
-  for (const field of [steps, hidden, cut, seed]) field.addEventListener("input", again);
+  for (const field of [steps, hidden, cut, seed]) field.addEventListener("input", () => { remember({ bptt_step: "" }); again(); });
   const fill = (inside) => {
     inside.append(soft("A small network of its own: every value forwards, and every factor of the gradient backwards."),
       row(labelled("steps", steps), labelled("hidden", hidden), labelled("cut after (0: never)", cut), labelled("seed", seed)), where);

@@ -21,7 +21,7 @@ export function open(main, go) {
     main.append(folded(`${task}: ${runs.map((one) => one.id).join(", ")}`, (where) => {
       where.append(curves);
       busy(curves, () => show("curves", { models: runs.map((one) => one.id).slice(0, 8) }, curves));
-    }, true));
+    }, task === hall.runs.find((one) => one.parameters).task)); // the others when they are wanted
   }
 }
 function card(one, go) {

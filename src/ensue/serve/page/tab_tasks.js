@@ -36,7 +36,7 @@ function asked(place, model, linked) {
   const answer = make("div", { "aria-live": "polite" });
   const go = () => busy(answer, async () => {
     if (!fields[0].value.trim()) return answer.replaceChildren(make("p", {}, "Type a text."));
-    if (hidden && !fields[0].value.includes("[MASK]")) return answer.replaceChildren(make("p", {}, "Write [MASK] where a word is hidden."));
+    if (hidden && !/\[MASK\]|<mask>/.test(fields[0].value)) return answer.replaceChildren(make("p", {}, "Write [MASK] where a word is hidden."));
     const told = hidden ? await json("/api/fill", { model: model.id, text: fields[0].value }) : (await json("/api/predict", { model: model.id, texts: [joined(model, fields)] })).predictions[0];
     const shown = (hidden ? filled : model.task === "tag" ? tagged : model.task === "answer" ? marked : whole)(told, fields);
     answer.replaceChildren(shown, savers(model.task, () => told, () => pictureOf(shown)));

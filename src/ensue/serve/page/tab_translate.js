@@ -1,5 +1,5 @@
 // Translate: the result, the search tree opened step by step, the alignment, and how it was computed.
-import { area, busy, button, cells, choice, json, kept, labelled, make, nothing, number, row, some, table } from "./kit.js";
+import { area, busy, button, cells, choice, json, kept, labelled, make, nothing, number, remember, row, some, table } from "./kit.js";
 import { folded, frame, show } from "./charts.js";
 import { pictureOf, savers } from "./saving.js";
 
@@ -8,6 +8,7 @@ export function open(main) {
   if (!some("translate")) return nothing(main, "translates", "ensue fit transformer dates --out runs/dates");
   const model = choice("model", "translate"), text = kept("text", area("Sentence", "4 March 1999")), beam = kept("beam", number(4, 1, 16, 1));
   const answer = make("div", { "aria-live": "polite" }), more = make("div");
+  const fresh = () => { remember({ tree_step: "", steps_step: "" }); return translate(); };
   const translate = () => busy(answer, async () => {
     const line = text.value.replaceAll("\n", " ").trim();
     if (!line) return answer.replaceChildren(make("p", {}, "Type a sentence."));
@@ -23,6 +24,6 @@ export function open(main) {
       folded("The alignment: where each word looks", (where) => busy(where, () => show("alignment", { models: [model.value], text: line }, where)), true),
       folded("Encoding and decoding, step by step", (where) => where.append(frame("steps", of, "Encoding and decoding"))));
   });
-  main.replaceChildren(row(labelled("model", model), labelled("beam", beam)), text, row(button("Translate", translate, { className: "main" })), answer, more);
+  main.replaceChildren(row(labelled("model", model), labelled("beam", beam)), text, row(button("Translate", fresh, { className: "main" })), answer, more);
   if (text.value.trim()) translate();
 }
