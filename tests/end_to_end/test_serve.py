@@ -311,7 +311,12 @@ def test_the_page_is_a_few_files_and_no_others(client):
     for name in ("page.js", "kit.js", "tab_words.js", "page.css"):
         assert client.get(f"/page/{name}").status_code == 200
         assert "http://" not in client.get(f"/page/{name}").text.replace("http://www.w3.org", "")
-    assert "vegaEmbed" in client.get("/page/vega.js").text
+    charts = client.get("/page/vega.js")
+    assert "vegaEmbed" in charts.text and charts.headers["content-encoding"] == "gzip"
+    plain = client.get("/page/vega.js", headers={"accept-encoding": "identity"})
+    assert plain.text == charts.text and "content-encoding" not in plain.headers
+    known = client.get("/page/vega.js", headers={"if-none-match": charts.headers["etag"]})
+    assert known.status_code == 304 and not known.content
     for name in ("..%2fapp.py", "app.py", "%2e%2e%2f%2e%2e%2fpyproject.toml", "index.htm"):
         assert client.get(f"/page/{name}").status_code == 404
 
