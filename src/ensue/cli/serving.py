@@ -9,6 +9,7 @@ import typer
 
 from ensue.cli.output import say
 from ensue.core.errors import InputError
+from ensue.core.wording import counted
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -33,9 +34,13 @@ def serve(
     """Serve runs over HTTP: a page for people, OpenAI's API and our own for programs."""
     if host not in LOCAL and not key:
         raise InputError(f"{host} can be reached by others", mend="give them a key with --key, or leave out --host")
+    from rich.console import Console
+
     from ensue.serve.running import listen, open_hall
 
-    hall = open_hall(runs or _first(), int8=int8)
+    found = runs or _first()
+    with Console(stderr=True).status(f"opening {counted(len(found), 'folder')}"):  # on a terminal, until it is done
+        hall = open_hall(found, int8=int8)
     with listen(hall, host=host, port=port, key=key) as server:
         say(f"{', '.join(hall.served)} on {server.address}; Ctrl-C ends it")
         server.run()
