@@ -1,8 +1,11 @@
 """The server as clients see it: OpenAI's own package, plain requests, and those that should not be answered."""
 
 import json
+import math
+import socket
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import openai
@@ -127,6 +130,18 @@ def test_tokens_are_told_by_what_they_add_and_the_drawn_one_is_among_the_best(cl
     assert all(token in top for token, top in zip(told["tokens"], told["top_logprobs"]))
 
 
+def test_every_token_of_a_prompt_has_the_likeliest_in_its_place(client):
+    form = {"model": "gpt", "prompt": "the rain", "max_tokens": 1, "echo": True, "logprobs": 3, "temperature": 0}
+    told = client.post("/v1/completions", json=form).json()["choices"][0]["logprobs"]
+    for token, cost, top in zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True):
+        assert top[token] == pytest.approx(cost, abs=1e-6) and len(top) in (3, 4)
+        assert max(top.values()) >= cost - 1e-6
+    said = client.post("/api/next", json={"model": "gpt", "text": "", "top": 3}).json()["next"]
+    assert [math.exp(v) for v in sorted(told["top_logprobs"][0].values(), reverse=True)[:3]] == pytest.approx(
+        [one["probability"] for one in said], abs=1e-6
+    )
+
+
 def test_a_stream_tells_its_prompt_and_what_it_took(theirs):
     how = {"model": "gpt", "prompt": "the rain", "max_tokens": 3, "temperature": 0, "echo": True, "logprobs": 1}
     whole = theirs.completions.create(**how)
@@ -248,6 +263,11 @@ WRONG = [
     ("/v1/completions", {"model": "gpt", "prompt": ["a", 3]}, 422, "prompt"),
     ("/api/neighbours", {"model": "gpt", "word": "x"}, 400, "are no words"),
     ("/api/forecast", {"model": "gpt", "values": [[1]]}, 400, "does not forecast"),
+    ("/v1/completions", {"model": "gpt", "stop": list("abcde")}, 422, "stop: List should have at most 4 items"),
+    ("/v1/completions", {"model": "gpt", "prompt": [-1]}, 422, "prompt.0: Input should be greater than or equal to 0"),
+    ("/v1/completions", {"model": "gpt", "suffix": "x"}, 400, "suffix is not known here"),
+    ("/v1/completions", {"model": "gpt", "best_of": 3}, 400, "best_of is not known here"),
+    ("/v1/embeddings", {"model": "gpt", "input": "x", "dimensions": 3}, 400, "have 16 dimensions"),
     ("/api/look/race", {"race": "../.."}, 404, "there is no race"),
     ("/api/look/senses", {"models": ["lstm"], "word": "nobody"}, 400, "has no built-in contexts"),
     ("/api/look/attention", {"models": ["gpt"]}, 400, 'give it with text "…"'),
@@ -321,12 +341,77 @@ def test_the_page_is_a_few_files_and_no_others(client):
         assert client.get(f"/page/{name}").status_code == 404
 
 
+def raw(address, request, wait=GIVE_UP):
+    """What is answered to bytes."""
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=wait) as wire:
+        wire.sendall(request)
+        found = b""
+        while piece := wire.recv(65536):
+            found += piece
+        return found.decode()
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "http://evil.example", "http://127.0.0.1/x", ""])
+def test_a_page_of_another_site_is_refused_however_it_calls_itself(origin, address, client):
+    refused = client.get("/health", headers={"origin": origin})
+    assert refused.status_code == 403 and "other sites" in refused.json()["error"]["message"]
+    assert client.get("/health", headers={"origin": address}).status_code == 200
+
+
+def test_heads_are_asked_for(client):
+    found = client.head("/health")
+    assert found.status_code == 200 and not found.content and client.head("/").status_code == 200
+
+
+def test_who_says_nothing_or_never_ends_is_left(address, monkeypatch):
+    monkeypatch.setattr("ensue.serve.patience.PATIENCE", 0.3)
+    monkeypatch.setattr("ensue.serve.guard.PATIENCE", 0.3)
+    assert raw(address, b"GET /health HTTP/1.1\r\nHost: 127") == ""  # half a head
+    late = raw(address, b"POST /api/next HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{")
+    assert late.startswith("HTTP/1.1 408")
+
+
+def test_who_comes_when_all_connections_are_open_is_told(address, monkeypatch):
+    monkeypatch.setattr("ensue.serve.patience.MOST", 0)
+    full = raw(address, b"")
+    assert full.startswith("HTTP/1.1 503") and "Retry-After: 2" in full and '"server_error"' in full
+
+
+def test_small_answers_are_sent_at_once(address):
+    with listen(open_hall([]), host="127.0.0.1", port=0) as listening:
+        assert listening.listener.proto == socket.IPPROTO_TCP  # which is how asyncio knows
+
+
 def test_metrics_and_the_description(client):
     client.get("/nowhere")
     told = client.get("/metrics").text
     assert 'ensue_requests_total{path="other",status="404"}' in told and "ensue_requests_open 1" in told
     described = client.get("/openapi.json").json()
     assert {"/v1/completions", "/api/look/{view}", "/metrics"} <= set(described["paths"])
+
+
+def test_a_key_may_have_any_letter(runs):
+    with (
+        listen(open_hall([runs / "lstm"]), host="127.0.0.1", port=0, key="sëcret") as listening,
+        listening.beside() as at,
+    ):
+        for key, status in (("sëcret", 200), ("secret", 401)):
+            known = httpx.get(f"{at}/health", headers={"authorization": f"Bearer {key}".encode()})
+            assert known.status_code == status
+
+
+def test_a_run_in_this_folder_is_called_by_its_name(runs, monkeypatch):
+    monkeypatch.chdir(runs / "lstm")
+    with listen(open_hall([Path()]), host="127.0.0.1", port=0) as listening, listening.beside() as at:
+        seen = httpx.post(f"{at}/api/look/next", json={"models": ["lstm"], "text": "the"}, timeout=GIVE_UP).json()
+        assert "vega-lite" in seen["chart"]["$schema"] and ".5f" in json.dumps(seen["chart"])
+
+
+def test_in_eight_bits_gradients_are_refused_and_nobody_changes_anothers_text(runs):
+    with listen(open_hall([runs / "gpt"], int8=True), host="127.0.0.1", port=0) as listening, listening.beside() as at:
+        said = httpx.post(f"{at}/api/look/gradients", json={"models": ["gpt"], "text": "the rain"}, timeout=GIVE_UP)
+        assert said.status_code == 400 and "eight bits" in said.json()["error"]["message"]
 
 
 def test_a_key_is_wanted_everywhere(runs):

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from ensue.core.errors import InputError
 from ensue.nn.blocks import Block
 from ensue.nn.intra_attention import IntraAttention
+from ensue.nn.quantised import QuantisedLinear
 from ensue.nn.recurrent import Cell, Memory, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
 
 ROWS = 32
@@ -73,6 +74,8 @@ def gradient_flow(model: Any, tokens: Tensor, layer: int = 0) -> Flow:
     """
     if not model.traits.causal:
         raise InputError("a model that sees both sides of a word has no gradient against distance", mend="leave it out")
+    if any(isinstance(part, QuantisedLinear) for part in model.modules()):
+        raise InputError("a model in eight bits has no gradients", mend="leave out --int8")
     find_part(model, layer)  # refuse what has none before anything is copied
     model = copy.deepcopy(model).double().eval().requires_grad_(True)
     part = find_part(model, layer)

@@ -157,6 +157,21 @@ def stream_pieces(
 
 
 @torch.no_grad()
+def likeliest(model: Any, tokens: np.ndarray, count: int) -> list[list[tuple[int, float]]]:
+    """For each token but the first the likeliest in its place, with their log P, the likeliest first."""
+    model.eval()
+    state, found = model.start(1), []
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    for low in range(0, len(tokens) - 1 if count else 0, CHUNK):
+        piece = torch.from_numpy(tokens[low : min(low + CHUNK, len(tokens) - 1)].astype(np.int64)).to(device)
+        output = model(piece[None], state)
+        best = output.logits[0].double().log_softmax(-1).topk(min(count, output.logits.shape[-1]))
+        found += [list(zip(*row)) for row in zip(best.indices.tolist(), best.values.tolist())]
+        state = output.state
+    return found or [[] for _ in tokens[1:]]
+
+
+@torch.no_grad()
 def window_pieces(model: Any, tokens: np.ndarray, report: Report = silent) -> Iterator[tuple[int, np.ndarray]]:
     """Pieces of log P(x_t | all others in its window); windows are read several at a time."""
     model.eval()

@@ -1,11 +1,12 @@
 """Linear layers in eight bits, for inference on a CPU (dynamic quantisation).
 
     W_j ≈ s_j Ŵ_j,  s_j = max|W_j| / 127,  Ŵ ∈ {−127 … 127}            once, a scale for each output j
-    x ≈ r s (x̂ − z),  r = max|x|,  x̂ ∈ {0 … 255}                       as it comes, r for each token, s and z for all
+    x ≈ r s (x̂ − z),  r = max|x|,  x̂ ∈ {0 … 255}                       as it comes, r for each token, s and z always
     y_j = r s s_j Σ_i (x̂_i − z) Ŵ_ji + b_j                              products and sums in integers, y in float32
 
 Each token is divided by its largest value r, for a few ([CLS], [SEP]) are many times as large as others, which with one
-scale for all would be left with four or five bits. So what a text comes to hardly depends on those it is read with.
+scale for all would be left with four or five bits. s and z are those of the range from −1 to 1, which one row beside
+them sees to; so what a text comes to does not depend on those it is read with, but for the order of sums.
 
 Quantised are plain linear layers: those of attention, of two-layer networks, poolers, and what a head that labels has
 before its last layer. Left as they are: that last layer, embeddings and what is tied to them, the output layer over a
@@ -77,7 +78,10 @@ class QuantisedLinear(nn.Module):
     def _product(self, x: Tensor, weights: Any, bias: Tensor) -> Tensor:
         flat = x.reshape(-1, self.in_features)
         size = torch.maximum(flat.amax(1), -flat.amin(1)).clamp_(min=TINY)[:, None]  # faster than a norm
-        y: Tensor = torch.ops.quantized.linear_dynamic(flat / size, weights, self.reduced)
+        rows = flat.new_zeros(len(flat) + 1, self.in_features)
+        torch.div(flat, size, out=rows[:-1])
+        rows[-1, 0], rows[-1, -1] = 1.0, -1.0  # so that s and z are the same whoever is read with whom
+        y: Tensor = torch.ops.quantized.linear_dynamic(rows, weights, self.reduced)[:-1]
         return torch.addcmul(bias, y, size, out=y).view(*x.shape[:-1], len(bias))
 
 

@@ -6,7 +6,7 @@ that a client names is ever opened: runs are found by the names they are served 
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -27,10 +27,12 @@ from ensue.serve.refusals import SAID, Refused, answer
 from ensue.serve.views_api import add_views
 
 PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+OTHER_TYPES = ("string_type", "list_type", "int_type")
+"""How a value is refused that is of another type altogether."""
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
-def create_app(hall: Hall, *, key: str = "", hosts: tuple[str, ...] = (), numbers: bool = False) -> Guard:
+def create_app(hall: Hall, *, key: str = "", hosts: tuple[str, ...] = (), numbers: bool = False) -> Counted:
     """The server's app for a hall of runs; ``hosts`` are names beside those of this machine, ``numbers`` lets any
     address of numbers be one.
     """
@@ -44,7 +46,7 @@ def create_app(hall: Hall, *, key: str = "", hosts: tuple[str, ...] = (), number
     add_page(app)
     if key:
         _tell_of_key(app)
-    return Guard(Counted(app, counts), hosts=(*LOCAL, *hosts), numbers=numbers, key=key)
+    return Counted(Guard(app, hosts=(*LOCAL, *hosts), numbers=numbers, key=key), counts)
 
 
 def _add_refusals(app: FastAPI) -> None:
@@ -60,9 +62,8 @@ def _add_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = _where(first["loc"])
-        return answer(Refused(422, f"{where or 'the body'}: {first['msg']}", param=where or None))
+        where, said = _fault(error.errors())
+        return answer(Refused(422, f"{where or 'the body'}: {said}", param=where or None))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -70,8 +71,20 @@ def _add_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
-        logging.getLogger("ensue.serve").exception("a request failed", exc_info=error)
-        return answer(Refused(500, "the server failed; its log says how"))
+        return answer(Refused(500, "the server failed; its log says how"))  # where uvicorn writes it
+
+
+def _fault(errors: Sequence[Any]) -> tuple[str, str]:
+    """The field that is wrong and what is wrong with it: of a field that may be of several types, what is said of the
+    one that it is most like.
+
+    >>> plain = {"loc": ("body", "stop", "str"), "type": "string_type", "msg": "no text"}
+    >>> _fault([plain, {"loc": ("body", "stop", "list"), "type": "too_long", "msg": "at most 4"}])
+    ('stop', 'at most 4')
+    """
+    own = [one for one in errors if one["loc"][:2] == errors[0]["loc"][:2]]
+    told = max(own, key=lambda one: (one["type"] not in OTHER_TYPES, len(one["loc"])))
+    return _where(told["loc"]), str(told["msg"])
 
 
 def _where(place: tuple[Any, ...]) -> str:

@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.measure.language import log_probs
+from ensue.measure.language import likeliest, log_probs
 from ensue.search.together import Drawn, Row
 from ensue.serve.forms import LogProbs
-from ensue.tasks.growing import GrowingText, added
+from ensue.tasks.growing import OVERLAP, GrowingText, added
 from ensue.verbs.runs.run import Run
 
 
@@ -88,21 +88,24 @@ def joined(first: LogProbs, second: LogProbs) -> LogProbs:
     )
 
 
-def echo_of(run: Run, prompt: Sequence[int], costs: bool) -> Echo:
-    """A prompt as text, with what its tokens cost where that is asked for."""
+def echo_of(run: Run, prompt: Sequence[int], best: int | None) -> Echo:
+    """A prompt as text, with what its tokens cost and the ``best`` in their places, where that is asked for."""
     tokenizer = run.tokenizer
     text = tokenizer.decode(list(prompt)) if prompt else ""
-    if not costs or not prompt:
+    if best is None or not prompt:
         return Echo(text)
     ids = torch.tensor([tokenizer.end, *prompt]).numpy()
-    names = [added(tokenizer, prompt[:place], token) for place, token in enumerate(prompt)]
-    told = LogProbs(
-        tokens=names,
-        token_logprobs=[float(cost) for cost in log_probs(run.model, ids, 1)],
-        top_logprobs=[None] * len(prompt),
-        text_offset=_begins(tokenizer, prompt),
+    costs = [float(cost) for cost in log_probs(run.model, ids, 1)]
+    names, tops = [], []
+    for place, (token, cost, likely) in enumerate(zip(prompt, costs, likeliest(run.model, ids, best))):
+        before = prompt[max(0, place - OVERLAP) : place]
+        names.append(added(tokenizer, before, token))
+        told = {added(tokenizer, before, one): value for one, value in reversed(likely)}
+        tops.append({**told, names[-1]: cost} if best else None)
+    found = LogProbs(
+        tokens=names, token_logprobs=list(costs), top_logprobs=tops, text_offset=_begins(tokenizer, prompt)
     )
-    return Echo(text, told)
+    return Echo(text, found)
 
 
 def _begins(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
@@ -110,6 +113,6 @@ def _begins(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
     found, at = [], 0
     for place in range(len(tokens)):
         found.append(at)
-        before = list(tokens[max(0, place - 8) : place])
+        before = list(tokens[max(0, place - OVERLAP) : place])
         at += len(tokenizer.decode([*before, tokens[place]])) - (len(tokenizer.decode(before)) if before else 0)
     return found

@@ -18,8 +18,9 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.search.together import Drawn, Row
 from ensue.serve.choices import Echo, Going, echo_of
 from ensue.serve.forms import Choice, Completion, CompletionForm, Usage
-from ensue.serve.hall import Served, gone, refusal_of
+from ensue.serve.hall import Served, refusal_of
 from ensue.serve.refusals import Refused, failure
+from ensue.serve.turns import gone
 from ensue.tasks.growing import GrowingText
 
 MOST_PROMPT = 8192
@@ -29,6 +30,7 @@ MOST_TEXTS = 32
 PATIENCE = 120.0
 """Seconds that a request may take."""
 
+ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 Piece = tuple[Going, str, int]
 """Whose it is, the text, and the number of the token it came with."""
 
@@ -40,11 +42,12 @@ async def complete(served: Served, form: CompletionForm, request: Request) -> Co
     count = len(given) if isinstance(given, list) and given and not isinstance(given[0], int) else 1
     if count * form.choices > MOST_TEXTS:
         raise Refused(400, f"at most {MOST_TEXTS} texts are written for one request", param="n")
+    if wish := form.unknown:
+        raise Refused(400, f"{wish} is not known here", param=wish)
     prompts = _prompts(form, served.run.tokenizer)
     echoes = [Echo() for _ in prompts]
     if form.echo:
-        costs = form.logprobs is not None
-        echoes = await served.ask(lambda _: [echo_of(served.run, prompt, costs) for prompt in prompts], request)
+        echoes = await served.ask(lambda _: [echo_of(served.run, prompt, form.logprobs) for prompt in prompts], request)
     going = _going(form, prompts, echoes, served.run.tokenizer)
     facts: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": served.name}
     read = sum(map(len, prompts))
@@ -183,4 +186,5 @@ async def _stream(
 
 
 def _event(told: Any) -> str:
-    return f"data: {told.model_dump_json()}\n\n"
+    """An event; letters that some clients take for the end of a line are written as their numbers."""
+    return f"data: {told.model_dump_json().translate(ENDS)}\n\n"

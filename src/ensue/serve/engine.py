@@ -4,7 +4,7 @@
     between     two steps new rows join while there is room, and rows whose client has gone leave
     a step      one token of every row, delivered at once
 
-Everything that touches the model happens on that thread; ``deliver`` is called from it.
+All steps happen on that thread, and ``deliver`` is called from it; the model itself others may read with meanwhile.
 """
 
 from __future__ import annotations

@@ -48,6 +48,19 @@ class CompletionForm(Form):
     echo: bool | None = False
     stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    suffix: Text | None = None
+    best_of: Annotated[int, Field(ge=1, le=16)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    logit_bias: dict[str, float] | None = None
+    """The last five are OpenAI's, and refused where they would do something."""
+
+    @property
+    def unknown(self) -> str:
+        """The first wish that cannot be met, for no answer is better than one that leaves it aside."""
+        best = self.best_of is not None and self.best_of > self.choices
+        plain = ("suffix", "frequency_penalty", "presence_penalty", "logit_bias")
+        return next((name for name in plain if getattr(self, name)), "best_of" if best else "")
 
     @property
     def choices(self) -> int:
@@ -118,6 +131,8 @@ class EmbeddingForm(Form):
     model: Name
     input: Text | Annotated[list[Text], Field(min_length=1, max_length=256)]
     encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """As many as the model has, or none given."""
 
 
 class Embedding(BaseModel):
@@ -209,6 +224,7 @@ class Next(BaseModel):
 
     model: str
     next: list[Likely]
+    notes: list[str] = []
 
 
 class TranslateForm(Form):
@@ -256,6 +272,8 @@ class Predictions(BaseModel):
 
     model: str
     predictions: list[dict[str, Any]]
+    notes: list[str] = []
+    """What people should know: that a text was cut, for one."""
 
 
 class FillForm(Form):
@@ -273,6 +291,7 @@ class Filling(BaseModel):
     model: str
     text: str
     gaps: list[Any]
+    notes: list[str] = []
 
 
 class ForecastForm(Form):
@@ -290,6 +309,7 @@ class Forecast(BaseModel):
 
     model: str
     steps: list[dict[str, Any]]
+    notes: list[str] = []
 
 
 class NeighboursForm(Form):

@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import logging
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect
 
 from ensue.serve.refusals import Refused, answer
 
@@ -52,6 +54,8 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # the server's protocol leaves out the body
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         receive, send = self._measured(receive), self._dressed(send)
         refused = self._refusal(headers)
@@ -64,15 +68,18 @@ class Guard:
         elif refused is not None:
             await answer(refused)(scope, receive, send)
         else:
-            await self.app(scope, receive, send)
+            try:
+                await self.app(scope, receive, send)
+            except ClientDisconnect:
+                logging.getLogger("ensue.serve").debug("a client did not take its answer, and was left")
 
     def _refusal(self, headers: dict[str, str]) -> Refused | None:
         """Why a request is not let through, whoever sends it."""
-        host = headers.get("host", "")
+        host = headers.get("host", "").lower()
         name = _name(host)
         if name not in self.hosts and not (self.numbers and _is_number(name)):  # nobody can point a number elsewhere
             return Refused(421, "this server has another name")
-        if "origin" in headers and urlsplit(headers["origin"]).netloc.lower() != host.lower():
+        if "origin" in headers and headers["origin"].lower() not in (f"http://{host}", f"https://{host}"):
             return Refused(403, "pages of other sites are not answered")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.most:
@@ -84,8 +91,8 @@ class Guard:
         kind, _, given = headers.get("authorization", "").partition(" ")
         pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
         cookies = [value for name, _, value in pairs if name == COOKIE]
-        return (kind.lower() == "bearer" and _same(given, self.key)) or any(
-            _same(value, self._token) for value in cookies
+        return (kind.lower() == "bearer" and _same(given.encode("latin-1"), self.key)) or any(
+            _same(value.encode("latin-1"), self._token) for value in cookies
         )
 
     @property
@@ -103,7 +110,7 @@ class Guard:
         except Refused as refused:
             return answer(refused)
         given = parse_qs(body.decode("utf-8", "replace")).get("key", [""])[0]
-        if not _same(given, self.key):
+        if not _same(given.encode("utf-8", "surrogateescape"), self.key):
             await asyncio.sleep(SLOW)
             return key_form("That is not the key.")
         answered = RedirectResponse("/", status_code=303)
@@ -112,12 +119,12 @@ class Guard:
 
     def _measured(self, receive: Any) -> Any:
         """The body, as long as it is not too long, in size or in time."""
-        seen, whole = 0, False
+        seen, whole, until = 0, False, asyncio.get_running_loop().time() + PATIENCE
 
         async def measured() -> Any:
             nonlocal seen, whole
             try:
-                async with asyncio.timeout(None if whole else PATIENCE):
+                async with asyncio.timeout_at(None if whole else until):
                     message = await receive()
             except TimeoutError as error:
                 raise Refused(408, "the body took too long") from error
@@ -137,8 +144,11 @@ class Guard:
                 own = {name.lower() for name, _ in message["headers"]}
                 more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in own]
                 message = {**message, "headers": [*message["headers"], *more]}
-            async with asyncio.timeout(PATIENCE):  # who does not take an answer is left
-                await send(message)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await send(message)
+            except TimeoutError as error:  # who does not take an answer is left
+                raise ClientDisconnect from error
 
         return dressed
 
@@ -149,8 +159,8 @@ def key_form(said: str = "") -> Response:
     return HTMLResponse(page, status_code=401, headers={"cache-control": "no-store"})
 
 
-def _same(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode("utf-8"))
+def _same(given: bytes, wanted: str) -> bool:
+    return hmac.compare_digest(given, wanted.encode())
 
 
 def _is_number(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import threading
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import Request
-from starlette.concurrency import run_in_threadpool
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report
@@ -19,18 +17,12 @@ from ensue.serve.abilities import abilities, figures, series_form
 from ensue.serve.engine import Busy, Closed, Engine
 from ensue.serve.forms import ModelCard
 from ensue.serve.refusals import Refused
+from ensue.serve.turns import RETRY, Turns, closing
 from ensue.verbs.run import Run
 from ensue.verbs.runs.language import LanguageRun
 
 Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound=Run)
-
-MOST_WAITING = 32
-"""Requests for one model that wait for their turn, where they are not decoded together."""
-PATIENCE = 120.0
-"""Seconds that a request waits for its turn."""
-RETRY = 2
-"""Seconds after which a client may come back."""
 
 
 class Served:
@@ -38,7 +30,7 @@ class Served:
 
     def __init__(self, name: str, run: Run) -> None:
         self.name, self.run = name, run
-        self._turn, self._waiting = asyncio.Lock(), 0
+        self._turns = Turns(name)
         self._engine: Engine | None = None
         self.card = self._described()
 
@@ -76,36 +68,30 @@ class Served:
 
     @property
     def load(self) -> tuple[int, int, int]:
-        """Rows that run, rows and requests that wait, and tokens that were drawn."""
+        """Rows and requests that run, those that wait, and tokens that were drawn."""
         running, waiting = self._engine.load if self._engine else (0, 0)
-        return running, waiting + self._waiting, self._engine.tokens if self._engine else 0
+        drawn = self._engine.tokens if self._engine else 0
+        return running + self._turns.running, waiting + self._turns.waiting, drawn
 
-    async def ask(self, what: Callable[[Report], Answer], request: Request | None = None) -> Answer:
+    async def ask(
+        self, what: Callable[[Report], Answer], request: Request | None = None, notes: list[str] | None = None
+    ) -> Answer:
         """Do something with the run on a thread, one at a time; what the run refuses is the client's fault.
 
-        Work that reports how far it is is broken off there when the client of ``request`` has gone.
+        ``notes`` gets what the run says for people: that a text was cut, for one.
         """
-        if self._waiting >= MOST_WAITING:
-            raise Refused(429, f"{self.name} has too much to do", retry=RETRY)
-        self._waiting += 1
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._turn.acquire()
-            try:
-                return await _broken_off(what, request)
-            finally:
-                self._turn.release()
-        except TimeoutError as error:
-            raise Refused(408, f"{self.name} was busy for too long", retry=RETRY) from error
+            return await self._turns.take(what, request, notes)
         except InputError as error:
             raise Refused(400, without_dashes(str(error).replace(str(self.run), self.name))) from error
-        finally:
-            self._waiting -= 1
 
     def close(self, seconds: float) -> None:
         """Finish what runs."""
+        turns = threading.Thread(target=self._turns.close, args=(seconds,), daemon=True)
+        turns.start()
         if self._engine is not None:
             self._engine.close(seconds)
+        turns.join()
 
 
 class Hall:
@@ -114,6 +100,7 @@ class Hall:
     def __init__(self, runs: Mapping[str, Run], races: Mapping[str, Path] | None = None) -> None:
         self.served = {name: Served(name, run) for name, run in runs.items()}
         self.races = dict(races or {})
+        self.drawing = Turns("what draws charts of no run")
 
     def find(self, name: str) -> Served:
         """The run of a name."""
@@ -125,8 +112,10 @@ class Hall:
     def named(self, value: Any) -> Any:
         """A value with the names of runs where the folders they lie in are told."""
         if isinstance(value, str):
-            for name, one in self.served.items():
-                value = value.replace(str(one.run), name)
+            for one in sorted(
+                self.served.values(), key=lambda one: -len(str(one.run))
+            ):  # one may begin as another does
+                value = value.replace(str(one.run), one.name)
             return value
         if isinstance(value, dict):
             return {name: self.named(item) for name, item in value.items()}
@@ -134,47 +123,12 @@ class Hall:
 
     def close(self, seconds: float = 25.0) -> None:
         """Finish what runs, everywhere at once."""
-        threads = [threading.Thread(target=one.close, args=(seconds,)) for one in self.served.values()]
+        ends = [self.drawing.close, *(one.close for one in self.served.values())]
+        threads = [threading.Thread(target=end, args=(seconds,), daemon=True) for end in ends]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-
-
-class _Gone(Exception):
-    """Nobody waits for the answer any more."""
-
-
-async def _broken_off(what: Callable[[Report], Answer], request: Request | None) -> Answer:
-    """The answer, on a thread; given up where the client goes or patience ends, as soon as the work reports."""
-    late = threading.Event()
-
-    def report(kind: str, facts: dict[str, Any]) -> None:
-        if late.is_set():
-            raise _Gone
-
-    work = asyncio.ensure_future(run_in_threadpool(what, report))
-    leaving = asyncio.ensure_future(gone(request)) if request is not None else None
-    try:
-        either = {work} if leaving is None else {work, leaving}
-        await asyncio.wait(either, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            late.set()
-            await asyncio.wait({work})  # a run does one thing at a time, so its thread must have ended
-        try:
-            return work.result()
-        except _Gone as error:
-            raise Refused(408, "the client has gone, or this took too long") from error
-    finally:
-        late.set()
-        if leaving is not None:
-            leaving.cancel()
-
-
-async def gone(request: Request) -> None:
-    """Ends when the client has gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        continue
 
 
 def without_dashes(text: str) -> str:
@@ -191,7 +145,7 @@ def refusal_of(error: Exception) -> Refused | None:
     if isinstance(error, Busy):
         return Refused(429, "too many texts are waiting", retry=RETRY)
     if isinstance(error, Closed):
-        return Refused(503, "the server is about to end", retry=RETRY)
+        return closing()
     if isinstance(error, InputError):
         return Refused(400, str(error))
     return error if isinstance(error, Refused) else None

@@ -57,6 +57,9 @@ def add_openai(app: FastAPI, hall: Hall) -> None:
             lambda report: (run.embed(texts, report=report), sum(len(run.tokenizer.encode(text)) for text in texts)),
             request,
         )
+        wide = len(vectors[0])
+        if form.dimensions not in (None, wide):
+            raise Refused(400, f"vectors of {served.name} have {wide} dimensions", param="dimensions")
         data = [
             forms.Embedding(index=place, embedding=_vector(vector, form.encoding_format))
             for place, vector in enumerate(vectors)

@@ -25,10 +25,10 @@ def add_own(app: FastAPI, hall: Hall) -> None:
         return forms.Runs(runs=[one.card for one in hall.served.values()], races=list(hall.races))
 
     @app.post("/api/next")
-    async def next_tokens(form: forms.NextForm) -> forms.Next:
+    async def next_tokens(form: forms.NextForm, request: Request) -> forms.Next:
         served = hall.find(form.model)
         run = served.needs(LanguageRun, "say what comes next")
-        found = await served.ask(lambda _: run.next_pieces(form.text, form.top))
+        found = await served.ask(lambda _: run.next_pieces(form.text, form.top), request)
         told = [forms.Likely(token=name, text=text, probability=p) for name, text, p in found]
         return forms.Next(model=served.name, next=told)
 
@@ -51,33 +51,36 @@ def add_own(app: FastAPI, hall: Hall) -> None:
     @app.post("/api/predict")
     async def predict(form: forms.PredictForm, request: Request) -> forms.Predictions:
         served = hall.find(form.model)
-        found = await served.ask(lambda report: served.run.predict(form.texts, report=report), request)
-        return forms.Predictions(model=served.name, predictions=[jsonable(one) for one in found])
+        notes: list[str] = []
+        found = await served.ask(lambda report: served.run.predict(form.texts, report=report), request, notes)
+        return forms.Predictions(model=served.name, predictions=[jsonable(one) for one in found], notes=notes)
 
     @app.post("/api/fill")
-    async def fill(form: forms.FillForm) -> forms.Filling:
+    async def fill(form: forms.FillForm, request: Request) -> forms.Filling:
         served = hall.find(form.model)
-        found = await served.ask(lambda _: served.run.fill(form.text, top=form.top, rounds=form.rounds))
+        found = await served.ask(lambda _: served.run.fill(form.text, top=form.top, rounds=form.rounds), request)
         told = jsonable(found.as_dict())
         return forms.Filling(model=served.name, text=told["text"], gaps=told["gaps"])
 
     @app.post("/api/forecast")
-    async def forecast(form: forms.ForecastForm) -> forms.Forecast:
+    async def forecast(form: forms.ForecastForm, request: Request) -> forms.Forecast:
         served = hall.find(form.model)
         run = served.needs(ForecastRun, "forecast")
-        found = await served.ask(lambda _: run.predict_values(form.values, form.horizon))
-        return forms.Forecast(model=served.name, steps=[jsonable(one) for one in found])
+        notes: list[str] = []
+        found = await served.ask(lambda report: run.predict_values(form.values, form.horizon, report), request, notes)
+        return forms.Forecast(model=served.name, steps=[jsonable(one) for one in found], notes=notes)
 
     @app.post("/api/neighbours")
-    async def neighbours(form: forms.NeighboursForm) -> forms.Words:
+    async def neighbours(form: forms.NeighboursForm, request: Request) -> forms.Words:
         served = hall.find(form.model)
-        found = await served.ask(lambda _: word_neighbours(served.run, form.word, top=form.top, by=form.by))
+        found = await served.ask(lambda _: word_neighbours(served.run, form.word, top=form.top, by=form.by), request)
         return _words(served.name, found)
 
     @app.post("/api/analogy")
-    async def analogy(form: forms.AnalogyForm) -> forms.Words:
+    async def analogy(form: forms.AnalogyForm, request: Request) -> forms.Words:
         served = hall.find(form.model)
-        found = await served.ask(lambda _: word_analogy(served.run, form.first, form.minus, form.plus, top=form.top))
+        words = (form.first, form.minus, form.plus)
+        found = await served.ask(lambda _: word_analogy(served.run, *words, top=form.top), request)
         return _words(served.name, found)
 
 

@@ -18,6 +18,7 @@ from ensue.nn.quantised import quantise
 from ensue.search.stepping import quiet
 from ensue.serve.app import create_app
 from ensue.serve.hall import Hall
+from ensue.serve.patience import Patient
 from ensue.verbs.race_view import is_race, runs_of
 from ensue.verbs.run import Run, load
 
@@ -27,8 +28,8 @@ GRACE = 30
 """Seconds that requests have to finish when the server is told to end."""
 LAST = 27.0
 """Seconds after which those that still run are told so, while there is time to."""
-CONNECTIONS = 1000
-"""That are open at once; whoever comes then is told to come back."""
+LOOK = 0.05
+"""Seconds between two looks at whether all is done."""
 
 
 class Server(uvicorn.Server):
@@ -40,9 +41,11 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more, finish what is under way, and tell those who could not be served to the end."""
-        closing = asyncio.ensure_future(asyncio.to_thread(self.hall.close, LAST))
+        closing = threading.Thread(target=self.hall.close, args=(LAST,), name="closing", daemon=True)
+        closing.start()
         await super().shutdown(sockets)
-        await closing
+        while closing.is_alive() and not self.force_exit:  # which a second Ctrl-C sets
+            await asyncio.sleep(LOOK)
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Listening:
 
 def open_hall(paths: Sequence[Path], *, int8: bool = False) -> Hall:
     """Runs by the names they are served under, with their models loaded; of a race all that took part."""
+    paths = [path.absolute() for path in paths]  # of "." no name could be told
     races = [path for path in paths if is_race(path)]
     found = [run for path in paths for run in (runs_of(path) if path in races else [path])]
     if len({path.resolve() for path in found}) < len(found):
@@ -107,7 +111,8 @@ def _ready(run: Run, int8: bool) -> None:
 def listen(hall: Hall, *, host: str, port: int, key: str = "") -> Iterator[Listening]:
     """Take a port; it is given back whatever happens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # with the protocol named asyncio sends small answers at once: else each waits for the client's word, some 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -115,13 +120,14 @@ def listen(hall: Hall, *, host: str, port: int, key: str = "") -> Iterator[Liste
             listener.listen(512)  # whoever comes before the app is ready waits
         except OSError as error:
             what = f"port {port} of {host} cannot be had ({error.strerror})"
-            raise InputError(what, mend="give another --port") from error
+            other = "--host" if isinstance(error, socket.gaierror) else "--port"
+            raise InputError(what, mend=f"give another {other}") from error
         taken = listener.getsockname()[1]
         config = uvicorn.Config(
             create_app(hall, key=key, hosts=_names(host), numbers=host in WILD),
             log_level="warning",
             timeout_graceful_shutdown=GRACE,
-            limit_concurrency=CONNECTIONS,
+            http=Patient,
             lifespan="off",
             server_header=False,
         )

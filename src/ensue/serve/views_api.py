@@ -7,10 +7,10 @@ import hashlib
 import re
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, Response
-from starlette.concurrency import run_in_threadpool
 
+from ensue.core.events import Report
 from ensue.look.tree_page import tree_html
 from ensue.search.beam import Search
 from ensue.serve import forms
@@ -46,33 +46,35 @@ def add_views(app: FastAPI, hall: Hall) -> None:
     """``/api/look/{view}`` and ``/api/page/{page}``."""
 
     @app.post("/api/look/{view}")
-    async def view(view: str, form: forms.LookForm) -> forms.Looked:
+    async def view(view: str, form: forms.LookForm, request: Request) -> forms.Looked:
         if view not in VIEWS:
             raise Refused(404, f"there is no view of that name; there is {', '.join(VIEWS)}")
         of = [hall.find(name) for name in form.models]
 
-        def draw(_: Any = None) -> forms.Looked:
+        def draw(_: Any) -> forms.Looked:
             seen = _seen(view, hall, of, form)
             chart, numbers = seen.draw().to_dict(), jsonable(seen.numbers)
             return forms.Looked(view=view, chart=hall.named(chart), numbers=hall.named(numbers))
 
-        return await of[0].ask(draw) if of else await run_in_threadpool(draw)
+        return await (of[0].ask if of else hall.drawing.take)(draw, request)
 
     @app.get("/api/page/{page}", response_class=Response, responses=HTML)
-    async def page(page: str, form: Annotated[forms.PageForm, Query()]) -> HTMLResponse:
+    async def page(page: str, form: Annotated[forms.PageForm, Query()], request: Request) -> HTMLResponse:
         if page not in PAGES:
             raise Refused(404, f"there is no page of that name; there is {', '.join(PAGES)}")
         if page == "bptt":
             how: dict[str, Any] = {"steps": form.steps, "hidden": form.hidden, "seed": form.seed, "cut": form.cut}
-            return _page(await run_in_threadpool(lambda: look("bptt", [], **how).draw()))
+            return _page(await hall.drawing.take(lambda _: look("bptt", [], **how).draw(), request))
         served = hall.find(form.model)
-        run = served.needs(TranslationRun, "translate")
-        search = Search(beam=form.beam)
-        if page == "steps":
-            seen = await served.ask(lambda _: look("steps", [run], text=form.text, beam=form.beam))
-            return _page(await run_in_threadpool(seen.draw))
-        (found,) = await served.ask(lambda report: run.translate([form.text], search=search, trace=True, report=report))
-        return _page(await run_in_threadpool(tree_html, trace_of(found, run.tokenizer, search)))
+        run, search = served.needs(TranslationRun, "translate"), Search(beam=form.beam)
+
+        def draw(report: Report) -> str:
+            if page == "steps":
+                return str(look("steps", [run], text=form.text, beam=form.beam).draw())
+            (found,) = run.translate([form.text], search=search, trace=True, report=report)
+            return tree_html(trace_of(found, run.tokenizer, search))
+
+        return _page(await served.ask(draw, request))
 
 
 def _seen(view: str, hall: Hall, of: list[Served], form: forms.LookForm) -> View:

@@ -18,6 +18,10 @@ OVERLAP = 8
 """Tokens of a prompt that its continuation is read with."""
 
 
+SETTLES = 48
+"""Tokens that are read no more once as many have followed."""
+
+
 def added(tokenizer: Tokenizer, before: Sequence[int], token: int) -> str:
     """What a token adds to the text of those before it; its name where that is no text, or only part of a letter."""
     tail = [int(one) for one in before[-OVERLAP:]]
@@ -34,6 +38,7 @@ class GrowingText:
         self._prompt = [int(token) for token in prompt[-OVERLAP:]]  # enough to know whether a space comes first
         self._before = tokenizer.decode(np.array(self._prompt, dtype=np.int64)) if self._prompt else ""
         self._tokens: list[int] = []
+        self._settled = ""
         self.text = ""
         """All that has been told."""
         self.size = 0
@@ -45,7 +50,9 @@ class GrowingText:
         """What can be told after one more token; nothing after a stop word."""
         self._tokens.append(token)
         whole = self._whole()
-        self.size = len(whole)
+        self.size = len(whole.rstrip(BROKEN))
+        if len(self._tokens) >= 2 * SETTLES:
+            self._settle(whole)
         return self._told(whole, final=False)
 
     def finish(self) -> str:
@@ -56,14 +63,28 @@ class GrowingText:
         """The text of all tokens after the prompt."""
         text = self._tokenizer.decode(np.array(self._prompt + self._tokens, dtype=np.int64))
         if text.startswith(self._before):
-            return text[len(self._before) :]
-        return self._tokenizer.decode(np.array(self._tokens, dtype=np.int64))
+            return self._settled + text[len(self._before) :]
+        return self._settled + self._tokenizer.decode(np.array(self._tokens, dtype=np.int64))
+
+    def _settle(self, whole: str) -> None:
+        """Read the older tokens no more, where the text stays the same without them: else a long text is read again
+        with every token."""
+        before = (self._prompt, self._before, self._tokens, self._settled)
+        old, new = self._tokens[:-SETTLES], self._tokens[-SETTLES:]
+        self._tokens = old
+        self._settled = self._whole()
+        self._prompt = (self._prompt + old)[-OVERLAP:]
+        self._before = self._tokenizer.decode(np.array(self._prompt, dtype=np.int64))
+        self._tokens = new
+        if self._whole() != whole:  # a letter lies over the cut: with the next token it is elsewhere
+            self._prompt, self._before, self._tokens, self._settled = before
 
     def _told(self, whole: str, final: bool) -> str:
         """The part of ``whole`` that is certain and was not told yet."""
         if self.stopped:
             return ""
-        places = [place for stop in self._stops if (place := whole.find(stop)) >= 0]
+        sure = whole if final else whole.rstrip(BROKEN)
+        places = [place for stop in self._stops if (place := sure.find(stop)) >= 0]
         if places:
             whole, self.stopped = whole[: min(places)], True
         elif not final:

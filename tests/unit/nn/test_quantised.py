@@ -169,3 +169,11 @@ def test_a_build_without_an_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 def test_other_devices_are_refused() -> None:
     with pytest.raises(InputError, match="for the CPU"):
         quantise(nn.Linear(64, 64, device="meta"))
+
+
+def test_what_a_row_comes_to_does_not_depend_on_those_beside_it() -> None:
+    layer, x = nn.Linear(64, 96), torch.randn(5, 64)
+    x[1:] *= torch.tensor([1e-3, 1.0, 50.0, 1e4])[:, None]
+    small = QuantisedLinear(layer.weight, layer.bias)
+    alone = torch.cat([small(row[None]) for row in x])
+    torch.testing.assert_close(small(x), alone, rtol=1e-6, atol=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.data.tokenizers.letters import ByteTokenizer
@@ -47,3 +47,17 @@ def test_the_parts_are_the_text_up_to_the_first_stop_word(text: str, stops: list
 @pytest.mark.parametrize("prompt", ["", "x", "é"])
 def test_the_prompt_is_not_told(prompt: str) -> None:
     assert "".join(told("y", [], prompt)[0]) == "y"
+
+
+def test_a_stop_word_of_broken_bytes_does_not_match_half_a_letter() -> None:
+    assert told("é€a", ["\ufffd"]) == (["", "é", "", "", "€", "a", ""], False)
+
+
+@settings(deadline=None)
+@given(st.integers(90, 260), st.randoms(use_true_random=False))
+def test_a_long_text_is_told_as_it_is_though_its_beginning_is_read_no_more(size: int, chance) -> None:  # type: ignore[no-untyped-def]
+    text = "".join(chance.choice("ab é€\n🙂") for _ in range(size))
+    growing = GrowingText(BYTES, [], ["zz"])
+    parts = [growing.add(int(token)) for token in BYTES.encode(text)]
+    assert "".join([*parts, growing.finish()]) == text == growing.text
+    assert len(growing._tokens) < 110  # else every token would cost as much as the whole text

@@ -131,16 +131,16 @@ class ForecastRun(Run):
         series = self.series([file], report)
         ends = self._ends(series, str(file), report)
         found, levels = self.ahead(series, np.array([end for _, end in ends]), horizon)
-        if len(levels) == 1 and self.band is not None:
-            text = f"there is no band beyond the {counted(len(self.band), 'step')} that it was trained for"
-            report("note", {"text": text})
+        self._tell_of_band(levels, report)
         return [
             line
             for place, (key, end) in enumerate(ends)
             for line in self._lines(series, key, end, found[place], levels)
         ]
 
-    def predict_values(self, values: Sequence[Sequence[float]], horizon: int = 0) -> list[dict[str, Any]]:
+    def predict_values(
+        self, values: Sequence[Sequence[float]], horizon: int = 0, report: Report = silent
+    ) -> list[dict[str, Any]]:
         """The same after numbers that are given, a row a step, a column for each that the run reads."""
         horizon, wide = horizon or self.form.horizon, len(self.form.names)
         if not all(len(step) == wide and all(map(math.isfinite, step)) for step in values):
@@ -150,7 +150,14 @@ class ForecastRun(Run):
         series = Series(self.form.names, self.form.targets, held, real, at, ())
         ((_, end),) = self._ends(series, "what was given", silent)
         found, levels = self.ahead(series, np.array([end]), horizon)
+        self._tell_of_band(levels, report)
         return self._lines(series, "", end, found[0], levels)
+
+    def _tell_of_band(self, levels: Sequence[float], report: Report) -> None:
+        """Say where there is no band, though the run has one."""
+        if len(levels) == 1 and self.band is not None:
+            text = f"there is no band beyond the {counted(len(self.band), 'step')} that it was trained for"
+            report("note", {"text": text})
 
     def _ends(self, series: Series, file: str, report: Report) -> list[tuple[str, int]]:
         """The name and the end of each series that fills a window; those that do not are told."""
