@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import socket
 import threading
 import time
@@ -449,18 +450,42 @@ def test_what_cannot_be_served_is_said_in_one_line(words, said, runs):
     assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1
 
 
+def awaited(process):
+    """The address of a server that is about to answer."""
+    address = process.stdout.readline().split(" on ")[1].split(";")[0]
+    until = time.monotonic() + GIVE_UP
+    while time.monotonic() < until:
+        try:
+            assert httpx.get(f"{address}/health").json()["status"] == "ok"
+            break
+        except httpx.TransportError:
+            time.sleep(0.05)
+    return address
+
+
+def test_told_twice_to_end_it_tells_everybody_and_ends(runs):
+    process = started("serve", runs / "lstm", "--port", "0")
+    try:
+        address = awaited(process)
+        form = {"model": "lstm", "prompt": "the", "max_tokens": 4096, "n": 16, "stream": True}
+        with httpx.stream("POST", f"{address}/v1/completions", json=form, timeout=GIVE_UP) as response:
+            events = response.iter_lines()
+            next(events)
+            for _ in range(2):
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.3)
+            rest = [line for line in events if line.startswith("data: ")]
+        assert "about to end" in rest[-2] and rest[-1] == "data: [DONE]"
+        assert process.wait(GIVE_UP) == 130 and "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_the_command_serves_until_it_is_told_to_end(runs):
     process = started("serve", runs / "lstm", "--port", "0")
     try:
-        line = process.stdout.readline()
-        address = line.split(" on ")[1].split(";")[0]
-        until = time.monotonic() + GIVE_UP
-        while time.monotonic() < until:
-            try:
-                assert httpx.get(f"{address}/health").json()["status"] == "ok"
-                break
-            except httpx.TransportError:
-                time.sleep(0.05)
+        address = awaited(process)
         form = {"model": "lstm", "prompt": "the", "max_tokens": 200, "temperature": 0, "stream": True}
         with httpx.stream("POST", f"{address}/v1/completions", json=form, timeout=GIVE_UP) as response:
             events = response.iter_lines()

@@ -21,6 +21,10 @@ from ensue.search.together import Drawn, Row, Together
 Deliver = Callable[[Row, Drawn | Exception], None]
 
 
+STEP = 5.0
+"""Seconds that the last step may take at the end."""
+
+
 class Busy(Exception):
     """The queue is full."""
 
@@ -88,6 +92,7 @@ class Engine:
             self._changed.notify()
         for job in left:
             _tell(job, Closed())
+        self._thread.join(STEP)
 
     def _run(self) -> None:
         """Step after step, until there is nothing left and the end is near."""

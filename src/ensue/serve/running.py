@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ GRACE = 30
 """Seconds that requests have to finish when the server is told to end."""
 LAST = 27.0
 """Seconds after which those that still run are told so, while there is time to."""
+HURRY = 2.0
+"""Seconds that they have to hear it, where the server is told twice to end."""
 LOOK = 0.05
 """Seconds between two looks at whether all is done."""
 
@@ -46,6 +49,11 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         while closing.is_alive() and not self.force_exit:  # which a second Ctrl-C sets
             await asyncio.sleep(LOOK)
+        if self.force_exit:
+            await asyncio.to_thread(self.hall.close, 0.0)  # whoever is left is told now
+            until = time.monotonic() + HURRY
+            while self.server_state.tasks and time.monotonic() < until:
+                await asyncio.sleep(LOOK)
 
 
 @dataclass(frozen=True)
