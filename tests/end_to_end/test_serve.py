@@ -467,7 +467,7 @@ def test_told_twice_to_end_it_tells_everybody_and_ends(runs):
     process = started("serve", runs / "lstm", "--port", "0")
     try:
         address = awaited(process)
-        form = {"model": "lstm", "prompt": "the", "max_tokens": 4096, "n": 16, "stream": True}
+        form = {"model": "lstm", "prompt": "the", "max_tokens": 4096, "n": 16, "temperature": 0, "stream": True}
         with httpx.stream("POST", f"{address}/v1/completions", json=form, timeout=GIVE_UP) as response:
             events = response.iter_lines()
             next(events)
