@@ -24,7 +24,7 @@ async function photographed() {
   const place = { x: EDGE, y: EDGE, width: svg.clientWidth, height: svg.clientHeight };
   for (const [name, value] of Object.entries(place)) copy.setAttribute(name, value);
   copy.style.overflow = "visible";
-  const whole = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const whole = document.createElementNS(svg.namespaceURI, "svg");
   ["width", "height"].forEach((name, at) => whole.setAttribute(name, size[at]));
   whole.style.background = getComputedStyle(document.body).backgroundColor;
   whole.append(copy);
