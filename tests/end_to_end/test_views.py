@@ -19,7 +19,7 @@ VIEWED = {
     "ngrams": (("text.txt",), {}),
     "attention": (("gpt",), {"text": TEXT}),
     "next": (("lstm", "ngram"), {"text": TEXT}),
-    "surprise": (("lstm",), {"text": TEXT}),
+    "surprise": (("lstm", "gpt"), {"text": TEXT}),
     "positions": ((), {"rows": 10, "width": 50}),
     "alignment": (("translator",), {"text": "the books"}),
     "bottleneck": (("translator",), {"data": ["pairs.tsv"]}),
@@ -97,9 +97,8 @@ def test_a_view_says_what_it_is_to_everybody(view, kinds):
             axis = part.get("encoding", {}).get(channel, {})
             if "field" not in axis or axis.get("axis", 0) is None:
                 continue
-            dated = axis["type"] == "temporal"
             words = axis.get("axis", {}).get("labelExpr") if isinstance(axis.get("axis"), dict) else None
-            assert axis.get("title") or words or dated, (view, channel, axis)
+            assert axis.get("title") or words, (view, channel, axis)
         colour = part.get("encoding", {}).get("color", {})
         if colour.get("type") == "nominal":
             assert colour["scale"]["range"], "no colours but those that were chosen"
@@ -117,6 +116,37 @@ def test_names_have_colours_that_all_eyes_tell_apart(view, kinds):
         for shade in part["encoding"]["color"]["scale"]["range"]
     ]
     assert shades and set(shades) <= SAFE
+
+
+def test_no_caption_speaks_of_dark_and_light_which_change_places_on_a_dark_screen(kinds):
+    for view in ("attention", "alignment", "gates", "surprise"):
+        what, how = VIEWED[view]
+        said = " ".join(look(view, [kinds / name for name in what], **how).draw().to_dict()["title"]["subtitle"])
+        assert "colour" in said and not any(word in said for word in ("dark", "white", "pale")), view
+
+
+def test_what_is_cut_is_said_and_runs_share_a_scale(kinds):
+    for view in ("gates", "gradients"):
+        seen = look(view, [kinds / "lstm"], text=TEXT * 40)
+        drawn = seen.draw().to_dict()
+        held = seen.numbers if view == "gates" else seen.numbers["runs"][0]
+        assert held["of_tokens"] > 128
+        assert f"The first 128 of {held['of_tokens']:,} tokens." in " ".join(drawn["title"]["subtitle"])
+    both = look("surprise", [kinds / "lstm", kinds / "gpt"], text=TEXT)
+    assert [run["total_bits"] for run in both.numbers["runs"]] == [
+        look("surprise", [kinds / name], text=TEXT).numbers["total_bits"] for name in ("lstm", "gpt")
+    ]
+    panels = both.draw().to_dict()["vconcat"]
+    scales = [panel["layer"][0]["encoding"]["color"]["scale"]["domain"] for panel in panels]
+    assert [panel["title"]["text"] for panel in panels] == ["lstm", "gpt"] and scales[0] == scales[1]
+
+
+@pytest.mark.parametrize("view", ["curves", "gradients"])
+def test_the_legend_of_dashes_shows_lines(view, kinds):
+    what, how = VIEWED[view]
+    spec = look(view, [kinds / name for name in what], **how).draw().to_dict()
+    (dash,) = [part["encoding"]["strokeDash"] for part in parts(spec) if "strokeDash" in part.get("encoding", {})]
+    assert dash["legend"]["symbolType"] == "stroke" and dash["scale"]["range"] == [[1, 0], [6, 4]]
 
 
 def _numbers(value):

@@ -18,8 +18,10 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.look.marks import MOST_MARKS, heading, plain, records, words
 
-CAPTION = "A row is a target word and adds up to 1; the darker a cell, the more it looks at that source word."
-GRID_CAPTION = "One map a head; rows are target words and add up to 1, darker cells are looked at more."
+CAPTION = (
+    "A row is a target word and adds up to 1; the stronger a cell's colour, the more it looks at that source word."
+)
+GRID_CAPTION = "One map a head; rows are target words and add up to 1, cells of stronger colour are looked at more."
 COLOURS = ["#ffffff", "#08306b"]
 
 
@@ -33,7 +35,7 @@ def alignment_chart(
     top: float = 1.0,
     axes: tuple[str, str] = ("source", "target"),
 ) -> Any:
-    """Source words along the top, target words down the side, a cell for each pair; ``top`` is the darkest weight.
+    """Source words along the top, target words down the side, a cell for each pair; ``top`` has full colour.
 
     ``weights`` (T, S) is an array or tensor; words may repeat, each keeps its own row or column.
     """

@@ -22,7 +22,8 @@ FAINT = 0.02
 READABLE = 8
 """Pixels that a cell must have for words to stand beside it."""
 GRID_CAPTION = (
-    "A map a head, a row of maps a layer; within a map a row is a token: the darker, the more it looks there."
+    "A map a head, a row of maps a layer; within a map a row is a token: the stronger the colour, the more it "
+    "looks there."
 )
 LINES_CAPTION = (
     "From each word on the left to what it looks at on the right; the stronger a line, the larger its weight."

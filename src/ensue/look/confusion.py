@@ -1,7 +1,7 @@
 """Which classes a model takes for which others: the table of confusions as a heat map.
 
 A row is what was wanted, a column what was given; a perfect model fills only the diagonal. Colour is the share of the
-row, so that a rare class shows its errors as much as a frequent one; it darkens with the root of the share, since the
+row, so that a rare class shows its errors as much as a frequent one; it grows with the root of the share, since the
 cells to look for hold a few per cent. The number in a cell counts its texts.
 """
 
@@ -19,7 +19,7 @@ from ensue.core.errors import InputError
 from ensue.look.alignment import COLOURS
 
 MOST_CLASSES = 40
-CAPTION = "Rows: the label wanted; columns: the label given. Darker cells are a larger share of their row."
+CAPTION = "Rows: the label wanted; columns: the label given. The stronger the colour, the larger the share of its row."
 
 
 def confusion_chart(confusion: Any, names: Sequence[str], *, title: str = "Confusions", caption: str = "") -> Any:

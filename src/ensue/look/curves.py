@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ensue.look.marks import by_name, by_run, heading, plain
+from ensue.look.marks import by_name, by_run, dashes, heading, plain
 
 CAPTION = "Lower is better. Where validation (dashed) rises while training falls, a run learns by heart."
 
@@ -31,7 +31,7 @@ def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = (
             x=alt.X("step:Q", title="step"),
             y=alt.Y("loss:Q", title=", ".join(filter(None, ("loss", " or ".join(units)))), scale=alt.Scale(zero=False)),
             color=by_run(list(runs)),
-            strokeDash=alt.StrokeDash("on:N", title="measured on"),
+            strokeDash=dashes("on:N", ("training", "validation"), "measured on"),
             tooltip=["run:N", "on:N", "step:Q", "loss:Q"],
         )
         .properties(
@@ -72,7 +72,7 @@ def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[st
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
         .encode(
-            x=alt.X("n:O", title="n"),
+            x=alt.X("n:O", title="n", axis=alt.Axis(labelAngle=0)),
             y=alt.Y(
                 "number:Q",
                 title="how many (logarithmic)",

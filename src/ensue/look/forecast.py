@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import altair as alt
@@ -18,7 +19,8 @@ def forecast_chart(numbers: dict[str, Any]) -> Any:
     charts = [_panel(panel, levels, 640 if wide else 560, 320 if wide else 150) for panel in panels]
     band = f"; the band should hold {100 * (levels[-1] - levels[0]):.0f} % of what comes" if len(levels) > 1 else ""
     title = f"What {numbers['system']} expects"
-    caption = f"{numbers['run']}: grey is what it saw, black what came, dashes of colour what it expected{band}."
+    name = PurePath(numbers["run"]).name
+    caption = f"{name}: grey is what it saw, black what came, dashes of colour what it expected{band}."
     return alt.vconcat(*charts).properties(
         title=heading(title, caption), description=plain(f"{title}. {'; '.join(map(_said, panels))}")
     )
@@ -41,7 +43,11 @@ def _panel(panel: dict[str, Any], levels: list[float], width: int, height: int) 
     lines += [{**point, "what": "what came"} for point in (joint, *panel["truth"])]
     lines += [{"at": p["at"], "value": p["value"], "what": "forecast"} for p in (joint, *panel["forecast"])]
     kind = "T" if panel["dated"] else "Q"
-    x = alt.X(f"at:{kind}", title=None if panel["dated"] else "steps from the last one that was seen (0)")
+    x = (
+        alt.X("at:T", title="date", axis=alt.Axis(format="%d %b %Y", labelOverlap=True))
+        if panel["dated"]
+        else alt.X("at:Q", title="steps from the last one that was seen (0)")
+    )
     y = alt.Y("value:Q", title=panel["title"], scale=alt.Scale(zero=False))
     colour = alt.Color("what:N", title=None, scale=alt.Scale(domain=list(COLOURS), range=list(COLOURS.values())))
     dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=list(COLOURS), range=[[1, 0], [1, 0], [6, 3]]), legend=None)

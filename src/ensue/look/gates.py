@@ -38,19 +38,20 @@ def gates_chart(
     title: str,
     senses: dict[str, str],
     total: int,
+    more: str = "",
 ) -> Any:
-    """Heat maps of some units: gates from 0 (white) to 1 (dark), states below 0 red and above it blue."""
+    """Heat maps of some units: gates from 0 (pale) to 1 (blue), states below 0 red, above it blue; ``more`` ends it."""
     charts = [_map(tokens, units, name, values, senses, (0.0, 1.0), GATE_COLOURS) for name, values in gates.items()]
     for name, values in states.items():
         top = max(float(np.abs(values).max()), 1e-9)
         charts.append(_map(tokens, units, name, values, senses, (-top, top), STATE_COLOURS))
     shown = f"The {len(units)} of {total:,} units whose state changes most." if len(units) < total else "All units."
-    caption = f"{shown} Gates: white is shut (0), dark open (1). States: red below 0, blue above."
+    caption = f"{shown} Gates: no colour is shut (0), full colour open (1). States: red below 0, blue above. {more}"
     across = max(1, ACROSS // (len(tokens) * _width(len(tokens)) + 140))
     return (
         alt.concat(*charts, columns=across)
         .resolve_scale(color="independent")
-        .properties(title=heading(title, caption), description=f"{title}. {_said(gates, states)}")
+        .properties(title=heading(title, caption), description=f"{title}. {_said(gates, states)}. {more}".strip())
     )
 
 

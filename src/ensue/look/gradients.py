@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ensue.look.marks import by_run, heading, records
+from ensue.look.marks import by_run, cut_text, dashes, heading, records
 
 CAPTION = (
     "Each line is the median over all t of a text, on a logarithmic scale: straight down is an exponential decay. "
@@ -32,12 +32,12 @@ def flow_chart(runs: list[dict[str, Any]], *, title: str = "Gradient flow", capt
     tips = [alt.Tooltip(name) for name in ("run:N", "what:N", "distance:Q")]
     tips += [alt.Tooltip(f"{name}:Q", format=".3e") for name in ("median", "mean")]
     tips += [alt.Tooltip("places:Q", format=",")]
-    dashes = alt.StrokeDash("what:N", title="", scale=alt.Scale(domain=["gradient", "bound"], range=[[1, 0], [6, 4]]))
+    kinds = dashes("what:N", ("gradient", "bound"), "")
     band = alt.Chart(records(lines)).mark_area(opacity=0.18, clip=True)
     drawn = alt.Chart(records([*lines, *limits])).mark_line(strokeWidth=2, clip=True)
     return alt.layer(
         band.encode(x=x, y=alt.Y("low:Q", title="‖∂J_t/∂h_k‖"), y2="high:Q", color=colour),
-        drawn.encode(x=x, y=y, color=colour, strokeDash=dashes, tooltip=tips),
+        drawn.encode(x=x, y=y, color=colour, strokeDash=kinds, tooltip=tips),
     ).properties(
         width=640,
         height=400,
@@ -57,7 +57,12 @@ def _finite(value: float) -> float | None:
 
 def said(runs: list[dict[str, Any]]) -> str:
     """What h_k is in each run, and how its gradients fade, in words."""
-    return " ".join(f"{run['name']} ({run['system']}): h_k is {run['of']}; {_fading(run)}." for run in runs)
+    return " ".join(f"{run['name']} ({run['system']}): h_k is {run['of']}; {_fading(run)}.{_cut(run)}" for run in runs)
+
+
+def _cut(run: dict[str, Any]) -> str:
+    cut = cut_text(run["tokens"], run["of_tokens"])
+    return f" {cut}" if cut else ""
 
 
 def _fading(run: dict[str, Any]) -> str:

@@ -39,6 +39,15 @@ def heading(title: str, caption: str, letters: int = 105) -> Any:
     return alt.TitleParams(title, subtitle=textwrap.wrap(caption, max(40, letters)), anchor="start", offset=12)
 
 
+def cut_text(shown: int, total: int) -> str:
+    """What is said where only the beginning of a text is shown.
+
+    >>> cut_text(128, 1506), cut_text(5, 5)
+    ('The first 128 of 1,506 tokens.', '')
+    """
+    return f"The first {shown:,} of {total:,} tokens." if shown < total else ""
+
+
 def by_name(field: str, names: Sequence[str], title: str | None, **legend: Any) -> Any:
     """A colour for each of some names, in their order, which is the legend's too."""
     shades = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
@@ -49,6 +58,19 @@ def by_name(field: str, names: Sequence[str], title: str | None, **legend: Any) 
 def by_run(names: Sequence[str]) -> Any:
     """A colour for each run, in their order."""
     return by_name("run:N", names, "run")
+
+
+def dashes(field: str, names: Sequence[str], title: str) -> Any:
+    """A whole line and a dashed one, by the names of what they are; the legend shows lines, not dots."""
+    line = alt.Legend(
+        symbolType="stroke",
+        symbolSize=900,
+        symbolStrokeWidth=2,
+        symbolFillColor="transparent",
+        symbolStrokeColor="black",
+    )
+    scale = alt.Scale(domain=list(names), range=[[1, 0], [6, 4]])
+    return alt.StrokeDash(field, title=title, sort=list(names), scale=scale, legend=line)
 
 
 def short_names(runs: Sequence[str]) -> list[str]:

@@ -11,20 +11,25 @@ function save(name, address) {
   link.download = name;
   link.click();
 }
+const EDGE = 8; // what stands at the edge of a drawing reaches over it by its outline
 async function photographed() {
   const svg = [...document.querySelectorAll("main svg")].find(one => one.clientWidth), copy = svg.cloneNode(true);
-  const size = [svg.clientWidth, svg.clientHeight], scale = Math.min(2, 8000 / Math.max(...size));
+  const size = [svg.clientWidth, svg.clientHeight].map(one => one + 2 * EDGE), scale = Math.min(2, 8000 / Math.max(...size));
   const seen = [svg, ...svg.querySelectorAll("*")], copies = [copy, ...copy.querySelectorAll("*")];
   seen.forEach((part, place) => {
     const style = getComputedStyle(part);
     for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "visibility", "font", "text-anchor"])
       copies[place].style.setProperty(name, style.getPropertyValue(name));
   });
-  copy.setAttribute("width", size[0]);
-  copy.setAttribute("height", size[1]);
-  copy.style.background = getComputedStyle(document.body).backgroundColor;
+  const place = { x: EDGE, y: EDGE, width: svg.clientWidth, height: svg.clientHeight };
+  for (const [name, value] of Object.entries(place)) copy.setAttribute(name, value);
+  copy.style.overflow = "visible";
+  const whole = document.createElementNS(svg.namespaceURI, "svg");
+  ["width", "height"].forEach((name, at) => whole.setAttribute(name, size[at]));
+  whole.style.background = getComputedStyle(document.body).backgroundColor;
+  whole.append(copy);
   const image = new Image();
-  image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(new XMLSerializer().serializeToString(copy));
+  image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(new XMLSerializer().serializeToString(whole));
   await image.decode();
   const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
   [canvas.width, canvas.height] = size.map(one => Math.round(one * scale));
@@ -32,13 +37,13 @@ async function photographed() {
   return canvas.toDataURL("image/png");
 }
 addEventListener("DOMContentLoaded", () => {
-  const numbers = document.getElementById("data").textContent, bar = document.createElement("p");
-  const ways = { PNG: async () => save("picture.png", await photographed()),
-    JSON: () => save("numbers.json", "data:application/json;charset=utf-8," + encodeURIComponent(numbers)) };
-  for (const [name, way] of Object.entries(ways)) {
+  const numbers = document.getElementById("data").textContent, bar = document.createElement("p"), { page: name } = document.body.dataset;
+  const ways = { PNG: async () => save(`${name}.png`, await photographed()),
+    JSON: () => save(`${name}.json`, "data:application/json;charset=utf-8," + encodeURIComponent(numbers)) };
+  for (const [kind, way] of Object.entries(ways)) {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = name;
+    button.textContent = kind;
     button.addEventListener("click", way);
     bar.append(button);
   }

@@ -19,10 +19,12 @@ STEPPER = "stepper"
 
 
 def page(title: str, body: str, data: Any, parts: Sequence[str]) -> str:
-    """The page with a title, a body of HTML, data that its script reads, and the styles and scripts of its parts."""
+    """The page with a title, a body of HTML, data that its script reads, and the styles and scripts of its parts;
+    what is saved from it is called as the last of them."""
     return filled(
         "page.html",
         title=html.escape(title),
+        own=parts[-1],
         body=body,
         style="".join(own_file(f"{part}.css") for part in ("page", *parts)),
         script="".join(own_file(f"{part}.js") for part in ("page", *parts)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -34,9 +34,27 @@ def laid_out(tokens: Sequence[str], wide: int = WIDE) -> list[tuple[int, int]]:
     return places
 
 
-def surprise_chart(tokens: Sequence[str], bits: Sequence[float], *, title: str, caption: str) -> Any:
-    """Tokens as they stand in the text, darker where they cost more; the scale ends at the largest of them."""
-    top = max(float(np.max(bits)), 1.0)
+def surprise_chart(found: Mapping[str, tuple[Sequence[str], Sequence[float]]], *, title: str, caption: str) -> Any:
+    """Tokens and bits by run, as they stand in the text, stronger in colour where they cost more.
+
+    A panel a run, one under the other; all on one scale, which ends at the largest cost, so that runs can be compared.
+    """
+    top = max(1.0, *(float(np.max(bits)) for _, bits in found.values()))
+    panels = [
+        _panel(tokens, bits, top).properties(
+            **({"title": alt.TitleParams(name, anchor="start")} if len(found) > 1 else {})
+        )
+        for name, (tokens, bits) in found.items()
+    ]
+    drawn = alt.vconcat(*panels).resolve_scale(color="shared") if len(panels) > 1 else panels[0]
+    worst = "; ".join(f"{name}: {_dearest(tokens, bits)}" for name, (tokens, bits) in found.items())
+    return drawn.properties(
+        title=heading(title, caption), description=plain(f"{title}. {caption} Dearest, in bits: {worst}")
+    ).configure_view(stroke=None)
+
+
+def _panel(tokens: Sequence[str], bits: Sequence[float], top: float) -> Any:
+    """One run's text."""
     places = laid_out(tokens)
     rows = [
         {"x": column, "x2": column + len(token), "y": line, "y2": line + 1, "token": token, "bits": round(cost, 4)}
@@ -57,15 +75,10 @@ def surprise_chart(tokens: Sequence[str], bits: Sequence[float], *, title: str, 
     words = base.mark_text(align="left", baseline="middle", font="monospace", fontSize=13, dx=1, dy=LINE / 2).encode(
         x=alt.X("x:Q", scale=across, axis=None), y=alt.Y("y:Q", scale=down, axis=None), text="token:N"
     )
+    return (boxes + words).properties(width=int(WIDE * LETTER), height=LINE * lines)
+
+
+def _dearest(tokens: Sequence[str], bits: Sequence[float]) -> str:
+    """The tokens that cost most."""
     worst = sorted(zip(bits, tokens), reverse=True)[:5]
-    said = ", ".join(f"{token} {cost:.1f}" for cost, token in worst)
-    return (
-        (boxes + words)
-        .properties(
-            width=int(WIDE * LETTER),
-            height=LINE * lines,
-            title=heading(title, caption),
-            description=plain(f"{title}. {caption} Dearest: {said} bits"),
-        )
-        .configure_view(stroke=None)
-    )
+    return ", ".join(f"{token} {cost:.1f}" for cost, token in worst)

@@ -50,7 +50,7 @@ def word_map(
     labels = [{**row, **frame.centre(box)} for row, box in zip(rows, boxes) if box is not None]
     tied = [frame.tie(dot, box) for dot, box in zip(pixels, boxes) if box is not None]
     left_out = len(words) - len(labels)
-    said = [caption, f"{left_out} labels had no room; point at a dot to see its word." if left_out else ""]
+    said = [caption, f"{left_out} labels had no room: their dots stand alone." if left_out else ""]
     draw = Layers(frame, axes)
     parts = [*draw.ties(tied), *draw.arrows(words, points, pairs), draw.dots(rows), draw.labels(labels)]
     return alt.layer(*parts).properties(

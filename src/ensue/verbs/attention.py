@@ -35,7 +35,7 @@ PARTS = {"cross": "where the target looks in the source", "source": "where the s
 """What of a translation model can be looked at."""
 ROLLED = (
     "Attention through all layers (Abnar and Zuidema, 2020): a row is a token after the last layer and shows how much "
-    "of each token is in it, what layers pass on beside attention counted; darker = more."
+    "of each token is in it, what layers pass on beside attention counted: the stronger the colour, the more."
 )
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.look.marks import MOST_MARKS, short_names
+from ensue.look.marks import MOST_MARKS, cut_text, short_names
 from ensue.look.next_token import next_chart
 from ensue.look.positions import positions_chart
 from ensue.look.surprise import surprise_chart
 from ensue.nn.positions import LearnedPositions, sinusoids
 from ensue.verbs.run import load
 from ensue.verbs.runs.language import LanguageRun
-from ensue.verbs.view import Files, View
+from ensue.verbs.view import Files, Place, View
 
 MOST_TOKENS = 2000
 """Of a text that is coloured; more can't be read."""
@@ -42,24 +43,42 @@ def next_tokens(runs: Files, *, text: str = "", top: int = 10) -> View:
 
 
 def surprise(runs: Files, *, text: str = "", data: Files = ()) -> View:
-    """A text, or the beginning of a file, coloured by the bits that each of its tokens costs."""
-    if len(runs) != 1:
-        raise InputError(f"surprise is of one run, not {len(runs)}", mend="name one")
+    """A text, or the beginning of a file, coloured by the bits that each token costs; several runs on one scale."""
+    if not runs:
+        raise InputError("what surprises which run?", mend="name one or more")
     if bool(text.strip()) == bool(data):
         raise InputError("surprise is shown on a text", mend='give it with --text "…" or --data FILE')
-    run = load(runs[0])
+    rows, said = [], []
+    for path in runs:
+        row, total = _costs(path, text, data)
+        rows.append(row)
+        bits, cut = row["bits"], cut_text(len(row["bits"]), total)
+        size = f"{sum(bits):,.0f} bits in {len(bits):,} tokens, {np.mean(bits):.2f} a token"
+        said.append(
+            f"{size}; the stronger the colour, the less expected. {cut}" if len(runs) == 1 else f"{size}. {cut}"
+        )
+    names = short_names([str(path) for path in runs])
+    found = {name: (row["tokens"], row["bits"]) for name, row in zip(names, rows)}
+    if len(runs) == 1:
+        title = f"{Path(runs[0]).name} ({rows[0]['system']}): what surprises it"
+        return View(partial(surprise_chart, found, title=title, caption=said[0].strip()), rows[0])
+    caption = "The stronger the colour, the less expected; all runs on one scale. "
+    caption += " ".join(f"{name}: {own.strip()}" for name, own in zip(names, said))
+    told = {"runs": [{"run": str(path), **row} for path, row in zip(runs, rows)]}
+    return View(partial(surprise_chart, found, title="What surprises each run", caption=caption), told)
+
+
+def _costs(path: Place, text: str, data: Files) -> tuple[dict[str, Any], int]:
+    """What the first tokens cost a run, and how many there are."""
+    run = load(path)
     if not isinstance(run, LanguageRun):
         what = f"{run.system} does not say what each token costs"
-        raise InputError(what, where=str(runs[0]), mend="name a language model")
+        raise InputError(what, where=str(path), mend="name a language model")
     costs = run.per_token(*map(str, data), text=text if text.strip() else None)
     shown = costs[:MOST_TOKENS]
-    tokens, bits = [token for token, _ in shown], [-log_prob / math.log(2) for _, log_prob in shown]
-    cut = f" The first {len(shown):,} of {len(costs):,} tokens." if len(shown) < len(costs) else ""
-    size = f"{sum(bits):,.0f} bits in {len(bits):,} tokens, {np.mean(bits):.2f} a token"
-    caption = f"{size}; the darker, the less expected.{cut}"
-    title = f"{Path(runs[0]).name} ({run.system}): what surprises it"
-    numbers = {"system": run.system, "tokens": tokens, "bits": bits, "total_bits": sum(bits)}
-    return View(partial(surprise_chart, tokens, bits, title=title, caption=caption), numbers)
+    bits = [-log_prob / math.log(2) for _, log_prob in shown]
+    row = {"system": run.system, "tokens": [token for token, _ in shown], "bits": bits, "total_bits": sum(bits)}
+    return row, len(costs)
 
 
 def positions(runs: Files = (), *, rows: int = 20, width: int = 100) -> View:

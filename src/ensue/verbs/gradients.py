@@ -16,7 +16,7 @@ from ensue.look.bptt_page import bptt_html
 from ensue.look.bptt_text import bptt_text
 from ensue.look.gates import gates_chart, room_for
 from ensue.look.gradients import flow_chart
-from ensue.look.marks import short_names
+from ensue.look.marks import cut_text, short_names
 from ensue.look.probes import copying_chart
 from ensue.look.training import training_chart
 from ensue.measure.bptt import bptt_numbers, draw_network, with_values
@@ -92,7 +92,7 @@ def gradients(runs: Files, *, text: str = "", layer: int = 0) -> View:
     held = _language_runs(runs, text)
     found = []
     for name, run in zip(short_names([str(path) for path in runs]), held):
-        tokens = _tokens(run, text)
+        tokens, total = _tokens(run, text)
         try:
             flow = gradient_flow(run.model, torch.from_numpy(tokens), layer)
         except InputError as error:
@@ -105,6 +105,7 @@ def gradients(runs: Files, *, text: str = "", layer: int = 0) -> View:
                 "system": run.system,
                 "of": flow.of,
                 "tokens": len(tokens) - 1,
+                "of_tokens": total,
                 "by_distance": rows,
                 "factor_per_step": factor_per_step(rows),
                 "bound": None if flow.bound is None else by_distance(flow.bound),
@@ -120,7 +121,7 @@ def gates(runs: Files, *, text: str = "", layer: int = 0, units: int = 0) -> Vie
     if len(runs) != 1:
         raise InputError(f"gates are of one run, not {len(runs)}", mend="name one")
     (run,) = _language_runs(runs, text)
-    tokens = _tokens(run, text)
+    tokens, whole = _tokens(run, text)
     seen = gates_over(run.model, torch.from_numpy(tokens[1:]), layer)
     total = next(iter(seen.states.values())).shape[1]
     room = room_for(len(seen.parts), len(tokens) - 1, total)
@@ -128,18 +129,22 @@ def gates(runs: Files, *, text: str = "", layer: int = 0, units: int = 0) -> Vie
     names = [run.tokenizer.name(int(token)) for token in tokens[1:]]
     gate_values, state_values = ({n: v[:, chosen] for n, v in part.items()} for part in (seen.gates, seen.states))
     title = f"{run.folder.path.name} ({run.system}): gates and states of {seen.of.partition(' of ')[2]}"
-    draw = partial(gates_chart, names, gate_values, state_values, chosen, title=title, senses=seen.senses, total=total)
+    cut = cut_text(len(names), whole)
+    draw = partial(
+        gates_chart, names, gate_values, state_values, chosen, title=title, senses=seen.senses, total=total, more=cut
+    )
     numbers = {
         "system": run.system,
         "of": seen.of,
         "tokens": names,
+        "of_tokens": whole,
         "units": chosen,
         "total_units": total,
         "gates": {name: values.round(6).tolist() for name, values in gate_values.items()},
         "states": {name: values.round(6).tolist() for name, values in state_values.items()},
         "means": {name: values.mean(axis=1).round(6).tolist() for name, values in seen.parts.items()},
     }
-    return View(draw, numbers)
+    return View(draw, numbers, said=cut)
 
 
 def training(runs: Files) -> View:
@@ -207,8 +212,8 @@ def _language_run(path: Place) -> LanguageRun:
     return run
 
 
-def _tokens(run: LanguageRun, text: str) -> np.ndarray:
-    """The first tokens of a text, with the end mark before them: as many as fit."""
+def _tokens(run: LanguageRun, text: str) -> tuple[np.ndarray, int]:
+    """The first tokens of a text, with the end mark before them: as many as fit; and how many the text has."""
     found = run.tokens(text=text).tokens.astype(np.int64)
     context = run.model.traits.context
-    return found[: 1 + min(MOST_TOKENS, context or MOST_TOKENS)]
+    return found[: 1 + min(MOST_TOKENS, context or MOST_TOKENS)], len(found) - 1

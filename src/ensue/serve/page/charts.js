@@ -38,11 +38,14 @@ export function frame(page, form, title) {
   });
   return make("div", {}, held, make("p", { className: "soft" }, make("a", { href: address, target: "_blank", rel: "noopener" }, "open it alone")));
 }
-/** What opens when it is wanted, and is made then. */
-export function folded(title, fill, open = false) {
-  const inside = make("div"), details = make("details", { open }, make("summary", {}, title), inside);
+/** What opens when it is wanted, and is made then; the address remembers under `key` whether it is open. */
+export function folded(title, fill, { open = false, key = "" } = {}) {
+  const held = key && settings().get(key);
+  let now = held ? held === "1" : open;
+  const inside = make("div"), details = make("details", { open: now }, make("summary", {}, title), inside);
   let filled = false;
   const once = () => {
+    if (key && details.open !== now && details.isConnected) remember({ [key]: (now = details.open) ? "1" : "0" });
     if (details.open && !filled) {
       filled = true;
       fill(inside);

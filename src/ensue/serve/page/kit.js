@@ -27,7 +27,7 @@ export const labelled = (name, field) => make("label", {}, name, field);
 export const ticked = (name, field) => make("label", { className: "flat" }, field, name);
 export const button = (name, onclick, more = {}) => make("button", { type: "button", onclick, ...more }, name);
 export const number = (value, low, high, step = "any") =>
-  make("input", { type: "number", value: String(value), min: String(low), max: String(high), step: String(step) });
+  make("input", { type: "number", required: true, value: String(value), min: String(low), max: String(high), step: String(step) });
 export const area = (name, placeholder = "") => make("textarea", { "aria-label": name, placeholder });
 export function table(heads, rows) {
   const head = make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)));
@@ -58,15 +58,17 @@ export function bars(items, { most = 1, digits = 3, go = null } = {}) {
   }));
 }
 
-/** Ask the server; what it refuses is an error with its sentence. */
+/** What went wrong on the way to the server, as a sentence; what was given up stays what it is. */
+export function unreached(error) {
+  throw error.name === "AbortError" ? error : new Error("the server cannot be reached");
+}
+/** Ask the server; what it refuses is an error with its sentence and its status. */
 export async function ask(path, form, signal) {
   const how = form ? { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(form), signal } : { signal };
-  const answer = await fetch(path, how).catch((error) => {
-    throw error.name === "AbortError" ? error : new Error("the server cannot be reached");
-  });
+  const answer = await fetch(path, how).catch(unreached);
   if (!answer.ok) {
     const told = await answer.json().catch(() => null);
-    throw new Error(told?.error?.message ?? `the server answered ${answer.status}`);
+    throw Object.assign(new Error(told?.error?.message ?? `the server answered ${answer.status}`), { status: answer.status });
   }
   return answer;
 }
@@ -75,6 +77,13 @@ export const json = async (path, form, signal) => (await ask(path, form, signal)
 export function failed(error, where) {
   if (error.name !== "AbortError") where.replaceChildren(make("p", { className: "error", role: "alert" }, error.message));
 }
+/** Refuse numbers that are not allowed before the server must; the browser says what is wrong with them. */
+export function valid(...fields) {
+  for (const field of fields)
+    if (!field.checkValidity()) throw new Error(`${field.labels?.[0]?.firstChild.textContent ?? "a field"}: ${field.validationMessage}`);
+}
+/** What the server says beside its answer: that a text was cut, say. */
+export const noted = (told) => (told.notes ?? []).map(soft);
 /** Do something that takes its time: what goes wrong is said where its result would stand. */
 export async function busy(where, work) {
   where.setAttribute("aria-busy", "true");

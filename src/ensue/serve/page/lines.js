@@ -4,14 +4,16 @@ import { draw, make, shade } from "./kit.js";
 
 const HIGH = 24, FAINT = 0.04, MOST = 4000; // pixels of a word; weights below are not drawn; lines of all words together
 
-/** `heads`: by their number from 0, each a row a word that looks. `pinned` is told which word was chosen, or -1. */
-export function lines({ who, what, heads, at = -1, wide = 640, pinned }) {
+/** `heads`: by their number from 0, each a row a word that looks. `at` is the word that is chosen, as `pinned` is
+    told it: its place, with an r before it on the right; nothing where there is none. */
+export function lines({ who, what, heads, at = "", wide = 640, pinned }) {
   const left = wide * 0.4 - 4, right = wide * 0.6 + 4, letters = Math.floor((wide * 0.4 - 8) / 8);
   const tall = Math.max(who.length, what.length) * HIGH + 8, middle = (place) => place * HIGH + HIGH / 2 + 4;
   const svg = draw("svg", { class: "lines", viewBox: `0 0 ${wide} ${tall}`, width: wide, height: tall, tabindex: "0", role: "application", "aria-label": "Looks between words: choose a word with up and down, or point at it" });
   const said = make("p", { className: "soft", "aria-live": "polite" });
   const group = draw("g"), sides = [column(who, left - 6, "end"), column(what, right + 6, "start")];
-  let held = at >= 0 && at < who.length ? { side: 0, at } : null;
+  const named = /^(r?)(\d+)$/.exec(at), side = named?.[1] ? 1 : 0;
+  let held = named && named[2] < (side ? what : who).length ? { side, at: +named[2] } : null;
   const strand = (head, from, to, weight) => draw("path", { d: `M${left} ${middle(from)}C${wide / 2} ${middle(from)} ${wide / 2} ${middle(to)} ${right} ${middle(to)}`, stroke: shade(head), "stroke-opacity": weight.toFixed(3), "stroke-width": (0.6 + 4 * weight).toFixed(2) });
   const all = heads.flatMap(({ head, map }) => map.flatMap((row, from) => row.map((weight, to) => ({ head, from, to, weight })))).filter((one) => one.weight >= FAINT);
   const paint = (point) => {
@@ -39,7 +41,7 @@ export function lines({ who, what, heads, at = -1, wide = 640, pinned }) {
   };
   const hold = (point) => {
     held = point;
-    pinned?.(point && !point.side ? point.at : -1);
+    pinned?.(point ? `${point.side ? "r" : ""}${point.at}` : "");
     paint(held);
   };
   sides.forEach((words, side) => words.forEach((word, place) => {

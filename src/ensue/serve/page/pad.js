@@ -1,22 +1,23 @@
 // A series drawn with the mouse, a finger or the keys, and what a forecaster expects to follow.
-import { busy, button, draw, json, kept, labelled, latest, make, number, remember, row, settings, soft } from "./kit.js";
+import { busy, button, draw, json, kept, labelled, latest, make, noted, number, remember, row, settings, soft } from "./kit.js";
 import { pictureOfSvg, savers } from "./saving.js";
 
-const HIGH = 260, EDGE = 8, round = (value) => Number(value.toPrecision(3));
+const HIGH = 260, EDGE = 8, LEFT = 24, FOOT = 22, round = (value) => Number(value.toPrecision(3));
+const MARKS = 500, whole = (value) => Math.round(MARKS * (value + 1)), part = (mark) => mark / MARKS - 1; // what a link can hold
 
 export function pad(place, model) {
   const { window: wide, horizon, names, targets } = model.series;
   if (targets !== 1 || names.length !== 1)
     return place.replaceChildren(soft(`${model.id} reads ${names.join(", ")}: of several columns none can be drawn here; /api/forecast takes them.`));
   const count = Math.max(wide, 2), ahead = kept("ahead", number(horizon, 1, 500, 1)), low = number(round(model.series.low), -1e12, 1e12), high = number(round(model.series.high), -1e12, 1e12);
-  const values = restored(count) ?? Array.from({ length: count }, (_, at) => 0.6 * Math.sin((6.28 * at) / Math.max(8, count / 3)));
-  let told = { steps: [] }, chosen = count - 1;
+  const values = restored(count) ?? Array.from({ length: count }, (_, at) => part(whole(0.6 * Math.sin((6.28 * at) / Math.max(8, count / 3)))));
+  let told = { steps: [] }, chosen = count - 1, moved = "";
   const svg = draw("svg", { role: "application", tabindex: "0", "aria-label": `${count} steps of the past: draw them with the pointer, or choose a step with left and right and move it with up and down`, class: "pad" });
   const said = make("p", { className: "soft", "aria-live": "polite" });
   const span = () => [Math.min(+low.value, +high.value - 1e-9), Math.max(+high.value, +low.value + 1e-9)];
   const steps = () => count + Math.max(1, told.steps.length);
-  const x = (at) => EDGE + ((svg.clientWidth - 2 * EDGE) * at) / (steps() - 1);
-  const y = (value) => { const [least, most] = span(); return HIGH - EDGE - ((HIGH - 2 * EDGE) * (value - least)) / (most - least); };
+  const x = (at) => LEFT + ((svg.clientWidth - LEFT - EDGE) * at) / (steps() - 1);
+  const y = (value) => { const [least, most] = span(); return HIGH - FOOT - ((HIGH - FOOT - EDGE) * (value - least)) / (most - least); };
   const real = (value) => least(value, span());
   const least = (value, [bottom, top]) => bottom + (value + 1) * 0.5 * (top - bottom);
   const line = (points) => points.map(([at, value], place) => `${place ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
@@ -24,7 +25,10 @@ export function pad(place, model) {
     const past = values.map((value, at) => [at, real(value)]), joint = past.at(-1);
     const middle = told.steps.map((step, at) => [count + at, step.forecast[names[0]]]);
     const [bottom, top] = span(), name = (value, at, end, where) => { const text = draw("text", { x: at, y: end, "text-anchor": where }); text.textContent = value; return text; };
-    const parts = [draw("path", { class: "axis", d: `M${x(count - 1)} 0V${HIGH}` }), name(String(top), 10, 16, "start"), name(String(bottom), 10, HIGH - 8, "start"), name("now", x(count - 1) - 6, 16, "end")];
+    const parts = [draw("path", { class: "axis", d: `M${x(count - 1)} 0V${HIGH}` }), name(String(top), LEFT + 4, 16, "start"), name(String(bottom), LEFT + 4, HIGH - FOOT - 4, "start"), name("now", x(count - 1) - 6, 16, "end"), name("steps", (LEFT + svg.clientWidth) / 2, HIGH - 7, "middle")];
+    const series = name(names[0], 0, 0, "middle");
+    series.setAttribute("transform", `translate(15 ${(HIGH - FOOT) / 2}) rotate(-90)`);
+    parts.push(series);
     const bands = told.steps.map((step) => Object.values(step.quantiles?.[names[0]] ?? {}));
     if (bands.length && bands[0].length > 1) {
       const up = bands.map((one, at) => [count + at, Math.max(...one)]), down = bands.map((one, at) => [count + at, Math.min(...one)]).reverse();
@@ -39,23 +43,25 @@ export function pad(place, model) {
     const past = values.map((value) => [real(value)]);
     told = { past: past.flat(), ...(await json("/api/forecast", { model: model.id, values: past, horizon: +ahead.value }, signal)) };
     const next = told.steps.map((step) => step.forecast[names[0]]);
-    said.textContent = `${names[0]}: next ${next.slice(0, 4).map((value) => value.toPrecision(4)).join(", ")}${next.length > 4 ? " …" : ""}`;
+    said.replaceChildren(...noted(told).map((note) => make("span", {}, `${note.textContent} `)), `${moved}${names[0]}: next ${next.slice(0, 4).map((value) => value.toPrecision(4)).join(", ")}${next.length > 4 ? " …" : ""}`);
     paint();
   });
   const changed = () => {
+    values.forEach((value, at) => (values[at] = part(whole(value)))); // as a link brings them back
     paint();
-    remember({ drawn: values.map((value) => Math.round(500 * (value + 1)).toString(36)).join("."), low: low.value, high: high.value });
+    remember({ drawn: values.map((value) => whole(value).toString(36)).join("."), low: low.value, high: high.value });
     expect();
   };
   let last = null;
   const point = (event) => {
     const box = svg.getBoundingClientRect();
-    const at = Math.round(((event.clientX - box.left - EDGE) / (box.width - 2 * EDGE)) * (steps() - 1));
-    const value = Math.max(-1, Math.min(1, 1 - (2 * (event.clientY - box.top - EDGE)) / (HIGH - 2 * EDGE)));
+    const at = Math.round(((event.clientX - box.left - LEFT) / (box.width - LEFT - EDGE)) * (steps() - 1));
+    const value = Math.max(-1, Math.min(1, 1 - (2 * (event.clientY - box.top - EDGE)) / (HIGH - FOOT - EDGE)));
     const from = last ?? { at, value }; // a fast hand skips steps: those between are on the line
     for (let step = Math.min(from.at, at); step <= Math.max(from.at, at); step++)
       if (step >= 0 && step < count) values[step] = from.at === at ? value : from.value + ((value - from.value) * (step - from.at)) / (at - from.at);
     last = { at, value };
+    moved = "";
     chosen = Math.max(0, Math.min(count - 1, at));
     changed();
   };
@@ -68,6 +74,8 @@ export function pad(place, model) {
     chosen = Math.max(0, Math.min(count - 1, chosen + by[0]));
     values[chosen] = Math.max(-1, Math.min(1, values[chosen] + by[1]));
     by[1] ? changed() : paint();
+    moved = `step ${chosen + 1}: ${real(values[chosen]).toPrecision(4)}. `;
+    said.textContent = moved;
   });
   const made = (shape) => button(shape.name, () => { values.forEach((_, at) => (values[at] = shape.at(at / count))); changed(); });
   const shapes = [{ name: "a wave", at: (t) => 0.7 * Math.sin(18.85 * t) }, { name: "a step", at: (t) => (t < 0.5 ? -0.4 : 0.4) }, { name: "growth", at: (t) => -0.8 + 1.3 * t }];
@@ -76,12 +84,12 @@ export function pad(place, model) {
   place.replaceChildren(
     soft("Draw the past with the pointer; what is expected stands to the right of the line, with its band where the run has one."),
     row(labelled("steps ahead", ahead), labelled("lowest", low), labelled("highest", high), ...shapes.map(made)),
-    svg, said, savers("forecast", () => told, () => pictureOfSvg(svg)));
+    svg, said, savers("forecast", () => told, () => pictureOfSvg(svg, `${model.id}: ${names[0]}, and what is expected after now`)));
   busy(said, async () => { paint(); expect(); });
   new ResizeObserver(() => paint()).observe(svg);
 }
 /** The series that a link holds. */
 function restored(count) {
-  const held = settings().get("drawn")?.split(".").map((one) => parseInt(one, 36) / 500 - 1);
+  const held = settings().get("drawn")?.split(".").map((one) => part(parseInt(one, 36)));
   return held?.length === count && held.every(Number.isFinite) ? held : null;
 }

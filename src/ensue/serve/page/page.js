@@ -12,8 +12,13 @@ import * as tasks from "./tab_tasks.js";
 const tabs = { runs, next, write, translate, attention, inside, words, tasks };
 const main = document.getElementById("main"), said = document.getElementById("said"), nav = document.querySelector("nav");
 
+const left = new Map(); // the address of each tab when it was left
+const OF_TEXT = ["at", "tree_step", "steps_step"]; // what is nothing in another text
+let shown = "";
+
 function open(name) {
   if (!Object.hasOwn(tabs, name ?? "")) name = "runs";
+  shown = name;
   for (const button of nav.children) {
     const own = button.dataset.tab === name;
     button.setAttribute("aria-selected", String(own));
@@ -24,11 +29,15 @@ function open(name) {
   main.setAttribute("aria-labelledby", `tab-${name}`);
   tabs[name].open(main, go);
 }
-/** Open a tab; what the text and the runs are stays, what only the last view knew goes. */
-function go(name, values = {}) {
-  const held = settings(), kept = Object.fromEntries(["text"].map((key) => [key, held.get(key) ?? ""]));
-  history.pushState(null, "", "#");
-  remember({ tab: name, ...kept, ...values });
+/** Open a tab as it was left, with the text that the last one had; of another run than then only tries stay. */
+function go(name, values = {}, { replace = name === shown } = {}) {
+  const text = settings().get("text") ?? "";
+  left.set(shown, settings());
+  const held = new URLSearchParams(left.get(name));
+  const strange = values.model && values.model !== held.get("model") ? [...held.keys()].filter((key) => key !== "tries") : [];
+  for (const key of [...strange, ...(text === (held.get("text") ?? "") ? [] : OF_TEXT)]) held.delete(key);
+  history[replace ? "replaceState" : "pushState"](null, "", `#${held}`);
+  remember({ tab: name, text, ...values });
   open(name);
 }
 
@@ -44,13 +53,18 @@ nav.addEventListener("keydown", (event) => {
   event.preventDefault();
   const button = all[(to + all.length) % all.length];
   button.focus();
-  button.click();
+  go(button.dataset.tab, {}, { replace: true }); // else the way back would lead through all that were passed
 });
 main.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) main.querySelector("button.main:not(:disabled)")?.click();
 });
 document.getElementById("link").addEventListener("click", async () => {
-  await navigator.clipboard.writeText(location.href).then(() => (said.textContent = "copied"), () => (said.textContent = location.href));
+  try {
+    await navigator.clipboard.writeText(location.href);
+    said.textContent = "copied";
+  } catch {
+    said.textContent = location.href; // there is no clipboard where the page came over plain HTTP
+  }
 });
 addEventListener("popstate", () => open(settings().get("tab")));
 

@@ -1,5 +1,5 @@
 // What is seen as a picture and as numbers.
-import { button, make, row } from "./kit.js";
+import { button, draw, make, row } from "./kit.js";
 
 export function save(name, address) {
   make("a", { href: address, download: name }).click();
@@ -23,38 +23,54 @@ export function savers(name, numbers, picture) {
   return row(asPicture, asNumbers, said);
 }
 
-/** A part of the page as a picture: its own markup and style, drawn by the browser. */
-export async function pictureOf(node) {
-  const { width, height } = node.getBoundingClientRect(), style = getComputedStyle(document.body);
+const MARGIN = 12, LETTERS = 400; // pixels around a picture; what of a title is drawn
+
+/** A part of the page as a picture, its title above it: its own markup and style, drawn by the browser. */
+export async function pictureOf(node, title = "") {
+  const { width } = node.getBoundingClientRect(), style = getComputedStyle(document.body);
   const sheets = await Promise.all([...document.styleSheets].filter((sheet) => sheet.href).map(async (sheet) => (await fetch(sheet.href)).text()));
-  const copy = node.cloneNode(true);
-  const whole = make("div", { className: "picture" }, make("style", {}, sheets.join("\n")), copy);
-  whole.style.cssText = `background: ${style.backgroundColor}; color: ${style.color}; font: ${style.font}; padding: 12px; width: ${width}px`;
+  const said = title.trim() ? [make("p", { className: "asked" }, title.length > LETTERS ? `${title.slice(0, LETTERS)}…` : title)] : [];
+  const whole = make("div", { className: "picture" }, ...said, node.cloneNode(true));
+  whole.style.cssText = `background: ${style.backgroundColor}; color: ${style.color}; font: ${style.font}; padding: ${MARGIN}px; width: ${width}px; box-sizing: content-box; display: flow-root; min-height: 100%`;
   for (const name of ["--ground", "--raised", "--ink", "--faint", "--line", "--accent", "--warm"])
     whole.style.setProperty(name, getComputedStyle(document.documentElement).getPropertyValue(name));
+  const size = [width + 2 * MARGIN, tall(whole)].map(Math.ceil);
+  whole.prepend(make("style", {}, sheets.join("\n")));
   const markup = new XMLSerializer().serializeToString(whole);
-  const size = [Math.ceil(width) + 24, Math.ceil(height) + 24];
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${size[0]}" height="${size[1]}"><foreignObject width="100%" height="100%">${markup}</foreignObject></svg>`;
-  return painted(`data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`, size);
+  return painted(svg, size);
 }
-/** A drawing as a picture; its style is what the page gives it. */
-export async function pictureOfSvg(svg) {
-  const copy = svg.cloneNode(true), { width, height } = svg.getBoundingClientRect();
+/** How tall something is that is not part of the page: it is put there, unseen, for as long as it takes to measure it. */
+function tall(whole) {
+  const hidden = make("div", { ariaHidden: "true" }, whole);
+  hidden.style.cssText = "position: absolute; visibility: hidden; inset: 0 auto auto 0; height: auto";
+  document.body.append(hidden);
+  const { height } = whole.getBoundingClientRect();
+  hidden.remove();
+  return height;
+}
+/** A drawing as a picture, its title above it; its style is what the page gives it. */
+export async function pictureOfSvg(svg, title = "") {
+  const copy = svg.cloneNode(true), { width, height } = svg.getBoundingClientRect(), style = getComputedStyle(document.body);
   const own = [...svg.querySelectorAll("*")], copied = [...copy.querySelectorAll("*")];
   own.forEach((part, place) => {
     const style = getComputedStyle(part);
     for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font"]) copied[place].style.setProperty(name, style.getPropertyValue(name));
   });
-  copy.style.background = getComputedStyle(document.body).backgroundColor;
-  copy.setAttribute("width", width);
-  copy.setAttribute("height", height);
-  return painted(`data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`, [width, height]);
+  const letters = Math.floor(width / 7.5), above = title ? 28 : 0;
+  for (const [name, value] of Object.entries({ x: MARGIN, y: MARGIN + above, width, height })) copy.setAttribute(name, value);
+  const size = [width + 2 * MARGIN, height + above + 2 * MARGIN].map(Math.ceil);
+  const said = draw("text", { x: MARGIN, y: MARGIN + 14, fill: style.color, style: `font: 14px ${style.fontFamily.replaceAll('"', "'")}` });
+  said.textContent = title.length > letters ? `${title.slice(0, letters - 1)}…` : title;
+  return painted(new XMLSerializer().serializeToString(draw("svg", { width: size[0], height: size[1] }, said, copy)), size);
 }
-async function painted(address, [width, height]) {
+async function painted(svg, [width, height]) {
   const image = new Image();
-  image.src = address;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
   const canvas = make("canvas", { width: 2 * width, height: 2 * height }), pen = canvas.getContext("2d");
+  pen.fillStyle = getComputedStyle(document.body).backgroundColor;
+  pen.fillRect(0, 0, canvas.width, canvas.height); // no strip of the edge is left to be seen through
   pen.scale(2, 2);
   pen.drawImage(image, 0, 0);
   return canvas.toDataURL("image/png");

@@ -1,5 +1,5 @@
 // Attention: all heads as maps; a layer's looks as lines between words, of the heads that are chosen.
-import { area, button, choice, find, kept, labelled, latest, make, nothing, options, remember, row, settings, shade, some, soft, ticked } from "./kit.js";
+import { area, button, choice, find, json, kept, labelled, latest, make, nothing, options, remember, row, settings, shade, some, soft, ticked } from "./kit.js";
 import { show } from "./charts.js";
 import { lines } from "./lines.js";
 import { pictureOfSvg, savers } from "./saving.js";
@@ -22,7 +22,7 @@ export function open(main) {
       return maps.replaceChildren(make("p", {}, "Type a sentence."));
     }
     const form = { models: [model.value], text: text.value, rolled: rolled.checked && !rolled.parentElement.hidden, part: translates ? part.value : "", layer: wanted };
-    const seen = await show("attention", form, maps, { signal, chosen: ({ layer: number, head }) => choose(number, [head - 1]) });
+    const seen = await show("attention", form, maps, { signal, chosen: ({ layer: number, head }) => choose(number, [head - 1]) }).catch((error) => alone(error, form, signal));
     if (!seen) return;
     told = seen;
     const before = settings().get("layer") ?? String(told.of.layers);
@@ -32,6 +32,14 @@ export function open(main) {
     layer.parentElement.hidden = Boolean(told.rollout) || told.of.layers === 1;
     closer();
   });
+  /** Of so long a text that the maps of one layer are too many for a picture: one head of it, as lines. */
+  const alone = async (error, form, signal) => {
+    if (!error.status || form.rolled) throw error;
+    const one = { layer: wanted || +(settings().get("layer") ?? 0), head: parseInt(settings().get("heads"), 10) || 1 };
+    const seen = await json("/api/look/attention", { ...form, ...one }, signal).catch((again) => { throw again.name === "AbortError" ? again : error; });
+    maps.replaceChildren(soft(`${seen.numbers.tokens.length} × ${seen.numbers.looked_at.length} tokens for each of ${seen.numbers.of.heads} heads are too many for maps: a shorter text has them.`));
+    return seen.numbers;
+  };
   const choose = (number, heads) => {
     if (number === undefined || told?.rollout) return;
     layer.value = String(number);
@@ -40,18 +48,21 @@ export function open(main) {
     near.scrollIntoView({ block: "nearest" });
   };
   const closer = () => {
-    const known = told.rollout ? [told.rollout] : told.layers[layer.value];
+    const known = told.rollout ? [told.rollout] : told.weights ? told.layer === +layer.value && [told.weights] : told.layers[layer.value];
     if (!known) {
       wanted = +layer.value;
       return again();
     }
-    const on = chosenHeads(known.length);
-    const heads = known.map((map, head) => ({ head, map })).filter(({ head }) => on.has(head));
-    const at = Number(settings().get("at") ?? -1);
-    const { svg, said } = lines({ wide: Math.min(640, near.clientWidth || 640), who: told.tokens, what: told.looked_at, heads, at, pinned: (place) => remember({ at: place < 0 ? "" : String(place) }) });
+    const on = told.weights ? new Set([0]) : chosenHeads(known.length);
+    const heads = known.map((map, head) => ({ head: told.weights ? told.head - 1 : head, map })).filter((_, head) => on.has(head));
+    const at = settings().get("at") ?? "";
+    const { svg, said } = lines({ wide: Math.min(640, near.clientWidth || 640), who: told.tokens, what: told.looked_at, heads, at, pinned: (place) => remember({ at: place }) });
     const name = told.rollout ? "All layers rolled out into one" : `Layer ${layer.value}`;
-    const switches = known.length > 1 ? [toggles(known.length, on, (next) => { remember({ heads: next.size === known.length ? "" : [...next].sort((a, b) => a - b).map((head) => head + 1).join(",") }); closer(); })] : [];
-    near.replaceChildren(make("h2", {}, name), ...switches, svg, said, savers("looks", () => told, () => pictureOfSvg(svg)), make("h2", {}, told.rollout ? "As a map" : "All heads"), ...(told.rollout ? [] : [soft("Choose a map to open its head above.")]));
+    const switches = told.weights ? [row(labelled("head", oneHead(told, again)))] : known.length > 1 ? [toggles(known.length, on, (next) => { remember({ heads: next.size === known.length ? "" : [...next].sort((a, b) => a - b).map((head) => head + 1).join(",") }); closer(); })] : [];
+    const which = told.rollout ? "" : on.size < told.of.heads ? `, head ${heads.map(({ head }) => head + 1).join(", ")}` : ", all heads";
+    const focused = near.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    near.replaceChildren(make("h2", {}, name), ...switches, svg, said, savers("looks", () => told, () => pictureOfSvg(svg, `${model.value}: ${name}${which}`)), make("h2", {}, told.rollout ? "As a map" : "All heads"), ...(told.rollout ? [] : [soft(told.weights ? "Choose a head above." : "Choose a map to open its head above.")]));
+    if (focused) [...near.querySelectorAll("[aria-label]")].find((one) => one.getAttribute("aria-label") === focused)?.focus();
   };
   const fresh = () => { wanted = 0; again(); };
   for (const field of [model, text, rolled, part]) field.addEventListener("input", fresh);
@@ -67,6 +78,13 @@ export function open(main) {
 function chosenHeads(count) {
   const named = (settings().get("heads") ?? "").split(",").map((one) => parseInt(one, 10) - 1).filter((head) => head >= 0 && head < count);
   return new Set(named.length ? named : Array.from({ length: count }, (_, head) => head));
+}
+/** A field with the heads of a layer, where only one can be seen at once. */
+function oneHead(told, changed) {
+  const field = make("select", { "aria-label": "head" }, ...Array.from({ length: told.of.heads }, (_, at) => make("option", { value: String(at + 1) }, `${at + 1} of ${told.of.heads}`)));
+  field.value = String(told.head);
+  field.addEventListener("input", () => { remember({ heads: field.value }); changed(); });
+  return field;
 }
 /** A switch for each head: one alone at the first click, more with those that follow; the last that goes brings all back. */
 function toggles(count, on, changed) {

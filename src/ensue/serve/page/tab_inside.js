@@ -1,5 +1,5 @@
 // Inside an RNN: gates and states over a text, the gradient that reaches back, backpropagation through time by steps.
-import { area, choice, hall, kept, labelled, latest, make, nothing, number, remember, row, soft, some, ticked } from "./kit.js";
+import { area, choice, hall, kept, labelled, latest, make, nothing, number, remember, row, soft, some, ticked, valid } from "./kit.js";
 import { folded, frame, show } from "./charts.js";
 
 export const title = "Inside an RNN";
@@ -37,6 +37,8 @@ function stepper() {
   const steps = kept("steps", number(3, 1, 8, 1)), hidden = kept("hidden", number(1, 1, 4, 1)), cut = kept("cut", number(0, 0, 8, 1)), seed = kept("seed", number(0, 0, 2 ** 31 - 1, 1));
   const where = make("div");
   const again = latest(300, where, async () => {
+    cut.max = steps.value; // there is nothing behind the last step
+    valid(steps, hidden, cut, seed);
     where.replaceChildren(frame("bptt", { steps: steps.value, hidden: hidden.value, cut: cut.value, seed: seed.value }, "Backpropagation through time"));
   });
   for (const field of [steps, hidden, cut, seed]) field.addEventListener("input", () => { remember({ bptt_step: "" }); again(); });
@@ -45,5 +47,5 @@ function stepper() {
       row(labelled("steps", steps), labelled("hidden", hidden), labelled("cut after (0: never)", cut), labelled("seed", seed)), where);
     again();
   };
-  return folded("Backpropagation through time, step by step", fill, true);
+  return folded("Backpropagation through time, step by step", fill, { open: true, key: "bptt_open" });
 }

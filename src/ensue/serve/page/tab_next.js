@@ -1,7 +1,9 @@
 // Next word: what every model thinks comes next, side by side, while one types.
-import { area, bars, busy, hall, json, kept, latest, make, nothing, soft, some } from "./kit.js";
+import { area, bars, busy, hall, json, kept, latest, make, noted, nothing, soft, some } from "./kit.js";
 import { folded, show } from "./charts.js";
 import { pictureOf, savers } from "./saving.js";
+
+const MOST = 8; // runs of one chart
 
 export const title = "Next word";
 export function open(main) {
@@ -25,7 +27,7 @@ export function open(main) {
     else {
       const pieces = new Map(answer.value.next.map((one) => [one.token, one.text]));
       const items = answer.value.next.map((one) => ({ name: one.token, value: one.probability, able: one.text !== null }));
-      box.append(bars(items, { most, go: (token) => add(pieces.get(token)) }));
+      box.append(bars(items, { most, go: (token) => add(pieces.get(token)) }), ...noted(answer.value));
     }
     return box;
   };
@@ -35,16 +37,17 @@ export function open(main) {
     text.focus();
   };
   const costs = make("div");
-  const fold = folded("What each token of the text cost: surprise in bits", (where) => { where.append(costs); surprise(); });
   const surprise = latest(500, costs, async (signal) => {
     if (!fold.open) return;
     if (!text.value.trim()) return costs.replaceChildren(soft("Type a text."));
-    const places = asked.map(() => make("section"));
+    const charts = Array.from({ length: Math.ceil(asked.length / MOST) }, (_, place) => asked.slice(MOST * place, MOST * (place + 1)).map((one) => one.id));
+    const places = charts.map(() => make("section"));
     costs.replaceChildren(...places);
-    await Promise.all(asked.map((one, place) => busy(places[place], () => show("surprise", { models: [one.id], text: text.value }, places[place], { signal }))));
+    await Promise.all(charts.map((models, place) => busy(places[place], () => show("surprise", { models, text: text.value }, places[place], { signal }))));
   });
+  const fold = folded("What each token of the text cost: surprise in bits", (where) => { where.append(costs); surprise(); }, { key: "surprise_open" });
   text.addEventListener("input", again);
-  main.replaceChildren(text, soft("A click, or Enter, on a token goes on with it. Bars of all models are on one scale."), found, savers("next", () => told, () => pictureOf(found)), fold);
+  main.replaceChildren(text, soft("A click, or Enter, on a token goes on with it. Bars of all models are on one scale."), found, savers("next", () => told, () => pictureOf(found, told.text)), fold);
   if (!document.activeElement?.closest("nav")) text.focus(); // arrow keys go on from tab to tab
   again();
 }

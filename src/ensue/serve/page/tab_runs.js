@@ -21,7 +21,7 @@ export function open(main, go) {
     main.append(folded(`${task}: ${runs.map((one) => one.id).join(", ")}`, (where) => {
       where.append(curves);
       busy(curves, () => show("curves", { models: runs.map((one) => one.id).slice(0, 8) }, curves));
-    }, task === hall.runs.find((one) => one.parameters).task)); // the others when they are wanted
+    }, { open: task === hall.runs.find((one) => one.parameters).task, key: `curves_${task}` })); // the others when they are wanted
   }
 }
 function card(one, go) {
@@ -35,7 +35,7 @@ function card(one, go) {
   const names = [...new Set(one.can.map((can) => PLACES[can]))];
   const ways = names.map((name) => {
     const can = one.can.find((ability) => PLACES[ability] === name);
-    return button(name, () => go(TABS[can] ?? can, { model: one.id }));
+    return button(name, () => go(TABS[can] ?? can, { model: one.id, ...(name === "Words" ? { mapped: one.id, sensed: one.id } : {}) }));
   });
   return make("article", { className: "card" }, make("h2", {}, one.id), list, make("div", { className: "row" }, ...ways));
 }

@@ -1,5 +1,5 @@
 // Tasks: classify, compare, tag, answer, choose, fill what is hidden, forecast.
-import { area, bars, busy, button, cells, find, hall, json, kept, labelled, make, nothing, row, seen, shade, table } from "./kit.js";
+import { area, bars, busy, button, cells, find, hall, json, kept, labelled, make, noted, nothing, row, seen, shade, table } from "./kit.js";
 import { pad } from "./pad.js";
 import { pictureOf, savers } from "./saving.js";
 
@@ -32,17 +32,18 @@ export function open(main) {
 function asked(place, model, linked) {
   const hidden = model.can.includes("fill");
   const names = FIELDS[model.task] ?? [["text", hidden ? "Text with [MASK] in it" : model.task === "tag" ? "Sentence, its words apart" : "Text"]];
-  const fields = names.map(([key, name]) => kept(key, area(name, name)));
+  const fields = names.map(([key, name]) => kept(key, area(name)));
   const answer = make("div", { "aria-live": "polite" });
   const go = () => busy(answer, async () => {
     if (!fields[0].value.trim()) return answer.replaceChildren(make("p", {}, "Type a text."));
     if (hidden && !/\[MASK\]|<mask>/.test(fields[0].value)) return answer.replaceChildren(make("p", {}, "Write [MASK] where a word is hidden."));
-    const told = hidden ? await json("/api/fill", { model: model.id, text: fields[0].value }) : (await json("/api/predict", { model: model.id, texts: [joined(model, fields)] })).predictions[0];
+    const all = hidden ? await json("/api/fill", { model: model.id, text: fields[0].value }) : await json("/api/predict", { model: model.id, texts: [joined(model, fields)] });
+    const told = hidden ? all : all.predictions[0], said = fields.slice(0, model.task === "answer" ? 1 : 2); // a passage stands in the answer
     const shown = (hidden ? filled : model.task === "tag" ? tagged : model.task === "answer" ? marked : whole)(told, fields);
-    answer.replaceChildren(shown, savers(model.task, () => told, () => pictureOf(shown)));
+    answer.replaceChildren(shown, ...noted(all), savers(model.task, () => told, () => pictureOf(shown, `${model.id}: ${said.map((field) => field.value).join("\n")}`)));
   });
-  place.replaceChildren(...fields, row(button("Ask", go, { className: "main" })), answer);
-  if (linked && fields.every((field) => field.value.trim())) go();
+  place.replaceChildren(...fields.map((field, at) => labelled(names[at][1], field)), row(button("Ask", go, { className: "main" })), answer);
+  if (linked && fields.every((field, at) => field.value.trim() || (at && model.task === "regress"))) go();
 }
 /** The fields as the run's own files have them: with tabs between. */
 function joined(model, fields) {

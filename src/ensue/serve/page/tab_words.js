@@ -1,5 +1,5 @@
 // Words: a map, neighbours, analogies, and one word in its contexts.
-import { area, bars, busy, button, choice, json, kept, labelled, linked, make, nothing, number, options, row, some, soft } from "./kit.js";
+import { area, bars, busy, button, choice, json, kept, labelled, linked, make, nothing, number, options, remember, row, some, soft } from "./kit.js";
 import { show } from "./charts.js";
 import { pictureOf, savers } from "./saving.js";
 
@@ -20,16 +20,18 @@ function near() {
       word.value = next;
       word.dispatchEvent(new Event("input"));
     }
+    remember({ model: model.value, word: word.value, by: by.value }); // what stood there untouched, too
     return busy(found, async () => {
       const told = await json("/api/neighbours", { model: model.value, word: word.value.trim(), by: by.value });
-      answered(found, "neighbours", told, go, by.value !== "cosine");
+      answered(found, "neighbours", `${model.value}: ${word.value.trim()}, by ${by.selectedOptions[0].text}`, told, go, by.value !== "cosine");
     });
   };
   const [first, minus, plus] = ["king", "man", "woman"].map((one, place) => kept(`analogy${place}`, make("input", { size: 10, value: one, "aria-label": ["first word", "taken away", "added"][place] })));
   const answers = make("div", { "aria-live": "polite" });
   const solve = () => busy(answers, async () => {
+    remember({ model: model.value, analogy0: first.value, analogy1: minus.value, analogy2: plus.value });
     const form = { model: model.value, first: first.value.trim(), minus: minus.value.trim(), plus: plus.value.trim() };
-    answered(answers, "analogy", await json("/api/analogy", form), null);
+    answered(answers, "analogy", `${form.model}: ${form.first} − ${form.minus} + ${form.plus}`, await json("/api/analogy", form), null);
   });
   enter(word, go);
   for (const field of [first, minus, plus]) enter(field, solve);
@@ -41,10 +43,10 @@ function near() {
       make("section", { className: "card" }, make("h2", {}, "Neighbours"), row(labelled("word", word), labelled("by", by), button("Find", () => go(), { className: "main" })), found),
       make("section", { className: "card" }, make("h2", {}, "Analogies"), row(first, "−", minus, "+", plus, button("Solve", solve)), answers)));
 }
-function answered(where, name, told, go, shares = false) {
+function answered(where, name, question, told, go, shares = false) {
   const most = Math.max(...told.words.map((one) => Math.abs(one.value)), shares ? 1e-9 : 1);
   const list = bars(told.words.map((one) => ({ name: one.word, value: one.value })), { most, go });
-  where.replaceChildren(list, savers(name, () => told, () => pictureOf(list)));
+  where.replaceChildren(list, savers(name, () => told, () => pictureOf(list, question)));
 }
 function enter(field, go) {
   field.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
@@ -65,7 +67,10 @@ function senses() {
   const model = choice("sensed", "senses"), word = kept("sense", make("input", { size: 12, value: "bank" })), layer = kept("layer", number(0, 0, 100, 1));
   const text = kept("contexts", area("Sentences", "a sentence a line with the word in it, at least three; none: the built-in ones of bank and play"));
   const where = make("div");
-  const go = () => busy(where, () => show("senses", { models: [model.value], word: word.value.trim(), layer: +layer.value, text: text.value }, where));
+  const go = () => busy(where, () => {
+    remember({ sensed: model.value, sense: word.value });
+    return show("senses", { models: [model.value], word: word.value.trim(), layer: +layer.value, text: text.value }, where);
+  });
   enter(word, go);
   if (linked("sense", "contexts")) go();
   return make("section", {}, make("h2", {}, "One word in its contexts"),

@@ -1,5 +1,5 @@
 // Write: texts that go on, word by word, each shaded by its probability; every try stays.
-import { area, ask, button, choice, kept, labelled, make, nothing, number, remember, row, seen, settings, soft, some } from "./kit.js";
+import { area, ask, button, choice, failed, kept, labelled, make, nothing, number, remember, row, seen, settings, soft, some, unreached } from "./kit.js";
 import { pictureOf, savers } from "./saving.js";
 
 const FIELDS = ["model", "prompt", "max_tokens", "temperature", "top_k", "top_p", "seed"];
@@ -12,43 +12,63 @@ export function open(main) {
   const count = kept("tokens", number(60, 1, 4096, 1)), heat = kept("temperature", number(0.8, 0, 2, 0.1));
   const k = kept("k", number(0, 0, 100000, 1)), p = kept("p", number(0.95, 0.01, 1, 0.01)), seed = kept("seed", number(1, 0, 2 ** 31, 1));
   const tries = make("div", { className: "cards" }), told = [];
-  let under = null, restoring = true;
-  const stop = button("Stop", () => under?.abort(), { disabled: true });
+  const refused = make("div");
+  let under = null, restoring = true, stopped = false;
+  const stop = button("Stop", () => { stopped = true; under?.abort(); }, { disabled: true });
+  const link = () => {
+    const held = told.slice(0, LINKED).map(({ form: own }) => FIELDS.map((name) => own[name]));
+    if (!restoring && tries.isConnected) remember({ tries: held.length ? JSON.stringify(held) : "" });
+  };
+  const working = (on) => { // a button that is disabled loses the focus: the other one has it then
+    const held = document.activeElement === (on ? go : stop);
+    go.disabled = on;
+    stop.disabled = !on;
+    if (held) (on ? stop : go).focus();
+  };
   const attempt = async (form) => {
     const one = { form, tokens: [], text: "" };
     told.unshift(one);
-    if (!restoring) remember({ tries: JSON.stringify(told.slice(0, LINKED).map(({ form: own }) => FIELDS.map((name) => own[name]))) });
+    link();
     const text = make("div", { className: "text" }, make("span", { className: "prompt" }, form.prompt)), aside = make("div", { className: "aside" });
     const box = make("article", { className: "card" }, make("h2", {}, `${form.model}, seed ${form.seed}, temperature ${form.temperature}`), text, aside);
     watch(text, aside);
     tries.prepend(box);
-    go.disabled = !(stop.disabled = false);
+    working(true);
     under = new AbortController();
     try {
       for await (const piece of events(await ask("/v1/completions", { ...form, stream: true, logprobs: 5 }, under.signal))) {
         if (!tries.isConnected) return under.abort(); // another view is open: the server need not go on
         if (piece.error) throw new Error(piece.error.message);
-        text.append(shaded(piece.choices[0]));
+        text.append(shaded(piece.choices[0], one.tokens.length === 0));
         one.text += piece.choices[0].text;
         one.tokens.push(piece.choices[0].logprobs);
       }
     } catch (error) {
-      if (error.name !== "AbortError") box.append(make("p", { className: "error", role: "alert" }, error.message));
+      if (!one.tokens.length) { // nothing was written: there is nothing to keep
+        told.splice(told.indexOf(one), 1);
+        box.remove();
+        failed(error, refused);
+      } else if (error.name !== "AbortError") box.append(make("p", { className: "error", role: "alert" }, error.message));
+      if (error.name === "AbortError") form.max_tokens = one.tokens.length; // a link brings it back as long as it is
+      link();
     } finally {
-      go.disabled = !(stop.disabled = true);
+      working(false);
     }
   };
   const go = button("Write", async () => {
+    stopped = false;
+    refused.replaceChildren();
     await attempt({ model: model.value, prompt: prompt.value, max_tokens: +count.value, temperature: +heat.value, top_k: +k.value, top_p: +p.value, seed: +seed.value });
+    if (!tries.isConnected) return; // the address is another view's by now
     seed.value = String(+seed.value + 1);
     seed.dispatchEvent(new Event("input"));
   }, { className: "main" });
   main.replaceChildren(
     row(labelled("model", model), labelled("tokens", count), labelled("temperature", heat), labelled("top-k (0: all)", k), labelled("top-p", p), labelled("seed", seed)),
-    prompt, row(go, stop),
-    soft("The darker a piece, the less likely it was; point at one to see what else was likely. Every try stays."),
+    prompt, row(go, stop), refused,
+    soft("The stronger a piece's colour, the less likely it was; point at one, or go through them with the arrow keys, to see what else was likely. Every try stays."),
     tries, savers("write", () => told, () => pictureOf(tries)));
-  again((form) => tries.isConnected && attempt(form)).finally(() => (restoring = false));
+  again((form) => tries.isConnected && !stopped && attempt(form)).finally(() => { restoring = false; link(); });
 }
 /** The tries that a link names are written again: the same seed writes the same text. */
 async function again(attempt) {
@@ -67,16 +87,17 @@ async function* events(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch(unreached);
     if (done) return;
     const parts = (waiting + value).split("\n\n");
     waiting = parts.pop();
     for (const part of parts) if (part.startsWith("data: {")) yield JSON.parse(part.slice(6));
   }
 }
-function shaded({ text, logprobs }) {
+/** A piece; of all pieces of a text Tab stops at one, and arrow keys go on from there. */
+function shaded({ text, logprobs }, first) {
   const cost = -(logprobs?.token_logprobs[0] ?? 0);
-  const span = make("span", { tabIndex: 0, className: "piece" }, text);
+  const span = make("span", { tabIndex: first ? 0 : -1, className: "piece" }, text);
   span.style.setProperty("--cost", Math.min(0.85, cost / 8).toFixed(3));
   span.told = { token: logprobs?.tokens[0] ?? text, p: Math.exp(-cost), best: logprobs?.top_logprobs[0] ?? {} };
   return span;
@@ -90,4 +111,15 @@ function watch(text, aside) {
     aside.textContent = `${seen(told.token)}: P = ${told.p.toFixed(3)}; likely were ${others.join(", ")}`;
   };
   for (const kind of ["pointerover", "focusin", "click"]) text.addEventListener(kind, tell);
+  text.addEventListener("focusin", (event) => {
+    for (const other of text.querySelectorAll('[tabindex="0"]')) other.tabIndex = -1;
+    event.target.tabIndex = 0;
+  });
+  text.addEventListener("keydown", (event) => {
+    const all = [...text.querySelectorAll(".piece")], at = all.indexOf(event.target);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: all.length - 1 }[event.key];
+    if (at < 0 || !all[to]) return;
+    event.preventDefault();
+    all[to].focus();
+  });
 }
