@@ -349,7 +349,7 @@ class PageForm(Form):
     """``/api/page/{page}``: what a page that one steps through is of."""
 
     model: Annotated[str, Field(max_length=200)] = ""
-    text: Annotated[str, Field(max_length=2_000)] = ""
+    text: Annotated[str, Field(max_length=5_000)] = ""
     beam: Annotated[int, Field(ge=1, le=16)] = 4
     steps: Annotated[int, Field(ge=1, le=8)] = 3
     hidden: Annotated[int, Field(ge=1, le=4)] = 1
