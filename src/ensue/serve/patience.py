@@ -8,12 +8,12 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ensue.serve.refusals import Refused, failure
+from ensue.serve.turns import RETRY
 
 MOST = 1000
 """That are open at once; whoever comes then is told to come back."""
 PATIENCE = 30.0
 """Seconds in which a request must have begun: its head be there."""
-RETRY = 2
 
 
 class Patient(H11Protocol):
