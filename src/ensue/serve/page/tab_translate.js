@@ -1,4 +1,4 @@
-// Translate: the result, the search tree opened step by step, the alignment, and how it was computed.
+// Translate: the result, the search tree opened step by step, how it was computed, and the alignment.
 import { area, busy, button, cells, choice, json, kept, labelled, linked, make, noted, nothing, number, remember, row, some, table, valid } from "./kit.js";
 import { folded, frame, show } from "./charts.js";
 import { pictureOf, savers } from "./saving.js";
@@ -22,8 +22,9 @@ export function open(main) {
     const of = { model: model.value, text: line, beam: beam.value };
     more.replaceChildren(
       folded("The search: a tree that opens step by step", (where) => where.append(frame("tree", of, "The search tree")), { open: true, key: "tree_open" }),
-      folded("The alignment: where each word looks", (where) => busy(where, () => show("alignment", { models: [model.value], text: line }, where)), { open: true, key: "alignment_open" }),
-      folded("Encoding and decoding, step by step", (where) => where.append(frame("steps", of, "Encoding and decoding")), { key: "steps_open" }));
+      folded("Encoding and decoding, step by step", (where) => where.append(frame("steps", of, "Encoding and decoding")), { key: "steps_open" }),
+      // last, since nobody knows how tall it will be: what stood below it would move away under the pointer when it comes
+      folded("The alignment: where each word looks", (where) => busy(where, () => show("alignment", { models: [model.value], text: line }, where)), { open: true, key: "alignment_open" }));
   });
   main.replaceChildren(row(labelled("model", model), labelled("beam", beam)), text, row(button("Translate", fresh, { className: "main" })), answer, more);
   if (linked("steps_step") && !linked("steps_open")) remember({ steps_open: "1" }); // a step that cannot be seen is none
