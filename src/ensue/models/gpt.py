@@ -32,6 +32,7 @@ from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
+from ensue.nn.tape import Player, Recorder, Tape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +149,7 @@ class GPTLanguageModel(LanguageModel):
         self.head = nn.Linear(D, config.vocabulary, bias=False)
         self.head.weight = self.embed.weight
         self.dropout = Dropout(p)
+        self._steps = Recorder()
         self._initialise()
 
     def _initialise(self) -> None:
@@ -180,6 +182,9 @@ class GPTLanguageModel(LanguageModel):
         before = state or self.start(len(tokens))
         assert isinstance(before, GPTState)
         if before.blocks[0].used + tokens.shape[1] <= self.config.context:
+            player = self._player(tokens, before, lengths, want)
+            if player is not None:
+                return self._step(player, tokens, before)
             hidden, after, seen = self._read(tokens, before, lengths, "attention" in want)
             return answer(self.head, hidden, after, lengths, want, seen)
         self._may_slide(before, tokens, want)
@@ -203,6 +208,36 @@ class GPTLanguageModel(LanguageModel):
             seen.append(attention)
         window = self._window(state, tokens, after[0].used)
         return self.norm(x), GPTState(window, tuple(after)), tuple(seen) if weights else None
+
+    def _write(self, tape: Tape) -> Tensor:
+        """One token of each row, as instructions; answers where h_0 goes."""
+        first = x = tape.space(self.config.hidden)
+        for block in self.blocks:
+            x = block.write(tape, x)  # type: ignore[operator]
+        tape.linear(self.head, tape.norm(self.norm, x), answer=True)
+        return first
+
+    def _player(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Player | None:
+        """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
+        asked = len(want) == 1 and want[0] in ("logits", "last")
+        if tokens.shape[1] != 1 or lengths is not None or not asked or state.blocks[0].seen is not None:
+            return None
+        if type(self).forward is not GPTLanguageModel.forward:
+            return None
+        return self._steps.ready(self, len(tokens), self._write)
+
+    def _step(self, player: Player, tokens: Tensor, state: GPTState) -> Output:
+        """Read one token of each row by a tape."""
+        blocks = [block.roomy() for block in state.blocks]
+        memory = blocks[0]
+        places = memory.places(1)
+        x = self.positions(self.embed(tokens), places, memory.used + 1)[:, 0]
+        rotary = self.blocks[0].attention.rotary  # type: ignore[union-attr]
+        turn = rotary(places, x) if rotary is not None else None  # type: ignore[operator]
+        logits = player.play(x, [block.memory for block in blocks], turn, self.config.vocabulary)[:, None]
+        longer = memory.lengths + 1  # of all blocks
+        after = tuple(block.longer(longer) for block in blocks)
+        return Output(logits, None, None, GPTState(self._window(state, tokens, after[0].used), after))
 
     @staticmethod
     def _window(state: GPTState, tokens: Tensor, used: int) -> Tensor:

@@ -42,6 +42,7 @@ from ensue.nn.positions import Rotary, rotate
 from ensue.nn.quantised import part
 from ensue.nn.source import Source
 from ensue.nn.state import State
+from ensue.nn.tape import Memory, Tape, Unwritten
 
 SHARED = 1024
 """Rows of a group share a memory of at most so many places; with more, each has its own."""
@@ -96,6 +97,22 @@ class AttentionState(State):
             self.each,
             None if self.seen is None else torch.cat([self.seen, self._own_places(time)], dim=1),
         )
+
+    def roomy(self) -> AttentionState:
+        """The same with room for one more token of each row; outside autograd, where nothing is shared."""
+        if self.used < self.keys.shape[2]:
+            return self
+        size = max(2 * self.keys.shape[2], ROOM)
+        return replace(self, keys=_wide(self.keys, size), values=_wide(self.values, size))
+
+    def longer(self, lengths: Tensor) -> AttentionState:
+        """The state after one more token of each row was put into its memory; rows then are so long."""
+        return replace(self, lengths=lengths, used=self.used + 1)
+
+    @property
+    def memory(self) -> Memory:
+        """What a tape reads and writes."""
+        return Memory(self.keys, self.values, self.lengths)
 
     def recent(self, most: int) -> AttentionState:
         """The same without what is further back than the last ``most`` tokens of a row.
@@ -312,6 +329,15 @@ class SelfAttention(nn.Module):
             ).transpose(1, 2)
         seen = attention_weights(query, keys, state.visible(T, S, span)) if weights else None
         return self.out(y.reshape(x.shape)), new, seen
+
+    def write(self, tape: Tape, x: Tensor) -> Tensor:
+        """Attend from one token of each row, before W_O, as instructions."""
+        if self.span:
+            raise Unwritten("a span")
+        D = x.shape[1]
+        projected = tape.linear(self.project, x)
+        query, key, value = (projected[:, at : at + D] for at in (0, D, 2 * D))
+        return tape.attend(query, key, value, self.heads, D)
 
     def _in_parts(
         self, x: Tensor, state: AttentionState, lengths: Tensor | None

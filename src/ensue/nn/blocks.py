@@ -16,6 +16,15 @@ from ensue.nn.feed_forward import FeedForward
 from ensue.nn.packing import Packing, Rows
 from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
+from ensue.nn.tape import Tape, Unwritten
+
+
+def written(*parts: nn.Module) -> Any:
+    """Parts of a block, which can write themselves down on a tape."""
+    for part in parts:
+        if not hasattr(part, "write"):
+            raise Unwritten(type(part).__name__)
+    return parts
 
 
 class Block(nn.Module):
@@ -59,6 +68,14 @@ class PreNormBlock(Block):
         x = self.dropout.add(x, y)
         return self.dropout.add(x, self.feed(self.norm_feed(x))), state, seen
 
+    def write(self, tape: Tape, x: Tensor) -> Tensor:
+        """The same for one token of each row, as instructions."""
+        attention, feed = written(self.attention, self.feed)
+        y = attention.write(tape, tape.norm(self.norm_attention, x))
+        tape.linear(attention.out, y, onto=x)
+        feed.write(tape, tape.norm(self.norm_feed, x), onto=x)
+        return x
+
 
 class PostNormBlock(Block):
     """The order of the Transformer paper and of GPT: it needs a warm-up of the learning rate.
@@ -77,6 +94,14 @@ class PostNormBlock(Block):
         y, state, seen = self.attention(x, state, lengths, weights)
         x = add_norm(x, y, self.dropout, self.norm_attention)
         return add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen
+
+    def write(self, tape: Tape, x: Tensor) -> Tensor:
+        """The same for one token of each row, as instructions."""
+        attention, feed = written(self.attention, self.feed)
+        tape.linear(attention.out, attention.write(tape, x), onto=x)
+        x = tape.norm(self.norm_attention, x)
+        feed.write(tape, x, onto=x)
+        return tape.norm(self.norm_feed, x)
 
 
 class EncoderBlock(PostNormBlock):

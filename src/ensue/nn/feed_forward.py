@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from ensue.nn.kernels import differentiable, plain
 from ensue.nn.quantised import QuantisedLinear
+from ensue.nn.tape import Tape
 from ensue.nn.threads import PART, reachable, run
 
 
@@ -123,6 +124,10 @@ class FeedForward(nn.Module):
             own = "fused" if torch.is_grad_enabled() else "lean"
             kernel = own if plain(x, *held) else "reference"
         return KERNELS[kernel](x.reshape(-1, x.shape[-1]), *held, self.activation).view(x.shape)
+
+    def write(self, tape: Tape, x: Tensor, onto: Tensor) -> None:
+        """Add it ``onto`` a residual path, as instructions."""
+        tape.linear(self.down, tape.linear(self.up, x, self.activation), onto=onto)
 
 
 class _Fused(torch.autograd.Function):

@@ -8,9 +8,12 @@ Each token is divided by its largest value r, for a few ([CLS], [SEP]) are many 
 scale for all would be left with four or five bits. s and z are those of the range from −1 to 1, which one row beside
 them sees to; so what a text comes to does not depend on those it is read with, but for the order of sums.
 
-Quantised are plain linear layers: those of attention, of two-layer networks, poolers, and what a head that labels has
-before its last layer. Left as they are: that last layer, embeddings and what is tied to them, the output layer over a
-vocabulary, recurrent cells, norms, softmax.
+Quantised are plain linear layers: those of attention, of two-layer networks, poolers, the output layer of a model that
+says what comes next, and what a head that labels has before its last layer. Left as they are: that last layer,
+embeddings, what fills in masks and is tied to them, recurrent cells, norms, softmax.
+
+A step of decoding, one token of few rows, is bound by reading weights: there they alone have eight bits, and x none
+fewer than it has (see ensue.nn.tape).
 
 x̂ has seven bits where the processor adds up pairs of products in sixteen: 2 · 255 · 127 is more than they hold (AVX2
 without VNNI). A product whose answer is known tells.
@@ -51,6 +54,10 @@ class QuantisedLinear(nn.Module):
         self.register_buffer("bias", weight.new_zeros(len(weight)) if bias is None else bias.detach().clone())
         self.reduced = overflows()
         self._packed = packed(weight.detach())
+        self.scale = scales(weight.detach()).float()  # s_j
+        self.whole = (
+            (weight.detach() / self.scale[:, None]).round_().to(torch.int8)
+        )  # Ŵ, as a step of few rows reads it
         self._parts: dict[tuple[int, int], Any] = {}
 
     def extra_repr(self) -> str:
@@ -95,17 +102,21 @@ def part(layer: nn.Module, x: Tensor, start: int, stop: int) -> Tensor:
 
 def packed(weight: Tensor) -> Any:
     """Weights (out, in) in eight bits, laid out as this machine's engine wants them."""
-    scale = weight.abs().amax(1).clamp(min=TINY) / 127
     zero = torch.zeros(len(weight), dtype=torch.long)
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = engine()
     try:
         with warnings.catch_warnings():  # torch will have other ways one day; these are the fastest it has today
             warnings.filterwarnings("ignore", "torch.quantize_per_tensor, torch.quantize_per_channel", UserWarning)
-            whole = torch.quantize_per_channel(weight.float(), scale.double(), zero, 0, torch.qint8)
+            whole = torch.quantize_per_channel(weight.float(), scales(weight).double(), zero, 0, torch.qint8)
         return torch.ops.quantized.linear_prepack(whole, None)
     finally:
         torch.backends.quantized.engine = before
+
+
+def scales(weight: Tensor) -> Tensor:
+    """s_j of weights (out, in)."""
+    return weight.abs().amax(1).clamp(min=TINY) / 127
 
 
 def engine() -> str:
@@ -131,13 +142,23 @@ def quantise(model: M) -> M:
         raise InputError("eight bits are for the CPU", mend="move the model to the CPU, or leave --int8 out")
     engine()
     found = {id(layer.weight): layer for layer in _layers(model)}
+    words = _words(model)
     memo: dict[int, Any] = {key: layer.weight for key, layer in found.items()}  # these need no copy
     result = copy.deepcopy(model, memo).eval().requires_grad_(False)
     for parent in list(result.modules()):
         for name, layer in list(parent.named_children()):
             if isinstance(layer, nn.Linear) and id(layer.weight) in found:
                 setattr(parent, name, QuantisedLinear(layer.weight, layer.bias))
+    if words is not None:
+        result.head = QuantisedLinear(words.weight, words.bias)
     return result
+
+
+def _words(model: nn.Module) -> nn.Linear | None:
+    """The output layer of a model that says what comes next, which may share its weights with the embeddings."""
+    head = getattr(model, "head", None)
+    vocabulary = getattr(getattr(model, "config", None), "vocabulary", None)
+    return head if type(head) is nn.Linear and head.out_features == vocabulary else None
 
 
 def _layers(model: nn.Module) -> list[nn.Linear]:

@@ -19,10 +19,13 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.search.best import best
 from ensue.search.hypotheses import Found, Hypothesis
 from ensue.search.stepping import Model, Reading, lined_up, picked, quiet, read
 from ensue.search.trace import Trace, ending
 
+FEW = (512, 4096)
+"""How many of the likeliest tokens are looked at for a nucleus, before all are."""
 ALTERNATIVES = 3
 """How many of the likeliest tokens a trace shows beside each drawn one."""
 
@@ -77,14 +80,39 @@ def narrowed(log_probs: Tensor, how: Sampling) -> Tensor:
     top = log_probs.amax(-1, keepdim=True)  # taken away first: what is divided by next to nothing stays a number
     p = ((log_probs - top) / how.temperature).softmax(-1)
     if 0 < how.top_k < p.shape[-1]:
-        kept = p.topk(how.top_k)
-        p = torch.zeros_like(p).scatter(-1, kept.indices, kept.values)
+        values, index = best(p, how.top_k)
+        p = torch.zeros_like(p).scatter(-1, index, values)
         p = p / p.sum(-1, keepdim=True)
     if how.top_p < 1:
-        ordered, index = p.sort(-1, descending=True)
+        ordered, index = _likeliest(p, how.top_p)
         beyond = ordered.cumsum(-1) - ordered >= how.top_p  # the mass before a token already reaches p
-        p = p.scatter(-1, index, ordered.masked_fill(beyond, 0.0))
+        p = torch.zeros_like(p).scatter(-1, index, ordered.masked_fill(beyond, 0.0))
     return p / p.sum(-1, keepdim=True)
+
+
+def chosen_from(p: Tensor, generator: torch.Generator) -> Tensor:
+    """A token of each distribution (n, V), (n, 1): the first up to which there is more mass than a number drawn from
+    [0, 1). Of a token without any there is never.
+    """
+    mass = p.cumsum(-1)
+    if not bool(mass[:, -1].isfinite().all()):
+        raise RuntimeError("the model's answer is no distribution")
+    drawn = torch.rand(len(p), 1, dtype=p.dtype, generator=generator) * mass[:, -1:]
+    return torch.searchsorted(mass, drawn, right=True).clamp_(max=p.shape[-1] - 1)
+
+
+def _likeliest(p: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """The largest of p (B, V), largest first, and where they are: so many that in each row they make up a mass.
+
+    Mostly a few do, and to find them takes a tenth of the time that it takes to sort all.
+    """
+    for count in FEW:
+        if count < p.shape[-1]:
+            values, index = best(p, count)
+            if bool((values.sum(-1) >= mass).all()):
+                return values, index
+    found = p.sort(-1, descending=True)
+    return found.values, found.indices
 
 
 @overload
@@ -169,11 +197,13 @@ class _Drawing:
         n = self.how.n
         log_probs = logits.cpu().double().log_softmax(-1)
         p = narrowed(log_probs, self.how)
-        parts = [
-            torch.multinomial(own, 1, generator=self.generators[sentence])
-            for own, sentence in zip(p.view(len(here), n, -1), here)
-        ]
-        chosen = torch.cat(parts)
+        if self.how.temperature == 0:
+            chosen = p.argmax(-1, keepdim=True)
+        else:
+            parts = [
+                chosen_from(own, self.generators[sentence]) for own, sentence in zip(p.view(len(here), n, -1), here)
+            ]
+            chosen = torch.cat(parts)
         values = log_probs.gather(-1, chosen)[:, 0].tolist()
         for at, token in enumerate(chosen[:, 0].tolist()):
             sentence = here[at // n]

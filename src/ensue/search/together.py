@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.sampling import Sampling, narrowed
+from ensue.search.sampling import Sampling, chosen_from, narrowed
 from ensue.search.stepping import quiet, read
 
 
@@ -51,13 +51,12 @@ class Row:
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.how.seed)
 
-    def draw(self, logits: Tensor) -> Drawn:
-        """The next token, from logits (V,)."""
-        log_probs = logits.cpu().double().log_softmax(-1)
+    def draw(self, log_probs: Tensor) -> Drawn:
+        """The next token, from log P (V,)."""
         if self.how.temperature == 0:
             token = int(log_probs.argmax())
         else:
-            token = int(torch.multinomial(narrowed(log_probs[None], self.how)[0], 1, generator=self.generator))
+            token = int(chosen_from(narrowed(log_probs[None], self.how), self.generator))
         told = log_probs.topk(min(self.best, len(log_probs))) if self.best else None
         best = list(zip(told.indices.tolist(), told.values.tolist())) if told is not None else []
         self.count += 1
@@ -65,10 +64,10 @@ class Row:
         return Drawn(token, float(log_probs[token]), best, ended or self.count >= self.how.tokens, ended)
 
 
-def _drawn(row: Row, logits: Tensor) -> Drawn | Exception:
+def _drawn(row: Row, log_probs: Tensor) -> Drawn | Exception:
     """A row's next token; where none can be drawn (a model may answer no numbers) that is its own matter."""
     try:
-        return row.draw(logits)
+        return row.draw(log_probs)
     except RuntimeError as error:
         return error
 
@@ -107,7 +106,7 @@ class Together:
     @torch.no_grad()
     def step(self) -> list[tuple[Row, Drawn | Exception]]:
         """One token of every row, in the order in which they came; or why a row can draw none, which then leaves."""
-        drawn = [(row, _drawn(row, logits)) for row, logits in zip(self.rows, self._logits)]
+        drawn = [(row, _drawn(row, own)) for row, own in zip(self.rows, self._logits.cpu().double().log_softmax(-1))]
         onward = {place: one.token for place, (_, one) in enumerate(drawn) if isinstance(one, Drawn) and not one.last}
         self._keep(list(onward))
         if self.rows:

@@ -1,0 +1,231 @@
+"""A step of decoding as a tape: all that is done to one token of a few rows, written down once and played in one call.
+
+What a model does to one token is hundreds of small operations, and each call of one costs as much as it computes. A
+tape holds them as instructions (which weights, from where, to where), and a loop of our own plays all of them on
+torch's threads (ensue.nn.tape_loops). Blocks write themselves down in the order of their equations:
+
+    h = tape.norm(self.norm_feed, x)
+    u = tape.linear(self.up, h, "gelu")
+    tape.linear(self.down, u, onto=x)                    x + W_2 f(W_1 LN(x) + b_1) + b_2
+
+Nothing of it is stored elsewhere: the tape points to the weights where they lie, so that whoever changes them in place
+need not know of it. It is for reading few rows, one token each, outside autograd; otherwise operations run one by one.
+
+Legend: R rows, D width, H heads, d width of a head, S places of a memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ensue.nn.kernels import plain
+from ensue.nn.quantised import QuantisedLinear
+from ensue.nn.threads import LANES, reachable, torch_threads
+
+NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
+"""Instructions, and how many numbers each has; see ensue.nn.tape_loops."""
+ROWS = 16
+"""The most rows: with more, products of matrices are bound by computing, which torch does well."""
+ACTIVATIONS = {"": 0, "gelu": 1, "relu": 2}
+INPUTS = 16384
+"""The most inputs of a layer."""
+PLACES = 64
+"""Numbers of a row that a thread holds between a product and what is done with it, at most."""
+
+
+class Unwritten(Exception):
+    """Something that a tape has no instruction for."""
+
+
+@dataclass(eq=False)
+class Tape:
+    """Instructions, and room for what stands between them, (ROWS, width) each."""
+
+    code: list[list[int]] = field(default_factory=list)
+    kept: list[Tensor] = field(default_factory=list)
+    """Weights that it points to, which must not go as long as it is there."""
+    room: list[Tensor] = field(default_factory=list)
+    memories: list[int] = field(default_factory=list)
+    """The instructions that attend to a memory, in order."""
+    last: list[int] = field(default_factory=list)
+    """Instructions whose output is answered, not kept."""
+    widest: int = 0
+    """The width of a head."""
+    eighths: int = 0
+    """The most inputs of a layer in eight bits."""
+
+    def space(self, width: int) -> Tensor:
+        """Room for rows of so many numbers."""
+        self.room.append(torch.zeros(ROWS, width))
+        return self.room[-1]
+
+    def norm(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """LN(x); x where there is no norm."""
+        if type(layer) is nn.Identity:
+            return x
+        if type(layer) is not nn.LayerNorm or layer.bias is None or len(layer.normalized_shape) != 1:
+            raise Unwritten(type(layer).__name__)
+        z, epsilon = self.space(x.shape[1]), torch.tensor([layer.eps])
+        self.room.append(epsilon)
+        self._add(NORM, x.shape[1], x, z, self._held(layer.weight), self._held(layer.bias), epsilon)
+        return z
+
+    def linear(
+        self, layer: nn.Module, x: Tensor, activation: str = "", onto: Tensor | None = None, answer: bool = False
+    ) -> Tensor:
+        """f(W x + b), added ``onto`` something where that is given; or what is answered in the end."""
+        weight: Tensor
+        scale: Tensor | int = 0
+        if isinstance(layer, QuantisedLinear):
+            weight, scale = self._held(layer.whole), self._held(layer.scale)
+            self.eighths = max(self.eighths, layer.in_features)
+        elif type(layer) is nn.Linear:
+            weight = self._held(layer.weight)
+        else:
+            raise Unwritten(type(layer).__name__)
+        outputs, inputs = weight.shape
+        step = LANES if isinstance(scale, int) else 2 * LANES
+        ragged = inputs % step or inputs > INPUTS or outputs < LANES or (activation and outputs % LANES)
+        if ragged or activation not in ACTIVATIONS:
+            raise Unwritten(f"{inputs} to {outputs} {activation}")
+        bias = self._held(layer.bias) if isinstance(layer.bias, Tensor) else 0
+        y = x if answer else self.space(outputs) if onto is None else onto
+        if answer:
+            self.last.append(len(self.code))
+        kind = ACTIVATIONS[activation]
+        self._add(LINEAR, inputs, outputs, kind, int(onto is not None), weight, scale, bias, x, y)
+        return y
+
+    def attend(self, query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, width: int) -> Tensor:
+        """What each row sees of a memory, which ``play`` is given; a new key and value join it first.
+
+        Query, key and value are where they begin in rows as they were projected, of ``width`` D.
+        """
+        d = width // heads
+        if d % LANES:
+            raise Unwritten(f"heads of {d}")
+        y = self.space(width)
+        self.memories.append(len(self.code))
+        news = (0, 0) if key is None or value is None else (key, value)
+        row = query.stride(0)
+        self._add(ATTEND, heads, d, int(key is not None), query, *news, row, 0, 0, 0, 0, 0, y, 0, 0, 0, 0)
+        self.widest = max(self.widest, d)
+        return y
+
+    def _held(self, weight: Tensor) -> Tensor:
+        if not weight.is_contiguous():
+            raise Unwritten("weights that do not lie in a row")
+        self.kept.append(weight)
+        return weight
+
+    def _add(self, what: int, *fields: Tensor | int) -> None:
+        numbers = [one if isinstance(one, int) else one.data_ptr() for one in fields]
+        self.code.append([what, 0, *numbers, *[0] * (WIDTH - 2 - len(numbers))])
+
+
+@dataclass(eq=False)
+class Memory:
+    """What rows of a tape attend to: keys and values (N, H, C, d), and how many of them each row sees."""
+
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor  # (R,), int64
+    index: Tensor | None = None  # (R,), which of N is a row's own, where it is not its number
+
+
+class Player:
+    """A tape of a model, and what it takes to play it."""
+
+    def __init__(self, tape: Tape, x: Tensor, where: list[int]) -> None:
+        self.tape, self.x, self.where = tape, x, where
+        self.code = np.array(tape.code, np.int64)
+
+    def play(self, x: Tensor, memories: Sequence[Memory], turn: tuple[Tensor, Tensor] | None, width: int) -> Tensor:
+        """x (R, D) → what the tape answers, (R, width)."""
+        from ensue.nn import tape_loops  # numba takes a while to import
+
+        rows, code = len(x), self.code
+        answer = x.new_empty(rows, width)
+        self.x[:rows] = x
+        code[:, 1] = 0
+        code[self.tape.last, 10] = answer.data_ptr()
+        cos, sin, apart = 0, 0, 0
+        if turn is not None:
+            cos, sin = turn[0].data_ptr(), turn[1].data_ptr()
+            apart = turn[0].shape[-1] if len(turn[0]) > 1 else 0
+        longest = 0
+        for at, memory in zip(self.tape.memories, memories, strict=True):
+            keys = memory.keys
+            code[at, 9], code[at, 10] = keys.data_ptr(), memory.values.data_ptr()
+            code[at, 11], code[at, 12] = keys.stride(0), keys.stride(1)
+            code[at, 13] = memory.lengths.data_ptr()
+            code[at, 15:18] = cos, sin, apart
+            code[at, 18] = 0 if memory.index is None else memory.index.data_ptr()
+            longest = max(longest, keys.shape[2])
+        room = max(self.tape.widest + longest + 2 * LANES, ROWS * PLACES)
+        head = (ctypes.c_int64 * 7)(0, rows, len(code), code.ctypes.data, barrier(), room, rows * self.tape.eighths)
+        torch_threads()(tape_loops.play.address, ctypes.addressof(head), torch.get_num_threads(), 0)
+        return answer
+
+
+@cache
+def barrier() -> int:
+    """The address of GOMP_barrier(), at which threads wait for each other; 0 where there is none."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    found = getattr(library, "GOMP_barrier", None)
+    return 0 if found is None else int(ctypes.cast(found, ctypes.c_void_p).value or 0)
+
+
+def watched(modules: Iterator[nn.Module]) -> bool:
+    """Whether somebody looks on, or has put something of their own in, and so wants the operations one by one."""
+    return any(one._forward_hooks or one._forward_pre_hooks or one._compiled_call_impl for one in modules)
+
+
+class Recorder:
+    """Keeps the tape of a model: it is written when it is first wanted, and again where weights have moved."""
+
+    def __init__(self) -> None:
+        self.kernel = "auto"
+        """``reference`` lets operations run one by one, as they do where there can be no tape."""
+        self.player: Player | None = None
+        self.unwritten: list[int] = []
+        """Where the weights were of which no tape could be made."""
+
+    def __reduce__(self) -> tuple[type[Recorder], tuple[()]]:
+        """A copy of a model has weights of its own, and so a tape of its own."""
+        return Recorder, ()
+
+    def ready(self, model: nn.Module, rows: int, write: Callable[[Tape], Tensor]) -> Player | None:
+        """What plays a model's tape, where so few rows can be read by it; ``write`` answers where they begin."""
+        if (
+            self.kernel == "reference"
+            or rows > ROWS
+            or torch.is_grad_enabled()
+            or model.training
+            or watched(model.modules())
+        ):
+            return None
+        weights = list(model.parameters())
+        if not (reachable(weights[0]) and plain(weights[0]) and barrier()):
+            return None
+        where = [weight.data_ptr() for weight in weights]
+        if self.player is not None and self.player.where == where:
+            return self.player
+        if self.unwritten == where:
+            return None
+        if any(weight.dtype != torch.float32 or weight.device.type != "cpu" for weight in weights):
+            return None
+        try:
+            tape = Tape()
+            self.player = Player(tape, write(tape), where)
+        except Unwritten:
+            self.player, self.unwritten = None, where
+        return self.player

@@ -1,0 +1,186 @@
+"""A tape must say what operations one by one say, for every order of norm, kind of position and number of rows."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.nn import tape as tapes
+from ensue.nn.quantised import quantise
+from ensue.nn.tape import Memory, Player, Tape, Unwritten
+
+needs_threads = pytest.mark.skipif(tapes.torch_threads() is None, reason="torch has other threads than OpenMP's here")
+
+
+def gpt(**more):
+    torch.manual_seed(0)
+    settings = {"vocabulary": 77, "layers": 2, "heads": 2, "hidden": 64, "context": 40} | more
+    return GPTLanguageModel(GPTConfig(**settings)).eval()
+
+
+@torch.no_grad()
+def stepped(model, prompts, rest, kernel):
+    """Logits of each of ``rest`` (R, T), read token by token after prompts of different lengths."""
+    model._steps.kernel = kernel
+    states = [model(prompt[None], model.start(1), want=("last",)).state for prompt in prompts]
+    state = type(states[0]).joined(states) if len(states) > 1 else states[0]
+    found = []
+    for token in rest.unbind(1):
+        output = model(token[:, None], state, want=("last",))
+        state = output.state
+        found.append(output.logits)
+    return torch.cat(found, dim=1), state
+
+
+@needs_threads
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "none"])
+@pytest.mark.parametrize("rows", [1, 2, 5, 16])
+def test_a_tape_says_what_operations_one_by_one_say(norm, positions, rows):
+    model = gpt(norm=norm, positions=positions)
+    prompts = [torch.randint(77, (3 + row % 4,)) for row in range(rows)]
+    rest = torch.randint(77, (rows, 30))  # more than fit into the room at first
+    expected, before = stepped(model, prompts, rest, "reference")
+    found, after = stepped(model, prompts, rest, "auto")
+    assert model._steps.player is not None
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+    assert after.tokens.tolist() == before.tokens.tolist()
+    for own, other in zip(after.blocks, before.blocks):
+        assert (own.used, own.even, own.lengths.tolist()) == (other.used, other.even, other.lengths.tolist())
+        for row, length in enumerate(own.lengths.tolist()):
+            torch.testing.assert_close(own.keys[row, :, :length], other.keys[row, :, :length], atol=2e-5, rtol=1e-5)
+            torch.testing.assert_close(own.values[row, :, :length], other.values[row, :, :length], atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_wide_layers_and_a_vocabulary_of_any_size():
+    for vocabulary in (16, 33, 95):
+        model = gpt(vocabulary=vocabulary, hidden=128, heads=1, layers=1)
+        prompts, rest = [torch.randint(16, (3,)) for _ in range(3)], torch.randint(16, (3, 4))
+        expected, _ = stepped(model, prompts, rest, "reference")
+        torch.testing.assert_close(stepped(model, prompts, rest, "auto")[0], expected, atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_a_row_does_not_depend_on_those_beside_it():
+    model = gpt()
+    prompts, rest = [torch.randint(77, (4,)) for _ in range(7)], torch.randint(77, (7, 5))
+    together, _ = stepped(model, prompts, rest, "auto")
+    for row in range(7):
+        alone, _ = stepped(model, prompts[row : row + 1], rest[row : row + 1], "auto")
+        torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_threads_do_not_change_what_is_said():
+    model = gpt()
+    prompts, rest = [torch.randint(77, (4,)) for _ in range(3)], torch.randint(77, (3, 5))
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(stepped(model, prompts, rest, "auto")[0])
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+@needs_threads
+def test_weights_that_change_or_move_are_seen():
+    model = gpt()
+    prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 2))
+    stepped(model, prompts, rest, "auto")
+    with torch.no_grad():
+        model.blocks[0].feed.up.weight.mul_(2)
+    expected = stepped(model, prompts, rest, "reference")[0]
+    torch.testing.assert_close(stepped(model, prompts, rest, "auto")[0], expected, atol=2e-5, rtol=1e-5)
+    model.blocks[1].feed.up.weight = nn.Parameter(model.blocks[1].feed.up.weight * 3)
+    expected = stepped(model, prompts, rest, "reference")[0]
+    torch.testing.assert_close(stepped(model, prompts, rest, "auto")[0], expected, atol=2e-5, rtol=1e-5)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.embed.weight.mul_(2)
+    torch.testing.assert_close(stepped(model, prompts, rest, "auto")[0], expected, atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_who_looks_on_sees_the_operations():
+    model, seen = gpt(), []
+    model.blocks[1].attention.register_forward_hook(lambda *_: seen.append(1))
+    stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+    assert len(seen) == 4  # the prompt, and each token
+
+
+@needs_threads
+def test_what_a_tape_cannot_hold_is_read_one_by_one():
+    for model in (gpt(hidden=40), gpt().double()):  # heads of 20; double precision
+        found, _ = stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+        assert model._steps.player is None and found.isfinite().all()
+    with pytest.raises(Unwritten):
+        Tape().linear(nn.Bilinear(16, 16, 16), torch.zeros(16, 16))
+    with pytest.raises(Unwritten):
+        Tape().norm(nn.RMSNorm(16), torch.zeros(16, 16))
+    with pytest.raises(Unwritten):
+        Tape().linear(nn.Linear(24, 16), torch.zeros(16, 24))
+
+
+@needs_threads
+def test_under_autograd_and_while_training_nothing_is_played():
+    model = gpt()
+    prompt, token = torch.randint(77, (1, 4)), torch.randint(77, (1, 1))
+    output = model(token, model(prompt).state)
+    assert model._steps.player is None and output.logits.requires_grad
+    with torch.no_grad():
+        model.train()
+        model(token, model(prompt).state)
+    assert model._steps.player is None
+
+
+@needs_threads
+@pytest.mark.parametrize("rows", [1, 4, 6])
+def test_eight_bits_come_near_the_layer_in_single_precision(rows):
+    torch.manual_seed(1)
+    exact = nn.Linear(256, 96)
+    layer = quantise(nn.Sequential(exact))[0]
+    tape = Tape()
+    first = tape.space(256)
+    tape.linear(layer, first, answer=True)
+    x = torch.randn(rows, 256) * torch.logspace(-3, 3, rows)[:, None]  # each row has a size of its own
+    found = Player(tape, first, []).play(x, [], None, 96)
+    rounded = x @ layer.weight.T + exact.bias  # only the weights have eight bits
+    size = x.abs().amax(1, keepdim=True)
+    assert ((found - rounded).abs() <= 1e-3 * size + 1e-5).all()
+    with torch.no_grad():
+        assert ((found - exact(x)).norm(dim=1) <= 0.02 * exact(x).norm(dim=1)).all()
+
+
+@needs_threads
+def test_a_model_in_eight_bits_steps_by_tape_and_stays_near():
+    model = gpt(hidden=128, vocabulary=300)
+    small = quantise(model)
+    prompts, rest = [torch.randint(300, (4,)) for _ in range(3)], torch.randint(300, (3, 6))
+    expected, _ = stepped(model, prompts, rest, "auto")
+    found, _ = stepped(small, prompts, rest, "auto")
+    assert small._steps.player is not None and small._steps.player is not model._steps.player
+    assert small._steps.player.tape.eighths == 512
+    assert ((found - expected).norm(dim=-1) < 0.05 * expected.norm(dim=-1)).all()
+
+
+@needs_threads
+def test_rows_can_attend_to_memories_by_number():
+    torch.manual_seed(0)
+    query, keys, values = torch.randn(3, 32), torch.randn(2, 2, 9, 16), torch.randn(2, 2, 9, 16)
+    index, lengths = torch.tensor([1, 0, 1]), torch.tensor([9, 4, 1])
+    tape = Tape()
+    first = tape.space(32)
+    identity = nn.Linear(32, 32, bias=False)
+    identity.weight.data = torch.eye(32)
+    tape.linear(identity, tape.attend(first, None, None, 2, 32), answer=True)
+    found = Player(tape, first, []).play(query, [Memory(keys, values, lengths, index)], None, 32)
+    for row in range(3):
+        k, v = (part[index[row], :, : lengths[row]] for part in (keys, values))
+        weights = (query[row].view(2, 1, 16) @ k.transpose(1, 2) / 4).softmax(-1)
+        torch.testing.assert_close(found[row].view(2, 16), (weights @ v)[:, 0], atol=1e-5, rtol=1e-5)
