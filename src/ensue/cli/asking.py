@@ -77,6 +77,7 @@ def generate(
     top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that make up this mass.")] = 1.0,
     n: Annotated[int, typer.Option(help="How many tries; all are shown, with scores.")] = 1,
     seed: Seed = 0,
+    int8: Int8 = False,
     as_json: Json = False,
 ) -> None:
     """Let a model write."""
@@ -84,7 +85,7 @@ def generate(
 
     held = load(run)
     how = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "n": n, "seed": seed}
-    texts = held.generate(prompt, **how)
+    texts = held.generate(prompt, int8=int8, **how)
     if as_json:
         emit({"system": held.system, "prompt": prompt, **how, "samples": [text.as_dict() for text in texts]})
         return

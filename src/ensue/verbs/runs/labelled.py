@@ -37,7 +37,7 @@ class LabelScore:
 class LabelRun(Run):
     """A model that labels: it predicts, and is scored by its task's measures."""
 
-    labels = True
+    labels = eighths = True
     refused = {
         "text": "a model that labels is scored on labelled examples: name a file",
         "field": "use --columns to say which fields hold text and label",

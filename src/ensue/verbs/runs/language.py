@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
@@ -14,6 +15,8 @@ from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import utf8
 from ensue.data.tokens import TokenText, token_text, tokenise
 from ensue.measure.language import LanguageScore, log_probs
+from ensue.models.ngram import NGram
+from ensue.nn.quantised import quantise
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text, text_sources
 from ensue.verbs.runs.run import Run, Text
@@ -21,6 +24,18 @@ from ensue.verbs.runs.run import Run, Text
 
 class LanguageRun(Run):
     """A language model: it scores, goes on with a text, and says what comes next."""
+
+    eighths = True
+
+    @cached_property
+    def small(self) -> Any:
+        """The model with linear layers in eight bits."""
+        if not isinstance(self.model, nn.Module) or isinstance(self.model, NGram):
+            raise InputError(f"{self.system} counts: it has no layers for --int8", where=str(self), mend="leave it out")
+        return quantise(self.model)
+
+    def _reader(self, int8: bool) -> Any:
+        return self.small if int8 else self.model
 
     def tokens(self, *files: Source, text: str | None = None, field: str | None = None, columns: str = "") -> TokenText:
         """A text as this run's tokens; ``columns`` says which column of a table holds it."""
@@ -44,10 +59,12 @@ class LanguageRun(Run):
         field: str | None = None,
         columns: str = "",
         streams: int = 0,
+        int8: bool = False,
         report: Report = silent,
     ) -> LanguageScore:
         """How well the model predicts files, or a text."""
-        return score_text(self.model, self.tokens(*files, text=text, field=field, columns=columns), streams, report)
+        read = self.tokens(*files, text=text, field=field, columns=columns)
+        return score_text(self._reader(int8), read, streams, report)
 
     def per_token(
         self,
@@ -56,19 +73,20 @@ class LanguageRun(Run):
         field: str | None = None,
         columns: str = "",
         streams: int = 0,
+        int8: bool = False,
     ) -> list[tuple[str, float]]:
         """Each token with its log-probability in nats, in the order of the text."""
         found = self.tokens(*files, text=text, field=field, columns=columns)
-        values = log_probs(self.model, found.tokens, streams)
+        values = log_probs(self._reader(int8), found.tokens, streams)
         pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
         return pairs if self.direction == "forward" else pairs[::-1]
 
-    def generate(self, prompt: str = "", **how: Any) -> list[Text]:
+    def generate(self, prompt: str = "", *, int8: bool = False, **how: Any) -> list[Text]:
         """Draw continuations of a prompt; see ``ensue.search.sampling.Sampling`` for how. All are kept."""
         self._needs_steps("write")
         ids = prompt_tokens(self.tokenizer, prompt, self.direction)
         end = None if self.tokenizer.lines else self.tokenizer.end
-        drawn = sample(self.model, ids, Sampling(**how), end)
+        drawn = sample(self._reader(int8), ids, Sampling(**how), end)
         return [Text(self._written(ids[1:].numpy(), one), one) for one in drawn]
 
     def _written(self, prompt: np.ndarray, one: Sample) -> str:

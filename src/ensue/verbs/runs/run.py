@@ -51,7 +51,9 @@ class Text:
         }
 
 
-FOR_LABELS = {"int8": "only models that label compute in eight bits", "out": "only labels have a confusion to draw"}
+EIGHTHS = {"int8": "only models that label and language models compute in eight bits"}
+"""The option of ``ensue score`` that only models with linear layers know what to do with."""
+FOR_LABELS = {"out": "only labels have a confusion to draw"}
 """Options of ``ensue score`` that only models that label know."""
 
 
@@ -61,7 +63,9 @@ class Run:
     refused: Mapping[str, str] = {}
     """Options of ``ensue score`` that mean nothing to this kind of run, and what to do instead."""
     labels: bool = False
-    """Whether it labels: only such a run computes in eight bits, and has a confusion to draw."""
+    """Whether it labels: only such a run has a confusion to draw."""
+    eighths: bool = False
+    """Whether it computes in eight bits where that is asked for."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.folder = RunFolder(Path(path))
@@ -117,7 +121,7 @@ class Run:
 
     def check_options(self, options: Iterable[str]) -> None:
         """Refuse options that would do nothing, before anything is read."""
-        refused = {**({} if self.labels else FOR_LABELS), **self.refused}
+        refused = {**({} if self.labels else FOR_LABELS), **({} if self.eighths else EIGHTHS), **self.refused}
         for name in options:
             if name in refused:
                 what = f"{self.system} cannot use --{name.replace('_', '-')}"
