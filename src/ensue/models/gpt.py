@@ -220,7 +220,7 @@ class GPTLanguageModel(LanguageModel):
     def _player(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Player | None:
         """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
         asked = len(want) == 1 and want[0] in ("logits", "last")
-        if tokens.shape[1] != 1 or lengths is not None or not asked or state.blocks[0].seen is not None:
+        if tokens.shape[1] != 1 or lengths is not None or not asked:
             return None
         if type(self).forward is not GPTLanguageModel.forward:
             return None
@@ -235,8 +235,8 @@ class GPTLanguageModel(LanguageModel):
         rotary = self.blocks[0].attention.rotary  # type: ignore[union-attr]
         turn = rotary(places, x) if rotary is not None else None  # type: ignore[operator]
         logits = player.play(x, [block.memory for block in blocks], turn, self.config.vocabulary)[:, None]
-        longer = memory.lengths + 1  # of all blocks
-        after = tuple(block.longer(longer) for block in blocks)
+        first = memory.longer()
+        after = (first, *(block.longer(first) for block in blocks[1:]))
         return Output(logits, None, None, GPTState(self._window(state, tokens, after[0].used), after))
 
     @staticmethod

@@ -37,6 +37,7 @@ from ensue.nn.positions import SinusoidalPositions
 from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source
 from ensue.nn.state import State
+from ensue.nn.tape import Memory, Player, Recorder, Tape
 from ensue.nn.threads import ROWS
 
 
@@ -192,6 +193,7 @@ class Transformer(ConditionalModel):
         if config.tied != "none":
             self.head.weight = self.embed.weight
         self.dropout = Dropout(p)
+        self._steps = Recorder()
         self._initialise()
 
     def _initialise(self) -> None:
@@ -245,6 +247,9 @@ class Transformer(ConditionalModel):
     ) -> Output:
         """Read target tokens (B, T); attention is where each decoder layer looked in the source."""
         assert isinstance(state, TransformerState)
+        player = self._player(tokens, lengths, want)
+        if player is not None:
+            return self._step(player, tokens, state)
         source, weights = state.source.even(), "attention" in want
         T, past = tokens.shape[1], state.blocks[0]
         g = self.dropout(self.positions(self.embed(tokens), past.places(T), past.used + T))
@@ -252,6 +257,35 @@ class Transformer(ConditionalModel):
         hidden, after, seen = self._decode(g, state.blocks, lengths, memories, source, weights)
         new_state = TransformerState(after, source)
         return answer(self.head, hidden, new_state, lengths, want, seen if weights else None)
+
+    def _write(self, tape: Tape) -> Tensor:
+        """One token of each row, as instructions; answers where g_0 goes."""
+        first = g = tape.space(self.config.hidden)
+        for block in self.decoder:
+            g = block.write(tape, g)  # type: ignore[operator]
+        tape.linear(self.head, tape.norm(self.norm, g), answer=True)
+        return first
+
+    def _player(self, tokens: Tensor, lengths: Tensor | None, want: Sequence[Want]) -> Player | None:
+        """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
+        asked = len(want) == 1 and want[0] in ("logits", "last")
+        if tokens.shape[1] != 1 or lengths is not None or not asked or type(self).forward is not Transformer.forward:
+            return None
+        return self._steps.ready(self, len(tokens), self._write)
+
+    def _step(self, player: Player, tokens: Tensor, state: TransformerState) -> Output:
+        """Read one token of each row by a tape."""
+        blocks, source = [block.roomy() for block in state.blocks], state.source
+        past = blocks[0]
+        g = self.positions(self.embed(tokens), past.places(1), past.used + 1)[:, 0]
+        sizes = source.lengths.index_select(0, source.index)
+        memories = []
+        for block, keys, values in zip(blocks, source.parts[::2], source.parts[1::2], strict=True):
+            memories += [block.memory, Memory(keys, values, sizes, source.index)]
+        logits = player.play(g, memories, None, self.config.vocabulary)[:, None]
+        first = past.longer()
+        after = (first, *(block.longer(first) for block in blocks[1:]))
+        return Output(logits, None, None, TransformerState(after, source))
 
     def _decode(
         self,

@@ -99,20 +99,25 @@ class AttentionState(State):
         )
 
     def roomy(self) -> AttentionState:
-        """The same with room for one more token of each row; outside autograd, where nothing is shared."""
-        if self.used < self.keys.shape[2]:
+        """The same with room for one more token of each row; outside autograd."""
+        if self.seen is not None and self.written + self.each > SHARED:
+            return self.alone().roomy()
+        if self.written + self.each <= self.keys.shape[2]:
             return self
-        size = max(2 * self.keys.shape[2], ROOM)
+        size = max(2 * self.keys.shape[2], self.written + self.each, ROOM)
         return replace(self, keys=_wide(self.keys, size), values=_wide(self.values, size))
 
-    def longer(self, lengths: Tensor) -> AttentionState:
-        """The state after one more token of each row was put into its memory; rows then are so long."""
-        return replace(self, lengths=lengths, used=self.used + 1)
+    def longer(self, first: AttentionState | None = None) -> AttentionState:
+        """The state after one more token of each row was put into its memory; ``first`` is that of another block."""
+        if first is not None:
+            return replace(self, lengths=first.lengths, used=first.used, seen=first.seen)
+        seen = None if self.seen is None else torch.cat([self.seen, self._own_places(1)], dim=1)
+        return replace(self, lengths=self.lengths + 1, used=self.used + 1, seen=seen)
 
     @property
     def memory(self) -> Memory:
         """What a tape reads and writes."""
-        return Memory(self.keys, self.values, self.lengths)
+        return Memory(self.keys, self.values, self.lengths, each=self.each, seen=self.seen)
 
     def recent(self, most: int) -> AttentionState:
         """The same without what is further back than the last ``most`` tokens of a row.
@@ -438,6 +443,10 @@ class CrossAttention(nn.Module):
         """Keys and values of a source (N, S, D), each (N, H, S, d)."""
         key, value = (_heads(part, self.heads) for part in self.remember(source).chunk(2, dim=-1))
         return key, value
+
+    def write(self, tape: Tape, x: Tensor) -> Tensor:
+        """Attend from one token of each row, before W_O, as instructions."""
+        return tape.attend(tape.linear(self.query, x), None, None, self.heads, x.shape[1])
 
     def forward(
         self, x: Tensor, memory: tuple[Tensor, ...], source: Source | Rows, weights: bool = False

@@ -172,6 +172,14 @@ class PreNormDecoderBlock(DecoderBlock):
         x = self.dropout.add(x, y)
         return self.dropout.add(x, self.feed(self.norm_feed(x))), state, seen
 
+    def write(self, tape: Tape, x: Tensor) -> Tensor:
+        """The same for one token of each row, as instructions."""
+        attention, cross, feed = written(self.attention, self.cross, self.feed)
+        tape.linear(attention.out, attention.write(tape, tape.norm(self.norm_attention, x)), onto=x)
+        tape.linear(cross.out, cross.write(tape, tape.norm(self.norm_cross, x)), onto=x)
+        feed.write(tape, tape.norm(self.norm_feed, x), onto=x)
+        return x
+
 
 class PostNormDecoderBlock(DecoderBlock):
     """x = LN(x + Attention(x));  x = LN(x + Cross(x, source));  x = LN(x + FFN(x))."""
@@ -191,6 +199,16 @@ class PostNormDecoderBlock(DecoderBlock):
         y, seen = self.cross(x, memory, source, weights)
         x = add_norm(x, y, self.dropout, self.norm_cross)
         return add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen
+
+    def write(self, tape: Tape, x: Tensor) -> Tensor:
+        """The same for one token of each row, as instructions."""
+        attention, cross, feed = written(self.attention, self.cross, self.feed)
+        tape.linear(attention.out, attention.write(tape, x), onto=x)
+        x = tape.norm(self.norm_attention, x)
+        tape.linear(cross.out, cross.write(tape, x), onto=x)
+        x = tape.norm(self.norm_cross, x)
+        feed.write(tape, x, onto=x)
+        return tape.norm(self.norm_feed, x)
 
 
 DECODER_BLOCKS: dict[str, type[DecoderBlock]] = {"pre": PreNormDecoderBlock, "post": PostNormDecoderBlock}

@@ -32,8 +32,8 @@ from ensue.nn.threads import LANES, reachable, torch_threads
 
 NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
 """Instructions, and how many numbers each has; see ensue.nn.tape_loops."""
-ROWS = 16
-"""The most rows: with more, products of matrices are bound by computing, which torch does well."""
+ROWS = (16, 128)
+"""The rows that a tape has room for: few, as people ask, or those of many hypotheses. With more torch is as fast."""
 ACTIVATIONS = {"": 0, "gelu": 1, "relu": 2}
 INPUTS = 16384
 """The most inputs of a layer."""
@@ -47,8 +47,9 @@ class Unwritten(Exception):
 
 @dataclass(eq=False)
 class Tape:
-    """Instructions, and room for what stands between them, (ROWS, width) each."""
+    """Instructions, and room for what stands between them, (rows, width) each."""
 
+    rows: int = ROWS[0]
     code: list[list[int]] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)
     """Weights that it points to, which must not go as long as it is there."""
@@ -64,7 +65,7 @@ class Tape:
 
     def space(self, width: int) -> Tensor:
         """Room for rows of so many numbers."""
-        self.room.append(torch.zeros(ROWS, width))
+        self.room.append(torch.zeros(self.rows, width))
         return self.room[-1]
 
     def norm(self, layer: nn.Module, x: Tensor) -> Tensor:
@@ -116,7 +117,7 @@ class Tape:
         self.memories.append(len(self.code))
         news = (0, 0) if key is None or value is None else (key, value)
         row = query.stride(0)
-        self._add(ATTEND, heads, d, int(key is not None), query, *news, row, 0, 0, 0, 0, 0, y, 0, 0, 0, 0)
+        self._add(ATTEND, heads, d, int(key is not None), query, *news, row, 0, 0, 0, 0, 0, y)
         self.widest = max(self.widest, d)
         return y
 
@@ -139,6 +140,9 @@ class Memory:
     values: Tensor
     lengths: Tensor  # (R,), int64
     index: Tensor | None = None  # (R,), which of N is a row's own, where it is not its number
+    each: int = 1
+    """How many rows share one, in order."""
+    seen: Tensor | None = None  # (R, P), which places are a row's own past, where they share one
 
 
 class Player:
@@ -164,13 +168,14 @@ class Player:
         longest = 0
         for at, memory in zip(self.tape.memories, memories, strict=True):
             keys = memory.keys
-            code[at, 9], code[at, 10] = keys.data_ptr(), memory.values.data_ptr()
-            code[at, 11], code[at, 12] = keys.stride(0), keys.stride(1)
+            code[at, 9:13] = keys.data_ptr(), memory.values.data_ptr(), keys.stride(0), keys.stride(1)
             code[at, 13] = memory.lengths.data_ptr()
-            code[at, 15:18] = cos, sin, apart
+            code[at, 15:18] = (cos, sin, apart) if code[at, 4] else (0, 0, 0)
             code[at, 18] = 0 if memory.index is None else memory.index.data_ptr()
+            code[at, 19:21] = keys.stride(2), memory.each
+            code[at, 21:23] = (0, 0) if memory.seen is None else (memory.seen.data_ptr(), memory.seen.shape[1])
             longest = max(longest, keys.shape[2])
-        room = max(self.tape.widest + longest + 2 * LANES, ROWS * PLACES)
+        room = max(self.tape.widest + longest + 2 * LANES, rows * PLACES)
         head = (ctypes.c_int64 * 7)(0, rows, len(code), code.ctypes.data, barrier(), room, rows * self.tape.eighths)
         torch_threads()(tape_loops.play.address, ctypes.addressof(head), torch.get_num_threads(), 0)
         return answer
@@ -189,13 +194,25 @@ def watched(modules: Iterator[nn.Module]) -> bool:
     return any(one._forward_hooks or one._forward_pre_hooks or one._compiled_call_impl for one in modules)
 
 
+def able(model: nn.Module) -> bool:
+    """Whether a model's weights can be reached, and nothing but reading goes on."""
+    weights = list(model.parameters())
+    return (
+        not model.training
+        and not watched(model.modules())
+        and reachable(*weights)
+        and plain(weights[0])
+        and barrier() != 0
+    )
+
+
 class Recorder:
     """Keeps the tape of a model: it is written when it is first wanted, and again where weights have moved."""
 
     def __init__(self) -> None:
         self.kernel = "auto"
         """``reference`` lets operations run one by one, as they do where there can be no tape."""
-        self.player: Player | None = None
+        self.players: dict[int, Player] = {}
         self.unwritten: list[int] = []
         """Where the weights were of which no tape could be made."""
 
@@ -205,27 +222,15 @@ class Recorder:
 
     def ready(self, model: nn.Module, rows: int, write: Callable[[Tape], Tensor]) -> Player | None:
         """What plays a model's tape, where so few rows can be read by it; ``write`` answers where they begin."""
-        if (
-            self.kernel == "reference"
-            or rows > ROWS
-            or torch.is_grad_enabled()
-            or model.training
-            or watched(model.modules())
-        ):
+        if self.kernel == "reference" or rows > ROWS[-1] or torch.is_grad_enabled() or not able(model):
             return None
-        weights = list(model.parameters())
-        if not (reachable(weights[0]) and plain(weights[0]) and barrier()):
-            return None
-        where = [weight.data_ptr() for weight in weights]
-        if self.player is not None and self.player.where == where:
-            return self.player
-        if self.unwritten == where:
-            return None
-        if any(weight.dtype != torch.float32 or weight.device.type != "cpu" for weight in weights):
-            return None
+        where = [weight.data_ptr() for weight in model.parameters()]
+        size = next(most for most in ROWS if rows <= most)
+        if self.unwritten == where or (size in self.players and self.players[size].where == where):
+            return self.players.get(size)
         try:
-            tape = Tape()
-            self.player = Player(tape, write(tape), where)
+            tape = Tape(size)
+            self.players[size] = Player(tape, write(tape), where)
         except Unwritten:
-            self.player, self.unwritten = None, where
-        return self.player
+            self.players, self.unwritten = {}, where
+        return self.players.get(size)

@@ -280,24 +280,25 @@ def soften(context: Any, scores: Any, size: Any, scale: Any) -> Any:
 
 
 def _mixing(columns: int) -> Any:
-    """share · Σ_s p_s v_s of so many vectors of numbers side by side."""
+    """share · Σ_n p_n v_{s_n} of so many vectors of numbers side by side; s_n are the places that are seen."""
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def mix(context: Any, to: Any, values: Any, stride: Any, weights: Any, size: Any, share: Any) -> Any:
+    def mix(context: Any, to: Any, values: Any, step: Any, weights: Any, places: Any, size: Any, share: Any) -> Any:
         def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            to, values, stride, weights, size, share = arguments
+            to, values, step, weights, places, size, share = arguments
             v = Vectors(builder)
             sums = [v.held(0.0) for _ in range(columns)]
-            with cgutils.for_range(builder, size) as step:
-                p = v.all(builder.load(v.at(NUMBER, weights, (WHOLE(1), step.index))))
+            with cgutils.for_range(builder, size) as n:
+                p = v.all(builder.load(v.at(NUMBER, weights, (WHOLE(1), n.index))))
+                s = builder.load(v.at(WHOLE, places, (WHOLE(2), n.index)))  # a place has the size of two numbers
                 for c, held in enumerate(sums):
-                    x = v.load(values, (stride, step.index), (WHOLE(LANES), WHOLE(c)))
+                    x = v.load(values, (step, s), (WHOLE(LANES), WHOLE(c)))
                     builder.store(v.add(builder.load(held), v.times(p, x)), held)
             for c, held in enumerate(sums):
                 v.store(v.times(builder.load(held), v.all(share)), to, (WHOLE(LANES), WHOLE(c)))
             return context.get_dummy_value()
 
-        return types.void(to, values, stride, weights, size, share), make
+        return types.void(to, values, step, weights, places, size, share), make
 
     return mix
 
@@ -424,43 +425,75 @@ def turned(to: Floats, x: int, cos: int, sin: int, d: int) -> None:
 
 
 @inner
-def attend(i: Any, rows: int, counter: int, room: Floats) -> None:
-    """softmax(q Kᵀ / √d) V of each row and head, after its new key and value have joined the memory."""
+def scored(scores: int, places: Any, keys: int, step: int, q: int, d: int, size: int) -> int:
+    """q · k_s of the first ``size`` places; how many those are."""
+    s = 0
+    while s + LANES <= size:
+        one_row(scores + 4 * s, 0, keys + 4 * s * step, 4 * step, q, d)
+        s += LANES
+    while s < size:
+        alone(scores + 4 * s, 0, keys + 4 * s * step, 4 * step, q, d)
+        s += 1
+    for s in range(size):
+        places[s] = s
+    return size
+
+
+@inner
+def scored_where(scores: int, places: Any, keys: int, step: int, q: int, d: int, seen: Any, own: int) -> int:
+    """q · k_s of the places that are seen, and of a row's own new one; how many those are."""
+    n = 0
+    for s in range(len(seen)):
+        if seen[s]:
+            places[n] = s
+            n += 1
+    places[n] = own
+    for at in range(n + 1):
+        alone(scores + 4 * at, 0, keys + 4 * places[at] * step, 4 * step, q, d)
+    return n + 1
+
+
+@inner
+def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
+    """softmax(q Kᵀ / √d) V of each row and head, after its new key and value have joined the memory.
+
+    Where k rows share a memory (see ensue.nn.attention), each has its own new place in it and sees what is its own.
+    """
     H, d, add = i[2], i[3], i[4] != 0
     query, key, value, row = i[5], i[6], i[7], i[8]  # addresses, and how far rows are apart
-    keys, values, memory, head = i[9], i[10], i[11], i[12]
+    keys, values, memory, head, step = i[9], i[10], i[11], i[12], i[19]
     lengths = carray(pointer(i[13]), (rows,), np.int64)
     out, cos, sin, turn = i[14], i[15], i[16], i[17]
     index, moved = carray(pointer(i[18]), (rows,), np.int64), i[18] != 0
+    each, shared, written = i[20], i[21] != 0, i[22]
+    seen = carray(pointer(i[21]), (rows, written), np.uint8)
     q, scores = room[:d], room[d:]
-    at_q, at_scores = np.int64(q.ctypes.data), np.int64(scores.ctypes.data)
+    at_q, at_scores, at_places = np.int64(q.ctypes.data), np.int64(scores.ctypes.data), np.int64(places.ctypes.data)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
     unit = next_part(counter)
     while unit < rows * H:
         r, h = unit // H, unit % H
-        own = (index[r] if moved else r) * memory + h * head
+        own = (index[r] if moved else r // each) * memory + h * head
         size, angle = lengths[r], 4 * r * turn
-        if add:
-            place = 4 * (own + size * d)
-            into = carray(pointer(keys + place), (d,), np.float32)
-            turned(into, key + 4 * (r * row + h * d), cos + angle if cos else 0, sin + angle, d)
-            turned(carray(pointer(values + place), (d,), np.float32), value + 4 * (r * row + h * d), 0, 0, d)
-            size += 1
+        place = written + r % each if shared else size
         turned(q, query + 4 * (r * row + h * d), cos + angle if cos else 0, sin + angle, d)
-        s = 0
-        while s + LANES <= size:
-            one_row(at_scores + 4 * s, 0, keys + 4 * (own + s * d), 4 * d, at_q, d)
-            s += LANES
-        while s < size:
-            alone(at_scores + 4 * s, 0, keys + 4 * (own + s * d), 4 * d, at_q, d)
-            s += 1
+        if add:
+            there = 4 * (own + place * step)
+            into = carray(pointer(keys + there), (d,), np.float32)
+            turned(into, key + 4 * (r * row + h * d), cos + angle if cos else 0, sin + angle, d)
+            turned(carray(pointer(values + there), (d,), np.float32), value + 4 * (r * row + h * d), 0, 0, d)
+        if shared:
+            size = scored_where(at_scores, places, keys + 4 * own, step, at_q, d, seen[r], place)
+        else:
+            size = scored(at_scores, places, keys + 4 * own, step, at_q, d, size + add)
         share = f32(1) / soften(at_scores, size, scale)
         c = 0
         while c + 4 * LANES <= d:
-            mix_wide(out + 4 * (r * H * d + h * d + c), values + 4 * (own + c), d, at_scores, size, share)
+            to = out + 4 * (r * H * d + h * d + c)
+            mix_wide(to, values + 4 * (own + c), step, at_scores, at_places, size, share)
             c += 4 * LANES
         while c < d:
-            mix_one(out + 4 * (r * H * d + h * d + c), values + 4 * (own + c), d, at_scores, size, share)
+            mix_one(out + 4 * (r * H * d + h * d + c), values + 4 * (own + c), step, at_scores, at_places, size, share)
             c += LANES
         unit = next_part(counter)
 
@@ -471,7 +504,7 @@ def play(a: Any) -> None:
     much room a thread needs for numbers and for inputs in sixteen bits."""
     rows, count, barrier = a[1], a[2], a[4]
     tape = carray(pointer(a[3]), (count, WIDTH), np.int64)
-    room, halves = np.empty(a[5], np.float32), np.empty(a[6], np.int16)
+    room, halves, places = np.empty(a[5], np.float32), np.empty(a[6], np.int16), np.empty(a[5], np.int64)
     for at in range(count):
         i, counter = tape[at], a[3] + 8 * (at * WIDTH + 1)
         if i[0] == NORM:
@@ -479,5 +512,5 @@ def play(a: Any) -> None:
         elif i[0] == LINEAR:
             linear(i, rows, counter, room, halves)
         else:
-            attend(i, rows, counter, room)
+            attend(i, rows, counter, room, places)
         call(barrier)

@@ -7,9 +7,11 @@ import torch
 from torch import nn
 
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn import tape as tapes
 from ensue.nn.quantised import quantise
 from ensue.nn.tape import Memory, Player, Tape, Unwritten
+from ensue.search.beam import Search, beam_search
 
 needs_threads = pytest.mark.skipif(tapes.torch_threads() is None, reason="torch has other threads than OpenMP's here")
 
@@ -37,14 +39,14 @@ def stepped(model, prompts, rest, kernel):
 @needs_threads
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "none"])
-@pytest.mark.parametrize("rows", [1, 2, 5, 16])
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 21])
 def test_a_tape_says_what_operations_one_by_one_say(norm, positions, rows):
     model = gpt(norm=norm, positions=positions)
     prompts = [torch.randint(77, (3 + row % 4,)) for row in range(rows)]
     rest = torch.randint(77, (rows, 30))  # more than fit into the room at first
     expected, before = stepped(model, prompts, rest, "reference")
     found, after = stepped(model, prompts, rest, "auto")
-    assert model._steps.player is not None
+    assert model._steps.players
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
     assert after.tokens.tolist() == before.tokens.tolist()
     for own, other in zip(after.blocks, before.blocks):
@@ -118,7 +120,7 @@ def test_who_looks_on_sees_the_operations():
 def test_what_a_tape_cannot_hold_is_read_one_by_one():
     for model in (gpt(hidden=40), gpt().double()):  # heads of 20; double precision
         found, _ = stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
-        assert model._steps.player is None and found.isfinite().all()
+        assert not model._steps.players and found.isfinite().all()
     with pytest.raises(Unwritten):
         Tape().linear(nn.Bilinear(16, 16, 16), torch.zeros(16, 16))
     with pytest.raises(Unwritten):
@@ -132,11 +134,11 @@ def test_under_autograd_and_while_training_nothing_is_played():
     model = gpt()
     prompt, token = torch.randint(77, (1, 4)), torch.randint(77, (1, 1))
     output = model(token, model(prompt).state)
-    assert model._steps.player is None and output.logits.requires_grad
+    assert not model._steps.players and output.logits.requires_grad
     with torch.no_grad():
         model.train()
         model(token, model(prompt).state)
-    assert model._steps.player is None
+    assert not model._steps.players
 
 
 @needs_threads
@@ -164,9 +166,48 @@ def test_a_model_in_eight_bits_steps_by_tape_and_stays_near():
     prompts, rest = [torch.randint(300, (4,)) for _ in range(3)], torch.randint(300, (3, 6))
     expected, _ = stepped(model, prompts, rest, "auto")
     found, _ = stepped(small, prompts, rest, "auto")
-    assert small._steps.player is not None and small._steps.player is not model._steps.player
-    assert small._steps.player.tape.eighths == 512
+    assert small._steps.players[16] is not model._steps.players[16]
+    assert small._steps.players[16].tape.eighths == 512
     assert ((found - expected).norm(dim=-1) < 0.05 * expected.norm(dim=-1)).all()
+
+
+@needs_threads
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_beams_of_a_translator_find_the_same_by_tape(norm):
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 40, "source_vocabulary": 30, "layers": 2, "hidden": 64, "heads": 2}
+    model = Transformer(TransformerConfig(**sizes, norm=norm, tied="target")).eval()
+    source, lengths = torch.randint(30, (4, 7)), torch.tensor([7, 3, 5, 1])
+    found = {}
+    for kernel in ("reference", "auto"):
+        model._steps.kernel = kernel
+        for beam in (1, 3, 5):
+            with torch.no_grad():
+                state = model.start(source, lengths)
+            how = Search(beam=beam, length="none", nbest=beam)
+            found[kernel, beam] = beam_search(model, state, 0, end=1, longest=torch.tensor([9, 30, 12, 20]), how=how)
+    assert set(model._steps.players) == {16, 128}
+    for beam in (1, 3, 5):
+        for one, other in zip(found["reference", beam], found["auto", beam], strict=True):
+            assert [each.tokens for each in one.hypotheses] == [each.tokens for each in other.hypotheses]
+            assert [each.score for each in one.hypotheses] == pytest.approx(
+                [each.score for each in other.hypotheses], abs=1e-4
+            )
+
+
+@needs_threads
+def test_beams_of_a_language_model_leave_a_memory_that_grows_too_large_to_share(monkeypatch):
+    model = gpt(context=64)
+    monkeypatch.setattr("ensue.nn.attention.SHARED", 40)
+    found = []
+    for kernel in ("reference", "auto"):
+        model._steps.kernel = kernel
+        with torch.no_grad():
+            state = model(torch.randint(77, (2, 5), generator=torch.Generator().manual_seed(1))).state
+        how = Search(beam=4, length="none", nbest=4)
+        found.append(beam_search(model, state, 3, end=None, longest=25, how=how))
+    for one, other in zip(*found, strict=True):
+        assert [each.tokens for each in one.hypotheses] == [each.tokens for each in other.hypotheses]
 
 
 @needs_threads
