@@ -121,7 +121,7 @@ def prepare(
             sources,
             tokenizer,
             field=field,
-            progress=lambda done, total: report("progress", {"done": done, "total": total}),
+            report=report,
             notes=notes,
         )
         return text if data.direction == "forward" else replace(text, tokens=text.tokens[::-1])

@@ -133,27 +133,36 @@ def find_tokenizer(text: str) -> str | Tokenizer:
     raise unknown_name("tokenizer", text, KINDS)
 
 
+def restore_tokenizer(state: Any) -> Tokenizer:
+    """The tokenizer that gave this ``state``.
+
+    >>> restore_tokenizer(ByteTokenizer().state()).kind
+    'byte'
+    """
+    kind = state.get("kind") if isinstance(state, dict) else None
+    if kind == "byte":
+        return ByteTokenizer()
+    if kind == "char":
+        return CharTokenizer.restore(state)
+    if kind == "word":
+        return WordTokenizer.restore(state)
+    if kind == "spelt":
+        return SpeltTokenizer.restore(state)
+    if kind == "words":
+        return Vocabulary.restore(state)
+    if isinstance(state, dict) and "model" in state:
+        return _from_library(state)
+    raise InputError("does not describe a tokenizer")
+
+
 def _restored(state: Any, path: Path) -> Tokenizer:
     """The tokenizer a file describes."""
-    kind = state.get("kind") if isinstance(state, dict) else None
     try:
-        if kind == "byte":
-            return ByteTokenizer()
-        if kind == "char":
-            return CharTokenizer.restore(state)
-        if kind == "word":
-            return WordTokenizer.restore(state)
-        if kind == "spelt":
-            return SpeltTokenizer.restore(state)
-        if kind == "words":
-            return Vocabulary.restore(state)
-        if isinstance(state, dict) and "model" in state:
-            return _from_library(state)
+        return restore_tokenizer(state)
     except InputError as error:
         raise InputError(str(error), where=str(path)) from error
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("is damaged", where=str(path), mend="fit the tokenizer again") from error
-    raise InputError("does not describe a tokenizer", where=str(path))
 
 
 def _from_library(state: dict[str, Any]) -> Tokenizer:
