@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from ensue.data.reading import Part
 from ensue.data.tokenizers.protocol import Tokenizer
-
-Part = tuple[str, bool, bool]
-"""A piece of text, whether it opens a line, and whether it closes its document; as ``reading.parts`` has them."""
 
 _SPACES = np.zeros(256, dtype=bool)
 _SPACES[[*range(9, 14), *range(28, 33)]] = True
@@ -91,8 +89,3 @@ def gathered(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
             bundle, held = [], 0
     if bundle:
         yield bundle
-
-
-def bundle_bytes(bundle: Sequence[Part]) -> int:
-    """How many bytes of text a bundle has."""
-    return sum(len(text.encode()) for text, _, _ in bundle)

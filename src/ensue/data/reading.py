@@ -64,6 +64,10 @@ class Piece:
     """The file (with a line, in JSONL) or the built-in document it comes from."""
 
 
+Part = tuple[str, bool, bool]
+"""The text of a piece, whether it opens a line, and whether it closes its document."""
+
+
 def pieces(
     sources: Sequence[Source] | Source, field: str | None = None, notes: list[str] | None = None
 ) -> Iterator[Piece]:
@@ -89,7 +93,7 @@ def pieces(
             yield from _read_source(source, field, notes)
 
 
-def parts(read: Iterable[Piece]) -> Iterator[tuple[str, bool, bool]]:
+def parts(read: Iterable[Piece]) -> Iterator[Part]:
     """The text of each piece, whether it opens a line, and whether it closes its document."""
     opens = True
     for piece in read:

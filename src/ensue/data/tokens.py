@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, Paused
 from ensue.core.events import Report, silent
 from ensue.data import reading
 from ensue.data.cache import cache_folder, writable
-from ensue.data.encoding import Encoded, Part, dtype_of, encode_parts, gathered
-from ensue.data.reading import cut_text, measure_text, parts, pieces
+from ensue.data.encoding import Encoded, dtype_of, encode_parts, gathered
+from ensue.data.reading import Part, cut_text, measure_text, parts, pieces
 from ensue.data.sources import Source
 from ensue.data.token_files import READ, Tally, TokenFile, growing
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -120,7 +120,7 @@ def _fill(
             yield bundle
 
     try:
-        for found in _encoded(counted(gathered(text, reading.BLOCK)), tokenizer, size - done, workers):
+        for found in _encoded(counted(gathered(text, reading.BLOCK // 2)), tokenizer, size - done, workers):
             target.add(found, bundled.pop(0))
             speed = (target.tally.bytes - done) / (time.perf_counter() - begun)
             report(
@@ -134,8 +134,7 @@ def _fill(
                 },
             )
     except KeyboardInterrupt:
-        kept = f"{_megabytes(target.tally.bytes)} of {_megabytes(size)} are tokenised"
-        raise KeyboardInterrupt(f"{kept}, and the same command goes on from there") from None
+        raise Paused(f"{_megabytes(target.tally.bytes)} of {_megabytes(size)} are tokenised") from None
 
 
 def _encoded(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, workers: int | None) -> Iterator[Encoded]:
@@ -171,7 +170,7 @@ def token_text(text: str, tokenizer: Tokenizer) -> TokenText:
     [256, 104, 105, 256]
     """
     kept, tally = [np.array([tokenizer.end], dtype_of(tokenizer))], Tally()
-    for bundle in gathered(parts(cut_text(text)), reading.BLOCK):
+    for bundle in gathered(parts(cut_text(text)), reading.BLOCK // 2):
         found = encode_parts(tokenizer, bundle)
         kept.append(found.tokens)
         tally = tally.plus(found, len(bundle))

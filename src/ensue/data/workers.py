@@ -27,7 +27,8 @@ from typing import IO, Any, Self
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.encoding import Encoded, Part, dtype_of, encode_parts
+from ensue.data.encoding import Encoded, dtype_of, encode_parts
+from ensue.data.reading import Part
 from ensue.data.tokenizers.protocol import Tokenizer
 
 AHEAD = 2
