@@ -105,8 +105,7 @@ def agree(done: dict[str, list[Round]]) -> dict[str, Any]:
 ALONE = """if True:
     import json, os, re, resource, signal, sys, time
     from pathlib import Path
-    from ensue.core.files import sha256
-from ensue.data.tokenizers.finding import load_tokenizer
+    from ensue.data.tokenizers.finding import load_tokenizer
     from ensue.data.tokens import tokenise
 
     folder, cache, stop = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "stop"
