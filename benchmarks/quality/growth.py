@@ -2,10 +2,10 @@
 
     python -m benchmarks.quality.growth [length] [vocabulary] [corpus] [state] [draw]
 
-Without words it does all of them. Every point is measured in a process of its own. Time is the median of some steps;
-memory is the peak of the process beyond what it held before the model was built or the text was read. The exponent is
-the slope of the last three points on double logarithmic scales. ``draw`` makes benchmarks/results/growth.svg of the
-newest results.
+Without words it does all of them. Every point is measured in a process of its own, on one thread (two wait for each
+other where others use the machine). Time is that of the fastest of some steps; memory is the peak of the process beyond
+what it held before the model was built or the text was read. The exponent is the slope of the last four points on
+double logarithmic scales. ``draw`` makes benchmarks/results/growth.svg of the newest results.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from benchmarks.record import RESULTS, record
 
 SLACK = 0.15
 """So far an exponent may lie from what the theory gives."""
-LAST = 3
+LAST = 4
 """The exponent is that of so many last points."""
 WIDTH, ROWS = 128, 4
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -79,14 +80,14 @@ def forget_peak() -> float:
 
 
 def timed(work: Callable[[], object], least: int = 5, seconds: float = 0.6) -> float:
-    """The median time of some calls, after one that warms up."""
+    """The time of the fastest of some calls, after one that warms up: others who use the machine only slow it down."""
     work()
     found: list[float] = []
     while len(found) < least or sum(found) < seconds:
         begun = time.perf_counter()
         work()
         found.append(time.perf_counter() - begun)
-    return statistics.median(found)
+    return min(found)
 
 
 def model_of(system: str, vocabulary: int, context: int) -> Any:
@@ -101,13 +102,25 @@ def training(system: str, length: int, vocabulary: int) -> Point:
     """A training step of a small model: forward, loss, backward, clipping, AdamW."""
     import torch
 
+    from ensue.core.memory import keep_freed_memory
+
+    keep_freed_memory()  # as ``ensue fit`` does
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    stepping(system, 2, 10)()  # what is imported and started at the first step is no part of it
+    before = forget_peak()
+    seconds = timed(stepping(system, length, vocabulary))
+    return Point(seconds, (resident(peak=True) - before) / 1e6)
+
+
+def stepping(system: str, length: int, vocabulary: int) -> Callable[[], None]:
+    """What does one step of a new model, always on the same rows."""
+    import torch
+
     from ensue.data.batches import Batch
     from ensue.train.objectives import next_token
     from ensue.train.optimisers import gradients_of, move, norm_of
 
-    torch.manual_seed(0)
-    torch.ones(512, 512) @ torch.ones(512, 512)  # threads begin
-    before = forget_peak()
     model = model_of(system, vocabulary, length)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     text = torch.randint(vocabulary, (ROWS, length + 1))
@@ -119,8 +132,7 @@ def training(system: str, length: int, vocabulary: int) -> Point:
         gradients = gradients_of(model)
         move(optimiser, gradients, norm_of(gradients), 1.0)
 
-    seconds = timed(step)
-    return Point(seconds, (resident(peak=True) - before) / 1e6)
+    return step
 
 
 def against_length(system: str, length: int) -> Point:
@@ -136,6 +148,7 @@ def decoding(system: str, length: int) -> Point:
     import torch
     from torch.utils._pytree import tree_leaves
 
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     model = model_of(system, VOCABULARY, 2 * max(STATES)).eval()
     token = torch.zeros(1, 1, dtype=torch.long)
@@ -162,9 +175,12 @@ def warmed_counter() -> None:
 
 
 def counting(stream: Any, vocabulary: int) -> None:
+    import numba
+
     from ensue.models.ngram import NGram, NGramConfig
     from ensue.train.counting import count
 
+    numba.set_num_threads(1)
     counter = NGram(NGramConfig(vocabulary=vocabulary, order=3, end=0)).counter()
     count(counter, stream)
     counter.finish()
@@ -208,7 +224,7 @@ def counting_against_corpus(megabytes: int) -> Point:
 
 def tokenising(megabytes: int) -> Point:
     """With a BPE of 2,048 tokens into a file, by one process."""
-    from ensue.data.tokenizers.finding import fit_to_texts
+    from ensue.data.tokenizers.finding import fit_to_texts, restore_tokenizer
     from ensue.data.tokens import tokenise
 
     tokenizer = fit_to_texts("bpe", [(library(1_000_000), True, True)], vocabulary=2048)
@@ -217,9 +233,12 @@ def tokenising(megabytes: int) -> Point:
         path.write_text(library(megabytes * 1_000_000), encoding="utf-8")
         tokenise(["hello"], tokenizer, cache=Path(folder, "small"))
         before = forget_peak()
-        begun = time.perf_counter()
-        tokenise([path], tokenizer, cache=Path(folder, "cache"), workers=1)
-        seconds = time.perf_counter() - begun
+        seconds = math.inf
+        for turn in ("one", "two"):
+            fresh = restore_tokenizer(tokenizer.state())  # one that remembers no words
+            begun = time.perf_counter()
+            tokenise([path], fresh, cache=Path(folder, turn), workers=1)
+            seconds = min(seconds, time.perf_counter() - begun)
         return Point(seconds, max(resident(peak=True) - before, 1e5) / 1e6)
 
 
@@ -238,13 +257,13 @@ PARTS: dict[str, list[Curve]] = {
         Curve("lstm", STEP, "vocabulary", VOCABULARIES, partial(against_vocabulary, "lstm"),
               (*AT_MOST_LINEAR, "V, beside the layers"), (*AT_MOST_LINEAR, "V, beside the layers")),
         Curve("n-gram", "counting a million tokens", "vocabulary", VOCABULARIES, counting_against_vocabulary,
-              (0.0, 0.3, "1: no table of V is touched"), (0.0, 0.5, "n-grams that differ, at most the tokens")),
+              (-0.3, 0.3, "1: no table of V is touched"), (0.0, 0.5, "n-grams that differ, at most the tokens")),
     ],
     "corpus": [
         Curve("n-gram", "counting", "MB of text", MEGABYTES, counting_against_corpus,
               (*LINEAR, "N log N"), (0.5, 1.0, "n-grams that differ: at most N")),
         Curve("tokenising", "tokenising", "MB of text", MEGABYTES, tokenising,
-              (*LINEAR, "N"), (0.0, 0.0, "1: a piece at a time")),
+              (*LINEAR, "N"), (0.0, 0.5, "words that differ (√N), at most 262,144")),
     ],
     "state": [
         Curve("gpt", MORE, "tokens before", STATES, partial(decoding, "gpt"),
@@ -258,7 +277,7 @@ PARTS: dict[str, list[Curve]] = {
 def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
     """The slope of the last points on double logarithmic scales.
 
-    >>> round(exponent((1, 2, 4, 8), [5.0, 2.0, 8.0, 32.0]), 6)
+    >>> round(exponent((1, 2, 4, 8, 16), [5.0, 2.0, 8.0, 32.0, 128.0]), 6)
     2.0
     """
     x = [math.log(size) for size in sizes[-LAST:]]
@@ -295,6 +314,15 @@ def newest() -> dict[str, list[dict[str, Any]]]:
     return {part: [found[part, curve.who] for curve in curves] for part, curves in PARTS.items()}
 
 
+def spread_labels(ends: list[dict[str, Any]], values: list[float]) -> None:
+    """Move numbers at the ends of lines apart, where they would lie on each other."""
+    decades = math.ceil(math.log10(max(values))) - math.floor(math.log10(min(values)))
+    apart = 10 ** (decades * 0.075)  # a line of text, in a chart of this height
+    ends.sort(key=lambda end: end["y"])
+    for lower, upper in pairwise(ends):
+        upper["y"] = max(upper["y"], lower["y"] * apart)
+
+
 def draw() -> None:
     """Time above, memory below; a column for what grows."""
     import altair as alt
@@ -328,6 +356,7 @@ def draw() -> None:
                 slope, theory = line[f"{name}_exponent"], line[f"{name}_theory"]
                 ends.append({"who": line["who"], "x": sizes[-1], "y": values[-1], "slope": f"{slope:+.2f}"})
                 said.append(f"{line['who']}, {unit} against {line['against']}: exponent {slope}, {theory['order']}")
+            spread_labels(ends, [point["y"] for point in rows])
             what, axis = columns[part]
             x = alt.X("x:Q", title=axis, scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=4))
             y = alt.Y("y:Q", title=unit, scale=alt.Scale(type="log"), axis=alt.Axis(format="~g", tickCount=5))
@@ -345,7 +374,7 @@ def draw() -> None:
             row.append((lines_ + texts).properties(width=210, height=170, title=alt.TitleParams(title, fontSize=12)))
         grid.append(alt.hconcat(*row, spacing=28))
     caption = (
-        "Double logarithmic: a straight line is a power, and the number at its end the exponent of its last three "
+        "Double logarithmic: a straight line is a power, and the number at its end the exponent of its last four "
         "points. gpt and lstm: width 128, 4 rows; memory is the peak beyond what the process held before, in the last "
         "column that of the state alone."
     )
