@@ -189,7 +189,7 @@ def counting(stream: Any, vocabulary: int) -> None:
 def counted(stream: Any, vocabulary: int) -> Point:
     warmed_counter()
     before = forget_peak()
-    seconds = timed(lambda: counting(stream, vocabulary), least=2, seconds=0.0)
+    seconds = timed(lambda: counting(stream, vocabulary), least=8, seconds=1.0)
     return Point(seconds, (resident(peak=True) - before) / 1e6)
 
 
