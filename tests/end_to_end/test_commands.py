@@ -11,6 +11,7 @@ import pytest
 from typed import TINY, ensue, finished, sentences, started
 
 import ensue as package
+from ensue.data import reading, tokens
 
 RUN_FILES = {"config.json", "model.safetensors", "tokenizer.json", "run.toml", "metrics.jsonl", "README.md"}
 
@@ -238,3 +239,30 @@ def test_stopped_by_a_signal(number, text):
     resumed = finished(again)
     assert resumed.code == 0, resumed.err
     assert "my run" in resumed.out
+
+
+def test_tokenising_that_was_interrupted_goes_on(tmp_path, monkeypatch):
+    """Ctrl-C says in one line what is kept, and the same command goes on from there to the same run."""
+    Path("my.txt").write_text(sentences(100))
+    monkeypatch.setattr(reading, "BLOCK", 1024)
+    monkeypatch.setenv("ENSUE_CACHE", str(tmp_path / "one"))
+    words = ("fit", "ngram", "my.txt", "--tokenizer", "word")
+    assert ensue(*words, "--out", "whole").code == 0
+    monkeypatch.setenv("ENSUE_CACHE", str(tmp_path / "other"))
+    encode, left = tokens.encode_parts, 3
+
+    def interrupted(tokenizer, parts):
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+        return encode(tokenizer, parts)
+
+    monkeypatch.setattr(tokens, "encode_parts", interrupted)
+    stopped = ensue(*words, "--out", "cut")
+    assert stopped.code == 130 and stopped.out == "" and not Path("cut").exists()
+    [line] = stopped.err.strip().splitlines()
+    assert line.startswith("ensue: stopped; 0.0 MB of 0.0 MB are tokenised, and the same command goes on from there")
+    again = ensue(*words, "--out", "cut")
+    assert again.code == 0 and "MB were tokenised before" in again.err
+    assert weights("cut") == weights("whole")

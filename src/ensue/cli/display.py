@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from ensue.core.durations import spoken
 
 KNOWN = ("step", "valid_loss")
+SILENCE = 20.0
+"""Where there is no bar, a line is said after so many seconds."""
 
 
 def _short(value: float) -> str:
@@ -21,6 +23,19 @@ def _short(value: float) -> str:
     ('0.2500', '1.235e-05', '3e+09')
     """
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
+def pace(values: dict[str, Any]) -> str:
+    """How much of a phase is done, how fast it goes and when it will end, where that is known; bytes by the million.
+
+    >>> pace({"done": 3_000_000, "total": 12_500_000, "counts": "bytes", "per_second": 2_000_000, "left": 4.7})
+    '3.0 of 12.5 MB · 2.0 MB/s · 5 s left'
+    """
+    if "per_second" not in values:
+        return ""
+    unit, scale, digits = ("MB", 1e6, 1) if values["counts"] == "bytes" else (values["counts"], 1, 0)
+    done, total, speed = (f"{values[name] / scale:,.{digits}f}" for name in ("done", "total", "per_second"))
+    return f"{done} of {total} {unit} · {speed} {unit}/s · {spoken(values['left'])} left"
 
 
 class Display:
@@ -33,6 +48,7 @@ class Display:
         self.bar: Progress | None = None
         self.task: TaskID | None = None
         self.spoke = time.monotonic()
+        self.phase = ""
         if self.console.is_terminal and not quiet:
             columns = (
                 TextColumn("{task.description}"),
@@ -71,11 +87,16 @@ class Display:
             if self.task is not None:
                 self.bar.remove_task(self.task)
             self.task = self.bar.add_task(str(values["name"]), total=None, facts="")
+        self.phase = str(values["name"])
 
     def on_progress(self, values: dict[str, Any]) -> None:
         """Where it stands."""
+        facts = pace(values)
         if self.bar and self.task is not None:
-            self.bar.update(self.task, completed=values["done"], total=values["total"])
+            self.bar.update(self.task, completed=values["done"], total=values["total"], facts=facts)
+        elif facts and time.monotonic() - self.spoke > SILENCE:
+            self.spoke = time.monotonic()
+            self.say(f"{self.phase}: {facts}")
 
     def on_plan(self, values: dict[str, Any]) -> None:
         """What a budget buys."""
@@ -88,7 +109,7 @@ class Display:
         facts = f"loss {values['loss']:.3f} · {speed} · {spoken(values['left'])} left"
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=values["step"], total=values["steps"], facts=facts)
-        elif time.monotonic() - self.spoke > 20:
+        elif time.monotonic() - self.spoke > SILENCE:
             self.spoke = time.monotonic()
             self.say(f"step {values['step']:,} of {values['steps']:,} · {facts}")
 

@@ -16,6 +16,10 @@ from ensue.core.errors import InputError, Interrupted
 Usage: Any = typer.BadParameter.__mro__[1]
 """What typer raises when a command is not typed as it should be."""
 
+INTERRUPTED = 130
+"""The exit code of what was stopped with Ctrl-C."""
+STOPPED = "stopped; nothing was left half done"
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -81,6 +85,8 @@ def main() -> None:
         if debug:
             raise
         explain(error)
+    if code == INTERRUPTED:  # Ctrl-C where there was nothing to save
+        fail(f"\nensue: {STOPPED}", INTERRUPTED)
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
@@ -94,9 +100,9 @@ def explain(error: Exception) -> NoReturn:
         place = error.ctx.command_path if error.ctx else "ensue"
         fail(f"ensue: {error.format_message().rstrip('.')}; see `{place} --help`", 2)
     if isinstance(error, typer.Abort):
-        fail("ensue: stopped; nothing was left half done", 130)
+        fail(f"ensue: {STOPPED}", INTERRUPTED)
     if isinstance(error, Interrupted):
-        fail(f"\nensue: {error}", 130)
+        fail(f"\nensue: {error}", INTERRUPTED)
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1)

@@ -29,6 +29,13 @@ class Interrupted(Exception):
         super().__init__(f"stopped; everything is saved in {folder}\ngo on with: {again}")
 
 
+class Paused(Interrupted):
+    """Somebody asked to stop before there was a folder for a run; ``kept`` says what need not be done again."""
+
+    def __init__(self, kept: str) -> None:
+        Exception.__init__(self, f"stopped; {kept}, and the same command goes on from there")
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a list, with the nearest one that is.
 

@@ -9,7 +9,8 @@ Report = Callable[[str, dict[str, Any]], None]
 """Called with the kind of event and its values. Kinds:
 
 phase       a stretch of work begins: ``name``, and ``total`` where it is known
-progress    where a phase stands: ``done``, ``total``
+progress    where a phase stands: ``done``, ``total``; where they are known also what ``counts`` ("bytes"),
+            how many ``per_second``, and the seconds ``left``
 plan        what training will do: ``steps``, ``seconds``
 step        a training step: ``step``, ``steps``, ``loss``, ``lr``, ``norm``, ``left``,
             ``tokens_per_second`` and, where they are no tokens, what ``counts``

@@ -1,7 +1,8 @@
 """Text in, in pieces of about a mebibyte that join to exactly what was there.
 
-Pieces are cut where no tokenizer here sees across: at the end of a line that stands between two visible
-characters if there is one, else at any line end, else before a space, else between two characters.
+Pieces are cut where no tokenizer here sees across: after a line end, or before a space, that stands between two
+visible characters. Where there is none in a mebibyte a piece is longer; only where there is none in four, it is cut at
+any line end, or between two characters.
 """
 
 from __future__ import annotations
@@ -24,10 +25,32 @@ from ensue.data.sources import Column, Slice, Source, files_of, is_builtin, is_g
 
 BLOCK = 1 << 20
 """About how many bytes a piece of text holds."""
+PATIENCE = 4
+"""A piece may be so many times as long, where no sooner place is found to cut it."""
 
 _MARK = b"\xef\xbb\xbf"
-_CLEAN_LINE = re.compile(rb"[!-~]\n(?=[!-~])")
-_CLEAN_SPACE = re.compile(rb"[!-~](?= [!-~])")
+_NEAR = 1 << 16
+"""So near to its end a piece is cut, if it can be."""
+_WHITE = (
+    rb"\xc2[\x85\xa0]",
+    rb"\xe1\x9a\x80",
+    rb"\xe1\xa0\x8e",
+    rb"\xe2\x80[\x80-\x8f\xa8-\xaf]",
+    rb"\xe2\x81[\x9f-\xaf]",
+    rb"\xe3\x80\x80",
+    rb"\xef\xbb\xbf",
+)
+"""White space and what cannot be seen, beyond ASCII."""
+_SEEN_BEFORE = rb"(?<![\x00-\x20\x7f])" + b"".join(b"(?<!" + white + b")" for white in _WHITE)
+_SEEN_AFTER = rb"(?=(?s:.{3}))(?![\x00-\x20\x7f])" + b"".join(b"(?!" + white + b")" for white in _WHITE)
+_BORDERS = (
+    re.compile(rb"[!-~]\n(?=[!-~])"),
+    re.compile(rb"[!-~](?= [!-~])"),
+    re.compile(_SEEN_BEFORE + rb"(?<!^)\n" + _SEEN_AFTER),
+    re.compile(_SEEN_BEFORE + rb"(?<!^)(?= " + _SEEN_AFTER + rb")"),
+)
+"""Where no tokenizer sees across, the best first: line ends and spaces in ASCII, which are found fast, then in all
+scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +62,10 @@ class Piece:
     """Whether this is the last piece of its document."""
     origin: str
     """The file (with a line, in JSONL) or the built-in document it comes from."""
+
+
+Part = tuple[str, bool, bool]
+"""The text of a piece, whether it opens a line, and whether it closes its document."""
 
 
 def pieces(
@@ -66,7 +93,7 @@ def pieces(
             yield from _read_source(source, field, notes)
 
 
-def parts(read: Iterable[Piece]) -> Iterator[tuple[str, bool, bool]]:
+def parts(read: Iterable[Piece]) -> Iterator[Part]:
     """The text of each piece, whether it opens a line, and whether it closes its document."""
     opens = True
     for piece in read:
@@ -137,15 +164,42 @@ def opened(path: Path, name: str) -> Iterator[io.BufferedReader]:
 
 def _cut(file: IO[bytes], name: str) -> Iterator[Piece]:
     """One document in pieces."""
-    line, buffer = 1, b""
-    while block := file.read(BLOCK):
-        buffer += block
-        while len(buffer) > BLOCK:
-            at = cut_point(buffer[:BLOCK])
+    line, buffer, more = 1, b"", True
+    while more:
+        block = file.read(BLOCK)
+        buffer, more = buffer + block, bool(block)
+        while at := cut_length(buffer, BLOCK):
             yield Piece(decoded(buffer[:at], name, line), False, name)
             line += buffer.count(b"\n", 0, at)
             buffer = buffer[at:]
     yield Piece(decoded(buffer, name, line), True, name)
+
+
+def cut_length(data: bytes, size: int) -> int:
+    """How long the next piece of some UTF-8 is: about ``size``, cut where no tokenizer sees across if it can be.
+
+    0 means that it is one piece, as far as one can see; more text may show where to cut.
+
+    >>> cut_length(b"one two three", 9), cut_length(b"one two three", 2), cut_length(b"one two", 9)
+    (7, 3, 0)
+    """
+    reach = size
+    while reach < len(data):
+        at = safe_cut(data[:reach])
+        if at or reach >= size * PATIENCE:
+            return at or cut_point(data[:reach])
+        reach *= 2
+    return 0
+
+
+def safe_cut(block: bytes) -> int:
+    """The last place where no tokenizer sees across, in a block of UTF-8 that goes on after its end; 0 if none is."""
+    for start in dict.fromkeys((max(0, len(block) - _NEAR), 0)):
+        for border in _BORDERS:
+            found = [match.end() for match in border.finditer(block, start)]
+            if found:
+                return found[-1]
+    return 0
 
 
 def cut_point(block: bytes) -> int:
@@ -154,13 +208,8 @@ def cut_point(block: bytes) -> int:
     >>> cut_point(b"one\\ntwo\\nthr"), cut_point(b"one two thr"), cut_point("añ".encode()[:2])
     (8, 7, 1)
     """
-    near = max(0, len(block) - (1 << 16))
-    lines = [found.end() for found in _CLEAN_LINE.finditer(block, near)]
-    if lines or (end := block.rfind(b"\n")) >= 0:
-        return lines[-1] if lines else end + 1
-    spaces = [found.end() for found in _CLEAN_SPACE.finditer(block, near)]
-    if spaces:
-        return spaces[-1]
+    if found := safe_cut(block) or block.rfind(b"\n") + 1:
+        return found
     at = len(block)
     lead = at - 1
     while lead > at - 4 and lead > 0 and block[lead] & 0xC0 == 0x80:
@@ -225,12 +274,19 @@ def _record(line: str, where: str, field: str) -> str:
 
 def cut_text(text: str) -> Iterator[Piece]:
     """A document that is already in memory, in pieces."""
-    data, at = text.encode(), 0
-    while len(data) - at > BLOCK:
-        size = cut_point(data[at : at + BLOCK])
-        yield Piece(data[at : at + size].decode(), False, "")
-        at += size
-    yield Piece(data[at:].decode(), True, "")
+    *first, last = chunks(text.encode(), BLOCK)
+    for data in first:
+        yield Piece(data.decode(), False, "")
+    yield Piece(last.decode(), True, "")
+
+
+def chunks(data: bytes, size: int) -> Iterator[bytes]:
+    """Some UTF-8 in parts of about ``size`` bytes, cut as pieces are; at least one."""
+    at = 0
+    while length := cut_length(data[at : at + PATIENCE * size + 1], size):
+        yield data[at : at + length]
+        at += length
+    yield data[at:]
 
 
 def _sliced(part: Slice, field: str | None, notes: list[str]) -> Iterator[Piece]:

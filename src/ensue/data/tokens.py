@@ -1,29 +1,35 @@
-"""Text as numbers: tokenised once into a flat file that is memory-mapped from then on."""
+"""Text as numbers: tokenised once, by all cores, into a flat file that is memory-mapped from then on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
-from ensue.core.errors import InputError
-from ensue.core.files import whole_file, write_json
+from ensue.core.errors import InputError, Paused
+from ensue.core.events import Report, silent
+from ensue.data import reading
 from ensue.data.cache import cache_folder, writable
-from ensue.data.reading import cut_text, measure_text, parts, pieces
+from ensue.data.encoding import Encoded, dtype_of, encode_parts, gathered
+from ensue.data.reading import Part, cut_text, measure_text, parts, pieces
 from ensue.data.sources import Source
+from ensue.data.token_files import READ, Tally, TokenFile, growing
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.workers import Workers, can_be_shared, cores
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the same text and tokenizer would give another file."""
-
-Progress = Callable[[int, int], None]
-"""Called with how many bytes of text are done, and of how many."""
+LOOK = 0.5
+"""Seconds after which one core knows how long the rest will take it."""
+WORTH = 3.0
+"""Seconds of one core's work from which others are called: they take most of one to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +60,15 @@ def tokenise(
     *,
     field: str | None = None,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
+    workers: int | None = None,
+    report: Report = silent,
     notes: list[str] | None = None,
 ) -> TokenText:
     """The tokens of some sources, from the cache if the same text was tokenised before in the same way.
 
-    ``notes`` collects what was left out of the sources and why.
+    ``workers``: how many processes share the work; None means one a core where it is long enough. The tokens are the
+    same. After a stop at any moment the next call goes on from the last mebibyte that was done. ``notes`` collects what
+    was left out of the sources and why.
     """
     content, size = measure_text(sources, field, notes)
     name = hashlib.sha256(f"{FORMAT} {content} {fingerprint(tokenizer)}".encode()).hexdigest()
@@ -71,16 +80,86 @@ def tokenise(
     if not writable(folder):
         mend = "set ENSUE_CACHE to a folder of yours"
         raise InputError("token files may not be written here", where=str(folder), mend=mend)
-    with whole_file(file) as temporary, temporary.open("wb") as target:
-        tally = _Tally(tokenizer, target)
-        for text, opens, closes in parts(pieces(sources, field)):
-            tally.add(text, opens, closes)
-            if progress is not None:
-                progress(tally.bytes, size)
-    write_json(card, {"hash": name, **tally.card()})
+
+    def waiting() -> None:
+        report("note", {"text": "another process is tokenising the same text; this one waits for it"})
+
+    with growing(file, dtype_of(tokenizer), tokenizer.end, waiting) as target:
+        found = _cached(file, card, name)
+        if found is not None:
+            target.drop()
+            return found
+        _fill(target, lambda: parts(pieces(sources, field)), tokenizer, size, workers, report)
+        target.finish(card, {"hash": name})
     made = _cached(file, card, name)
     assert made is not None
     return made
+
+
+def _fill(
+    target: TokenFile,
+    read: Callable[[], Iterator[Part]],
+    tokenizer: Tokenizer,
+    size: int,
+    workers: int | None,
+    report: Report,
+) -> None:
+    """Write the tokens of a text that are not there yet; ``size`` is its bytes."""
+    text, done = read(), target.tally.bytes
+    if sum(len(part[0].encode()) for part in islice(text, target.tally.parts)) != done:
+        target.restart()  # the same text is stored in another way now, and comes in other pieces
+        text, done = read(), 0
+    if done:
+        report("note", {"text": f"{_megabytes(done)} of {_megabytes(size)} were tokenised before"})
+    begun = time.perf_counter()
+    bundled: list[int] = []
+
+    def counted(bundles: Iterable[list[Part]]) -> Iterator[list[Part]]:
+        for bundle in bundles:
+            bundled.append(len(bundle))
+            yield bundle
+
+    try:
+        for found in _encoded(counted(gathered(text, reading.BLOCK // 2)), tokenizer, size - done, workers):
+            target.add(found, bundled.pop(0))
+            speed = (target.tally.bytes - done) / (time.perf_counter() - begun)
+            report(
+                "progress",
+                {
+                    "done": target.tally.bytes,
+                    "total": size,
+                    "counts": "bytes",
+                    "per_second": speed,
+                    "left": (size - target.tally.bytes) / max(speed, 1),
+                },
+            )
+    except KeyboardInterrupt:
+        raise Paused(f"{_megabytes(target.tally.bytes)} of {_megabytes(size)} are tokenised") from None
+
+
+def _encoded(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, workers: int | None) -> Iterator[Encoded]:
+    """Bundles as tokens, in order: by this process, and by others as well once it is clear that this takes long."""
+    wanted = cores() if workers is None else workers
+    spent = done = 0.0
+    for bundle in bundles:
+        begun = time.perf_counter()
+        found = encode_parts(tokenizer, bundle)
+        spent, done = spent + time.perf_counter() - begun, done + found.bytes
+        yield found
+        long = workers is not None or (spent > LOOK and spent * (size / max(done, 1) - 1) > WORTH)
+        if wanted > 1 and long:
+            if can_be_shared(tokenizer):
+                with Workers(tokenizer, wanted) as others:
+                    yield from others.encode(bundles)
+            wanted = 1  # this process does the rest, if there is any
+
+
+def _megabytes(count: int) -> str:
+    """
+    >>> _megabytes(1_234_567_890)
+    '1,234.6 MB'
+    """
+    return f"{count / 1e6:,.1f} MB"
 
 
 def token_text(text: str, tokenizer: Tokenizer) -> TokenText:
@@ -90,10 +169,12 @@ def token_text(text: str, tokenizer: Tokenizer) -> TokenText:
     >>> token_text("hi", ByteTokenizer()).tokens.tolist()
     [256, 104, 105, 256]
     """
-    tally = _Tally(tokenizer, None)
-    for part in parts(cut_text(text)):
-        tally.add(*part)
-    tokens = np.concatenate(tally.kept)
+    kept, tally = [np.array([tokenizer.end], dtype_of(tokenizer))], Tally()
+    for bundle in gathered(parts(cut_text(text)), reading.BLOCK // 2):
+        found = encode_parts(tokenizer, bundle)
+        kept.append(found.tokens)
+        tally = tally.plus(found, len(bundle))
+    tokens = np.concatenate(kept)
     tokens.setflags(write=False)
     digest = hashlib.sha256(f"{FORMAT} {fingerprint(tokenizer)} {text}".encode()).hexdigest()
     return TokenText(tokens, tally.bytes, tally.words, tally.documents, tally.surcharge, tally.unknown, digest)
@@ -104,70 +185,25 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(json.dumps(tokenizer.state(), sort_keys=True).encode()).hexdigest()
 
 
-class _Tally:
-    """Writes the tokens of one piece after the other and counts as it goes."""
-
-    def __init__(self, tokenizer: Tokenizer, target: IO[bytes] | None) -> None:
-        self.tokenizer = tokenizer
-        self.dtype = np.dtype("<u2" if tokenizer.size <= 1 << 16 else "<u4")
-        self.kept: list[np.ndarray] = []
-        self.bytes = self.words = self.documents = self.unknown = self.count = self.sum = 0
-        self.surcharge = 0.0
-        self._target = target
-        self._word_open = False
-        self._write([tokenizer.end])
-
-    def add(self, text: str, opens: bool, closes: bool) -> None:
-        """The next piece of a document."""
-        self._write(self.tokenizer.encode(text))
-        bits, unknown = self.tokenizer.surcharge(text, opens, closes)
-        self.surcharge, self.unknown = self.surcharge + bits, self.unknown + unknown
-        self.bytes += len(text.encode())
-        self.words += len(text.split()) + text.count("\n")
-        if self._word_open and text and not text[0].isspace():
-            self.words -= 1  # a word that was cut in two
-        self._word_open = bool(text) and not text[-1].isspace() and not closes
-        if closes:
-            finished = text.endswith("\n")
-            self.documents += 1
-            self.words += not finished
-            if not (finished and self.tokenizer.lines):
-                self._write([self.tokenizer.end])
-
-    def _write(self, ids: np.ndarray | Iterable[int]) -> None:
-        tokens = np.asarray(ids).astype(self.dtype)
-        self.count += len(tokens)
-        if self._target is None:
-            self.kept.append(tokens)
-        else:
-            data = tokens.tobytes()
-            self.sum = zlib.crc32(data, self.sum)
-            self._target.write(data)
-
-    def card(self) -> dict[str, Any]:
-        """What stands beside the token file."""
-        names = ("count", "sum", "bytes", "words", "documents", "surcharge", "unknown")
-        return {"dtype": self.dtype.str, **{name: getattr(self, name) for name in names}}
-
-
 def _cached(file: Path, card: Path, name: str) -> TokenText | None:
     """The tokens of an earlier run, or None if there are none or they are damaged."""
     try:
         facts = json.loads(card.read_text(encoding="utf-8"))
         if facts["hash"] != name or file.stat().st_size != facts["count"] * np.dtype(facts["dtype"]).itemsize:
             return None
-        tokens = np.memmap(file, dtype=facts["dtype"], mode="r")
-        if _sum(tokens) != facts["sum"]:
+        if _sum(file) != facts["sum"]:
             return None
+        tokens = np.memmap(file, dtype=facts["dtype"], mode="r")
         names = ("bytes", "words", "documents", "surcharge", "unknown", "hash")
         return TokenText(tokens, *(facts[name] for name in names))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _sum(tokens: np.ndarray) -> int:
-    """The checksum of tokens, a block at a time."""
+def _sum(path: Path) -> int:
+    """The checksum of a file, read a block at a time: what is mapped would count as this process's memory."""
     result = 0
-    for at in range(0, len(tokens), 1 << 22):
-        result = zlib.crc32(tokens[at : at + (1 << 22)].data, result)
+    with path.open("rb", buffering=0) as file:
+        while data := file.read(READ):
+            result = zlib.crc32(data, result)
     return result

@@ -82,7 +82,9 @@ def text_sources(files: Sequence[Source], columns: str, skip: bool = False) -> l
     return [file if isinstance(file, Slice) or is_builtin(file) else table_texts(file, columns, skip) for file in files]
 
 
-def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], field: str | None) -> Tokenizer:
+def choose_tokenizer(
+    settings: TokenizerSettings, sources: Sequence[Source], field: str | None, notes: list[str] | None = None
+) -> Tokenizer:
     """The tokenizer that the settings name, fitted to the training text where it is not given ready."""
     size = measure_text(sources, field)[1]
     kind = settings.kind
@@ -94,7 +96,8 @@ def choose_tokenizer(settings: TokenizerSettings, sources: Sequence[Source], fie
     vocabulary = settings.vocabulary or (
         2048 if size < 8_000_000 and found in ("bpe", "wordpiece", "unigram") else None
     )
-    return fit_tokenizer(found, sources, vocabulary=vocabulary, min_count=settings.min_count or None, field=field)
+    least = settings.min_count or None
+    return fit_tokenizer(found, sources, vocabulary=vocabulary, min_count=least, field=field, size=size, notes=notes)
 
 
 def prepare(
@@ -109,11 +112,13 @@ def prepare(
     train, valid = (text_sources(files, data.columns, data.bad_lines == "skip") for files in (data.files, data.valid))
     if not valid and data.holdout and tuple(train) != ("hello",):  # the lecture's five letters are too few to split
         train, valid = held_out(train, data.holdout, field=field)
+    notes: list[str] = []
     if tokenizer is None:
         report("phase", {"name": "fitting the tokenizer"})
-        tokenizer = choose_tokenizer(settings, train, field)
-
-    notes: list[str] = []
+        tokenizer = choose_tokenizer(settings, train, field, notes)
+        for note in notes:
+            report("note", {"text": note})
+        notes.clear()
 
     def read(sources: Sequence[Source], name: str) -> TokenText:
         report("phase", {"name": f"tokenising {name}"})
@@ -121,7 +126,7 @@ def prepare(
             sources,
             tokenizer,
             field=field,
-            progress=lambda done, total: report("progress", {"done": done, "total": total}),
+            report=report,
             notes=notes,
         )
         return text if data.direction == "forward" else replace(text, tokens=text.tokens[::-1])

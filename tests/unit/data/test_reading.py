@@ -12,7 +12,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data import sources as sources_module
-from ensue.data.reading import BLOCK, content_hash, cut_point, measure_text, pieces
+from ensue.data.reading import BLOCK, PATIENCE, content_hash, cut_point, measure_text, pieces, safe_cut
 from ensue.data.sources import Slice
 
 
@@ -53,11 +53,11 @@ def test_long_text_is_cut_at_line_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("unit", "edge"), [("wörd ", " "), ("€", "€"), ("\u00a0", "\u00a0"), ("a\n", "a")])
 def test_a_line_without_end_is_cut_anyway(tmp_path: Path, unit: str, edge: str) -> None:
     file = tmp_path / "a.txt"
-    text = unit * (3 * BLOCK // len(unit.encode()))
+    text = unit * ((2 * PATIENCE + 1) * BLOCK // len(unit.encode()))
     file.write_text(text)
     found = list(pieces([file]))
     assert "".join(piece.text for piece in found) == text
-    assert len(found) >= 3
+    assert len(found) >= 3 and all(len(piece.text.encode()) <= PATIENCE * BLOCK for piece in found)
     assert all(piece.text.startswith(edge) for piece in found[1:])
 
 
@@ -67,6 +67,23 @@ def test_exactly_one_piece_ends_a_document(tmp_path: Path, size: int) -> None:
     file.write_text("x" * (size - 1) + "\n")
     found = list(pieces([file]))
     assert sum(piece.ends for piece in found) == 1 and found[-1].ends and all(piece.text for piece in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "borders"),
+    [
+        ("one\ntwo\n\nthree", {4}),
+        ("one two  three four", {3, 14}),
+        ("a\u2028\nb\n\u2028c d", {11}),
+        ("слово и\nдело", {10, 14}),
+        ("五六。\n七八九", {10}),
+        ("五六\u3000\n七八", set()),
+        ("\n\n \nword", set()),
+    ],
+)
+def test_text_is_cut_between_visible_characters(text: str, borders: set[int]) -> None:
+    data = text.encode()
+    assert {safe_cut(data[:stop]) for stop in range(len(data) + 1)} - {0} == borders
 
 
 def test_cut_never_splits_a_character() -> None:

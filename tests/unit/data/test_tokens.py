@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,13 +43,16 @@ def test_stream_begins_with_the_end_mark_and_each_document_has_one_after(kind: s
 
 def test_tokens_are_read_from_the_cache_and_cannot_be_written(tmp_path: Path) -> None:
     files = write(tmp_path, TEXT)
-    calls: list[tuple[int, int]] = []
+    calls: list[tuple[str, int, int]] = []
 
     def run() -> TokenText:
-        return tokenise(files, ByteTokenizer(), cache=tmp_path / "c", progress=lambda *call: calls.append(call))
+        def report(kind: str, values: dict[str, Any]) -> None:
+            calls.append((kind, values["done"], values["total"]))
+
+        return tokenise(files, ByteTokenizer(), cache=tmp_path / "c", report=report)
 
     first = run()
-    assert calls == [(len(TEXT), len(TEXT))]
+    assert calls == [("progress", len(TEXT), len(TEXT))]
     again = run()
     assert len(calls) == 1
     assert again.hash == first.hash and again.tokens.tolist() == first.tokens.tolist()

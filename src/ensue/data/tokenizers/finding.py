@@ -11,7 +11,7 @@ from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.files import read_json, write_text
-from ensue.data.reading import parts, pieces
+from ensue.data.reading import Part, measure_text, parts, pieces
 from ensue.data.sources import Source
 from ensue.data.tokenizers.letters import ByteTokenizer, CharTokenizer, fit_chars
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -32,6 +32,9 @@ KINDS: dict[str, str] = {
 VOCABULARY = {"char": None, "word": 20_000, "bpe": 4096, "wordpiece": 4096, "unigram": 4096}
 """How many tokens each kind has at most, if nothing is said."""
 
+FITTED_TO = 1 << 27
+"""Bytes. Of a longer text so many are read to fit words and parts of words to, evenly from all of it."""
+
 FILE = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 BERT_FILE = "vocab.txt"
@@ -51,21 +54,48 @@ def fit_tokenizer(
     vocabulary: int | None = None,
     min_count: int | None = None,
     field: str | None = None,
+    size: int | None = None,
+    notes: list[str] | None = None,
 ) -> Tokenizer:
     """Fit a tokenizer to a text.
 
     ``vocabulary``: at most so many tokens, marks included. ``min_count``: what is rarer is no token of its
     own; for words see ``fit_words``, for parts of words it is how often a pair must be seen to be joined.
 
+    Of a text of more than 128 MiB a part of that size is read, always the same, evenly from all of it; ``notes``
+    collects that this was so. ``size`` is the bytes of the text, for who knows them already.
+
     >>> fit_tokenizer("char", "hello").size  # h e l o, the end mark, the unknown mark
     6
     """
-    return fit_to_texts(kind, parts(pieces(sources, field)), vocabulary=vocabulary, min_count=min_count)
+    text = parts(pieces(sources, field))
+    if kind in KINDS and kind not in ("byte", "char"):  # their tables are small whatever the text
+        size = measure_text(sources, field)[1] if size is None else size
+        if size > FITTED_TO:
+            text = sampled(text, FITTED_TO / size)
+            if notes is not None:
+                share = f"{FITTED_TO / 1e6:,.0f} of the text's {size / 1e6:,.0f} MB, evenly from all of it"
+                notes.append(f"the {kind} tokenizer is fitted to {share}")
+    return fit_to_texts(kind, text, vocabulary=vocabulary, min_count=min_count)
+
+
+def sampled(parts: Iterable[Part], share: float) -> Iterator[Part]:
+    """Some parts of a text, evenly from all of it, with about a ``share`` of its letters; always the same.
+
+    >>> [text for text, _, _ in sampled([(letter, True, True) for letter in "abcdefgh"], 0.25)]
+    ['a', 'e']
+    """
+    seen = taken = 0
+    for part in parts:
+        if taken <= share * seen:
+            taken += len(part[0])
+            yield part
+        seen += len(part[0])
 
 
 def fit_to_texts(
     kind: str,
-    parts: Iterable[tuple[str, bool, bool]],
+    parts: Iterable[Part],
     *,
     vocabulary: int | None = None,
     min_count: int | None = None,
@@ -133,27 +163,36 @@ def find_tokenizer(text: str) -> str | Tokenizer:
     raise unknown_name("tokenizer", text, KINDS)
 
 
+def restore_tokenizer(state: Any) -> Tokenizer:
+    """The tokenizer that gave this ``state``.
+
+    >>> restore_tokenizer(ByteTokenizer().state()).kind
+    'byte'
+    """
+    kind = state.get("kind") if isinstance(state, dict) else None
+    if kind == "byte":
+        return ByteTokenizer()
+    if kind == "char":
+        return CharTokenizer.restore(state)
+    if kind == "word":
+        return WordTokenizer.restore(state)
+    if kind == "spelt":
+        return SpeltTokenizer.restore(state)
+    if kind == "words":
+        return Vocabulary.restore(state)
+    if isinstance(state, dict) and "model" in state:
+        return _from_library(state)
+    raise InputError("does not describe a tokenizer")
+
+
 def _restored(state: Any, path: Path) -> Tokenizer:
     """The tokenizer a file describes."""
-    kind = state.get("kind") if isinstance(state, dict) else None
     try:
-        if kind == "byte":
-            return ByteTokenizer()
-        if kind == "char":
-            return CharTokenizer.restore(state)
-        if kind == "word":
-            return WordTokenizer.restore(state)
-        if kind == "spelt":
-            return SpeltTokenizer.restore(state)
-        if kind == "words":
-            return Vocabulary.restore(state)
-        if isinstance(state, dict) and "model" in state:
-            return _from_library(state)
+        return restore_tokenizer(state)
     except InputError as error:
         raise InputError(str(error), where=str(path)) from error
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("is damaged", where=str(path), mend="fit the tokenizer again") from error
-    raise InputError("does not describe a tokenizer", where=str(path))
 
 
 def _from_library(state: dict[str, Any]) -> Tokenizer:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.reading import cut_point
+from ensue.data.reading import chunks
 
 CHUNK = 1 << 12
 """Texts are cut into stretches of about so many bytes, each either ASCII or not."""
@@ -49,7 +49,7 @@ class WordMemory:
             if plain and self._words is not None:
                 parts.extend(self._plain(text))
             else:
-                parts.extend(self._batch(list(_chunks(text.encode(), 8 * CHUNK))))
+                parts.extend(self._batch([part.decode() for part in chunks(text.encode(), 8 * CHUNK)]))
         return np.fromiter(chain.from_iterable(parts), dtype=np.int32)
 
     def _plain(self, text: str) -> Iterator[list[int]]:
@@ -85,19 +85,9 @@ def _stretches(data: bytes) -> Iterator[tuple[bool, str]]:
         yield True, data.decode()
         return
     kind, held = False, ""
-    for chunk in _chunks(data, CHUNK):
+    for chunk in (part.decode() for part in chunks(data, CHUNK)):
         if chunk.isascii() != kind and held:
             yield kind, held
             held = ""
         kind, held = chunk.isascii(), held + chunk
     yield kind, held
-
-
-def _chunks(data: bytes, size: int) -> Iterator[str]:
-    """A text in parts of about ``size`` bytes, cut where no token goes across."""
-    at = 0
-    while len(data) - at > 2 * size:
-        length = cut_point(data[at : at + size])
-        yield data[at : at + length].decode()
-        at += length
-    yield data[at:].decode()

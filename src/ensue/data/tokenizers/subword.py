@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ensue.core.errors import InputError
+from ensue.data.reading import chunks
 from ensue.data.tokenizers.memory import GPT2_WORDS, LONE_HASH_WORDS, WordMemory
 from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible_bytes
 from ensue.data.tokenizers.spans import library_spans
@@ -24,6 +25,8 @@ PREFIX = "##"
 LONGEST = 64
 """Longer runs are cut before WordPiece sees them: it looks for the longest match, in square time."""
 GPT2_END = "<|endoftext|>"
+SMALL = 1 << 15
+"""Bytes of text that are given to a trainer at once."""
 
 
 def _byte_letters() -> dict[str, int]:
@@ -156,8 +159,15 @@ def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: in
         inner = Tokenizer(models.Unigram())
         trainer = trainers.UnigramTrainer(special_tokens=[END], **options)
     inner.pre_tokenizer = byte_pre_tokenizer(kind == "wordpiece")
-    inner.train_from_iterator(iter(texts), trainer)
+    inner.train_from_iterator(_in_small_texts(texts), trainer)
     return _wrapped(_settled(kind, json.loads(inner.to_str())["model"], vocabulary))
+
+
+def _in_small_texts(texts: Iterable[str]) -> Iterator[str]:
+    """Texts cut small, where no word goes across: the library reads 256 ahead, which should not be much memory."""
+    for text in texts:
+        for part in chunks(utf8(text), SMALL):
+            yield part.decode()
 
 
 def _settled(kind: str, trained: Mapping[str, Any], vocabulary: int) -> Any:

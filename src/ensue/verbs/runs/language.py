@@ -37,7 +37,14 @@ class LanguageRun(Run):
     def _reader(self, int8: bool) -> Any:
         return self.small if int8 else self.model
 
-    def tokens(self, *files: Source, text: str | None = None, field: str | None = None, columns: str = "") -> TokenText:
+    def tokens(
+        self,
+        *files: Source,
+        text: str | None = None,
+        field: str | None = None,
+        columns: str = "",
+        report: Report = silent,
+    ) -> TokenText:
         """A text as this run's tokens; ``columns`` says which column of a table holds it."""
         if text is not None:
             utf8(text)
@@ -45,7 +52,7 @@ class LanguageRun(Run):
         else:
             check_text(files)
             skip = self.settings.get("data.bad_lines") == "skip"
-            found = tokenise(text_sources(files, columns, skip), self.tokenizer, field=field)
+            found = tokenise(text_sources(files, columns, skip), self.tokenizer, field=field, report=report)
         if not found.bytes:
             raise InputError("the text is empty", mend="give some text")
         if self.direction == "backward":
@@ -63,8 +70,10 @@ class LanguageRun(Run):
         report: Report = silent,
     ) -> LanguageScore:
         """How well the model predicts files, or a text."""
-        read = self.tokens(*files, text=text, field=field, columns=columns)
-        return score_text(self._reader(int8), read, streams, report)
+        report("phase", {"name": "tokenising"})
+        found = self.tokens(*files, text=text, field=field, columns=columns, report=report)
+        report("phase", {"name": "scoring"})
+        return score_text(self._reader(int8), found, streams, report)
 
     def per_token(
         self,

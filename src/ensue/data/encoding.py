@@ -1,0 +1,91 @@
+"""Parts of a text as tokens, each part on its own: what may be done in any process and put together in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ensue.data.reading import Part
+from ensue.data.tokenizers.protocol import Tokenizer
+
+_SPACES = np.zeros(256, dtype=bool)
+_SPACES[[*range(9, 14), *range(28, 33)]] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Neighbouring parts as tokens, with all that is counted of them."""
+
+    tokens: np.ndarray
+    """With an end mark after each document that ends here."""
+    bytes: int
+    words: int
+    documents: int
+    surcharge: float
+    unknown: int
+    begins: bool
+    """Whether a word, or the rest of one, stands at the very beginning."""
+    open: bool
+    """Whether a word stands at the very end that may go on."""
+
+
+def dtype_of(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:
+    """The smallest numbers that hold a tokenizer's tokens: two bytes or four."""
+    return np.dtype("<u2" if tokenizer.size <= 1 << 16 else "<u4")
+
+
+def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> Encoded:
+    """Neighbouring parts as tokens.
+
+    >>> from ensue.data.tokenizers.letters import ByteTokenizer
+    >>> encode_parts(ByteTokenizer(), [("hi", True, True), ("yo", True, False)]).tokens.tolist()
+    [104, 105, 256, 121, 111]
+    """
+    dtype, found = dtype_of(tokenizer), []
+    size = words = documents = unknown = 0
+    surcharge, begins, open_ = 0.0, False, False
+    for number, (text, opens, closes) in enumerate(parts):
+        found.append(tokenizer.encode(text).astype(dtype))
+        bits, lost = tokenizer.surcharge(text, opens, closes)
+        surcharge, unknown = surcharge + bits, unknown + lost
+        data = text.encode()
+        size += len(data)
+        starts = bool(text) and not text[0].isspace()
+        begins = begins if number else starts
+        words += count_words(text, data) + text.count("\n") - (open_ and starts)  # a word that was cut in two
+        open_ = bool(text) and not text[-1].isspace() and not closes
+        if closes:
+            finished = text.endswith("\n")
+            documents, words = documents + 1, words + (not finished)
+            if not (finished and tokenizer.lines):
+                found.append(np.array([tokenizer.end], dtype))
+    tokens = np.concatenate(found) if found else np.zeros(0, dtype)
+    return Encoded(tokens, size, words, documents, surcharge, unknown, begins, open_)
+
+
+def count_words(text: str, data: bytes) -> int:
+    """How many words stand between white space; ``data`` is the text in UTF-8.
+
+    >>> count_words(" two  words\\n", b" two  words\\n")
+    2
+    """
+    if not data or not text.isascii():
+        return len(text.split())
+    white = _SPACES[np.frombuffer(data, np.uint8)]
+    return int(np.count_nonzero(white[:-1] & ~white[1:])) + (not white[0])
+
+
+def gathered(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
+    """Parts in bundles of at least about ``size`` bytes: many small documents are one task."""
+    bundle: list[Part] = []
+    held = 0
+    for part in parts:
+        bundle.append(part)
+        held += len(part[0])
+        if held >= size:
+            yield bundle
+            bundle, held = [], 0
+    if bundle:
+        yield bundle
