@@ -24,7 +24,7 @@ from ensue.models.ngram_lookup import Ints, Trie, fill_suffixes
 from ensue.models.ngram_sorting import Groups, Longer, first_places, lengthen, number
 from ensue.models.ngram_trie import extended, narrow, order_of, spread
 
-SHARD = 1 << 21
+SHARD = 1 << 20
 """About so many tokens are sorted at once by a thread."""
 MOST_SHARDS = 64
 """Every shard reads the whole stream once."""

@@ -9,7 +9,7 @@ kneser-ney  interpolated modified Kneser–Ney (Chen and Goodman 1998; as lmplz 
               else the number of different words before g
     Y       = n1 / (n1 + 2 n2),   D_i = i − (i+1) Y n_{i+1} / n_i,   n_i the number of n-grams with a = i
     P(w|c)  = (a(cw) − D(a(cw))) / Σ_w a(cw) + γ(c) P(w|c'),   γ(c) = Σ_w D(a(cw)) / Σ_w a(cw)
-    P(w)    = (a(w) − D(a(w))) / Σ_w a(w) + γ / V
+    P(w)    = (a(w) − D(a(w))) / Σ_w a(w) + γ / V;   P is kept in single precision, as lmplz keeps it
 backoff     stupid backoff (Brants et al. 2007), divided by its sum
     S(w|c)  = C(cw) / C(c) if seen, else α S(w|c');   S(w) = C(w) / C() if seen, else α / V
     Z(c)    = Σ_w S(w|c) = 1 + α (Z(c') − Σ_{w seen} S(w|c')),   P = S / Z,   weight α Z(c') / Z(c)
@@ -91,27 +91,22 @@ def discounts(adjusted: Ints) -> tuple[NDArray[np.float64], bool]:
 
 
 def kneser_ney(trie: Trie, end: int) -> Estimate:
-    """Interpolated modified Kneser–Ney. The counts of a level are gone once its probabilities are known: these take
-    their place, and only those of the level below are kept in double precision."""
-    logs = trie.counts.view(np.float32) if trie.counts.itemsize == 4 else np.empty(len(trie.words), np.float32)
+    """Interpolated modified Kneser–Ney. Probabilities take the place of the counts they are made from."""
+    found = trie.counts.view(np.float32) if trie.counts.itemsize == 4 else np.empty(len(trie.words), np.float32)
     weights = np.empty(len(trie.offsets) - 1, np.float32)
-    openings, below, poor = opening_nodes(trie, end), np.zeros(0), []
+    openings, poor = opening_nodes(trie, end), []
     for level in range(1, order_of(trie) + 1):
-        here, adjusted = at(trie, level), adjusted_counts(trie, level, openings[level - 1])
+        adjusted = adjusted_counts(trie, level, openings[level - 1])
         discount, estimated = discounts(adjusted)
         if level == 1:
-            found = first_order(adjusted, discount)
+            found[at(trie, 1)] = first_order(adjusted, discount)
         else:
-            found = np.empty(here.stop - here.start)
-            spread(trie, level, partial(_interpolate, trie, level, (adjusted, discount, below, found, weights)))
-        del adjusted
-        logs[here] = logarithms(found)
-        below = found
+            spread(trie, level, partial(_interpolate, trie, level, (adjusted, discount, found, weights)))
         if not estimated:
             poor.append(str(level))
     which = f"too few n-grams to estimate the discounts of order {', '.join(poor)}"
     notes = (f"{which}: 0.5, 1 and 1.5 stand in",) if poor else ()
-    return Estimate(logs, logarithms(weights), 0.0, notes)
+    return Estimate(logarithms(found), logarithms(weights), 0.0, notes)
 
 
 def first_order(adjusted: Ints, discount: Floats) -> NDArray[np.float64]:
@@ -122,14 +117,14 @@ def first_order(adjusted: Ints, discount: Floats) -> NDArray[np.float64]:
     return result
 
 
-def _interpolate(trie: Trie, level: int, parts: tuple[Ints, Floats, Floats, Floats, Floats], low: int, high: int) -> int:
+def _interpolate(trie: Trie, level: int, parts: tuple[Ints, Floats, Floats, Floats], low: int, high: int) -> int:
     """The part of a thread: the n-grams of ``level`` words after the contexts from ``low`` up to ``high``."""
-    adjusted, discount, below, found, weights = parts
-    here, shorter = at(trie, level), at(trie, level - 1)
+    adjusted, discount, found, weights = parts
     first, last = int(trie.offsets[low]), int(trie.offsets[high])
-    own = slice(first - here.start, last - here.start)
-    source = (trie.suffix[first:last], shorter.start, below)
-    interpolate(trie.offsets[low : high + 1], adjusted[own], discount, source, (found[own], weights[low:high]))
+    start = at(trie, level).start
+    own = adjusted[first - start : last - start]
+    result = (found[first:last], weights[low:high])
+    interpolate(trie.offsets[low : high + 1], own, discount, (trie.suffix[first:last], found), result)
     return last - first
 
 
@@ -171,7 +166,8 @@ def relative_frequencies(trie: Trie, delta: float, epsilon: float) -> Estimate:
 
 
 def logarithms(values: Floats) -> Floats:
-    """Logarithms in single precision; what it cannot hold becomes the smallest it can."""
-    single = values.astype(np.float32)
+    """Logarithms in single precision, in place where it was that already; what it cannot hold becomes the smallest it
+    can."""
+    single = values.astype(np.float32, copy=False)
     np.maximum(single, SMALLEST, out=single)
     return np.log(single, out=single)

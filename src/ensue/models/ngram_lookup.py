@@ -137,14 +137,15 @@ def tally(nodes: Ints, first: int, result: Ints) -> None:
 
 @compiled
 def interpolate(
-    offsets: Ints, adjusted: Ints, discount: Floats, below: tuple[Ints, int, Floats], result: tuple[Floats, Floats]
+    offsets: Ints, adjusted: Ints, discount: Floats, below: tuple[Ints, Floats], result: tuple[Floats, Floats]
 ) -> None:
     """P = (a − D) / Σ a + γ P', for the children of some contexts; ``result`` has their P and the contexts' γ.
 
-    ``offsets`` has where the children of each context begin and the last ones end; ``adjusted`` has a for the children.
-    ``below`` says where P' is: of the n-grams without their first words, the nodes, the first node, and P from there on.
+    ``offsets`` has where the children of each context begin and the last ones end; ``adjusted`` has a for the children
+    and may be the same memory as P. ``below`` says where P' is: the nodes of the n-grams without their first words, and
+    P of these.
     """
-    suffix, start, shorter = below
+    suffix, shorter = below
     probability, gamma = result
     for context in range(len(offsets) - 1):
         first, last = offsets[context] - offsets[0], offsets[context + 1] - offsets[0]
@@ -156,7 +157,7 @@ def interpolate(
         gamma[context] = weight
         for node in range(first, last):
             left = adjusted[node] - discount[min(adjusted[node], 3)]
-            probability[node] = left / total + weight * shorter[suffix[node] - start]
+            probability[node] = left / total + weight * shorter[suffix[node]]
 
 
 @compiled
