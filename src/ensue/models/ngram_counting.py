@@ -21,7 +21,7 @@ from ensue.core.errors import InputError
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_estimates import EPSILON, Estimate, kneser_ney, relative_frequencies, stupid_backoff
 from ensue.models.ngram_lookup import Ints, Trie, fill_suffixes
-from ensue.models.ngram_sorting import Groups, Longer, first_places, lengthen, number
+from ensue.models.ngram_sorting import Groups, Longer, counted_from, first_places, lengthen, number
 from ensue.models.ngram_trie import extended, narrow, order_of, spread
 
 SHARD = 1 << 20
@@ -45,8 +45,10 @@ class NGramCounter:
     [4, 5]
     """
 
-    def __init__(self, config: NGramConfig) -> None:
+    def __init__(self, config: NGramConfig, before: int = 0) -> None:
+        """``before``: so many tokens at the beginning of the stream are only read as contexts, and not counted."""
         self.config = config
+        self.before = before
         self.passes = config.order
         self._forget()
 
@@ -61,7 +63,7 @@ class NGramCounter:
         stream = checked(tokens, self.config.vocabulary)
         size = len(stream)
         if self.done == 0:
-            self.trie = first_level(stream, self.config)
+            self.trie = first_level(stream[self.before :], self.config)
             self.done = 1
             yield size, self.passes * size
         self.trie = whole_levels(self.trie, self.done)
@@ -87,7 +89,8 @@ class NGramCounter:
                     places += len(shards[at].places)
                     shards[at] = longer.groups if level + 1 < self.passes else shards[at]._replace(places=nodes[:0])
                     if not known:
-                        self.trie = appended(self.trie, longer)
+                        times = counted_from(longer.groups, self.before) if self.before else longer.groups.sizes
+                        self.trie = appended(self.trie, longer, times)
                     yield level * size + min(places, size), self.passes * size
                 level += 1
                 if not known:
@@ -181,7 +184,7 @@ def _longer(stream: Ints, nodes: Ints, closed: int, groups: Groups) -> Longer:
     return Longer(Groups(groups.places[:kept], sizes, words), suffix, fan)
 
 
-def appended(trie: Trie, longer: Longer) -> Trie:
+def appended(trie: Trie, longer: Longer, counts: Ints) -> Trie:
     """The trie with the n-grams of one more shard in its last level, which is not complete before the last shard."""
     total = len(trie.words) + len(longer.suffix)
     offsets = narrow(np.cumsum(longer.fan, dtype=np.int64) + len(trie.words), total)
@@ -190,7 +193,7 @@ def appended(trie: Trie, longer: Longer) -> Trie:
         extended(trie.offsets, offsets),
         extended(trie.suffix, narrow(longer.suffix, total)),
         trie.starts,
-        extended(trie.counts, longer.groups.sizes),
+        extended(trie.counts, counts),
     )
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensue.models.ngram_lookup import Floats, Ints, Trie, interpolate, tally
-from ensue.models.ngram_trie import at, fan_of, order_of, spread
+from ensue.models.ngram_trie import AT_ONCE, Pace, at, fan_of, order_of
 
 EPSILON = 1e-12
 """What relative frequencies give away so that no probability is zero."""
@@ -65,23 +65,28 @@ def opening_nodes(trie: Trie, end: int) -> list[tuple[int, int]]:
     return found
 
 
-def adjusted_counts(trie: Trie, level: int, opening: tuple[int, int]) -> Ints:
+def adjusted_counts(trie: Trie, level: int, opening: tuple[int, int], pace: Pace) -> Ints:
     """a(g) for the n-grams of a level: the number of different words before g, or C(g) where none can stand there."""
     here = at(trie, level)
     if level == order_of(trie):
         return trie.counts[here]
-    result = np.zeros(here.stop - here.start, trie.counts.dtype)
-    tally(trie.suffix[at(trie, level + 1)], here.start, result)
-    np.copyto(result, trie.counts[here], where=result == 0)
+    result = pace.zeros(here.stop - here.start, trie.counts.dtype)
+    for part in pace.parts(at(trie, level + 1)):
+        tally(trie.suffix[part], here.start, result)
+    for part in pace.parts(here):
+        own = result[part.start - here.start : part.stop - here.start]
+        np.copyto(own, trie.counts[part], where=own == 0)
     if level > 1:
         low, high = opening
         result[low - here.start : high - here.start] = trie.counts[low:high]
     return result
 
 
-def discounts(adjusted: Ints) -> tuple[NDArray[np.float64], bool]:
+def discounts(adjusted: Ints, pace: Pace) -> tuple[NDArray[np.float64], bool]:
     """D for a = 0, 1, 2 and 3 or more (Chen and Goodman, equation 26), and whether they were estimated."""
-    n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
+    n = np.zeros(6)
+    for part in pace.parts(slice(0, len(adjusted))):
+        n += np.bincount(np.minimum(adjusted[part], 5), minlength=6)
     if n[1] and n[2] and n[3]:
         share = n[1] / (n[1] + 2 * n[2])
         found = [i - (i + 1) * share * n[i + 1] / n[i] for i in (1, 2, 3)]
@@ -90,23 +95,26 @@ def discounts(adjusted: Ints) -> tuple[NDArray[np.float64], bool]:
     return np.array([0.0, *FALLBACK]), False
 
 
-def kneser_ney(trie: Trie, end: int) -> Estimate:
+def kneser_ney(trie: Trie, end: int, pace: Pace = AT_ONCE) -> Estimate:
     """Interpolated modified Kneser–Ney. Probabilities take the place of the counts they are made from."""
     found = trie.counts.view(np.float32) if trie.counts.itemsize == 4 else np.empty(len(trie.words), np.float32)
-    weights = np.empty(len(trie.offsets) - 1, np.float32)
+    weights = pace.zeros(len(trie.offsets) - 1, np.dtype(np.float32))
     openings, poor = opening_nodes(trie, end), []
     for level in range(1, order_of(trie) + 1):
-        adjusted = adjusted_counts(trie, level, openings[level - 1])
-        discount, estimated = discounts(adjusted)
+        adjusted = adjusted_counts(trie, level, openings[level - 1], pace)
+        discount, estimated = discounts(adjusted, pace)
         if level == 1:
             found[at(trie, 1)] = first_order(adjusted, discount)
         else:
-            spread(trie, level, partial(_interpolate, trie, level, (adjusted, discount, found, weights)))
+            pace.spread(trie, level, partial(_interpolate, trie, level, (adjusted, discount, found, weights)))
         if not estimated:
             poor.append(str(level))
     which = f"too few n-grams to estimate the discounts of order {', '.join(poor)}"
     notes = (f"{which}: 0.5, 1 and 1.5 stand in",) if poor else ()
-    return Estimate(logarithms(found), logarithms(weights), 0.0, notes)
+    for table in (found, weights):
+        for part in pace.parts(slice(0, len(table))):
+            logarithms(table[part])
+    return Estimate(found, weights, 0.0, notes)
 
 
 def first_order(adjusted: Ints, discount: Floats) -> NDArray[np.float64]:

@@ -240,6 +240,58 @@ def look_up(tables: Tables, kind: int, contexts: Contexts, targets: Ints) -> Flo
 
 
 @compiled
+def score(tables: Tables, end: int, before: Contexts, tokens: Ints, targets: Ints, lengths: Ints, result: Floats) -> Ints:
+    """log P(target | context) into ``result`` (B, T) by backing off, and how many words the last contexts have (B,).
+
+    ``before`` is as in ``read``. Where a target is read as the next token, which is the rule, looking it up has found the
+    next context as well.
+    """
+    past, known = before
+    words, offsets, suffix = tables.words, tables.offsets, tables.suffix
+    rows, most, contexts = tokens.shape[0], past.shape[1], len(tables.offsets) - 1
+    last = np.empty(rows, np.int64)
+    for row in range(rows):
+        node, size, found = -1, int(known[row]), -1
+        for place in range(most - size, most):
+            node = advance(tables, node, int(past[row, place]), end)
+        for step in range(lengths[row]):
+            word = int(tokens[row, step])
+            if contexts == 0:
+                node = -1
+            elif word == end:
+                node = word
+            elif step > 0 and word == targets[row, step - 1]:
+                node = found
+                while node >= contexts:
+                    node = int(suffix[node])
+            else:
+                node = advance(tables, node, word, end)
+            size = min(1 if word == end else size + 1, most)
+            wanted, total, context = int(targets[row, step]), 0.0, node
+            found = -1
+            while context >= 0:
+                # the search of ``child``, written out: a call costs more than it here
+                low, high = int(offsets[context]), int(offsets[context + 1])
+                stop = high
+                while low < high:
+                    middle = (low + high) >> 1
+                    if words[middle] < wanted:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if low < stop and words[low] == wanted:
+                    found = low
+                    break
+                total += tables.backoff[context]
+                context = int(suffix[context])
+            if found < 0:
+                found = wanted
+            result[row, step] = total + tables.probability[found]
+        last[row] = size
+    return last
+
+
+@compiled
 def distributions(tables: Tables, kind: int, contexts: Contexts, result: Floats) -> None:
     """Fill ``result`` (N, V) with log P(· | context) for N contexts."""
     nodes, sizes = contexts

@@ -135,3 +135,14 @@ def number(nodes: Ints, groups: Groups, first: int) -> None:
         for place in groups.places[at : at + groups.sizes[group]]:
             nodes[place] = first + group
         at += groups.sizes[group]
+
+
+@compiled
+def counted_from(groups: Groups, before: int) -> Ints:
+    """How many places of each group are not among the first ``before``."""
+    result, at = np.zeros(len(groups.sizes), np.int32), 0
+    for group in range(len(groups.sizes)):
+        for place in groups.places[at : at + groups.sizes[group]]:
+            result[group] += place >= before
+        at += groups.sizes[group]
+    return result

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,3 +58,22 @@ def extended(array: Ints, more: Ints) -> Ints:
     array.resize(size + len(more), refcheck=False)
     array[size:] = more
     return array
+
+
+class Pace:
+    """How a table is gone through: here all of it at once, its contexts shared among the threads."""
+
+    def zeros(self, size: int, kind: np.dtype[Any]) -> Ints:
+        """A new table."""
+        return np.zeros(size, kind)
+
+    def parts(self, whole: slice) -> Iterator[slice]:
+        """Entries from one up to another, in parts."""
+        yield whole
+
+    def spread(self, trie: Trie, level: int, work: Callable[[int, int], int]) -> None:
+        """Do ``work(first, last)`` on the contexts of a level's n-grams."""
+        spread(trie, level, work)
+
+
+AT_ONCE = Pace()

@@ -121,6 +121,7 @@ def fit_by_counting(
         )
     if reason is not None:
         write()
+    done = counter.done
     fitted = counter.finish()
     stopped = wish.asked if reason == "interrupted" else reason or "finished"
-    return fitted, Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0, len(tokens) - 1)
+    return fitted, Outcome(stopped, done, time.perf_counter() - begun, 0.0, len(tokens) - 1)
