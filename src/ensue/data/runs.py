@@ -69,8 +69,8 @@ def merge(runs: Sequence[Run], block: int) -> Iterator[Merged]:
     >>> for run, keys in zip(runs, ([1, 5, 9], [5, 6])):
     ...     for column in run:
     ...         column.append(np.array(keys))
-    >>> [merged.keys.tolist() for merged in merge(runs, 2)], sum(merged.counts.sum() for merged in merge(runs, 2))
-    ([[1, 5], [6, 9]], 26)
+    >>> [(merged.keys.tolist(), merged.counts.tolist()) for merged in merge(runs, 2)]
+    [([1, 5], [1, 10]), ([6, 9], [6, 9])]
     """
     at = [0] * len(runs)
     held = [run.keys.read(0, block) for run in runs]
@@ -81,7 +81,9 @@ def merge(runs: Sequence[Run], block: int) -> Iterator[Merged]:
         taken = [len(keys) if bound is None else int(np.searchsorted(keys, bound, "right")) for keys in held]
         joined = np.concatenate([keys[:take] for keys, take in zip(held, taken)])
         keys, first, inverse = np.unique(joined, return_index=True, return_inverse=True)
-        parts = [(run.counts.read(place, take), run.values.read(place, take)) for run, place, take in zip(runs, at, taken)]
+        parts = [
+            (run.counts.read(place, take), run.values.read(place, take)) for run, place, take in zip(runs, at, taken)
+        ]
         counts = np.zeros(len(keys), np.int64)
         np.add.at(counts, inverse, np.concatenate([part[0] for part in parts]))
         values = np.concatenate([part[1] for part in parts])[first]
@@ -89,5 +91,9 @@ def merge(runs: Sequence[Run], block: int) -> Iterator[Merged]:
         for number, take in enumerate(taken):
             at[number] += take
             rest = held[number][take:]
-            more = runs[number].keys.read(at[number] + len(rest), block - len(rest)) if len(rest) < block // 2 else rest[:0]
+            more = (
+                runs[number].keys.read(at[number] + len(rest), block - len(rest))
+                if len(rest) < block // 2
+                else rest[:0]
+            )
             held[number] = np.concatenate([rest, more])

@@ -54,7 +54,7 @@ class SpellingModel:
         sizes = np.array([len(text) for text in texts], np.int64)
         # each string with what stands before its start and with its end: ORDER symbols more than its bytes
         last = np.cumsum(sizes + ORDER) - 1
-        inside = np.ones(int(last[-1]) + 1 if len(texts) else 0, bool)
+        inside = np.ones(int(last[-1]) + 1 if texts else 0, bool)
         for before in range(ORDER - 1):
             inside[last - sizes - before - 1] = False
         inside[last] = False

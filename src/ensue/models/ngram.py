@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
@@ -200,7 +201,7 @@ class NGram(LanguageModel):
 
         threads = min(torch.get_num_threads(), len(values), 1 + values.size // WORTH)
         cuts = np.linspace(0, len(values), threads + 1).astype(int).tolist()
-        parts = [slice(low, high) for low, high in zip(cuts, cuts[1:])]
+        parts = [slice(low, high) for low, high in pairwise(cuts)]
         if threads > 1:
             list(_pool(threads).map(work, parts))
         else:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,7 @@ def cut_by_word(stream: Ints, vocabulary: int) -> tuple[list[tuple[int, int]], l
     shards = min(max(torch.get_num_threads(), len(stream) // SHARD), MOST_SHARDS)
     found = np.searchsorted(np.cumsum(sizes), np.linspace(0, len(stream), shards + 1)[1:-1]).tolist()
     cuts = sorted({0, *found, vocabulary})
-    spans = list(zip(cuts[:-1], cuts[1:]))
+    spans = list(pairwise(cuts))
     return spans, [sizes[low:high].astype(np.int32) for low, high in spans]
 
 

@@ -240,11 +240,13 @@ def look_up(tables: Tables, kind: int, contexts: Contexts, targets: Ints) -> Flo
 
 
 @compiled
-def score(tables: Tables, end: int, before: Contexts, tokens: Ints, targets: Ints, lengths: Ints, result: Floats) -> Ints:
+def score(  # noqa: PLR0912 — one walk, and calls cost
+    tables: Tables, end: int, before: Contexts, tokens: Ints, targets: Ints, lengths: Ints, result: Floats
+) -> Ints:
     """log P(target | context) into ``result`` (B, T) by backing off, and how many words the last contexts have (B,).
 
-    ``before`` is as in ``read``. Where a target is read as the next token, which is the rule, looking it up has found the
-    next context as well.
+    ``before`` is as in ``read``. Where a target is read as the next token, which is the rule, looking it up has found
+    the next context as well.
     """
     past, known = before
     words, offsets, suffix = tables.words, tables.offsets, tables.suffix

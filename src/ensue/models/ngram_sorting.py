@@ -1,8 +1,9 @@
 """Sorting the n-grams of a stream, one order after the other, compiled.
 
-A place is where an n-gram ends in the stream. Places are kept sorted by their n-grams, so that equal ones stand together
-(a group). One word longer, a group falls apart into smaller ones, and only the words that come next have to be sorted
-inside it: most groups are of one place or a few. This is how suffix arrays are made, cut off at the order of the model.
+A place is where an n-gram ends in the stream. Places are kept sorted by their n-grams, so that equal ones stand
+together (a group). One word longer, a group falls apart into smaller ones, and only the words that come next have to be
+sorted inside it: most groups are of one place or a few. This is how suffix arrays are made, cut off at the order of the
+model.
 
 The n-gram without its first word that ends at the same place is known from the order before: ``nodes`` has it for every
 place. So no n-gram is ever looked up.

@@ -55,7 +55,7 @@ class DiskCounter:
         self.config, self.folder, self.memory = config, folder, memory
 
     def count(self, tokens: NDArray[Any], report: Report, stopped: Callable[[], bool]) -> NGram | None:
-        """The model, its tables mapped from the folder; None where ``stopped`` said so, and all that is done is kept."""
+        """The model, its tables mapped from the folder; None where ``stopped`` said so: what is done is kept."""
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._open(tokens)

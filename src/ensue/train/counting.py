@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -66,6 +65,7 @@ def count(
     finished so far: calling ``count`` again goes on with the next pass, ``counter.finish()`` makes the smaller
     model of them.
 
+    >>> import numpy as np
     >>> from ensue.models.ngram import NGram, NGramConfig
     >>> counter = NGram(NGramConfig(vocabulary=3, order=2, end=0)).counter()
     >>> count(counter, np.array([0, 1, 2, 1, 0]))

@@ -308,15 +308,15 @@ def _fit_by_counting(
     folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report
 ) -> tuple[torch.nn.Module, Settings, Outcome]:
     """Count as the model's counter does, or on disk where there is a limit of memory."""
+    fitted: Any
     if getattr(settings.train, "memory", 0):
-        fitted, outcome = fit_on_disk(
-            model.config, corpus.train.tokens, folder.path / COUNTING, settings.train.memory, report
-        )
+        work, most = folder.path / COUNTING, settings.train.memory
+        fitted, outcome = fit_on_disk(model.config, corpus.train.tokens, work, most, report)
     else:
         report("phase", {"name": f"counting for {settings.run.system}"})
         counter, checkpoints = model.counter(), Checkpoints(folder.checkpoints)
         fitted, outcome = fit_by_counting(counter, corpus.train.tokens, checkpoints, settings.train.budget, report)
-    for note in fitted.notes:  # type: ignore[union-attr]
+    for note in fitted.notes:
         report("note", {"text": note})
     return fitted, settings, outcome
 

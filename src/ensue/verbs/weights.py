@@ -34,15 +34,19 @@ def write_weights(model: torch.nn.Module, folder: RunFolder) -> None:
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """A safetensors file, written a block at a time: the library would copy all tensors first, and tables of n-grams may
-    be mapped files that are larger than memory. As the library has it, wider types stand first, then names in order."""
+    """A safetensors file, written a block at a time: the library would copy all tensors first, and tables of n-grams
+    may be mapped files, larger than memory. As the library has it, wider types stand first, then names in order."""
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     place = 0
     for name in order:
         tensor = tensors[name]
         size = tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [place, place + size]}
+        header[name] = {
+            "dtype": KINDS[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [place, place + size],
+        }
         place += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
