@@ -3,7 +3,8 @@
 Texts come from text/, from the English sides of translation/, from the texts of labelled/, from the sentences of
 tagged/, from the passages and questions of answers/, from probes/lambada.jsonl.gz and from the captions of
 pictures/flickr8k. A text that comes again word for word is left out (a review stands beside each question about it).
-Words that language-model programs reserve (<s>, </s>, <unk>) are written in capitals. Every tenth line is held out.
+Words that language-model programs reserve (<s>, </s>, <unk>) are written with round brackets. Every tenth line is held
+out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-RESERVED = {"<s>": "<S>", "</s>": "</S>", "<unk>": "<UNK>"}
+RESERVED = {"<s>": "(s)", "</s>": "(/s)", "<unk>": "(unk)", "<UNK>": "(unk)"}
 HELD_OUT = 10
 """One line of so many is held out."""
 PLAIN = (
