@@ -1,18 +1,22 @@
-"""How fast a 5-gram Kneser–Ney model is trained, against KenLM's lmplz, alternating in one run.
+"""How fast a 5-gram Kneser–Ney model is trained, and how fast it scores a text, against KenLM, in turns.
 
-    python -m benchmarks.speed.ngram --lmplz PATH [--rounds 3]
+    python -m benchmarks.speed.ngram [--lmplz PATH] [--query PATH] [--build-binary PATH] [--rounds 3] [--short] [--all]
 
-Where ENSUE_DATA is set there are two corpora: the Penn Treebank ($ENSUE_DATA/text/ptb) and a larger one, the
-Treebank, Brown ($ENSUE_DATA/text/brown.txt.gz) and the source of Python's standard library, split at white space;
-else that source alone. Ours is timed from an array of token ids, from the text, and from the text to an ARPA file,
-which is what lmplz does; lmplz runs with the memory setting that is fastest for it.
+The corpus is all English text of $ENSUE_DATA (see benchmarks.english), or without it the source of Python's standard
+library; every tenth line is held out and scored. lmplz is taken from the PATH where it is not named; without it ours is
+timed alone against ours from ids.
+
+Training is timed from token ids in memory to a model in memory; from the text to a model in memory; from the text to
+model.safetensors and a tokenizer on disk; within 200 MB of memory on disk; and from the text to an ARPA file, which is
+what lmplz writes. Scoring is timed from a text file to the sum of its log10 probabilities: KenLM's query has a binary
+probing file, its Python module scores a line at a time, ours reads the same model. The sums must agree.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import os
+import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -20,141 +24,269 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.record import record
-from ensue.exchange.arpa import write_arpa
-from ensue.models.ngram import NGram, NGramConfig
-from ensue.train.counting import count
+from benchmarks.english import RESERVED, write_english
+from benchmarks.turns import Contest, Mark, Round, Work, hold
 
 ORDER = 5
-RESERVED = {"<s>": "<S>", "</s>": "</S>", "<unk>": "<UNK>"}
-
-
-def treebank(data: Path) -> Iterator[str]:
-    with gzip.open(data / "text" / "ptb" / "train.txt.gz", "rt", encoding="utf-8") as file:
-        yield from file
-
-
-def larger(data: Path) -> Iterator[str]:
-    yield from treebank(data)
-    with gzip.open(data / "text" / "brown.txt.gz", "rt", encoding="utf-8") as file:
-        yield from file
-    yield from library()
+MEMORY = 200_000_000
+SHORT_LINES = 40_000
 
 
 def library() -> Iterator[str]:
+    """The source of the standard library."""
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
         if "site-packages" not in path.parts:
             yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def write_corpus(lines: Iterator[str], path: Path) -> int:
-    """One sentence a line, without words that lmplz reserves; answers the number of words."""
-    words = 0
-    with path.open("w", encoding="utf-8") as file:
-        for line in lines:
+def write_library(train: Path, held: Path) -> tuple[int, int]:
+    """The same as a corpus, every tenth line held out."""
+    words = [0, 0]
+    with train.open("w", encoding="utf-8") as most, held.open("w", encoding="utf-8") as few:
+        for number, line in enumerate(library()):
             split = [RESERVED.get(word, word) for word in line.replace("\0", " ").split()]
             if split:
-                words += len(split)
-                file.write(" ".join(split) + "\n")
-    return words
+                out = number % 10 == 9
+                words[out] += len(split)
+                (few if out else most).write(" ".join(split) + "\n")
+    return words[0], words[1]
 
 
-def read_corpus(path: Path) -> tuple[np.ndarray[Any, np.dtype[np.int32]], list[str]]:
-    """The stream of token ids, the end mark 0, and the names; 1 is KenLM's ``<unk>``, never seen."""
-    text = path.read_text(encoding="utf-8").replace("\n", " </s> ")
-    words = text.split()
-    names = ["</s>", "<unk>", *(word for word in dict.fromkeys(words) if word != "</s>")]
-    ids = {name: number for number, name in enumerate(names)}
-    stream = np.fromiter(map(ids.__getitem__, words), np.int32, len(words))
-    return np.append(np.zeros(1, np.int32), stream), names
+def tokenised(path: Path) -> tuple[Any, np.ndarray]:
+    """The tokenizer of a file, every word in it, and the file's tokens."""
+    from ensue.data.reading import parts, pieces
+    from ensue.data.tokenizers.word import fit_words
+
+    tokenizer = fit_words(parts(pieces(path)), None, 1)
+    return tokenizer, ids_of(tokenizer, path)
 
 
-def trained(stream: np.ndarray[Any, np.dtype[np.int32]], vocabulary: int) -> NGram:
-    counter = NGram(NGramConfig(vocabulary=vocabulary, order=ORDER, end=0)).counter()
-    count(counter, stream)
+def ids_of(tokenizer: Any, path: Path) -> np.ndarray:
+    """The tokens of a file, the end mark first."""
+    from ensue.data.reading import parts, pieces
+
+    found = [np.array([tokenizer.end], np.int32)]
+    found += [tokenizer.encode(text) for text, _, _ in parts(pieces(path))]
+    return np.concatenate(found)
+
+
+def counted(tokenizer: Any, ids: np.ndarray) -> Any:
+    """The model of some tokens."""
+    from ensue.models.ngram import NGram, NGramConfig
+    from ensue.train.counting import count
+
+    counter = NGram(NGramConfig(vocabulary=tokenizer.size, order=ORDER, end=tokenizer.end)).counter()
+    count(counter, ids)
     return counter.finish()
 
 
-def timed(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
+def ready() -> None:
+    """What ``ensue fit`` tells its process."""
+    from ensue.core.memory import give_back_memory
+
+    give_back_memory()
 
 
-def lmplz(program: str, memory: str, path: Path) -> None:
-    with path.open("rb") as source, tempfile.TemporaryDirectory() as folder:
-        command = [program, "-o", str(ORDER), "-S", memory, "-T", folder, "--discount_fallback"]
-        with (Path(folder) / "out.arpa").open("wb") as out:
+def from_ids(path: Path, words: int) -> Work:
+    ready()
+    tokenizer, ids = tokenised(path)
+    return partial(_timed, words, lambda: counted(tokenizer, ids))
+
+
+def from_text(path: Path, words: int) -> Work:
+    ready()
+    return partial(_timed, words, lambda: counted(*tokenised(path)))
+
+
+def to_run(path: Path, words: int, folder: Path) -> Work:
+    """The model and the tokenizer, written as a run has them."""
+    from ensue.data.tokenizers.finding import save_tokenizer
+    from ensue.verbs.weights import own_tensors, write_tensors
+
+    def work() -> None:
+        tokenizer, ids = tokenised(path)
+        model = counted(tokenizer, ids)
+        write_tensors(own_tensors(model), folder / "model.safetensors")
+        save_tokenizer(tokenizer, folder / "tokenizer.json")
+
+    ready()
+    return partial(_timed, words, work)
+
+
+def on_disk(path: Path, words: int, folder: Path) -> Work:
+    """From ids, within a limit of memory."""
+    from ensue.models.ngram import NGramConfig
+    from ensue.tasks.disk_counting import DiskCounter
+
+    ready()
+    tokenizer, ids = tokenised(path)
+    ids.tofile(folder / "ids.bin")
+    config = NGramConfig(vocabulary=tokenizer.size, order=ORDER, end=tokenizer.end)
+    del ids, tokenizer
+
+    def work() -> None:
+        tokens = np.memmap(folder / "ids.bin", np.int32, "r")
+        counter = DiskCounter(config, folder / "counting", MEMORY)
+        counter.count(tokens, lambda kind, values: None, lambda: False)
+        shutil.rmtree(folder / "counting")
+
+    return partial(_timed, words, work)
+
+
+def to_arpa(path: Path, words: int, folder: Path) -> Work:
+    from ensue.exchange.arpa import write_arpa
+
+    def work() -> None:
+        tokenizer, ids = tokenised(path)
+        write_arpa(counted(tokenizer, ids), tokenizer.names, folder / "ours.arpa")
+
+    ready()
+    return partial(_timed, words, work)
+
+
+def lmplz(program: str, memory: str, path: Path, words: int, folder: Path) -> Work:
+    def work() -> None:
+        command = [program, "-o", str(ORDER), "-S", memory, "-T", str(folder), "--discount_fallback"]
+        with path.open("rb") as source, (folder / "lmplz.arpa").open("wb") as out:
             subprocess.run(command, stdin=source, stdout=out, stderr=subprocess.DEVNULL, check=True)
 
-
-def from_text(path: Path) -> NGram:
-    stream, names = read_corpus(path)
-    return trained(stream, len(names))
+    return partial(_timed, words, work)
 
 
-def to_arpa(path: Path, out: Path) -> None:
-    stream, names = read_corpus(path)
-    write_arpa(trained(stream, len(names)), names, out)
+def scored(train: Path, held: Path, words: int) -> Work:
+    """Ours, from the text of the file to the sum."""
+    import math
+
+    from ensue.measure.language import total_log_prob
+
+    ready()
+    tokenizer, ids = tokenised(train)
+    model = counted(tokenizer, ids)
+    del ids
+    return partial(_timed, words, lambda: total_log_prob(model, ids_of(tokenizer, held)) / math.log(10))
 
 
-def race(path: Path, program: str | None, rounds: int) -> dict[str, Any]:
-    """Seconds of each contender in every round, and ratios theirs ÷ ours."""
-    stream, names = read_corpus(path)
-    contenders: dict[str, Callable[[], object]] = {
-        "ids": lambda: trained(stream, len(names)),
-        "text": lambda: from_text(path),
-        "text_to_arpa": lambda: to_arpa(path, path.with_suffix(".arpa")),
-    }
-    result: dict[str, Any] = {
-        "vocabulary": len(names),
-        "first_call_seconds": round(timed(contenders["ids"]), 3),
-    }
-    if program:
-        settings = {memory: timed(partial(lmplz, program, memory, path)) for memory in ("4G", "1G", "256M")}
-        memory = min(settings, key=lambda name: settings[name])
-        result["lmplz_memory"] = memory
-        contenders["lmplz"] = partial(lmplz, program, memory, path)
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, work in contenders.items():
-            seconds[name].append(timed(work))
-    result["seconds"] = {name: [round(value, 3) for value in values] for name, values in seconds.items()}
-    if program:
-        for name in ("ids", "text", "text_to_arpa"):
-            ratios = sorted(theirs / ours for theirs, ours in zip(seconds["lmplz"], seconds[name]))
-            result[f"lmplz_over_{name}"] = [round(value, 2) for value in (ratios[0], median(ratios), ratios[-1])]
-    return result
+def kenlm_module(binary: Path, held: Path, words: int) -> Work:
+    import kenlm
+
+    model = kenlm.Model(str(binary))
+
+    def work() -> float:
+        with held.open(encoding="utf-8") as file:
+            return sum(model.score(line) for line in file)
+
+    return partial(_timed, words, work)
+
+
+def kenlm_query(program: str, binary: Path, held: Path, words: int) -> Work:
+    def work() -> float:
+        with held.open("rb") as source:
+            done = subprocess.run(
+                [program, "-v", "summary", str(binary)], stdin=source, capture_output=True, check=True
+            )
+        texts = dict(line.split(":\t") for line in done.stdout.decode().splitlines() if ":\t" in line)
+        perplexity, tokens = float(texts["Perplexity including OOVs"]), int(texts["Tokens"])
+        return -tokens * float(np.log10(perplexity))
+
+    return partial(_timed, words, work)
+
+
+def _timed(words: int, work: Callable[[], Any], turn: int) -> Round:
+    begun = time.perf_counter()
+    result = work()
+    seconds = time.perf_counter() - begun
+    return Round(words, seconds, result if isinstance(result, float) else None)
+
+
+def sums_agree(done: dict[str, list[Round]]) -> dict[str, Any]:
+    """The sums of log10 probabilities: all the same to a ten-thousandth."""
+    sums = {name: rounds[0].result for name, rounds in done.items()}
+    first = next(iter(sums.values()))
+    if any(abs(value / first - 1) > 1e-4 for value in sums.values()):
+        raise SystemExit(f"the sums of log10 probabilities differ: {sums}")
+    return {"sum_log10": {name: round(value, 1) for name, value in sums.items()}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lmplz", default=None, help="KenLM's program, to compare with")
+    for name in ("lmplz", "query", "build-binary"):
+        parser.add_argument(f"--{name}", default=shutil.which(name.replace("-", "_")), help="KenLM's program")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--short", action="store_true", help="one round")
+    parser.add_argument("--only", choices=("training", "scoring"), default="", help="one of the two")
+    parser.add_argument("--all", action="store_true", help="within 200 MB and to an ARPA file too: ten minutes more")
+    parser.add_argument("--short", action="store_true", help="one round on a smaller corpus")
     options = parser.parse_args()
-    corpora = {"stdlib": library()}
-    if "ENSUE_DATA" in os.environ:
-        data = Path(os.environ["ENSUE_DATA"])
-        corpora = {"ptb": treebank(data), "ptb+brown+stdlib": larger(data)}
-    for name, lines in corpora.items():
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "corpus.txt"
-            words = write_corpus(lines, path)
-            result = race(path, options.lmplz, 1 if options.short else options.rounds)
-        figures = {
-            "corpus": name,
-            "words": words,
-            "order": ORDER,
-            **result,
-            "words_per_second_from_ids": round(words / median(result["seconds"]["ids"])),
-        }
-        record("ngram_speed", figures)
+    rounds = 1 if options.short else options.rounds
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train, held = folder / "train.txt", folder / "held.txt"
+        named = "English" if "ENSUE_DATA" in os.environ else "stdlib"
+        if named == "English":
+            words = write_english(Path(os.environ["ENSUE_DATA"]), train, held)
+        else:
+            words = write_library(train, held)
+        if options.short:
+            lines = train.read_text(encoding="utf-8").split("\n")[:SHORT_LINES]
+            train.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            words = (sum(len(line.split()) for line in lines), words[1])
+        if options.only != "scoring":
+            training(options, train, words[0], folder, named, rounds)
+        if options.only != "training" and options.lmplz and options.build_binary:
+            scoring(options, (train, held), words, folder, named, rounds)
+
+
+def training(options: Any, train: Path, words: int, folder: Path, named: str, rounds: int) -> None:
+    programs: dict[str, Callable[[], Work]] = {
+        "ensue, ids": partial(from_ids, train, words),
+        "ensue, text": partial(from_text, train, words),
+        "ensue, text to run": partial(to_run, train, words, folder),
+    }
+    marks = [Mark("ensue, text", "ensue, ids")]
+    if options.all:
+        programs["ensue, ids, 200 MB"] = partial(on_disk, train, words, folder)
+        programs["ensue, text to ARPA"] = partial(to_arpa, train, words, folder)
+    if options.lmplz:
+        programs["lmplz"] = partial(lmplz, options.lmplz, "4G", train, words, folder)
+        asked = {"ensue, text to run": (2.5, 1.0), "ensue, ids": (2.5, 1.0), "ensue, text": (2.5, 1.0)}
+        marks = [Mark(name, "lmplz", *asked.get(name, ())) for name in programs if name != "lmplz"]
+    contest = Contest(
+        result="ngram_training",
+        work="5-gram Kneser–Ney training",
+        size=f"{named}, {words:,} words",
+        unit="words",
+        programs=programs,
+        marks=marks,
+    )
+    hold(contest, rounds)
+
+
+def scoring(
+    options: Any, files: tuple[Path, Path], words: tuple[int, int], folder: Path, named: str, rounds: int
+) -> None:
+    train, held = files
+    lmplz(options.lmplz, "4G", train, words[0], folder)(0)
+    binary = folder / "lmplz.bin"
+    command = [options.build_binary, "probing", str(folder / "lmplz.arpa"), str(binary)]
+    subprocess.run(command, check=True, capture_output=True)
+    programs: dict[str, Callable[[], Work]] = {
+        "ensue": partial(scored, train, held, words[1]),
+        "kenlm module": partial(kenlm_module, binary, held, words[1]),
+    }
+    if options.query:
+        programs["kenlm query"] = partial(kenlm_query, options.query, binary, held, words[1])
+    contest = Contest(
+        result="ngram_scoring",
+        work="n-gram scoring of a file",
+        size=f"{named}, 5-gram of {words[0]:,} words, {words[1]:,} words scored",
+        unit="words",
+        programs=programs,
+        marks=[Mark("ensue", name, 1.0) for name in programs if name != "ensue"],
+    )
+    hold(contest, rounds, sums_agree)
 
 
 if __name__ == "__main__":

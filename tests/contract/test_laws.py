@@ -10,6 +10,7 @@ from ensue.models.laws import findings
 from ensue.models.recurrent import LSTMLanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.nn.protocol import Traits
+from ensue.train.counting import count
 from ensue.train.objectives import OBJECTIVES
 
 VOCABULARY = 11
@@ -70,10 +71,7 @@ def build(name, values, dtype=torch.float32):
     if name == "ngram":
         counter = model.counter()
         tokens = torch.randint(VOCABULARY, (400,)).numpy()
-        for _ in range(counter.passes):
-            counter.open()
-            counter.absorb(tokens)
-            counter.close()
+        count(counter, tokens)
         return counter.finish()
     return model.to(dtype)
 

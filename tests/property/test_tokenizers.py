@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ensue.data.spelling import SpellingModel
 from ensue.data.tokenizers import Tokenizer, fit_tokenizer
 from ensue.data.tokenizers.subword import SubwordTokenizer
-from ensue.data.tokenizers.word import _count_gaps
+from ensue.data.tokenizers.word import count_gaps
 
 TRAINING = (
     "The quick brown fox jumps over the lazy dog; ## ##ing #hash 12345\n"
@@ -85,7 +85,7 @@ def test_words_and_gaps_tell_the_whole_text(text: str) -> None:
     assert len(ids) == sum(map(len, words)) + text.count("\n")
     shown = [[word if made.encode(word)[0] != made.unknown else "<unk>" for word in line] for line in words]
     assert made.decode(ids) == "\n".join(" ".join(line) for line in shown)
-    gaps = [gap for counts in _count_gaps(text, True, True).values() for gap in counts.elements()]
+    gaps = [gap for counts in count_gaps(text, True, True).values() for gap in counts.elements()]
     closing = bool(text) and not text.endswith("\n")  # one more newline says that there was none
     white = sum(map(len, gaps)) + text.count("\n") - closing
     assert white == sum(letter.isspace() for letter in text)

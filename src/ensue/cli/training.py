@@ -14,6 +14,7 @@ from ensue.cli.forecasting import Horizon, Target
 from ensue.cli.options import Columns, Data, Device, Field, Force, Json, Set, Valid
 from ensue.cli.output import emit, say, show_figures, table
 from ensue.core.errors import InputError
+from ensue.core.sizes import size_in_bytes
 
 if TYPE_CHECKING:
     from ensue.verbs.run import Run
@@ -56,6 +57,7 @@ def fit(
         str, typer.Option(metavar="FILE", help="Begin with these word vectors: a vector file, or a run of word2vec.")
     ] = "",
     sample_every: Annotated[int, typer.Option(help="Show what the model writes every so many steps.")] = 0,
+    memory: Annotated[str, typer.Option(help="n-grams: count within so much memory, on disk: 500M, 4G.")] = "",
     device: Device = "",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
     out: Annotated[Path | None, typer.Option(help="The run folder (runs/SYSTEM).")] = None,
@@ -82,6 +84,7 @@ def fit(
         "data.target": tuple(target),
         "horizon": horizon,
         "train.sample_every": sample_every,
+        "train.memory": size_in_bytes(memory) if memory else 0,
         "device": device,
         "compile": compile_,
     }

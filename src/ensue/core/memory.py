@@ -21,3 +21,11 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     taken = any(mallopt(MMAP, size) for size in SIZES)
     return taken and bool(mallopt(TRIM, SIZES[0]))  # alone it would have every block above 128 KB given back
+
+
+def give_back_memory() -> bool:
+    """Let the C library give large blocks back as soon as they are freed, whatever was asked for before; it learns from
+    the first that is freed to keep others of its size. Whether it could be told."""
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    return bool(ctypes.CDLL(None).mallopt(MMAP, 1 << 20))

@@ -50,12 +50,27 @@ class SpellingModel:
     @classmethod
     def fit(cls, strings: Mapping[str, int]) -> SpellingModel:
         """Count the n-grams of strings, each as often as it was seen."""
-        grams: Counter[int] = Counter()
-        for string, count in strings.items():
-            gram = BEFORE * (BASE**ORDER - 1) // (BASE - 1)
-            for symbol in (*string.encode(), END):
-                gram = (gram * BASE + symbol) % BASE**ORDER
-                grams[gram] += count
+        texts = [string.encode() for string in strings]
+        sizes = np.array([len(text) for text in texts], np.int64)
+        # each string with what stands before its start and with its end: ORDER symbols more than its bytes
+        last = np.cumsum(sizes + ORDER) - 1
+        inside = np.ones(int(last[-1]) + 1 if texts else 0, bool)
+        for before in range(ORDER - 1):
+            inside[last - sizes - before - 1] = False
+        inside[last] = False
+        symbols = np.full(len(inside), BEFORE, np.int64)
+        symbols[inside] = np.frombuffer(b"".join(texts), np.uint8)
+        symbols[last] = END
+        found = np.zeros(max(0, len(symbols) - ORDER + 1), np.int64)
+        for place in range(ORDER):
+            found = found * BASE + symbols[place : place + len(found)]
+        ends = np.repeat(np.arange(len(texts)), sizes + ORDER)[ORDER - 1 :]
+        whole = np.repeat(last - sizes, sizes + ORDER)[ORDER - 1 :] <= np.arange(ORDER - 1, len(symbols))
+        times = np.array(list(strings.values()), np.int64)[ends[whole]]
+        keys, places = np.unique(found[whole], return_inverse=True)
+        counts = np.zeros(len(keys), np.int64)
+        np.add.at(counts, places, times)
+        grams = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         return cls(grams)
 
     def bits(self, string: str) -> float:

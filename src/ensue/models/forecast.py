@@ -19,6 +19,7 @@ Legend: B rows, T steps, C columns that are read, Y of them that are forecast, H
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -151,14 +152,9 @@ class Nothing:
     def __init__(self, model: Naive) -> None:
         self.model = model
 
-    def open(self) -> None:
-        """There is no pass to begin."""
-
-    def absorb(self, chunk: Any) -> None:
+    def count(self, tokens: Any) -> Iterator[tuple[int, int]]:
         """There is nothing to count."""
-
-    def close(self) -> None:
-        """There is no pass to end."""
+        return iter(())
 
     def tensors(self) -> dict[str, Tensor]:
         """Nothing is known."""

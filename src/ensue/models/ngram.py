@@ -22,7 +22,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
@@ -42,6 +45,7 @@ from ensue.models.ngram_lookup import (
     level_of,
     look_up,
     read,
+    score,
 )
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recent import RecentTokens
@@ -55,6 +59,8 @@ Mode = Literal["kneser-ney", "backoff", "add", "mle"]
 KINDS = {"kneser-ney": BACKOFF, "backoff": BACKOFF, "add": ADD, "mle": MLE}
 TABLES = ("words", "offsets", "suffix", "starts", "probability", "backoff", "scale")
 HIGHEST = 7
+WORTH = 1 << 11
+"""The fewest words to look up that are worth a thread of their own."""
 Item = TypeVar("Item")
 
 
@@ -169,15 +175,38 @@ class NGram(LanguageModel):
         self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state. Padded places hold 0."""
+        wanted = self._checked(targets, lengths)
+        if KINDS[self.config.mode] == BACKOFF:
+            return self._scores(tokens, wanted, state, lengths)
         (nodes, sizes), after = self._read(tokens, state, lengths)
-        wanted = self._checked(targets, lengths).ravel()
         contexts = (nodes[:, 1:].ravel(), sizes[:, 1:].ravel())
-        found = look_up(self._tables(), KINDS[self.config.mode], contexts, wanted)
+        found = look_up(self._tables(), KINDS[self.config.mode], contexts, wanted.ravel())
         result = torch.from_numpy(found).view(targets.shape).to(tokens.device)
         if lengths is not None:
             places = torch.arange(tokens.shape[1], device=tokens.device)
             result = result.masked_fill(places >= lengths[:, None], 0.0)
         return result, after
+
+    def _scores(
+        self, tokens: Tensor, wanted: Ints, state: State | None, lengths: Tensor | None
+    ) -> tuple[Tensor, RecentTokens]:
+        """``log_prob`` for models that back off, rows shared among threads."""
+        values, real, past, after = self._taken(tokens, state, lengths)
+        found, sizes = np.zeros(values.shape, np.float32), np.zeros(len(values), np.int64)
+        tables, end, steps = self._tables(), self.config.end, real.contiguous().numpy()
+
+        def work(own: slice) -> None:
+            before = (past[0][own], past[1][own])
+            sizes[own] = score(tables, end, before, values[own], wanted[own], steps[own], found[own])
+
+        threads = min(torch.get_num_threads(), len(values), 1 + values.size // WORTH)
+        cuts = np.linspace(0, len(values), threads + 1).astype(int).tolist()
+        parts = [slice(low, high) for low, high in pairwise(cuts)]
+        if threads > 1:
+            list(_pool(threads).map(work, parts))
+        else:
+            work(parts[0])
+        return torch.from_numpy(found).to(tokens.device), self._after(after, sizes, tokens.device)
 
     def backoff_scores(self, context: Sequence[int], words: Sequence[int]) -> Tensor:
         """log S(w | context) of stupid backoff itself, which does not sum to one, for each of ``words``.
@@ -212,17 +241,27 @@ class NGram(LanguageModel):
 
     def _read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Contexts, RecentTokens]:
         """The context after each token, (B, T+1) with that of the state first, and the next state."""
+        values, real, past, after = self._taken(tokens, state, lengths)
+        contexts = read(self._tables(), self.config.end, past, values, real.contiguous().numpy())
+        return contexts, self._after(after, contexts[1][:, -1].copy(), tokens.device)
+
+    def _taken(
+        self, tokens: Tensor, state: State | None, lengths: Tensor | None
+    ) -> tuple[Ints, Tensor, Contexts, RecentTokens]:
+        """The tokens, how many of each row are real, the words before them with their number, and the words after."""
         rows, steps = tokens.shape
         before = self.start(rows) if state is None else cast(RecentTokens, state)
         values = self._checked(tokens, lengths)
         real = torch.full((rows,), steps) if lengths is None else lengths.cpu().to(torch.int64)
         joined, after = RecentTokens(before.tokens.cpu()).extend(torch.from_numpy(values), real)
         past = joined[:, : self.config.order - 1]
-        known = ((past >= 0).sum(1).numpy(), past.clamp(min=0).contiguous().numpy())[::-1]
-        contexts = read(self._tables(), self.config.end, known, values, real.contiguous().numpy())
-        size = torch.from_numpy(contexts[1][:, -1].copy())  # the context never reaches back over the end mark
-        beyond = torch.arange(self.config.order - 1) < (self.config.order - 1 - size)[:, None]
-        return contexts, RecentTokens(after.tokens.masked_fill(beyond, -1).to(tokens.device))
+        return values, real, (past.clamp(min=0).contiguous().numpy(), (past >= 0).sum(1).numpy()), after
+
+    def _after(self, after: RecentTokens, sizes: Ints, device: torch.device) -> RecentTokens:
+        """The next state, of as many words as each context has: none reaches back over the end mark."""
+        most = self.config.order - 1
+        beyond = torch.arange(most) < (most - torch.from_numpy(sizes))[:, None]
+        return RecentTokens(after.tokens.masked_fill(beyond, -1).to(device))
 
     def _checked(self, tokens: Tensor, lengths: Tensor | None) -> Ints:
         """The tokens as an array, padding made 0; a token outside the vocabulary is an error for people."""
@@ -269,6 +308,12 @@ class NGram(LanguageModel):
             return
         keep = bool(local_metadata.get("assign_to_params_buffers", False))
         self.adopt({name: table if keep else table.detach().cpu().clone() for name, table in tables.items()})
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that are kept for the next time: a call may be as short as a millisecond."""
+    return ThreadPoolExecutor(threads)
 
 
 def misfits(config: NGramConfig, tables: dict[str, Tensor]) -> str:

@@ -1,163 +1,210 @@
-"""Counting n-grams in passes over a stream, one an order, in memory for the table and one chunk.
+"""Counting n-grams: a stream of tokens becomes a trie, one order after the other.
 
-Pass k makes level k of the trie. Each token's context is already a node of the levels below, found by one
-search from the context before it; the pairs (context, word) are sorted, counted, and kept as sorted runs
-that are merged when two have like sizes, so that every pair is moved O(log chunks) times.
+The whole stream is in memory, and every order is sorted from the one before (``ngram_sorting``). What does not fit is
+counted in parts on disk (``ngram_disk``), to the same trie.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.models.ngram import NGram, NGramConfig
-from ensue.models.ngram_estimates import (
-    EPSILON,
-    Estimate,
-    kneser_ney,
-    order_of,
-    relative_frequencies,
-    spread,
-    stupid_backoff,
-)
-from ensue.models.ngram_lookup import Ints, Run, Trie, fill_suffixes, keys_of, merge
+from ensue.models.ngram_estimates import EPSILON, Estimate, kneser_ney, relative_frequencies, stupid_backoff
+from ensue.models.ngram_lookup import Ints, Trie, fill_suffixes
+from ensue.models.ngram_sorting import Groups, Longer, counted_from, first_places, lengthen, number
+from ensue.models.ngram_trie import extended, narrow, order_of, spread
 
-PIECE = 1 << 16
-"""The fewest tokens worth a thread of their own."""
+SHARD = 1 << 20
+"""About so many tokens are sorted at once by a thread."""
+MOST_SHARDS = 64
+"""Every shard reads the whole stream once."""
+MOST_TOKENS = 1 << 31
+"""What is not less than this does not fit: places have 32 bits."""
 
 
 class NGramCounter:
     """Counts a stream of tokens and turns the counts into an ``NGram``.
 
     The stream is ``end w1 w2 end w3 … end``: it begins with the end mark, and every sentence or document
-    closes with one. It is read once an order, in chunks of any size:
+    closes with one.
 
     >>> counter = NGramCounter(NGramConfig(vocabulary=4, order=2, end=0))
-    >>> for _ in range(counter.passes):
-    ...     counter.open()
-    ...     counter.absorb(np.array([0, 1, 2, 0, 1, 3, 0]))
-    ...     counter.close()
+    >>> for done, total in counter.count(np.array([0, 1, 2, 0, 1, 3, 0])):
+    ...     pass
     >>> counter.finish().counts
     [4, 5]
     """
 
-    def __init__(self, config: NGramConfig) -> None:
+    def __init__(self, config: NGramConfig, before: int = 0) -> None:
+        """``before``: so many tokens at the beginning of the stream are only read as contexts, and not counted."""
         self.config = config
+        self.before = before
         self.passes = config.order
+        self._forget()
+
+    def _forget(self) -> None:
         self.done = 0
-        self.notes: list[str] = []
         empty = np.zeros(0, np.int32)
         self.trie = Trie(empty, empty, empty, np.zeros(1, np.int64), empty)
-        self.open()
 
-    def open(self) -> None:
-        """Begin a pass; what an unfinished one has counted is dropped."""
-        self._node = -1
-        self._begun = False
-        self._unigrams = np.zeros(self.config.vocabulary if self.done == 0 else 0, np.int64)
-        self._runs: list[Run] = []
-
-    def absorb(self, chunk: Ints) -> None:
-        """Count the next tokens of the stream."""
-        tokens = np.ascontiguousarray(chunk)
-        if len(tokens) == 0:
-            return
-        if int(tokens.min()) < 0 or int(tokens.max()) >= self.config.vocabulary:
-            wrong = int(tokens.min()) if int(tokens.min()) < 0 else int(tokens.max())
-            raise InputError(f"token {wrong} is not in a vocabulary of {self.config.vocabulary}")
-        tokens = tokens.astype(np.int32, copy=False)
+    def count(self, tokens: NDArray[Any]) -> Iterator[tuple[int, int]]:
+        """Count the orders that are not done yet, and say now and then how many tokens are done of how many, over all
+        orders. Whoever stops in between has the orders finished so far, and can begin again with the next."""
+        stream = checked(tokens, self.config.vocabulary)
+        size = len(stream)
         if self.done == 0:
-            opening = not self._begun and tokens[0] == self.config.end
-            self._unigrams += np.bincount(tokens[int(opening) :], minlength=self.config.vocabulary)
-        else:
-            self._absorb_pairs(tokens)
-        self._begun = True
+            self.trie = first_level(stream[self.before :], self.config)
+            self.done = 1
+            yield size, self.passes * size
+        self.trie = whole_levels(self.trie, self.done)
+        if self.done < self.passes:
+            yield from self._lengthened(stream)
 
-    def _absorb_pairs(self, tokens: Ints) -> None:
-        """Each thread takes a piece; a piece's context is read from the ``done`` tokens before it."""
-        size = max(-(-len(tokens) // torch.get_num_threads()), PIECE)
-        places = range(0, len(tokens), size)
-        nodes = [self._node, *(self._follow(tokens[at - self.done : at]) for at in places[1:])]
-        pieces = [tokens[at : at + size] for at in places]
-        with ThreadPoolExecutor(len(pieces)) as pool:
-            for run, node in pool.map(self._run, pieces, nodes):
-                self._runs.append(run)
-                self._node = node
-                while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
-                    self._merge_two()
-
-    def _follow(self, tokens: Ints) -> int:
-        return keys_of(self.trie, tokens, -1, self.config.end, np.empty(len(tokens), np.int64))[1]
-
-    def _run(self, tokens: Ints, node: int) -> tuple[Run, int]:
-        """The sorted pairs of a piece that begins in context ``node``, and the context at its end."""
-        keys = np.empty(len(tokens), np.int64)
-        count, node = keys_of(self.trie, tokens, node, self.config.end, keys)
-        keys = keys[:count]
-        keys.sort()
-        last = np.flatnonzero(np.append(keys[1:] != keys[:-1], count > 0))
-        return (keys[last], np.diff(last, prepend=-1)), node
-
-    def _merge_two(self) -> None:
-        run, other = self._runs.pop(), self._runs.pop()
-        room = len(run[0]) + len(other[0])
-        keys, counts = np.empty(room, np.int64), np.empty(room, np.int64)
-        size = merge(run, other, (keys, counts))
-        self._runs.append((keys[:size].copy(), counts[:size].copy()))
-
-    def close(self) -> None:
-        """End a pass: its counts become a level of the trie."""
-        size = self.config.vocabulary
-        if self.done == 0:
-            empty = narrow(np.full(size, -1), size)
-            words, counts = np.arange(size, dtype=np.int32), narrow(self._unigrams, int(self._unigrams.sum()))
-            self.trie = Trie(words, narrow(np.array([size]), size), empty, np.array([0, size]), counts)
-        else:
-            while len(self._runs) > 1:
-                self._merge_two()
-            keys, counts = self._runs.pop() if self._runs else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-            self.trie = grown(self.trie, keys, narrow(counts, int(self.trie.counts[:size].sum())))
-        self.done += 1
-        self.open()
+    def _lengthened(self, stream: Ints) -> Iterator[tuple[int, int]]:
+        """Orders 2 and up; those that are done are sorted again, but not put into the trie again."""
+        size, shards, level = len(stream), [], 1
+        nodes = stream.copy()
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            begin = partial(_begun, stream, self.config.vocabulary)
+            for shard in pool.map(begin, *cut_by_word(stream, self.config.vocabulary)):
+                shards.append(shard)
+            while self.done < self.passes:
+                closed = self.config.end if level > 1 else -1
+                known, places = level < self.done, 0
+                base = int(self.trie.starts[level])
+                starts = []
+                for at, longer in enumerate(pool.map(partial(_longer, stream, nodes, closed), shards)):
+                    starts.append(base)
+                    base += len(longer.groups.words)
+                    places += len(shards[at].places)
+                    shards[at] = longer.groups if level + 1 < self.passes else shards[at]._replace(places=nodes[:0])
+                    if not known:
+                        times = counted_from(longer.groups, self.before) if self.before else longer.groups.sizes
+                        self.trie = appended(self.trie, longer, times)
+                    yield level * size + min(places, size), self.passes * size
+                level += 1
+                if not known:
+                    self.trie = self.trie._replace(starts=np.append(self.trie.starts, len(self.trie.words)))
+                    self.done = level
+                if level < self.passes:
+                    list(pool.map(partial(number, nodes), shards, starts))
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that is counted so far, for a checkpoint between two passes."""
+        """All that is counted so far, for a checkpoint between two orders."""
         names = ("words", "offsets", "suffix", "starts", "counts")
-        return {name: torch.from_numpy(np.ascontiguousarray(getattr(self.trie, name))) for name in names}
+        trie = whole_levels(self.trie, self.done)
+        return {name: torch.from_numpy(getattr(trie, name).copy()) for name in names}  # the trie grows in place
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Go on from what ``tensors`` answered."""
-        self.trie = Trie(**{name: tensor.numpy() for name, tensor in tensors.items()})
+        self.trie = Trie(**{name: tensor.numpy().copy() for name, tensor in tensors.items()})
         self.done = order_of(self.trie)
-        self.open()
 
     def finish(self) -> NGram:
-        """The model of the orders counted so far."""
-        notes = list(self.notes)
+        """The model of the orders counted so far. It takes the counts with it: the counter is then as if new."""
+        notes = []
         if self.done == 0:
-            notes.append("not even one pass was finished: only the words read so far are counted")
-            self.close()
+            self.trie, self.done = first_level(np.zeros(0, np.int32), self.config), 1
+            notes.append("nothing was counted: the model gives every word the same")
         elif self.done < self.passes:
             notes.append(f"only orders up to {self.done} of {self.passes} were counted: the model has that order")
-        estimate = estimated(self.trie, self.config)
+        trie, order = whole_levels(self.trie, self.done), self.done
+        self._forget()
+        estimate = estimated(trie, self.config)
         tables = {
-            "words": self.trie.words,
-            "offsets": self.trie.offsets,
-            "suffix": self.trie.suffix,
-            "starts": self.trie.starts,
+            "words": trie.words,
+            "offsets": trie.offsets,
+            "suffix": trie.suffix,
+            "starts": trie.starts,
             "probability": estimate.probability,
             "backoff": estimate.backoff,
             "scale": np.array([estimate.scale], np.float32),
         }
-        model = NGram(replace(self.config, order=self.done))
+        model = NGram(replace(self.config, order=order))
         model.adopt({name: torch.from_numpy(np.ascontiguousarray(table)) for name, table in tables.items()})
         model.notes = [*notes, *estimate.notes]
         return model
+
+
+def checked(tokens: NDArray[Any], vocabulary: int) -> Ints:
+    """The tokens in 32 bits; one outside the vocabulary is an error for people."""
+    if len(tokens) >= MOST_TOKENS:
+        mend = "count it in parts on disk: --memory 4G"
+        raise InputError(f"a text of {len(tokens):,} tokens is too long to be counted in memory", mend=mend)
+    if len(tokens):
+        low, high = int(tokens.min()), int(tokens.max())
+        if low < 0 or high >= vocabulary:
+            raise InputError(f"token {low if low < 0 else high} is not in a vocabulary of {vocabulary}")
+    return np.ascontiguousarray(tokens, np.int32)
+
+
+def first_level(stream: Ints, config: NGramConfig) -> Trie:
+    """The words, seen or not, and how often; the end mark that opens the stream is only a context."""
+    size = config.vocabulary
+    counts = np.bincount(stream, minlength=size)
+    if len(stream) and stream[0] == config.end:
+        counts[config.end] -= 1
+    words, empty = np.arange(size, dtype=np.int32), np.full(size, -1, np.int32)
+    return Trie(words, np.array([size], np.int32), empty, np.array([0, size]), counts.astype(np.int32))
+
+
+def cut_by_word(stream: Ints, vocabulary: int) -> tuple[list[tuple[int, int]], list[Ints]]:
+    """Spans of first words with about as many places each, and how often each of their words is in the stream."""
+    sizes = np.bincount(stream, minlength=vocabulary)
+    shards = min(max(torch.get_num_threads(), len(stream) // SHARD), MOST_SHARDS)
+    found = np.searchsorted(np.cumsum(sizes), np.linspace(0, len(stream), shards + 1)[1:-1]).tolist()
+    cuts = sorted({0, *found, vocabulary})
+    spans = list(pairwise(cuts))
+    return spans, [sizes[low:high].astype(np.int32) for low, high in spans]
+
+
+def _begun(stream: Ints, vocabulary: int, span: tuple[int, int], sizes: Ints) -> Groups:
+    places = first_places(stream, span, vocabulary, int(sizes.sum()))
+    return Groups(places, sizes, np.arange(*span, dtype=np.int32))
+
+
+def _longer(stream: Ints, nodes: Ints, closed: int, groups: Groups) -> Longer:
+    room = len(groups.places)
+    words, sizes, suffix = (np.empty(room, np.int32) for _ in range(3))
+    fan = np.empty(len(groups.sizes), np.int32)
+    longer = Longer(Groups(groups.places, sizes, words), suffix, fan)
+    found, kept = lengthen(stream, nodes, groups, closed, longer)
+    for array in (words, sizes, suffix):
+        array.resize(found, refcheck=False)  # gives the rest back without a copy
+    return Longer(Groups(groups.places[:kept], sizes, words), suffix, fan)
+
+
+def appended(trie: Trie, longer: Longer, counts: Ints) -> Trie:
+    """The trie with the n-grams of one more shard in its last level, which is not complete before the last shard."""
+    total = len(trie.words) + len(longer.suffix)
+    offsets = narrow(np.cumsum(longer.fan, dtype=np.int64) + len(trie.words), total)
+    return Trie(
+        extended(trie.words, longer.groups.words),
+        extended(trie.offsets, offsets),
+        extended(trie.suffix, narrow(longer.suffix, total)),
+        trie.starts,
+        extended(trie.counts, counts),
+    )
+
+
+def whole_levels(trie: Trie, levels: int) -> Trie:
+    """The trie without a level that was not finished."""
+    total, contexts = int(trie.starts[levels]), int(trie.starts[levels - 1])
+    if total == len(trie.words) and contexts + 1 == len(trie.offsets):
+        return trie
+    words, offsets, suffix, starts, counts = trie
+    return Trie(words[:total], offsets[: contexts + 1], suffix[:total], starts, counts[:total])
 
 
 def estimated(trie: Trie, config: NGramConfig) -> Estimate:
@@ -190,8 +237,3 @@ def grown(trie: Trie, keys: Ints, counts: Ints) -> Trie:
     if missing >= 0:
         raise InputError(f"n-gram {missing - last} of {order_of(longer)} words lacks the one without its first")
     return longer
-
-
-def narrow(values: Ints, most: int) -> Ints:
-    """The values in 32 bits if ``most`` fits, else in 64."""
-    return values.astype(np.int32 if most < 2**31 else np.int64, copy=False)

@@ -9,7 +9,7 @@ kneser-ney  interpolated modified Kneser–Ney (Chen and Goodman 1998; as lmplz 
               else the number of different words before g
     Y       = n1 / (n1 + 2 n2),   D_i = i − (i+1) Y n_{i+1} / n_i,   n_i the number of n-grams with a = i
     P(w|c)  = (a(cw) − D(a(cw))) / Σ_w a(cw) + γ(c) P(w|c'),   γ(c) = Σ_w D(a(cw)) / Σ_w a(cw)
-    P(w)    = (a(w) − D(a(w))) / Σ_w a(w) + γ / V
+    P(w)    = (a(w) − D(a(w))) / Σ_w a(w) + γ / V;   P is kept in single precision, as lmplz keeps it
 backoff     stupid backoff (Brants et al. 2007), divided by its sum
     S(w|c)  = C(cw) / C(c) if seen, else α S(w|c');   S(w) = C(w) / C() if seen, else α / V
     Z(c)    = Σ_w S(w|c) = 1 + α (Z(c') − Σ_{w seen} S(w|c')),   P = S / Z,   weight α Z(c') / Z(c)
@@ -19,23 +19,19 @@ mle         P(w|c) = (1 − ε) C(cw) / C(c) + ε / V, ε = 1e-12;  an unseen co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from ensue.models.ngram_lookup import Floats, Ints, Trie, interpolate
+from ensue.models.ngram_lookup import Floats, Ints, Trie, interpolate, tally
+from ensue.models.ngram_trie import AT_ONCE, Pace, at, fan_of, order_of
 
 EPSILON = 1e-12
 """What relative frequencies give away so that no probability is zero."""
 FALLBACK = (0.5, 1.0, 1.5)
 """Discounts for an order with too few n-grams to estimate its own, those of ``lmplz --discount_fallback``."""
-WORTH = 1 << 16
-"""The fewest n-grams worth a thread of their own."""
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
@@ -49,33 +45,6 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
 
-def order_of(trie: Trie) -> int:
-    """The number of words in the longest n-grams."""
-    return len(trie.starts) - 1
-
-
-def at(trie: Trie, level: int) -> slice:
-    """Where the n-grams of ``level`` words are."""
-    return slice(int(trie.starts[level - 1]), int(trie.starts[level]))
-
-
-def fan_of(trie: Trie, level: int) -> Ints:
-    """How many n-grams of ``level`` words each of their contexts has."""
-    inner = at(trie, level - 1)
-    return np.diff(trie.offsets[inner.start : inner.stop + 1])
-
-
-def spread(trie: Trie, level: int, work: Callable[[int, int], int]) -> list[int]:
-    """Do ``work(first, last)`` on the contexts of a level's n-grams, shared evenly among the threads."""
-    inner, here = at(trie, level - 1), at(trie, level)
-    threads = min(torch.get_num_threads(), 1 + (here.stop - here.start) // WORTH)
-    parts = np.linspace(here.start, here.stop, threads + 1)[1:-1]
-    found = np.searchsorted(trie.offsets[inner], parts) + inner.start
-    cuts = [inner.start, *found.tolist(), inner.stop]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, cuts[:-1], cuts[1:]))
-
-
 def sums(values: Floats, fan: Ints) -> NDArray[np.float64]:
     """Σ of the values of each context's children; 0 for a context without any."""
     result = np.zeros(len(fan))
@@ -86,24 +55,38 @@ def sums(values: Floats, fan: Ints) -> NDArray[np.float64]:
     return result
 
 
-def adjusted_counts(trie: Trie, end: int) -> Ints:
-    """a(g) for every node: the number of different words before g, or C(g) where none can stand there."""
-    result = trie.counts.copy()
+def opening_nodes(trie: Trie, end: int) -> list[tuple[int, int]]:
+    """For each order where the n-grams are that begin with the end mark, from one node up to another."""
     low, high = (end, end + 1) if end >= 0 else (0, 0)
-    for level in range(1, order_of(trie)):
-        here = at(trie, level)
-        before = np.bincount(trie.suffix[at(trie, level + 1)] - here.start, minlength=here.stop - here.start)
-        opening = result[low:high].copy()
-        np.copyto(result[here], before, where=before > 0, casting="same_kind")
-        if level > 1:
-            result[low:high] = opening
+    found = [(low, high)]
+    for _ in range(1, order_of(trie)):
         low, high = int(trie.offsets[low]), int(trie.offsets[high])
+        found.append((low, high))
+    return found
+
+
+def adjusted_counts(trie: Trie, level: int, opening: tuple[int, int], pace: Pace) -> Ints:
+    """a(g) for the n-grams of a level: the number of different words before g, or C(g) where none can stand there."""
+    here = at(trie, level)
+    if level == order_of(trie):
+        return trie.counts[here]
+    result = pace.zeros(here.stop - here.start, trie.counts.dtype)
+    for part in pace.parts(at(trie, level + 1)):
+        tally(trie.suffix[part], here.start, result)
+    for part in pace.parts(here):
+        own = result[part.start - here.start : part.stop - here.start]
+        np.copyto(own, trie.counts[part], where=own == 0)
+    if level > 1:
+        low, high = opening
+        result[low - here.start : high - here.start] = trie.counts[low:high]
     return result
 
 
-def discounts(adjusted: Ints) -> tuple[NDArray[np.float64], bool]:
+def discounts(adjusted: Ints, pace: Pace) -> tuple[NDArray[np.float64], bool]:
     """D for a = 0, 1, 2 and 3 or more (Chen and Goodman, equation 26), and whether they were estimated."""
-    n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
+    n = np.zeros(6)
+    for part in pace.parts(slice(0, len(adjusted))):
+        n += np.bincount(np.minimum(adjusted[part], 5), minlength=6)
     if n[1] and n[2] and n[3]:
         share = n[1] / (n[1] + 2 * n[2])
         found = [i - (i + 1) * share * n[i + 1] / n[i] for i in (1, 2, 3)]
@@ -112,31 +95,45 @@ def discounts(adjusted: Ints) -> tuple[NDArray[np.float64], bool]:
     return np.array([0.0, *FALLBACK]), False
 
 
-def kneser_ney(trie: Trie, end: int) -> Estimate:
-    """Interpolated modified Kneser–Ney."""
-    probability = np.empty(len(trie.words))
-    gamma = np.ones(len(trie.offsets) - 1)
-    adjusted = adjusted_counts(trie, end)
-    poor = []
+def kneser_ney(trie: Trie, end: int, pace: Pace = AT_ONCE) -> Estimate:
+    """Interpolated modified Kneser–Ney. Probabilities take the place of the counts they are made from."""
+    found = trie.counts.view(np.float32) if trie.counts.itemsize == 4 else np.empty(len(trie.words), np.float32)
+    weights = pace.zeros(len(trie.offsets) - 1, np.dtype(np.float32))
+    openings, poor = opening_nodes(trie, end), []
     for level in range(1, order_of(trie) + 1):
-        discount, estimated = discounts(adjusted[at(trie, level)])
+        adjusted = adjusted_counts(trie, level, openings[level - 1], pace)
+        discount, estimated = discounts(adjusted, pace)
         if level == 1:
-            first = adjusted[at(trie, 1)]
-            taken, total = discount[np.minimum(first, 3)], int(first.sum())
-            weight = taken.sum() / total if total else 1.0
-            probability[at(trie, 1)] = (first - taken) / max(total, 1) + weight / int(trie.starts[1])
+            found[at(trie, 1)] = first_order(adjusted, discount)
         else:
-            parts = (adjusted, discount, (probability, gamma))
-            spread(trie, level, partial(_interpolate, trie, parts))
+            pace.spread(trie, level, partial(_interpolate, trie, level, (adjusted, discount, found, weights)))
         if not estimated:
             poor.append(str(level))
     which = f"too few n-grams to estimate the discounts of order {', '.join(poor)}"
     notes = (f"{which}: 0.5, 1 and 1.5 stand in",) if poor else ()
-    return Estimate(*_logarithms(probability, gamma), 0.0, notes)
+    for table in (found, weights):
+        for part in pace.parts(slice(0, len(table))):
+            logarithms(table[part])
+    return Estimate(found, weights, 0.0, notes)
 
 
-def _interpolate(trie: Trie, parts: tuple[Ints, Floats, tuple[Floats, Floats]], first: int, last: int) -> int:
-    return interpolate(trie, (first, last), *parts)
+def first_order(adjusted: Ints, discount: Floats) -> NDArray[np.float64]:
+    """P(w) of every word."""
+    taken, total = discount[np.minimum(adjusted, 3)], int(adjusted.sum())
+    weight = taken.sum() / total if total else 1.0
+    result: NDArray[np.float64] = (adjusted - taken) / max(total, 1) + weight / len(adjusted)
+    return result
+
+
+def _interpolate(trie: Trie, level: int, parts: tuple[Ints, Floats, Floats, Floats], low: int, high: int) -> int:
+    """The part of a thread: the n-grams of ``level`` words after the contexts from ``low`` up to ``high``."""
+    adjusted, discount, found, weights = parts
+    first, last = int(trie.offsets[low]), int(trie.offsets[high])
+    start = at(trie, level).start
+    own = adjusted[first - start : last - start]
+    result = (found[first:last], weights[low:high])
+    interpolate(trie.offsets[low : high + 1], own, discount, (trie.suffix[first:last], found), result)
+    return last - first
 
 
 def stupid_backoff(trie: Trie, alpha: float) -> Estimate:
@@ -156,7 +153,7 @@ def stupid_backoff(trie: Trie, alpha: float) -> Estimate:
         mass[inner] = np.where(fan > 0, 1 + alpha * left, alpha * below)
         backoff[inner] = alpha * below / mass[inner]
         probability[here] = score[here] / np.repeat(mass[inner], fan)
-    return Estimate(*_logarithms(probability, backoff), float(np.log(root)))
+    return Estimate(logarithms(probability), logarithms(backoff), float(np.log(root)))
 
 
 def relative_frequencies(trie: Trie, delta: float, epsilon: float) -> Estimate:
@@ -173,10 +170,12 @@ def relative_frequencies(trie: Trie, delta: float, epsilon: float) -> Estimate:
         probability[here] = trie.counts[here] * np.repeat(share, fan) + np.repeat(unseen, fan)
         if level > 1:
             backoff[at(trie, level - 1)] = unseen
-    return Estimate(*_logarithms(probability, backoff), 0.0)
+    return Estimate(logarithms(probability), logarithms(backoff), 0.0)
 
 
-def _logarithms(probability: Floats, backoff: Floats) -> tuple[Floats, Floats]:
-    """Logarithms in single precision; what it cannot hold becomes the smallest it can."""
-    single = (np.maximum(table, SMALLEST).astype(np.float32) for table in (probability, backoff))
-    return np.log(next(single)), np.log(next(single))
+def logarithms(values: Floats) -> Floats:
+    """Logarithms in single precision, in place where it was that already; what it cannot hold becomes the smallest it
+    can."""
+    single = values.astype(np.float32, copy=False)
+    np.maximum(single, SMALLEST, out=single)
+    return np.log(single, out=single)

@@ -56,8 +56,6 @@ class Tables(NamedTuple):
     backoff: Floats
 
 
-Run = tuple[Ints, Ints]
-"""Sorted keys and how often each was seen."""
 Span = tuple[int, int]
 """Contexts from one up to another."""
 Contexts = tuple[Ints, Ints]
@@ -106,55 +104,6 @@ def advance(tables: Tables, node: int, word: int, end: int) -> int:
 
 
 @compiled
-def keys_of(trie: Trie, stream: Ints, node: int, end: int, keys: Ints) -> tuple[int, int]:
-    """Write ``context · V + word`` for every token of ``stream`` after a context of the trie's last level.
-
-    ``node`` is the context of the first token. Answers how many keys were written and the context after the
-    last token. Every n-gram of the stream is in the trie up to its last level, so following a token takes
-    one search.
-    """
-    words, offsets, suffix = trie.words, trie.offsets, trie.suffix
-    vocabulary, longest, count = int(trie.starts[1]), int(trie.starts[-2]), 0
-    for place in range(len(stream)):
-        word = int(stream[place])
-        shorter = node
-        if node >= longest:
-            keys[count] = node * vocabulary + word
-            count += 1
-            shorter = int(suffix[node])
-        if word == end or shorter < 0:
-            node = word
-            continue
-        # The search of ``child``, written out: a call costs 30 ns here, and the word is certain to be found.
-        node, size = int(offsets[shorter]), int(offsets[shorter + 1]) - int(offsets[shorter])
-        while size > 1:
-            half = size >> 1
-            node = node + half if words[node + half] <= word else node
-            size -= half
-    return count, node
-
-
-@compiled
-def merge(run: Run, other: Run, result: Run) -> int:
-    """Merge two sorted runs into ``result``; answers how many keys there are."""
-    keys, counts = run
-    others, more = other
-    first, second, size = 0, 0, 0
-    while first < len(keys) or second < len(others):
-        if second == len(others) or (first < len(keys) and keys[first] < others[second]):
-            result[0][size], result[1][size] = keys[first], counts[first]
-            first += 1
-        elif first == len(keys) or others[second] < keys[first]:
-            result[0][size], result[1][size] = others[second], more[second]
-            second += 1
-        else:
-            result[0][size], result[1][size] = keys[first], counts[first] + more[second]
-            first, second = first + 1, second + 1
-        size += 1
-    return size
-
-
-@compiled
 def fill_suffixes(trie: Trie, first: int, last: int) -> int:
     """Fill ``suffix`` for the children of contexts ``first`` … ``last``-1: suffix(c w) = child(suffix(c), w).
 
@@ -180,15 +129,26 @@ def fill_suffixes(trie: Trie, first: int, last: int) -> int:
 
 
 @compiled
-def interpolate(trie: Trie, span: Span, adjusted: Ints, discount: Floats, result: tuple[Floats, Floats]) -> int:
-    """P = (a − D) / Σ a + γ P', for the children of a span of contexts; ``result`` has all P and γ.
+def tally(nodes: Ints, first: int, result: Ints) -> None:
+    """Add one to ``result`` for every node; that of node ``first`` comes first."""
+    for node in nodes:
+        result[node - first] += 1
 
-    ``adjusted`` has a for all nodes. Answers the number of children.
+
+@compiled
+def interpolate(
+    offsets: Ints, adjusted: Ints, discount: Floats, below: tuple[Ints, Floats], result: tuple[Floats, Floats]
+) -> None:
+    """P = (a − D) / Σ a + γ P', for the children of some contexts; ``result`` has their P and the contexts' γ.
+
+    ``offsets`` has where the children of each context begin and the last ones end; ``adjusted`` has a for the children
+    and may be the same memory as P. ``below`` says where P' is: the nodes of the n-grams without their first words, and
+    P of these.
     """
-    offsets, suffix = trie.offsets, trie.suffix
+    suffix, shorter = below
     probability, gamma = result
-    for context in range(span[0], span[1]):
-        first, last = int(offsets[context]), int(offsets[context + 1])
+    for context in range(len(offsets) - 1):
+        first, last = offsets[context] - offsets[0], offsets[context + 1] - offsets[0]
         total, taken = 0, 0.0
         for node in range(first, last):
             total += adjusted[node]
@@ -197,8 +157,7 @@ def interpolate(trie: Trie, span: Span, adjusted: Ints, discount: Floats, result
         gamma[context] = weight
         for node in range(first, last):
             left = adjusted[node] - discount[min(adjusted[node], 3)]
-            probability[node] = left / total + weight * probability[suffix[node]]
-    return int(offsets[span[1]]) - int(offsets[span[0]])
+            probability[node] = left / total + weight * shorter[suffix[node]]
 
 
 @compiled
@@ -278,6 +237,60 @@ def look_up(tables: Tables, kind: int, contexts: Contexts, targets: Ints) -> Flo
             total += tables.probability[found if found >= 0 else word]
         result[place] = total
     return result
+
+
+@compiled
+def score(  # noqa: PLR0912 — one walk, and calls cost
+    tables: Tables, end: int, before: Contexts, tokens: Ints, targets: Ints, lengths: Ints, result: Floats
+) -> Ints:
+    """log P(target | context) into ``result`` (B, T) by backing off, and how many words the last contexts have (B,).
+
+    ``before`` is as in ``read``. Where a target is read as the next token, which is the rule, looking it up has found
+    the next context as well.
+    """
+    past, known = before
+    words, offsets, suffix = tables.words, tables.offsets, tables.suffix
+    rows, most, contexts = tokens.shape[0], past.shape[1], len(tables.offsets) - 1
+    last = np.empty(rows, np.int64)
+    for row in range(rows):
+        node, size, found = -1, int(known[row]), -1
+        for place in range(most - size, most):
+            node = advance(tables, node, int(past[row, place]), end)
+        for step in range(lengths[row]):
+            word = int(tokens[row, step])
+            if contexts == 0:
+                node = -1
+            elif word == end:
+                node = word
+            elif step > 0 and word == targets[row, step - 1]:
+                node = found
+                while node >= contexts:
+                    node = int(suffix[node])
+            else:
+                node = advance(tables, node, word, end)
+            size = min(1 if word == end else size + 1, most)
+            wanted, total, context = int(targets[row, step]), 0.0, node
+            found = -1
+            while context >= 0:
+                # the search of ``child``, written out: a call costs more than it here
+                low, high = int(offsets[context]), int(offsets[context + 1])
+                stop = high
+                while low < high:
+                    middle = (low + high) >> 1
+                    if words[middle] < wanted:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if low < stop and words[low] == wanted:
+                    found = low
+                    break
+                total += tables.backoff[context]
+                context = int(suffix[context])
+            if found < 0:
+                found = wanted
+            result[row, step] = total + tables.probability[found]
+        last[row] = size
+    return last
 
 
 @compiled

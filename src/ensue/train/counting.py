@@ -1,16 +1,15 @@
-"""Fitting by counting: a stream of tokens is read in passes and chunks; no particular model is known.
+"""Fitting by counting: a stream of tokens is read in passes; no particular model is known.
 
 What is counted, and how, is the counter's affair; this is the loop that keeps its promises to people:
-progress, a stop between two chunks when the time is up or Ctrl-C came, and a checkpoint between two passes.
+progress, a stop between two pieces of work when the time is up or Ctrl-C came, and a checkpoint between two passes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -19,8 +18,6 @@ from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.interrupts import Interrupts
 from ensue.train.loop import Outcome
 
-CHUNK = 1 << 22
-"""How many tokens are counted at once: memory for the pairs of one chunk, 64 MB."""
 SAVE_SECONDS = 10.0
 """A checkpoint is written between two passes where the last one is older than this."""
 
@@ -36,14 +33,9 @@ class Counter(Protocol):
     done: int
     """How many it has had."""
 
-    def open(self) -> None:
-        """Begin a pass; what an unfinished one has counted is dropped."""
-
-    def absorb(self, chunk: NDArray[Any]) -> None:
-        """Count the next tokens of the stream."""
-
-    def close(self) -> None:
-        """End a pass."""
+    def count(self, tokens: NDArray[Any]) -> Iterator[tuple[int, int]]:
+        """Make the passes that are not done yet; between two pieces of work say how many tokens are done of how many,
+        over all passes. Work may be stopped there: what an unfinished pass has counted is dropped."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All that is known between two passes, for a checkpoint."""
@@ -52,7 +44,7 @@ class Counter(Protocol):
         """Go on from what ``tensors`` answered."""
 
     def finish(self) -> nn.Module:
-        """The model of the passes done so far; its ``notes`` say what people should know."""
+        """The model of the passes done so far; its ``notes`` say what people should know. It is called once."""
 
 
 Counting = TypeVar("Counting", bound=Counter)
@@ -62,7 +54,6 @@ def count(
     counter: Counting,
     tokens: NDArray[Any],
     *,
-    chunk: int = CHUNK,
     progress: Callable[[int, int], None] | None = None,
     should_stop: Callable[[], Reason | None] | None = None,
     save: Callable[[Counting], None] | None = None,
@@ -71,29 +62,26 @@ def count(
 
     ``progress`` hears how many tokens are done of how many, over all passes; ``save`` is called between
     passes. Answers None at the end, or the reason ``should_stop`` gave. Then the counter has the passes
-    finished so far: ``counter.finish()`` makes the smaller model of them, and calling ``count`` again goes
-    on with the next pass.
+    finished so far: calling ``count`` again goes on with the next pass, ``counter.finish()`` makes the smaller
+    model of them.
 
+    >>> import numpy as np
     >>> from ensue.models.ngram import NGram, NGramConfig
     >>> counter = NGram(NGramConfig(vocabulary=3, order=2, end=0)).counter()
     >>> count(counter, np.array([0, 1, 2, 1, 0]))
     >>> counter.finish().counts
     [3, 4]
     """
-    size = len(tokens)
-    total = counter.passes * size
-    while counter.done < counter.passes:
-        counter.open()
-        for at in range(0, size, chunk):
-            reason = should_stop() if should_stop is not None else None
-            if reason is not None:
-                return reason
-            counter.absorb(np.asarray(tokens[at : at + chunk]))
-            if progress is not None:
-                progress(counter.done * size + min(at + chunk, size), total)
-        counter.close()
-        if save is not None and counter.done < counter.passes:
+    passes = counter.done
+    for done, total in counter.count(tokens):
+        if progress is not None:
+            progress(done, total)
+        if passes < counter.done < counter.passes and save is not None:
             save(counter)
+        passes = counter.done
+        reason = should_stop() if should_stop is not None and counter.done < counter.passes else None
+        if reason is not None:
+            return reason
     return None
 
 
@@ -133,6 +121,7 @@ def fit_by_counting(
         )
     if reason is not None:
         write()
+    done = counter.done
     fitted = counter.finish()
     stopped = wish.asked if reason == "interrupted" else reason or "finished"
-    return fitted, Outcome(stopped, counter.done, time.perf_counter() - begun, 0.0, len(tokens) - 1)
+    return fitted, Outcome(stopped, done, time.perf_counter() - begun, 0.0, len(tokens) - 1)

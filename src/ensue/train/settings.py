@@ -96,6 +96,8 @@ class TextTrainSettings(TrainSettings):
     """The share of streams that begin anew at each step, so that a model also learns to begin (0: none)."""
     layer_decay: float = 1.0
     """What the learning rate is multiplied by for each layer further from the last one; 1 means all learn alike."""
+    memory: int = 0
+    """Bytes of memory to count in, for n-grams; what does not fit is sorted on disk. 0 means all in memory."""
 
     def __post_init__(self) -> None:
         super(TextTrainSettings, self).__post_init__()  # with slots, super() would look for the class without them
@@ -103,6 +105,7 @@ class TextTrainSettings(TrainSettings):
         check(self, "length", self.length >= 0, "0 or more")
         check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
         check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
+        check(self, "memory", self.memory >= 0, "0 or more")
         check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
 
 

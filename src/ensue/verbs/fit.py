@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,11 +16,12 @@ from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, silent
 from ensue.core.files import write_text
-from ensue.core.memory import keep_freed_memory
+from ensue.core.memory import give_back_memory, keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.models.table import model_class
 from ensue.tasks.bodies import system_config
+from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
 from ensue.tasks.features import described
 from ensue.tasks.machine import check_bf16, check_device, data_files
 from ensue.tasks.resolving import check_task, read_settings, resolve
@@ -43,6 +45,9 @@ from ensue.verbs.beginning import (
 from ensue.verbs.cards import model_card
 from ensue.verbs.run import Run, load
 from ensue.verbs.weights import write_weights
+
+COUNTING = "counting"
+"""The folder in a run where n-grams are sorted that do not fit into memory; it goes when the run is complete."""
 
 
 def fit(
@@ -149,6 +154,8 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
 
 def _check_before(task: Task, settings: Settings, corpus: Any, model: Any) -> None:
     """Whatever can go wrong before the first step should do so before anything is written."""
+    if getattr(settings.train, "memory", 0):
+        check_on_disk(model, settings.train.budget)
     if getattr(settings.train, "precision", "") == "bf16":
         check_bf16(settings.run.device)
     if not hasattr(model, "counter"):
@@ -215,8 +222,11 @@ def _check_same(folder: RunFolder, chosen: Settings, what: str, flat: dict[str, 
 
 
 def _prepare_process(settings: Settings) -> None:
-    """As many threads as asked for, and no memory that goes to and fro."""
-    keep_freed_memory()
+    """As many threads as asked for, and no memory that goes to and fro; counting takes much once, and gives it back."""
+    if hasattr(model_class(settings.run.system, settings.run.task), "counter"):
+        give_back_memory()
+    else:
+        keep_freed_memory()
     if settings.train.threads:
         torch.set_num_threads(settings.train.threads)
 
@@ -246,6 +256,7 @@ def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: 
     fitter = _fit_by_counting if hasattr(model, "counter") else own
     model, settings, outcome = fitter(folder, settings, corpus, model, report)
     _finish(folder, settings, corpus, model, outcome, report)
+    shutil.rmtree(folder.path / COUNTING, ignore_errors=True)  # what was counted on disk is in the weights
     return outcome.stopped
 
 
@@ -296,11 +307,16 @@ def _fit_by_gradient(
 def _fit_by_counting(
     folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report
 ) -> tuple[torch.nn.Module, Settings, Outcome]:
-    """Count as the model's counter does."""
-    report("phase", {"name": f"counting for {settings.run.system}"})
-    counter, checkpoints = model.counter(), Checkpoints(folder.checkpoints)
-    fitted, outcome = fit_by_counting(counter, corpus.train.tokens, checkpoints, settings.train.budget, report)
-    for note in fitted.notes:  # type: ignore[union-attr]
+    """Count as the model's counter does, or on disk where there is a limit of memory."""
+    fitted: Any
+    if getattr(settings.train, "memory", 0):
+        work, most = folder.path / COUNTING, settings.train.memory
+        fitted, outcome = fit_on_disk(model.config, corpus.train.tokens, work, most, report)
+    else:
+        report("phase", {"name": f"counting for {settings.run.system}"})
+        counter, checkpoints = model.counter(), Checkpoints(folder.checkpoints)
+        fitted, outcome = fit_by_counting(counter, corpus.train.tokens, checkpoints, settings.train.budget, report)
+    for note in fitted.notes:
         report("note", {"text": note})
     return fitted, settings, outcome
 

@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import torch
-from safetensors.torch import save_file
 
 from ensue.core.files import whole_file
 from ensue.core.run_folder import RunFolder
+
+KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+BLOCK = 1 << 22
+"""Bytes that are written at once."""
 
 
 def write_weights(model: torch.nn.Module, folder: RunFolder) -> None:
     """Write model.safetensors."""
     with whole_file(folder.weights) as temporary:
-        save_file(own_tensors(model), temporary, metadata={"format": "pt"})
+        write_tensors(own_tensors(model), temporary)
         temporary.chmod(0o644)
+
+
+def write_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """A safetensors file, written a block at a time: the library would copy all tensors first, and tables of n-grams
+    may be mapped files, larger than memory. As the library has it, wider types stand first, then names in order."""
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    place = 0
+    for name in order:
+        tensor = tensors[name]
+        size = tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": KINDS[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [place, place + size],
+        }
+        place += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            flat = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            for at in range(0, len(flat), BLOCK):
+                file.write(flat[at : at + BLOCK].numpy().data)
 
 
 def own_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:

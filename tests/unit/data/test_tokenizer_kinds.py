@@ -10,7 +10,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers import KINDS, Tokenizer, fit_tokenizer
-from ensue.data.tokenizers.word import WordTokenizer, _count_gaps, word_tokenizer
+from ensue.data.tokenizers.word import WordTokenizer, count_gaps, word_tokenizer
 
 PTB = " the cat <unk> on N mats \n the <unk> sat \n" * 50
 
@@ -194,7 +194,7 @@ def test_line_ends_of_windows_become_regular(tmp_path: Path) -> None:
     ],
 )
 def test_gaps_tell_all_that_tokens_do_not(text: str, opens: bool, closes: bool, expected: dict[str, list[str]]) -> None:
-    found = {kind: sorted(gaps.elements()) for kind, gaps in _count_gaps(text, opens, closes).items() if gaps}
+    found = {kind: sorted(gaps.elements()) for kind, gaps in count_gaps(text, opens, closes).items() if gaps}
     assert found == {kind: sorted(gaps) for kind, gaps in expected.items()}
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.models.ngram import Mode, NGram, NGramConfig, ngrams
 from ensue.nn.recent import RecentTokens
+from ensue.train.counting import count
 
 MODES: tuple[Mode, ...] = ("kneser-ney", "backoff", "add", "mle")
 
@@ -26,10 +27,7 @@ def words_of(text: str) -> list[str]:
 
 def fitted(stream: Sequence[int], **settings: Any) -> NGram:
     counter = NGram(NGramConfig(**settings)).counter()
-    for _ in range(counter.passes):
-        counter.open()
-        counter.absorb(np.array(stream, np.int64))
-        counter.close()
+    count(counter, np.array(stream, np.int64))
     return counter.finish()
 
 

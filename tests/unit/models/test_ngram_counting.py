@@ -1,4 +1,4 @@
-"""Counting: chunks, passes, stopping, checkpoints, and corpora too small for anything."""
+"""Counting: passes, stopping, checkpoints, and corpora too small for anything."""
 
 from __future__ import annotations
 
@@ -53,29 +53,16 @@ def counted(counter: NGramCounter, order: int) -> dict[tuple[int, ...], int]:
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.integers(0, 5), max_size=60),
-    st.integers(1, 20),
     st.booleans(),
     st.sampled_from([np.int64, np.uint16]),
 )
-def test_counts_are_those_of_a_plain_loop_whatever_the_chunk(
-    body: list[int], chunk: int, marked: bool, kind: type
-) -> None:
+def test_counts_are_those_of_a_plain_loop(body: list[int], marked: bool, kind: type) -> None:
     end = 0 if marked else -1
     stream = [0, *body, 0] if marked else body
     counter = made(end=end)
-    assert count(counter, np.array(stream, kind), chunk=chunk) is None
+    assert count(counter, np.array(stream, kind)) is None
     for order in range(1, ORDER + 1):
         assert counted(counter, order) == dict(counted_plainly(stream, order, end))
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 20))
-def test_chunks_do_not_change_the_model(body: list[int], chunk: int) -> None:
-    stream = np.array([0, *body, 0])
-    whole, parts = made(), made()
-    count(whole, stream)
-    count(parts, stream, chunk=chunk)
-    assert tables_equal(whole.finish(), parts.finish())
 
 
 @pytest.mark.parametrize("mode", ["kneser-ney", "backoff", "add", "mle"])
@@ -111,66 +98,78 @@ def test_resumed_between_passes_is_the_same_to_the_bit() -> None:
     stream = np.random.default_rng(0).integers(0, 6, 500)
     kept: list[dict[str, torch.Tensor]] = []
     straight = made()
-    count(straight, stream, chunk=64, save=lambda counter: kept.append(counter.tensors()))
+    count(straight, stream, save=lambda counter: kept.append(counter.tensors()))
     assert len(kept) == ORDER - 1
+    model = straight.finish()
     for tensors in kept:
         resumed = made()
         resumed.restore(tensors)
-        count(resumed, stream, chunk=100)
-        assert tables_equal(straight.finish(), resumed.finish())
+        count(resumed, stream)
+        assert tables_equal(model, resumed.finish())
 
 
-def test_budget_gives_the_orders_finished_so_far_and_says_so() -> None:
+def test_budget_gives_the_orders_finished_so_far_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, seen = np.random.default_rng(0).integers(0, 6, 100), []
+    monkeypatch.setattr("ensue.models.ngram_counting.SHARD", 25)
 
     def out_of_time() -> Reason | None:
-        return "budget" if len(seen) >= 25 else None
+        return "budget" if len(seen) >= 7 else None  # the words, four shards of pairs, two of four shards of threes
 
     counter = made()
-    reason = count(counter, stream, chunk=10, progress=lambda *at: seen.append(at), should_stop=out_of_time)
+    reason = count(counter, stream, progress=lambda *at: seen.append(at), should_stop=out_of_time)
+    assert (reason, counter.done) == ("budget", 2)
+    assert seen[0] == (100, 400) and 200 < seen[-1][0] < 300
+    again = made()
+    again.restore(counter.tensors())
     model = counter.finish()
-    assert (reason, counter.done, model.config.order) == ("budget", 2, 2)
-    assert seen[0] == (10, 400) and seen[-1] == (250, 400)
+    assert model.config.order == 2
     assert "only orders up to 2 of 4 were counted: the model has that order" in model.notes
-    assert count(counter, stream, chunk=10) is None
     whole = made()
     count(whole, stream)
-    assert tables_equal(counter.finish(), whole.finish())
+    assert count(again, stream) is None
+    assert tables_equal(again.finish(), whole.finish())
 
 
-def test_budget_before_the_first_pass_is_done_uses_the_words_read() -> None:
-    stops: list[Reason | None] = [None, "interrupted"]
-    counter = made()
-    assert count(counter, np.array([0, 1, 1, 1, 2, 2]), chunk=4, should_stop=lambda: stops.pop(0)) == "interrupted"
-    model = counter.finish()
-    assert model.config.order == 1
-    assert model.notes[0].startswith("not even one pass was finished")
-    logits = model(torch.tensor([[0]])).logits[0, 0]
-    assert logits.argmax() == 1
+def test_what_was_stopped_goes_on_with_the_next_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = np.random.default_rng(0).integers(0, 6, 100)
+    monkeypatch.setattr("ensue.models.ngram_counting.SHARD", 25)
+    whole, stopped = made(), made()
+    count(whole, stream)
+    for steps in range(1, 30):
+        stops = iter([None] * steps + ["interrupted"] * 99)
+        if count(stopped, stream, should_stop=lambda: next(stops)) is None:  # noqa: B023
+            break
+    assert steps > 2 and tables_equal(stopped.finish(), whole.finish())
+
+
+def test_nothing_counted_gives_every_word_the_same() -> None:
+    model = made().finish()
+    assert model.notes[0] == "nothing was counted: the model gives every word the same"
+    torch.testing.assert_close(model(torch.tensor([[0]])).logits[0, 0].exp(), torch.full((6,), 1 / 6))
 
 
 def test_tokens_outside_the_vocabulary_are_named() -> None:
     with pytest.raises(InputError, match="token 6 is not in a vocabulary of 6"):
-        made().absorb(np.array([0, 6]))
+        count(made(), np.array([0, 6]))
     with pytest.raises(InputError, match="token -1 "):
-        made().absorb(np.array([-1, 2]))
+        count(made(), np.array([-1, 2]))
 
 
 def test_memory_mapped_stream(tmp_path: Path) -> None:
     stream = np.random.default_rng(0).integers(0, 6, 500).astype(np.uint16)
     stream.tofile(tmp_path / "tokens.bin")
     mapped, plain = made(), made()
-    count(mapped, np.memmap(tmp_path / "tokens.bin", np.uint16, "r"), chunk=77)
+    count(mapped, np.memmap(tmp_path / "tokens.bin", np.uint16, "r"))
     count(plain, stream)
     assert tables_equal(mapped.finish(), plain.finish())
 
 
-def test_pieces_for_threads_do_not_change_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_for_threads_do_not_change_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = np.random.default_rng(0).integers(0, 6, 500)
     plain, shared = made(), made()
     count(plain, stream)
-    monkeypatch.setattr("ensue.models.ngram_counting.PIECE", 8)
-    monkeypatch.setattr("ensue.models.ngram_estimates.WORTH", 8)
+    monkeypatch.setattr("ensue.models.ngram_counting.SHARD", 8)
+    monkeypatch.setattr("ensue.models.ngram_trie.WORTH", 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    count(shared, stream, chunk=90)
+    count(shared, stream)
     assert tables_equal(plain.finish(), shared.finish())

@@ -12,6 +12,7 @@ from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.search import rules
 from ensue.search.beam import Search, beam_search
 from ensue.search.exhaustive import exhaustive
+from ensue.train.counting import count
 
 
 def pie(**how):
@@ -169,10 +170,7 @@ def language_models():
             torch.nn.init.normal_(weight, std=0.6)
     counter = NGram(NGramConfig(vocabulary=11, order=3, end=0)).counter()
     text = torch.cat([torch.zeros(1, dtype=torch.long), torch.randint(11, (400,))]).numpy()
-    for _ in range(counter.passes):
-        counter.open()
-        counter.absorb(text)
-        counter.close()
+    count(counter, text)
     return {"gpt": gpt, "lstm": lstm, "ngram": counter.finish()}
 
 

@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from ensue.data.tokenizers.protocol import Ids, as_list
-from ensue.data.tokenizers.word import WordTokenizer, fit_words
+from ensue.data.tokenizers.word import WordTokenizer, count_gaps, fit_words
 
 MARKS = 2
 """The unknown word and the end mark stand before all others."""
@@ -38,7 +40,10 @@ class SpeltTokenizer(WordTokenizer):
         self._further: list[str] = []
         known = {name: token for token, name in enumerate(self.names) if token >= MARKS}
         self._table: Any = _Open(known, self._further, self.size)
-        self._block: Any = _OpenBlock(self._table, self.end)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The words and line ends of the text; a new word gets a number."""
+        return self._encode_plainly(text)
 
     def name(self, token: int) -> str:
         """The word, whether it is in the vocabulary or was met later."""
@@ -63,8 +68,7 @@ class SpeltTokenizer(WordTokenizer):
         """The spelling of words beyond the vocabulary, which are predicted as the unknown one, and of white space."""
         counted = Counter(text.split())
         lost = {word: count for word, count in counted.items() if self._table[word] >= self.size}
-        bits = sum(count * self.spellings.bits(word) for word, count in lost.items())
-        return bits + self.gap_bits(text, opens, closes), sum(lost.values())
+        return self.lost_bits(lost) + self.gap_bits(count_gaps(text, opens, closes)), sum(lost.values())
 
 
 class _Open(dict[str, int]):
@@ -78,16 +82,6 @@ class _Open(dict[str, int]):
         number = self[word] = self._size + len(self._further)
         self._further.append(word)
         return number
-
-
-class _OpenBlock:
-    """The same where a newline, written as a zero byte, is looked up like a word."""
-
-    def __init__(self, table: _Open, end: int) -> None:
-        self._table, self._end = table, end
-
-    def __getitem__(self, word: str) -> int:
-        return self._end if word == "\0" else self._table[word]
 
 
 def fit_spelt(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +18,13 @@ from ensue.core.errors import InputError
 from ensue.data.spelling import Spellings
 from ensue.data.tokenizers.protocol import Ids, as_list, utf8
 
+if TYPE_CHECKING:
+    from ensue.data.tokenizers.word_scanning import Scan, WordTable
+
 END, UNKNOWN = "</s>", "<unk>"
+LONG = 1 << 16
+"""Characters from which a text is worth compiled loops; a prompt need not wait until these are loaded."""
 _GAP = re.compile(r"\s+")
-_NEWLINE = "\0"
 
 GAPS = ("before", "between", "after", "blank")
 """White space before a line's first word, between words, after the last word, and on a line without words."""
@@ -62,18 +67,41 @@ class WordTokenizer:
         self.spellings = spellings
         self.gaps = dict(gaps)
         self.size = len(self.names)
-        marks = (end, unknown)
-        self._table = _Table({name: token for token, name in enumerate(self.names) if token not in marks})
-        # In big blocks a newline is looked up like a word: one that no word table holds unless a text has it.
-        self._block = _Table({**self._table, _NEWLINE: end})
-        self._table.unknown = self._block.unknown = unknown
+
+    @cached_property
+    def _table(self) -> Any:
+        marks = (self.end, self.unknown)
+        table = _Table({name: token for token, name in enumerate(self.names) if token not in marks})
+        table.unknown = self.unknown
+        return table
+
+    @cached_property
+    def _words(self) -> WordTable:
+        """For long texts; the marks stand in it as what no text has: empty words."""
+        from ensue.data.tokenizers.word_scanning import WordTable
+
+        marks = (self.end, self.unknown)
+        return WordTable("" if token in marks else name for token, name in enumerate(self.names))
+
+    def _scanned(self, text: str) -> Scan:
+        utf8(text)
+        return self._words.scan(text, self.end)
 
     def encode(self, text: str) -> np.ndarray:
         """The words and line ends of the text."""
+        return self._encode_long(text) if len(text) >= LONG else self._encode_plainly(text)
+
+    def _encode_long(self, text: str) -> np.ndarray:
+        from ensue.data.tokenizers.word_scanning import UNKNOWN as NONE
+
+        found = self._scanned(text)
+        if found.lost:
+            unknown = self.unknown
+            found.ids[found.ids == NONE] = self._table[next(iter(found.lost))] if unknown is None else unknown
+        return found.ids
+
+    def _encode_plainly(self, text: str) -> np.ndarray:
         utf8(text)
-        if _NEWLINE not in text:
-            words = text.replace("\n", " \0 ").split()
-            return np.fromiter(map(self._block.__getitem__, words), dtype=np.int32, count=len(words))
         ids: list[int] = []
         for number, line in enumerate(text.split("\n")):
             ids.extend([self.end] if number else [])
@@ -96,14 +124,21 @@ class WordTokenizer:
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """The spelling of unknown words and of white space."""
-        words = Counter(text.split())
-        lost = {word: count for word, count in words.items() if word not in self._table}
-        bits = sum(count * self.spellings.bits(word) for word, count in lost.items())
-        return bits + self.gap_bits(text, opens, closes), sum(lost.values())
+        if len(text) >= LONG:
+            found = self._scanned(text)
+            lost, gaps = found.lost, _kinds_of(found.gaps, found.head, found.tail, found.words > 0, opens, closes)
+        else:
+            words = Counter(text.split())
+            lost = Counter({word: count for word, count in words.items() if word not in self._table})
+            gaps = count_gaps(text, opens, closes)
+        return self.lost_bits(lost) + self.gap_bits(gaps), lost.total()
 
-    def gap_bits(self, text: str, opens: bool, closes: bool) -> float:
-        """What the white space of a text costs."""
-        found = _count_gaps(text, opens, closes)
+    def lost_bits(self, lost: Mapping[str, int]) -> float:
+        """What it costs to spell words out."""
+        return sum(count * self.spellings.bits(word) for word, count in lost.items())
+
+    def gap_bits(self, found: Mapping[str, Mapping[str, int]]) -> float:
+        """What white space costs, by its kinds."""
         return sum(count * self.gaps[kind].bits(gap) for kind, gaps in found.items() for gap, count in gaps.items())
 
     def state(self) -> dict[str, Any]:
@@ -143,26 +178,33 @@ def word_tokenizer(names: Sequence[str]) -> WordTokenizer:
     return WordTokenizer(names, names.index(END), unknown, spellings, regular)
 
 
-def _count_gaps(text: str, opens: bool, closes: bool) -> dict[str, Counter[str]]:
+def count_gaps(text: str, opens: bool, closes: bool) -> dict[str, Counter[str]]:
     """How often each kind of white space stands in a text.
 
     A document that does not end in a newline is given an end mark all the same; that there was none is told
     by a "\\n" after its last gap, where no gap can have one.
     """
-    gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAPS}
-    if not text:
-        return gaps
     body = text.strip()
     head = text[: len(text) - len(text.lstrip())] if body else ""
     tail = text[len(text.rstrip()) :] if body else text
-    for run, count in Counter(_GAP.findall(body)).items():
+    return _kinds_of(Counter(_GAP.findall(body)), head, tail, bool(body), opens, closes)
+
+
+def _kinds_of(
+    runs: Mapping[str, int], head: str, tail: str, words: bool, opens: bool, closes: bool
+) -> dict[str, Counter[str]]:
+    """Runs of white space between words, before the first and after the last, as gaps of lines."""
+    gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAPS}
+    if not (words or tail):
+        return gaps
+    for run, count in runs.items():
         first, *rest = run.split("\n")
         gaps["after" if rest else "between"][first] += count
         for blank in rest[:-1]:
             gaps["blank"][blank] += count
         if rest:
             gaps["before"][rest[-1]] += count
-    for kind, gap in (*_head_gaps(head, opens, bool(body)), *_tail_gaps(tail, opens, closes, bool(body))):
+    for kind, gap in (*_head_gaps(head, opens, words), *_tail_gaps(tail, opens, closes, words)):
         gaps[kind][gap] += 1
     return gaps
 
@@ -199,18 +241,25 @@ def fit_words(
     Without a ``min_count``, words seen once are unknown, so that a model learns what unknown words are like;
     but in a text that has ``<unk>`` already, or of under 10,000 words, every word is kept.
     """
-    counts: Counter[str] = Counter()
+    from ensue.data.tokenizers.word_scanning import WordTable, by_frequency
+
+    seen = WordTable()
     gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAPS}
     for text, opens, closes in parts:
-        counts.update(text.split())
-        for kind, seen in _count_gaps(text, opens, closes).items():
-            gaps[kind].update(seen)
+        utf8(text)
+        found = seen.count(text)
+        kinds = _kinds_of(found.gaps, found.head, found.tail, found.words > 0, opens, closes)
+        for kind, times in kinds.items():
+            gaps[kind].update(times)
+    words, counts = seen.words(), seen.counts
+    order = by_frequency(words, counts)
+    numbers = counts.tolist()
     if min_count is None:
-        min_count = 1 if UNKNOWN in counts or counts.total() < 10_000 else 2
-    order = sorted(counts, key=lambda word: (-counts[word], word))
-    kept = [word for word in order if counts[word] >= min_count and word != UNKNOWN]
+        min_count = 1 if int(counts.sum()) < 10_000 or UNKNOWN in words else 2
+    kept = [words[number] for number in order if numbers[number] >= min_count and words[number] != UNKNOWN]
     kept = kept if vocabulary is None else kept[: max(0, vocabulary - 2)]
-    rest = {word: counts[word] for word in set(order).difference(kept)}
+    known = set(kept)
+    rest = {word: count for word, count in zip(words, numbers, strict=True) if word not in known}
     spellings = Spellings.of_words(rest, dict.fromkeys(kept, 1), UNKNOWN)
     fitted = {kind: Spellings.of_gaps(seen) for kind, seen in gaps.items()}
     return WordTokenizer([END, UNKNOWN, *kept], 0, 1, spellings, fitted)

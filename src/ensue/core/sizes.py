@@ -1,0 +1,22 @@
+"""Amounts of memory as people type them."""
+
+from __future__ import annotations
+
+import re
+
+from ensue.core.errors import InputError
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def size_in_bytes(text: str) -> int:
+    """``500M``, ``1G``, ``1.5GB`` in bytes; a bare number is bytes.
+
+    >>> size_in_bytes("1.5G"), size_in_bytes("200mb"), size_in_bytes("4096")
+    (1500000000, 200000000, 4096)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.strip().upper())
+    result = int(float(found[1]) * UNITS[found[2]]) if found else 0
+    if result <= 0:
+        raise InputError(f"{text!r} is no amount of memory", mend="write 500M or 4G")
+    return result

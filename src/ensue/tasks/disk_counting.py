@@ -1,0 +1,294 @@
+"""Counting n-grams of a text that does not fit into memory, to the same model as in memory, bit for bit.
+
+The text is counted in parts. A part is counted in memory; its n-grams are, order by order, a sorted run on disk (see
+``ensue.data.runs``). Then the runs of all parts are merged, order by order: the key of an n-gram is the number of its
+context among all contexts, which the order before has told, and its last word. At last the tables are mapped and
+estimated in place, and pages that were read are given back before they are more than the limit.
+
+Everything that is finished is noted in ``progress.json``, so that a process that was killed goes on after it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report
+from ensue.core.files import disk_errors, read_json, sync, write_json
+from ensue.data.runs import Run, Stored, merge
+from ensue.models.ngram import NGram, NGramConfig
+from ensue.models.ngram_counting import NGramCounter
+from ensue.models.ngram_estimates import kneser_ney
+from ensue.models.ngram_lookup import Trie
+from ensue.models.ngram_trie import Pace, at
+from ensue.train.interrupts import Interrupts
+from ensue.train.loop import Outcome
+
+TOKEN_BYTES = 80
+"""Of memory, for each token of a part: the stream, its places and nodes, and the trie of about 2.5 nodes a token."""
+KEY_BYTES = 128
+"""Of memory, for each key of a run that is held while runs are merged."""
+LEAST_TOKENS = 1 << 16
+COLUMNS = ("words", "offsets", "suffix", "counts")
+CONTEXTS = 1 << 12
+"""So many contexts are estimated between two looks at the memory."""
+ENTRIES = 1 << 16
+
+
+class DiskCounter:
+    """Counts a stream in parts, in a folder that it fills and that may be deleted when the model has been written."""
+
+    def __init__(self, config: NGramConfig, folder: Path, memory: int) -> None:
+        if config.mode != "kneser-ney":
+            mend = "leave out --memory, or use mode=kneser-ney"
+            raise InputError(f"mode {config.mode!r} is not estimated within a limit of memory", mend=mend)
+        self.config, self.folder, self.memory = config, folder, memory
+
+    def count(self, tokens: NDArray[Any], report: Report, stopped: Callable[[], bool]) -> NGram | None:
+        """The model, its tables mapped from the folder; None where ``stopped`` said so: what is done is kept."""
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._open(tokens)
+            for work in (self._sort, self._merge):
+                for _ in work(tokens, report):
+                    if stopped():
+                        return None
+            return self._estimate(report)
+
+    def _open(self, tokens: NDArray[Any]) -> None:
+        """What was done before, or nothing."""
+        self.size = max(LEAST_TOKENS, self.memory // TOKEN_BYTES)
+        self.parts = -(-len(tokens) // self.size)
+        wide = self.config.order * len(tokens) + self.config.vocabulary >= 2**31
+        self.index = "<i8" if wide else "<i4"
+        kinds = {"words": "<i4", "offsets": self.index, "suffix": self.index, "counts": self.index}
+        self.tables = {name: Stored(self.folder / f"{name}.bin", kinds[name]) for name in COLUMNS}
+        plan = {"config": asdict(self.config), "tokens": len(tokens), "size": self.size}
+        self.journal = self.folder / "progress.json"
+        self.state: dict[str, Any] = read_json(self.journal) if self.journal.exists() else {}
+        if self.state.get("plan") != plan:
+            shutil.rmtree(self.folder)
+            self.folder.mkdir()
+            self.state = {"plan": plan, "parts": 0, "starts": []}
+
+    def _note(self, *names: str) -> None:
+        """What is finished, once the files with such names are safely on disk."""
+        for name in names:
+            for file in self.folder.glob(name):
+                sync(file)
+        write_json(self.journal, self.state)
+
+    def _run(self, part: int, level: int) -> dict[str, Stored]:
+        """The files of one order of a part: as counted, and as a run."""
+        kinds = {"words": "<i4", "fan": "<i4", "suffix": "<i4", "counts": "<i4", "numbers": self.index, "keys": "<i8"}
+        kinds["values"] = self.index
+        return {name: Stored(self.folder / f"part-{part}-{level}-{name}.bin", kind) for name, kind in kinds.items()}
+
+    def _remove(self, part: int, level: int, *names: str) -> None:
+        for name, file in self._run(part, level).items():
+            if not names or name in names:
+                file.path.unlink(missing_ok=True)
+
+    def _sort(self, tokens: NDArray[Any], report: Report) -> Iterator[None]:
+        """Each part of the text as sorted runs."""
+        report("phase", {"name": f"sorting n-grams in {self.parts} parts"})
+        for part in range(self.state["parts"], self.parts):
+            begin = part * self.size
+            before = min(begin, self.config.order - 1)
+            counter = NGramCounter(self.config, before)
+            for _ in counter.count(np.array(tokens[begin - before : begin + self.size])):
+                yield
+            for level in range(1, self.config.order + 1):
+                self._remove(part, level)
+                self._write_part(counter.trie, part, level)
+            self.state["parts"] = part + 1
+            self._note(f"part-{part}-*.bin")
+            report("progress", {"done": min(begin + self.size, len(tokens)), "total": len(tokens)})
+            del counter
+            yield
+
+    def _write_part(self, trie: Trie, part: int, level: int) -> None:
+        here, run = at(trie, level), self._run(part, level)
+        run["counts"].append(trie.counts[here])
+        if level > 1:
+            inner = at(trie, level - 1)
+            run["words"].append(trie.words[here])
+            run["fan"].append(np.diff(trie.offsets[inner.start : inner.stop + 1]))
+            run["suffix"].append(trie.suffix[here] - inner.start)
+
+    def _merge(self, tokens: NDArray[Any], report: Report) -> Iterator[None]:
+        """The runs of each order as a level of the trie."""
+        report("phase", {"name": "merging n-grams"})
+        order, vocabulary = self.config.order, self.config.vocabulary
+        if not self.state["starts"]:
+            self._cut([0])
+            counts = np.zeros(vocabulary, np.int64)
+            for part in range(self.parts):
+                counts += self._run(part, 1)["counts"].read()
+            if self.parts > 1 and self.config.end >= 0:
+                counts[self.config.end] += self._openings(tokens)
+            for name, values in zip(COLUMNS, (np.arange(vocabulary), [vocabulary], [-1] * vocabulary, counts)):
+                self.tables[name].append(np.asarray(values))
+            self.state["starts"] = [0, vocabulary]
+            self._note("[!p]*.bin")
+        for level in range(len(self.state["starts"]), order + 1):
+            self._cut(self.state["starts"])
+            for part in range(self.parts):
+                self._key(part, level)
+                yield
+            yield from self._level(level)
+            self.state["starts"].append(len(self.tables["words"]))
+            self._note(f"part-*-{level}-numbers.bin", "[!p]*.bin")
+            for part in range(self.parts):
+                self._remove(part, level, "words", "fan", "suffix", "counts", "keys", "values")
+                self._remove(part, level - 1)
+            report("progress", {"done": level - 1, "total": order - 1})
+            yield
+
+    def _openings(self, tokens: NDArray[Any]) -> int:
+        """How many parts after the first begin with the end mark: counting took it for the one that opens the text."""
+        return sum(int(tokens[part * self.size] == self.config.end) for part in range(1, self.parts))
+
+    def _cut(self, starts: Sequence[int]) -> None:
+        """The tables as they were when their last level was finished."""
+        total, contexts = starts[-1], (starts[-2] + 1 if len(starts) > 1 else 0)
+        for name, table in self.tables.items():
+            table.path.touch()
+            size = (contexts if name == "offsets" else total) * np.dtype(table.kind).itemsize
+            with table.path.open("r+b") as file:
+                file.truncate(size)
+
+    def _key(self, part: int, level: int) -> None:
+        """Numbers of contexts and of shorter n-grams among all, in place of those among the part's own."""
+        run, shorter = self._run(part, level), self._run(part, level - 1)
+        self._remove(part, level, "keys", "values", "numbers")
+        first = 0 if level == 2 else self.state["starts"][-2]
+        numbers = np.arange(self.config.vocabulary) if level == 2 else shorter["numbers"].read()
+        contexts = np.repeat(numbers.astype(np.int64), run["fan"].read())
+        run["keys"].append(contexts * self.config.vocabulary + run["words"].read())
+        run["values"].append(numbers[run["suffix"].read()] + first)
+
+    def _level(self, level: int) -> Iterator[None]:
+        """Merge the runs of an order."""
+        runs = [self._run(part, level) for part in range(self.parts)]
+        begun, base = self.state["starts"][-1], 0
+        contexts = begun - self.state["starts"][-2]
+        closed = 0  # how many contexts have all their n-grams
+        block = max(1 << 10, self.memory // (KEY_BYTES * max(1, self.parts)))
+        for merged in merge([Run(run["keys"], run["counts"], run["values"]) for run in runs], block):
+            inside, words = np.divmod(merged.keys, self.config.vocabulary)
+            last = int(inside[-1])
+            ends = np.searchsorted(inside, np.arange(closed, last), "right") + begun + base
+            self.tables["offsets"].append(ends)
+            closed = last
+            for name, values in (("words", words), ("suffix", merged.values), ("counts", merged.counts)):
+                self.tables[name].append(values)
+            for run, places in zip(runs, merged.places):
+                run["numbers"].append(places + base)
+            base += len(words)
+            yield
+        self.tables["offsets"].append(np.full(contexts - closed, begun + base))
+
+    def _estimate(self, report: Report) -> NGram:
+        """Probabilities in the place of a copy of the counts."""
+        report("phase", {"name": "estimating"})
+        pace = SparingPace(self.folder, self.memory)
+        shutil.copyfile(self.tables["counts"].path, self.folder / "estimate-0.bin")
+        found = Stored(self.folder / "estimate-0.bin", self.index)
+        arrays = {name: pace.mapped(self.tables[name]) for name in ("words", "offsets", "suffix")}
+        starts = np.array(self.state["starts"])
+        trie = Trie(**arrays, starts=starts, counts=pace.mapped(found, "r+"))
+        estimate = kneser_ney(trie, self.config.end, pace)
+        tables = {**arrays, "starts": starts, "probability": estimate.probability, "backoff": estimate.backoff}
+        model = NGram(self.config)
+        with_scale = {**tables, "scale": np.zeros(1, np.float32)}
+        model.adopt({name: torch.from_numpy(table) for name, table in with_scale.items()})
+        model.notes = list(estimate.notes)
+        pace.release()
+        return model
+
+
+def check_on_disk(model: Any, budget: float) -> None:
+    """Refuse what cannot be counted within a limit of memory."""
+    if not isinstance(model, NGram):
+        raise InputError("train.memory is for n-grams", mend="leave out --memory")
+    if budget:
+        mend = "leave out one of them; Ctrl-C stops, and --resume goes on"
+        raise InputError("a budget cannot be kept where n-grams are counted on disk", mend=mend)
+    DiskCounter(model.config, Path(), 0)
+
+
+def fit_on_disk(
+    config: NGramConfig, tokens: NDArray[Any], folder: Path, memory: int, report: Report
+) -> tuple[NGram, Outcome]:
+    """Count within a limit of memory, going on after what the folder says is done; a wish to stop leaves it there."""
+    begun = time.perf_counter()
+    with Interrupts() as wish:
+        model = DiskCounter(config, folder, memory).count(tokens, report, lambda: bool(wish.asked))
+    if model is None:
+        raise KeyboardInterrupt
+    return model, Outcome("finished", config.order, time.perf_counter() - begun, 0.0, len(tokens) - 1)
+
+
+class SparingPace(Pace):
+    """Tables are files that are mapped; what was read of them is let go before it is more than the limit."""
+
+    def __init__(self, folder: Path, memory: int) -> None:
+        self.folder, self.memory = folder, memory
+        self._maps: list[mmap.mmap] = []
+        self._base = _mapped_bytes()
+
+    def mapped(self, table: Stored, mode: str = "c") -> Any:
+        """A table as a map; what is written to it is kept only with mode r+."""
+        array = table.mapped(mode)
+        if isinstance(array, np.memmap):
+            self._maps.append(array._mmap)  # type: ignore[attr-defined]
+        return array
+
+    def zeros(self, size: int, kind: np.dtype[Any]) -> Any:
+        """A new table, in a file of its own."""
+        path = self.folder / f"estimate-{len(self._maps) + 1}.bin"
+        with path.open("wb") as file:
+            file.truncate(size * kind.itemsize)
+        return self.mapped(Stored(path, kind.str), "r+") if size else np.zeros(0, kind)
+
+    def parts(self, whole: slice) -> Iterator[slice]:
+        """A few entries at a time."""
+        for low in range(whole.start, whole.stop, ENTRIES):
+            yield slice(low, min(low + ENTRIES, whole.stop))
+            self._rest()
+
+    def spread(self, trie: Trie, level: int, work: Callable[[int, int], int]) -> None:
+        """A few contexts at a time."""
+        inner = at(trie, level - 1)
+        for low in range(inner.start, inner.stop, CONTEXTS):
+            work(low, min(low + CONTEXTS, inner.stop))
+            self._rest()
+
+    def _rest(self) -> None:
+        if _mapped_bytes() - self._base > self.memory // 2:
+            self.release()
+
+    def release(self) -> None:
+        """Give all pages back; what was written stays in the files."""
+        for one in self._maps:
+            if hasattr(mmap, "MADV_DONTNEED"):
+                one.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped_bytes() -> int:
+    """How much of files this process has in memory, where the system says so."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
