@@ -147,6 +147,8 @@ class Training:
     weights: int
     gradients: int
     optimiser: int
+    buffers: int
+    """What a model holds that is not learnt, such as a table of positions."""
     activations: int
     """The most bytes that a step holds besides weights (and copies of them in sixteen bits), their gradients and what
     the optimiser remembers."""
@@ -180,22 +182,24 @@ def training(
         if getattr(model, "task", "") not in LOSSES:
             return None
         model.train()
-        weights = {ledger.hold(p) for p in model.parameters()}
+        weights = {ledger.hold(p) for p in (*model.parameters(), *model.buffers())}
         if recompute:
             _recompute(model)
         begun = len(ledger.operations)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             loss = LOSSES[model.task](model, rows, length, settings)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         done = ledger.operations[begun:]
         learnt = [p for p in model.parameters() if p.grad is not None]
         gradients = {ledger.hold(p.grad) for p in learnt if p.grad is not None}
         copies = {copy for whole, copy in ledger.casts if whole in weights}
         most, besides = ledger.most(weights), ledger.most(weights | gradients | copies)
         held, own = (sum(p.nbytes for p in many) for many in (model.parameters(), learnt))
+        fixed = sum(one.nbytes for one in model.buffers())
         remembered = _remembered(model, settings or TrainSettings())
-    flops, peak = sum(one.flops for one in done), held + remembered + most
-    return Training(rows, length, flops, held, own, remembered, besides, peak, tuple(done))
+    done.append(Operation(0, 2 * own + 2 * held + 2 * remembered))  # the norm of gradients, and the update
+    flops, peak = sum(one.flops for one in done), held + fixed + remembered + most
+    return Training(rows, length, flops, held, own, remembered, fixed, besides, peak, tuple(done))
 
 
 def _remembered(model: nn.Module, settings: TrainSettings) -> int:
@@ -211,7 +215,7 @@ def _recompute(model: nn.Module) -> None:
     """Let the blocks of a model be computed again on the way back."""
     for part in model.modules():
         if isinstance(part, Block | DecoderBlock):
-            part.forward = partial(checkpoint, part.forward, use_reentrant=False)  # type: ignore[method-assign]
+            part.forward = partial(checkpoint, part.forward, use_reentrant=False)
 
 
 def _tokens(rows: int, length: int) -> Tensor:

@@ -41,11 +41,11 @@ class Operation(NamedTuple):
     """How many products it does one after the other."""
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A block in which every operation is written down."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
         self.changes: list[tuple[int, int]] = []
         """Memory in order of time: which piece, and by how many bytes (below 0 where it is let go)."""
@@ -210,7 +210,7 @@ def _short_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
     T is rounded up to whole tiles there."""
 
     def flops(arguments: tuple[Any, ...]) -> int:
-        return times * 2 * arguments[-1].numel() * arguments[2]
+        return times * 2 * int(arguments[-1].numel()) * int(arguments[2])
 
     return flops
 

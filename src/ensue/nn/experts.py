@@ -7,7 +7,7 @@
     balance = E Σ_i f_i P_i                                 f_i the share of tokens sent to i, P_i the mean of p_i
 
 Sparse gates are from Shazeer et al. (2017), top-k that is renormalised from GShard (Lepikhin et al., 2020) and Mixtral,
-k = 1 with g_i = p_i and the form of the balance from Switch (Fedus et al., 2021): with g_i = 1 the gate would not learn.
+k = 1 with g_i = p_i and the form of the balance from Switch (Fedus et al., 2021): with g_i = 1 no gate would learn.
 The balance is 1 where all experts get the same and E where one gets all; training adds it, times a weight, to its loss.
 A noisy gate (Shazeer et al., equation 4) has W_g x + ε ∘ softplus(W_n x), ε ~ N(0, 1), while it learns.
 
@@ -93,7 +93,7 @@ def grouped(x: Tensor, experts: Sequence[Expert], weights: Tensor, chosen: Tenso
     k, learns = chosen.shape[1], torch.is_grad_enabled()
     order = chosen.flatten().argsort(stable=True)
     token = order.div(k, rounding_mode="floor")
-    parts = x.index_select(0, token).split(_sizes(chosen, len(experts)))
+    parts = torch.split(x.index_select(0, token), _sizes(chosen, len(experts)))
     # an expert that nobody chose still has gradients, zeros, if it learns: ranks and optimisers count on them
     found = [expert(part) for expert, part in zip(experts, parts) if learns or len(part)]
     weighed = torch.cat(found) * weights.flatten().index_select(0, order)[:, None] if found else x
