@@ -150,13 +150,11 @@ def _show_assumptions(result: dict[str, Any]) -> None:
     step, many = result["training"], "ranks" in result
     say("\nassumed:")
     if result["time"]["assumed"]:
-        say(
-            f"  {result['time']['utilisation']:.0%} of the best speed is reached, communication included (--utilisation)"
-        )
+        share = result["time"]["utilisation"]
+        say(f"  {share:.0%} of the best speed is reached, communication included (--utilisation)")
     each = [step["memory"][name] // result["parameters"] for name in ("weights", "gradients", "optimiser")]
-    say(
-        f"  {sum(each)} bytes a parameter, all float32: weight {each[0]}, gradient {each[1]}, {step['optimiser']} {each[2]}"
-    )
+    apart = f"weight {each[0]}, gradient {each[1]}, {step['optimiser']} {each[2]}"
+    say(f"  {sum(each)} bytes a parameter, all float32: {apart}")
     say("  activations are " + ("computed again, block by block" if step["recompute"] else "kept (--recompute: not)"))
     if many:
         say("  besides its part a rank holds the weights of two groups and the gradients of one, whole")

@@ -2,7 +2,7 @@
 
 Every block is a group, and so is all that is in none (embeddings, the output layer). FSDP2 cuts each parameter of a
 group into as many parts as there are ranks, here with torch's fake process group, on the meta device: the parts are
-those that a run would have, padding included. Groups that are alike are cut once and counted as often as they are there.
+those that a run would have, padding included. Groups that are alike are cut once and counted as often as they occur.
 
     held       a rank's part of weights, of their gradients and of what the optimiser remembers
     gathered   a group's weights, whole, while it computes; those of the next one, which is being fetched; and a group's
