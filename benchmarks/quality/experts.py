@@ -2,7 +2,7 @@
 
 All have the same steps, batches and seed; a token meets one two-layer network, of one, of four, or of eight.
 
-ENSUE_DATA=… python -m benchmarks.quality.experts [--steps 1000] [--experts 1,4,8]
+ENSUE_DATA=… python -m benchmarks.quality.experts [--steps 600] [--experts 1,4,8]
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def shares(model: Any, tokens: torch.Tensor) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--experts", default="1,4,8")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
