@@ -57,6 +57,10 @@ VARIANTS = {
             (3, "rotary", "post"),
             (1, "none", "pre"),
         )
+    ]
+    + [
+        {"layers": 2, "heads": 2, "hidden": 8, "context": 16, "experts": 4, "experts_active": 2},
+        {"layers": 1, "heads": 2, "hidden": 8, "context": 4, "experts": 3, "experts_gate": "noisy", "norm": "post"},
     ],
 }
 CASES = [

@@ -1,4 +1,4 @@
-"""`ensue systems`, `check`, `doctor`, `cost`, `convert` and `look`."""
+"""`ensue systems`, `check`, `doctor`, `convert` and `look`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ensue.cli.options import Force, Json, Set, check_beam
+from ensue.cli.options import Force, Json, check_beam
 from ensue.cli.output import emit, say, show
 
 
@@ -88,27 +88,6 @@ def doctor(as_json: Json = False) -> None:
         say("\nall is well" if result["well"] else "\nsomething is wrong: see FAIL above")
     if not result["well"]:
         raise typer.Exit(1)
-
-
-def cost(
-    system: Annotated[str, typer.Argument(help="A system.")],
-    vocabulary: Annotated[int, typer.Option(min=2, help="How many different tokens.")] = 10000,
-    preset: Annotated[str, typer.Option(help="Settings to begin with.")] = "",
-    set_: Set = [],
-    as_json: Json = False,
-) -> None:
-    """Count a system's parameters and FLOPs before training it."""
-    from ensue.core.settings import parse_assignments
-    from ensue.verbs.cost import cost as verb
-
-    result = verb(system, vocabulary=vocabulary, preset=preset, settings=parse_assignments(set_))
-    if as_json:
-        emit(result)
-        return
-    say(f"{system}, {vocabulary:,} tokens: {result['parameters']:,} parameters, {result['bytes']:,} bytes in float32")
-    for part, count in result["parts"].items():
-        say(f"  {part:<12} {count:>14,}")
-    say(f"{result['flops_per_token']:,} FLOPs to predict a token, {result['train_flops_per_token']:,} to train on one")
 
 
 def convert(

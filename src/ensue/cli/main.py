@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ensue.cli import asking, inspecting, labelling, meanings, serving, training, translating, words
+from ensue.cli import asking, costing, inspecting, labelling, meanings, serving, training, translating, words
 from ensue.cli.output import say
 from ensue.core.errors import InputError, Interrupted
 
@@ -38,7 +38,7 @@ app.command()(labelling.predict)
 app.command()(labelling.embed)
 app.command()(labelling.fill)
 app.command()(training.race)
-for command in (inspecting.systems, inspecting.check, inspecting.doctor, inspecting.cost, inspecting.convert):
+for command in (inspecting.systems, inspecting.check, inspecting.doctor, costing.cost, inspecting.convert):
     app.command()(command)
 app.command()(inspecting.look)
 app.command()(serving.serve)

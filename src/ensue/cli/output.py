@@ -21,9 +21,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def say(text: str = "") -> None:
+def say(text: str = "", end: str = "\n") -> None:
     """A line for people on standard output."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(text + end)
 
 
 def show(picture: Any) -> None:

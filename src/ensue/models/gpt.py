@@ -9,6 +9,9 @@ layer's keys and values. Past its ``context`` the model slides: when the window 
 half, so every token is predicted from at least half a window; where in the text that happens depends on the number
 of tokens alone, never on how they were cut into chunks.
 
+With ``experts`` above 1 the two-layer network is a mixture of so many (see ``ensue.nn.experts``), of which each token
+meets ``experts_active``; training then also makes the mean of the mixtures' balances small.
+
 Legend: B rows, T time, D width, H heads, L layers, V vocabulary.
 """
 
@@ -28,6 +31,7 @@ from ensue.models.model import answer
 from ensue.nn.attention import AttentionState, SelfAttention
 from ensue.nn.blocks import BLOCKS
 from ensue.nn.dropout import Dropout
+from ensue.nn.experts import GATES, Experts, balances
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
@@ -57,6 +61,14 @@ class GPTConfig:
     """Where the layer norm stands: pre (GPT-2) or post (GPT, needs a warm-up)."""
     past: str = "slide"
     """What happens past the context: slide, or raise an error."""
+    experts: int = 1
+    """How many two-layer networks a block has; 1 means the plain one, more a mixture of experts."""
+    experts_active: int = 1
+    """How many of them a token meets."""
+    experts_gate: str = "plain"
+    """What chooses them: plain, or noisy (random while it learns)."""
+    experts_balance: float = 0.01
+    """The weight, in training's loss, of sending as much to each expert."""
 
     def __post_init__(self) -> None:
         check_positive(self, "layers", "heads", "hidden", "context")
@@ -65,8 +77,21 @@ class GPTConfig:
         check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
         check(self, "norm", self.norm in BLOCKS, "pre or post")
         check(self, "past", self.past in ("slide", "raise"), "slide or raise")
+        check_positive(self, "experts", "experts_active")
+        check(self, "experts_active", self.experts_active <= self.experts, f"at most experts = {self.experts}")
+        check(self, "experts_gate", self.experts_gate in GATES, f"one of {', '.join(GATES)}")
+        check(self, "experts_balance", 0 <= self.experts_balance < float("inf"), "0 or more")
         even = self.positions != "rotary" or self.hidden // self.heads % 2 == 0
         check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
+
+
+def feed_forward(config: GPTConfig) -> FeedForward | Experts:
+    """The two-layer network of a block, or a mixture of them."""
+    D = config.hidden
+    if config.experts == 1:
+        return FeedForward(D, 4 * D)
+    many = [FeedForward(D, 4 * D) for _ in range(config.experts)]
+    return Experts(GATES[config.experts_gate](D, config.experts), many, config.experts_active)
 
 
 @dataclass(frozen=True)
@@ -128,6 +153,21 @@ class GPTLanguageModel(LanguageModel):
             "train.weight_decay": 0.1,
             "tokenizer.kind": "char",
         },
+        "gpt3": {  # Brown et al. (2020), Table 2.1: 3.2 million tokens in a batch; to count, not to train here
+            "layers": 96,
+            "heads": 96,
+            "hidden": 12288,
+            "context": 2048,
+            "positions": "learned",
+            "train.batch": 1562,
+            "train.lr": 6e-5,
+            "train.beta2": 0.95,
+            "train.schedule": "cosine",
+            "train.floor": 0.1,
+            "train.weight_decay": 0.1,
+            "tokenizer.kind": "bpe",
+            "tokenizer.vocabulary": 50257,
+        },
     }
 
     def __init__(self, config: GPTConfig) -> None:
@@ -139,7 +179,7 @@ class GPTLanguageModel(LanguageModel):
         self.blocks = nn.ModuleList(
             BLOCKS[config.norm](
                 SelfAttention(D, config.heads, p, rotary=config.positions == "rotary"),
-                FeedForward(D, 4 * D),
+                feed_forward(config),
                 D,
                 p,
             )
@@ -193,6 +233,21 @@ class GPTLanguageModel(LanguageModel):
         else:
             hidden, after = self._slide_rows(tokens, before, lengths)
         return answer(self.head, hidden, after, lengths, want)
+
+    def loss(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        smoothing: float = 0.0,
+    ) -> tuple[Tensor, State]:
+        """The mean of −log P over all real targets; of a mixture of experts that learns, their balance is added."""
+        with balances() as found:
+            loss, after = super().loss(tokens, targets, state, lengths, smoothing)
+        if found:
+            loss = loss + self.config.experts_balance * torch.stack(found).mean()
+        return loss, after
 
     def _read(
         self, tokens: Tensor, state: GPTState, lengths: Tensor | None, weights: bool = False

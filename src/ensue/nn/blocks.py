@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
 from ensue.nn.dropout import Dropout
+from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.packing import Packing, Rows
 from ensue.nn.residual import add_norm
@@ -33,7 +34,7 @@ class Block(nn.Module):
     def __init__(
         self,
         attention: SelfAttention | FullAttention,
-        feed: FeedForward,
+        feed: FeedForward | Experts,
         width: int,
         dropout: float = 0.0,
         epsilon: float = 1e-5,

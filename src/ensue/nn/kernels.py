@@ -23,10 +23,13 @@ def plain(*tensors: Tensor | None) -> bool:
         and len(kinds) == 1
         and kinds <= {torch.float32, torch.float64}
         and not torch.is_autocast_enabled(held[0].device.type)
-        and not torch.compiler.is_compiling()
-        and torch._C._get_tracing_state() is None  # torch.jit.trace
-        and not _transformed()
+        and not visible()
     )
+
+
+def visible() -> bool:
+    """Whether somebody has to see the operations themselves: a compiler, ``torch.jit.trace``, or a transform."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or _transformed()
 
 
 def differentiable(

@@ -18,7 +18,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ensue.nn.threads import LANES
+from ensue.nn.threads import LANES, with_numbers
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class Rows:
     @lru_cache(maxsize=64)
     def _whole(rows: int, queries: int, keys: int) -> Rows:
         """All see everything, as every layer of a model asks for again."""
-        return Rows._padded(rows, queries, keys, torch.full((rows,), keys))
+        with with_numbers():
+            return Rows._padded(rows, queries, keys, torch.full((rows,), keys))
 
     @staticmethod
     def _padded(rows: int, queries: int, keys: int, seen: Tensor) -> Rows:

@@ -1,27 +1,103 @@
-"""``ensue cost``: parameters and FLOPs of a system, counted on a model that is never filled with numbers."""
+"""``ensue cost``: what a system costs, counted on a model that is never filled with numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from ensue.core.errors import InputError
-from ensue.measure.cost import flops_per_token, parameter_parts
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.settings import build as build_settings
 from ensue.models.table import SYSTEMS
 from ensue.tasks.resolving import resolve, task_name
 from ensue.tasks.settings import LABELS, VOCABULARIES
 
+if TYPE_CHECKING:
+    from ensue.measure.cost import Training
+    from ensue.measure.hardware import Hardware
+
+VOCABULARY = 10_000
+"""How many tokens there are, where neither the preset nor a person says."""
+LAYERS = "layers"
+"""In place of a system: the table of kinds of layers."""
+DAY = 86_400
+FOLLOWED = 400
+"""Layers times tokens that chains are followed through; a deep model gets a shorter text."""
+
 
 def cost(
-    system: str, *, vocabulary: int = 10000, preset: str = "", settings: Mapping[str, Any] | None = None
+    system: str,
+    *,
+    vocabulary: int | None = None,
+    preset: str = "",
+    settings: Mapping[str, Any] | None = None,
+    batch: int = 0,
+    length: int = 0,
+    precision: str = "",
+    recompute: bool = False,
+    ranks: int = 0,
+    hardware: str = "",
+    utilisation: float = 0.0,
+    tokens: float = 0.0,
 ) -> dict[str, Any]:
-    """What a system would cost with this vocabulary.
+    """What a system would cost: parameters, FLOPs, memory, chains of operations; on request per rank, and in days.
 
     >>> cost("window", vocabulary=100, settings={"context": 2, "embedding": 8, "hidden": 16})["parameters"]
     2772
     """
     import torch
 
+    from ensue.measure.cost import active_parameters, flops_per_token, generating, parameter_parts, training
+    from ensue.measure.hardware import find_hardware
+
+    if system == LAYERS:
+        return _layers(settings or {})
+    _check_numbers(batch, length, ranks, utilisation, tokens, hardware)
+    cls = _countable(system)
+    chosen = resolve(system, preset=preset, layers=[settings or {}])
+    size = vocabulary if vocabulary is not None else getattr(chosen.tokenizer, "vocabulary", 0) or VOCABULARY
+    if size < 2:
+        raise InputError(f"a vocabulary of {size} is too small", mend="at least 2 tokens are needed")
+    values = {name: size if name in VOCABULARIES else value for name, value in chosen.model.items()}
+    if values.get("tied") == "auto":
+        values["tied"] = "all"  # one vocabulary for both languages
+    device = find_hardware(hardware) if hardware else None
+    chosen_precision = _precision(precision, device)
+    build = partial(_built, cls, values)
+    with torch.device("meta"):
+        model = build()
+    parameters = sum(p.numel() for p in model.parameters())
+    rows, time = _batch(model, chosen.train, batch, length, ranks)
+    forward = flops_per_token(model, length)
+    step = training(build, rows, time, chosen.train, chosen_precision, recompute)
+    after = generating(model, length) if step is not None else None
+    result: dict[str, Any] = {
+        "system": system,
+        "vocabulary": size,
+        "parameters": parameters,
+        "parameters_active": active_parameters(model),
+        "bytes": 4 * parameters,
+        "parts": parameter_parts(model),
+        "flops_per_token": forward,
+        "train_flops_per_token": step.flops // step.tokens if step else 3 * forward,
+        "training": _training(step, chosen.train, chosen_precision, recompute) if step else None,
+        "generating": {**asdict(after), "bytes_per_token": after.weights + after.state} if after else None,
+        "depth": _depth(model, length) if step else None,
+        "settings": values,
+    }
+    if ranks and step is not None:
+        result["ranks"] = _ranks(build, step, ranks, chosen_precision, device)
+    if device is not None and step is not None:
+        result["hardware"] = asdict(device)
+        result["time"] = _time(step, after, device, chosen_precision, max(ranks, 1), utilisation, tokens)
+    return result
+
+
+def _countable(system: str) -> Any:
+    """A system's class; refuse what has nothing to count before there is data."""
+    if system not in SYSTEMS:
+        raise unknown_name("system", system, [*SYSTEMS, LAYERS])
     cls = SYSTEMS.load(system)
     if cls.__name__ == "NGram":
         raise InputError(
@@ -32,26 +108,125 @@ def cost(
         raise InputError(f"{system} is built on another run, whose size it has too", mend="ask for that one's system")
     if task_name(system) == "forecast":
         raise InputError(f"{system} reads numbers, and its size follows from the series", mend="`ensue fit` says it")
-    chosen = resolve(system, preset=preset, layers=[settings or {}])
-    if vocabulary < 2:
-        raise InputError(f"a vocabulary of {vocabulary} is too small", mend="at least 2 tokens are needed")
-    values = {name: vocabulary if name in VOCABULARIES else value for name, value in chosen.model.items()}
-    if values.get("tied") == "auto":
-        values["tied"] = "all"  # one vocabulary for both languages
+    return cls
+
+
+def _check_numbers(batch: int, length: int, ranks: int, utilisation: float, tokens: float, hardware: str) -> None:
+    for name, value in {"batch": batch, "length": length, "ranks": ranks}.items():
+        if value < 0:
+            raise InputError(f"{name} = {value} is below 0")
+    if not 0 <= utilisation <= 1:
+        raise InputError(f"a utilisation of {utilisation:g} is not between 0 and 1")
+    if not 0 <= tokens < float("inf"):
+        raise InputError(f"{tokens:g} tokens cannot be trained on")
+    if tokens and not hardware:
+        raise InputError("how long it takes depends on the machine", mend="name one: --hardware a100, or here")
+
+
+def _precision(precision: str, device: Hardware | None) -> str:
+    if precision not in ("", "float32", "bf16"):
+        raise unknown_name("precision", precision, ["float32", "bf16"])
+    chosen = precision or (device.precision() if device else "float32")
+    if device is not None and chosen not in device.flops:
+        raise InputError(f"{device.name} has no speed in {chosen}", mend=f"use {' or '.join(device.flops)}")
+    return chosen
+
+
+def _built(cls: Any, values: Mapping[str, Any]) -> Any:
     try:
-        with torch.device("meta"):
-            model = cls(cls.Config(**values))
+        return cls(cls.Config(**values))
     except (RuntimeError, OverflowError, TypeError) as error:
         raise InputError(f"a model of this size cannot be built ({str(error).splitlines()[0]})") from error
-    parameters = sum(p.numel() for p in model.parameters())
-    forward = flops_per_token(model)
+
+
+def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple[int, int]:
+    """Rows of a rank's batch and tokens of a row, as given, as the settings of training have them, or usual."""
+    from ensue.measure.cost import is_conditional, usual_length
+
+    time = length or getattr(train, "length", 0) or usual_length(model)
+    if is_conditional(model) or not model.traits.steps or getattr(model, "cuts", "") == "windows":
+        time = min(time, getattr(model.config, "context", time))  # it reads no more at once
+    rows = batch or getattr(train, "batch", 0) or max(1, getattr(train, "batch_tokens", 0) // time)
+    return -(-rows // max(ranks, 1)), time
+
+
+def _training(step: Training, train: Any, precision: str, recompute: bool) -> dict[str, Any]:
     return {
-        "system": system,
-        "vocabulary": vocabulary,
-        "parameters": parameters,
-        "bytes": 4 * parameters,
-        "parts": parameter_parts(model),
-        "flops_per_token": forward,
-        "train_flops_per_token": 3 * forward,
-        "settings": values,
+        "rows": step.rows,
+        "length": step.length,
+        "tokens": step.tokens,
+        "precision": precision,
+        "optimiser": train.optimiser,
+        "recompute": recompute,
+        "flops_per_step": step.flops,
+        "memory": {
+            "weights": step.weights,
+            "gradients": step.gradients,
+            "optimiser": step.optimiser,
+            "buffers": step.buffers,
+            "activations": step.activations,
+            "activations_per_token": step.activations // step.tokens,
+            "peak": step.peak,
+        },
     }
+
+
+def _depth(model: Any, length: int) -> list[dict[str, Any]]:
+    """Chains of operations, for a text and one half as long."""
+    from ensue.measure.chains import depth
+
+    layers = getattr(model.config, "layers", 1)
+    most = min(model.traits.context or 32, length or 32, 32, max(8, FOLLOWED // layers))
+    return [asdict(depth(model, size)) for size in sorted({max(most // 2, 1), most})]
+
+
+def _ranks(build: Any, step: Training, ranks: int, precision: str, device: Hardware | None) -> dict[str, Any]:
+    """What each of many ranks holds."""
+    from ensue.measure.sharding import shard
+
+    found = shard(build, ranks)
+    share = 4 * found.parameters / step.weights
+    memory = {
+        "weights": 4 * found.parameters,
+        "gradients": round(step.gradients * share),
+        "optimiser": round(step.optimiser * share),
+        "gathered": found.gathered(2 if precision == "bf16" else 4),
+        "activations": step.activations,
+    }
+    total = sum(memory.values())
+    fits = {} if device is None else {"fits": total <= device.memory}
+    return {"ranks": ranks, "groups": found.groups, "memory": {**memory, "total": total}, **fits}
+
+
+def _time(
+    step: Training, after: Any, device: Hardware, precision: str, ranks: int, utilisation: float, tokens: float
+) -> dict[str, Any]:
+    """How long a step takes, and as many tokens as are asked for."""
+    from ensue.measure.hardware import HERE, UTILISATION, measured
+
+    assumed = utilisation or UTILISATION
+    if device.name == HERE and not utilisation:
+        seconds = measured().seconds(step.operations)
+        reached = step.flops / seconds / device.flops[precision]
+    else:
+        seconds, reached = step.flops / (device.flops[precision] * assumed), assumed
+    found: dict[str, Any] = {
+        "utilisation": reached,
+        "assumed": not (device.name == HERE and not utilisation),
+        "seconds_per_step": seconds,
+        "tokens_per_second": ranks * step.tokens / seconds,
+    }
+    if after is not None:  # each token passes over all weights and the state, once
+        found["generated_per_second_at_most"] = device.bandwidth / (after.weights + after.state)
+    if tokens:
+        found |= {"tokens": tokens, "days": tokens / found["tokens_per_second"] / DAY}
+        found["flops"] = tokens * step.flops / step.tokens
+    return found
+
+
+def _layers(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of kinds of layers, counted."""
+    from ensue.measure.chains import LayerSettings, layer_table
+
+    chosen = build_settings(LayerSettings, dict(settings))
+    return {"system": LAYERS, "settings": asdict(chosen), "layers": [asdict(one) for one in layer_table(chosen)]}

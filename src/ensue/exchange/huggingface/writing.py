@@ -174,6 +174,8 @@ def _is_distilled(body: Encoder) -> bool:
 
 def _check_gpt(model: GPTLanguageModel) -> None:
     config = model.config
+    if config.experts > 1:
+        raise InputError("a gpt with experts has no form in Hugging Face's library", mend="one with experts=1 has")
     if config.positions != "learned" or config.norm != "pre":
         what = f"a gpt with positions={config.positions}, norm={config.norm} has no form in Hugging Face's library"
         raise InputError(what, mend="one with positions=learned, norm=pre has")

@@ -1,0 +1,163 @@
+"""What machines can do at their best, as their makers say, and what this one does, measured.
+
+    named here    the time of a step = its FLOPs / (FLOP/s at the best × the share of it that is reached)
+    this machine  the time of a step = Σ over operations of max(FLOPs / FLOP/s of such products, bytes / bytes a second)
+                                       + a call
+
+The share that a well-made program reaches with a large Transformer on many of these machines is between 0.3 and 0.55;
+Narayanan et al. (2021) report 0.44 to 0.52 for GPT-3 and its like. On this machine no share is assumed: speeds are
+measured for products and passes of several sizes, because small ones are slower.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from ensue.core.errors import unknown_name
+from ensue.measure.ledger import Operation
+
+UTILISATION = 0.45
+"""The share of the best FLOP/s that is assumed to be reached."""
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One device."""
+
+    name: str
+    flops: dict[str, float]
+    """FLOP/s at the best, of dense products, by precision: float32, and bf16 or another kind of sixteen bits."""
+    memory: float
+    """Bytes."""
+    bandwidth: float
+    """Bytes a second."""
+    source: str
+    """Who says so."""
+
+    def precision(self) -> str:
+        """What ensue computes in on it: sixteen bits where they are bf16."""
+        return "bf16" if "bf16" in self.flops else "float32"
+
+
+HARDWARE = {
+    one.name: one
+    for one in (
+        Hardware("a100", {"bf16": 312e12, "float32": 19.5e12}, 80e9, 2.039e12, "NVIDIA A100 80GB SXM, data sheet"),
+        Hardware("a100-40gb", {"bf16": 312e12, "float32": 19.5e12}, 40e9, 1.555e12, "NVIDIA A100 40GB SXM, data sheet"),
+        Hardware("h100", {"bf16": 989e12, "float32": 67e12}, 80e9, 3.35e12, "NVIDIA H100 SXM, data sheet"),
+        Hardware("l4", {"bf16": 121e12, "float32": 30.3e12}, 24e9, 0.3e12, "NVIDIA L4, data sheet"),
+        Hardware("mi300x", {"bf16": 1307e12, "float32": 163.4e12}, 192e9, 5.3e12, "AMD Instinct MI300X, data sheet"),
+        Hardware("p100", {"float32": 10.6e12}, 16e9, 0.732e12, "NVIDIA Tesla P100 SXM2, data sheet"),
+        Hardware("t4", {"float32": 8.1e12}, 16e9, 0.32e12, "NVIDIA T4, data sheet"),
+        Hardware("tpu-v3", {"bf16": 123e12}, 32e9, 0.9e12, "Google Cloud TPU v3, a chip, system architecture"),
+        Hardware("v100", {"float32": 15.7e12}, 32e9, 0.9e12, "NVIDIA Tesla V100 SXM2, data sheet"),
+    )
+}
+"""Devices by name. Sixteen bits that are not bf16 are left out: ensue does not train in them."""
+HERE = "here"
+
+
+def find_hardware(name: str) -> Hardware:
+    """A device by its name; ``here`` is this machine, measured."""
+    if name == HERE:
+        return measured().hardware
+    if name not in HARDWARE:
+        raise unknown_name("hardware", name, [*HARDWARE, HERE])
+    return HARDWARE[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Speeds by size: in between along a line of logarithms, beyond as at the end."""
+
+    sizes: tuple[float, ...]
+    speeds: tuple[float, ...]
+
+    def at(self, size: float) -> float:
+        """The speed for a size.
+
+        >>> Curve((1.0, 100.0), (10.0, 1000.0)).at(10.0)
+        100.0
+        """
+        if size <= self.sizes[0]:
+            return self.speeds[0]
+        for (a, x), (b, y) in zip(zip(self.sizes, self.speeds), zip(self.sizes[1:], self.speeds[1:])):
+            if size <= b:
+                share = math.log(size / a) / math.log(b / a)
+                return round(math.exp(math.log(x) + share * math.log(y / x)), 6)
+        return self.speeds[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine does."""
+
+    products: Curve
+    """FLOP/s of a product, by its FLOPs."""
+    passes: Curve
+    """Bytes a second that are read and written, by how many."""
+    call: float
+    """Seconds of an operation that does next to nothing."""
+    memory: float
+
+    @property
+    def hardware(self) -> Hardware:
+        """As one of the table."""
+        threads = torch.get_num_threads()
+        source = f"measured, {threads} thread{'s' if threads > 1 else ''}"
+        return Hardware(HERE, {"float32": max(self.products.speeds)}, self.memory, self.passes.speeds[-1], source)
+
+    def seconds(self, operations: Iterable[Operation]) -> float:
+        """How long operations take, one after the other."""
+        total = 0.0
+        for one in operations:
+            product = one.flops / self.products.at(one.flops / one.steps) if one.flops else 0.0
+            total += self.call + max(product, one.moved / self.passes.at(one.moved))
+        return total
+
+
+@cache
+def measured() -> Machine:
+    """Measure this machine, two seconds or so."""
+    products = [_product(rows, width) for rows, width in ((8, 64), (64, 128), (256, 256), (512, 512), (2048, 1024))]
+    passes = [_pass(1 << power) for power in (12, 16, 20, 24)]
+    small = torch.zeros(8)
+    call = _least(lambda: small.add_(1), 200)
+    return Machine(Curve(*zip(*products)), Curve(*zip(*passes)), call, _memory())
+
+
+def _product(rows: int, width: int) -> tuple[float, float]:
+    """FLOPs of a product (rows × width)(width × 4 width), and FLOP/s."""
+    a, b, c = torch.randn(rows, width), torch.randn(width, 4 * width), torch.empty(rows, 4 * width)
+    flops = 2 * rows * width * 4 * width
+    return float(flops), flops / _least(lambda: torch.mm(a, b, out=c), max(1, int(2e7 / flops)))
+
+
+def _pass(numbers: int) -> tuple[float, float]:
+    """Bytes of a sum of two arrays into a third, and bytes a second."""
+    a, b, c = torch.randn(numbers), torch.randn(numbers), torch.empty(numbers)
+    return 12.0 * numbers, 12.0 * numbers / _least(lambda: torch.add(a, b, out=c), max(1, (1 << 20) // numbers))
+
+
+def _least(work: Callable[[], object], times: int) -> float:
+    """The least seconds, of a few tries of several times."""
+    found = []
+    for _ in range(TRIES):
+        begun = time.perf_counter()
+        for _ in range(times):
+            work()
+        found.append((time.perf_counter() - begun) / times)
+    return min(found)
+
+
+def _memory() -> float:
+    """Bytes of memory that this machine has."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

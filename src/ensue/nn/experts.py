@@ -1,0 +1,160 @@
+"""A mixture of experts in place of a block's two-layer network: many networks, of which each token meets a few.
+
+    p = softmax(W_g x)                                      the gate, over E experts
+    g_i = p_i / Σ_{j ∈ top-k} p_j  for i among the k largest of p, else 0          (k > 1; for k = 1 g_i = p_i)
+    y = Σ_i g_i FFN_i(x)                                    only k of E are computed
+
+    balance = E Σ_i f_i P_i                                 f_i the share of tokens sent to i, P_i the mean of p_i
+
+Sparse gates are from Shazeer et al. (2017), top-k that is renormalised from GShard (Lepikhin et al., 2020) and Mixtral,
+k = 1 with g_i = p_i and the form of the balance from Switch (Fedus et al., 2021): with g_i = 1 no gate would learn.
+The balance is 1 where all experts get the same and E where one gets all; training adds it, times a weight, to its loss.
+A noisy gate (Shazeer et al., equation 4) has W_g x + ε ∘ softplus(W_n x), ε ~ N(0, 1), while it learns.
+
+There is no capacity: an expert takes all tokens that are sent to it, so what becomes of a token does not depend on who
+is read with it, and the laws hold. Tokens are put in order of their experts, and each expert does one product a layer.
+
+Legend: M tokens, D width, E experts, k experts a token meets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.nn.feed_forward import FeedForward
+from ensue.nn.kernels import visible
+from ensue.nn.threads import numberless
+
+_balances: ContextVar[list[Tensor] | None] = ContextVar("balances", default=None)
+
+
+@contextmanager
+def balances() -> Iterator[list[Tensor]]:
+    """A block in which the balance of every mixture that learns is gathered, in order.
+
+    >>> mixture = Experts(Gate(8, 4), [FeedForward(8, 16) for _ in range(4)], active=2)
+    >>> with balances() as found:
+    ...     y = mixture(torch.randn(3, 5, 8))
+    >>> y.shape, len(found), bool(found[0] >= 0.5)
+    (torch.Size([3, 5, 8]), 1, True)
+    """
+    found: list[Tensor] = []
+    token = _balances.set(found)
+    try:
+        yield found
+    finally:
+        _balances.reset(token)
+
+
+class Gate(nn.Module):
+    """W_g x: how much each expert is wanted."""
+
+    def __init__(self, width: int, experts: int) -> None:
+        super().__init__()
+        self.want = nn.Linear(width, experts, bias=False)  # W_g
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(M, D) → (M, E)."""
+        wanted: Tensor = self.want(x)
+        return wanted
+
+
+class NoisyGate(Gate):
+    """W_g x + ε ∘ softplus(W_n x) while it learns."""
+
+    def __init__(self, width: int, experts: int) -> None:
+        super().__init__(width, experts)
+        self.noise = nn.Linear(width, experts, bias=False)  # W_n
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(M, D) → (M, E)."""
+        wanted: Tensor = self.want(x)
+        return wanted + torch.randn_like(wanted) * F.softplus(self.noise(x)) if self.training else wanted
+
+
+GATES: dict[str, type[Gate]] = {"plain": Gate, "noisy": NoisyGate}
+Expert = Callable[[Tensor], Tensor]
+
+
+def reference(x: Tensor, experts: Sequence[Expert], weights: Tensor, chosen: Tensor) -> Tensor:
+    """Every expert on every token, weighed by 0 where it was not chosen: (M, D), (M, k), (M, k) → (M, D)."""
+    gates = torch.zeros(x.shape[0], len(experts), dtype=weights.dtype, device=x.device).scatter(1, chosen, weights)
+    return torch.stack([gates[:, i, None] * expert(x) for i, expert in enumerate(experts)]).sum(0)
+
+
+def grouped(x: Tensor, experts: Sequence[Expert], weights: Tensor, chosen: Tensor) -> Tensor:
+    """The same, each expert only on the tokens that chose it."""
+    k, learns = chosen.shape[1], torch.is_grad_enabled()
+    order = chosen.flatten().argsort(stable=True)
+    token = order.div(k, rounding_mode="floor")
+    parts = torch.split(x.index_select(0, token), _sizes(chosen, len(experts)))
+    # an expert that nobody chose still has gradients, zeros, if it learns: ranks and optimisers count on them
+    found = [expert(part) for expert, part in zip(experts, parts) if learns or len(part)]
+    weighed = torch.cat(found) * weights.flatten().index_select(0, order)[:, None] if found else x
+    return torch.zeros_like(x, dtype=weighed.dtype).index_add(0, token, weighed)
+
+
+def _sizes(chosen: Tensor, experts: int) -> list[int]:
+    """How many tokens chose each expert; where there are no numbers, as many each."""
+    if numberless(chosen):
+        return [chosen.numel() // experts + (i < chosen.numel() % experts) for i in range(experts)]
+    return chosen.flatten().bincount(minlength=experts).tolist()
+
+
+KERNELS = {"reference": reference, "grouped": grouped}
+
+
+def balance_of(probabilities: Tensor, chosen: Tensor) -> Tensor:
+    """E Σ_i f_i P_i of p (M, E) and the experts that were chosen (M, k)."""
+    experts = probabilities.shape[1]
+    share = torch.zeros_like(probabilities[0]).index_add(0, chosen.flatten(), probabilities.new_ones(chosen.numel()))
+    return experts * (share / chosen.numel() * probabilities.mean(0)).sum()
+
+
+class Experts(nn.Module):
+    """y = Σ_i g_i FFN_i(x), the same at every position."""
+
+    def __init__(self, gate: Gate, experts: Sequence[FeedForward], active: int, kernel: str = "auto") -> None:
+        super().__init__()
+        assert 0 < active <= len(experts)
+        self.gate, self.active, self.kernel = gate, active, kernel
+        self.experts = nn.ModuleList(experts)
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` says of it."""
+        return f"active={self.active}"
+
+    @property
+    def idle(self) -> int:
+        """The parameters that a token does not meet."""
+        each = sum(p.numel() for p in self.experts[0].parameters())
+        return (len(self.experts) - self.active) * each
+
+    def route(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """g (M, k) of x (M, D), the experts that are chosen (M, k), and p (M, E)."""
+        wanted = self.gate(x)
+        probabilities = (wanted if wanted.dtype == torch.float64 else wanted.float()).softmax(-1)
+        weights, chosen = probabilities.topk(self.active, dim=-1)
+        if self.active > 1:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights, chosen, probabilities
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        flat = x.reshape(-1, x.shape[-1])
+        weights, chosen, probabilities = self.route(flat)
+        if self.training and torch.is_grad_enabled() and len(flat):
+            balance, found = balance_of(probabilities, chosen), _balances.get()
+            if found is not None:
+                found.append(balance)
+        kernel = self.kernel
+        if kernel == "auto":
+            kernel = "reference" if visible() else "grouped"
+        y = KERNELS[kernel](flat, list(self.experts), weights.to(x.dtype), chosen)
+        return y.view(x.shape)

@@ -1,0 +1,234 @@
+"""What is counted without numbers is what happens with them: FLOPs, memory, states; for every system of the table."""
+
+import gc
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from ensue.measure.cost import LOSSES, active_parameters, by_equation, flops_per_token, generating, training
+from ensue.measure.ledger import Ledger, without_numbers
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
+from ensue.models.table import SYSTEMS
+from ensue.nn.packing import Rows
+from ensue.train.settings import TrainSettings
+
+SMALL = {
+    "window": {"context": 3, "embedding": 8, "hidden": 16},
+    "rnn": {"hidden": 16},
+    "gru": {"hidden": 16},
+    "gru-cho": {"hidden": 16},
+    "lstm": {"hidden": 64, "layers": 2},
+    "ulmfit": {"hidden": 24, "embedding": 16},
+    "bilm": {"hidden": 16},
+    "elmo": {"hidden": 16, "projection": 8, "filters": (3, 4), "letter": 4},
+    "context2vec": {"hidden": 16},
+    "gpt": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
+    "seq2seq": {"layers": 1, "hidden": 32},
+    "convs2s": {"layers": 2, "hidden": 32},
+    "bytenet": {"layers": 2, "hidden": 32},
+    "transformer": {"layers": 2, "heads": 2, "hidden": 64},
+    "bert": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
+    "roberta": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
+}
+NOT_COUNTED = {"ngram", "cove", "word2vec", "last", "seasonal", "linear"}
+"""Learnt by counting, by loops of their own, on another run, or from series."""
+
+
+def builder(system, **more):
+    def build():
+        torch.manual_seed(0)
+        cls = SYSTEMS.load(system)
+        fields = cls.Config.__dataclass_fields__
+        vocabularies = {name: 60 for name in ("vocabulary", "source_vocabulary") if name in fields}
+        return cls(cls.Config(**{**vocabularies, **SMALL[system], **more}))
+
+    return build
+
+
+def on_meta(system, **more):
+    with torch.device("meta"):
+        return builder(system, **more)()
+
+
+def allocated(work):
+    """The most bytes that torch's allocator had given away at once while this ran."""
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        work()
+    held = top = 0
+    changes = [one for one in seen.profiler.kineto_results.events() if one.name() == "[memory]"]
+    for one in sorted(changes, key=lambda one: one.start_ns()):
+        held += one.nbytes()
+        top = max(top, held)
+    return top
+
+
+def test_every_system_is_counted_or_said_not_to_be():
+    assert set(SMALL) | NOT_COUNTED == set(SYSTEMS)
+
+
+@pytest.mark.parametrize("system", SMALL)
+def test_every_system_can_be_counted(system):
+    found = training(builder(system), 2, 12)
+    assert found.flops > 0 and found.activations > 0
+    parameters = sum(p.numel() for p in builder(system)().parameters())
+    assert found.weights == 4 * parameters and found.peak > found.weights + found.optimiser
+    assert found.gradients <= found.weights and found.optimiser == pytest.approx(2 * found.weights, rel=0.02, abs=200)
+    model = on_meta(system)
+    assert flops_per_token(model, 12) > 0
+    assert (generating(model, 12) is None) == (not model.traits.steps)
+
+
+@pytest.mark.parametrize(
+    ("system", "more", "rows", "length"),
+    [
+        ("gpt", {}, 8, 32),
+        ("gpt", {"dropout": 0.1, "positions": "learned", "norm": "post"}, 8, 24),
+        ("gpt", {"context": 80}, 4, 80),
+        ("lstm", {}, 8, 32),
+        ("transformer", {}, 8, 24),
+        ("transformer", {"dropout": 0.0}, 4, 70),
+        ("bert", {}, 8, 32),
+        ("roberta", {"dropout": 0.0}, 8, 32),
+        ("seq2seq", {}, 8, 12),
+        ("convs2s", {}, 8, 12),
+    ],
+)
+def test_memory_is_what_the_allocator_is_asked_for(system, more, rows, length):
+    counted = training(builder(system, **more), rows, length)
+    model = builder(system, **more)().train()
+
+    def step():
+        LOSSES[model.task](model, rows, length, None).backward()
+
+    step()
+    model.zero_grad()
+    there = counted.weights + counted.optimiser + counted.buffers
+    assert counted.peak - there == pytest.approx(allocated(step), rel=0.10)
+
+
+@pytest.mark.parametrize("system", ["gpt", "lstm", "transformer", "bert"])
+def test_training_flops_are_what_torch_counts_of_a_real_step(system):
+    counted = training(builder(system), 4, 16)
+    model = builder(system)().train()
+    plain = sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16)  # what torch sees all of
+    with by_equation(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
+        LOSSES[model.task](model, 4, 16, None).backward()
+    assert counted.flops == pytest.approx(seen.get_total_flops(), rel=0.05)
+
+
+def test_flops_are_those_of_the_other_librarys_model():
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=60, n_positions=32, n_embd=64, n_layer=2, n_head=2, attn_implementation="eager"
+        )
+    )
+    tokens = torch.zeros(4, 32, dtype=torch.long)
+    with FlopCounterMode(display=False) as seen:
+        theirs(tokens, labels=tokens).loss.backward()
+    counted = training(builder("gpt", positions="learned"), 4, 32)
+    assert counted.flops == pytest.approx(seen.get_total_flops(), rel=0.05)
+    assert sum(p.numel() for p in theirs.parameters()) == counted.weights // 4
+
+
+def test_backward_is_twice_forward():
+    model = on_meta("gpt")
+    assert training(builder("gpt"), 2, 32).flops == pytest.approx(3 * 64 * flops_per_token(model, 32), rel=0.01)
+
+
+def test_counting_leaves_real_tensors_alone():
+    Rows._whole.cache_clear()
+    training(builder("gpt"), 8, 32)  # short rows: a table of them is kept
+    model = builder("gpt")()
+    tokens = torch.randint(60, (8, 32))
+    loss, _ = model.loss(tokens, tokens)
+    loss.backward()
+    assert torch.isfinite(loss) and type(model.embed.weight.grad) is torch.Tensor
+
+
+def test_recomputing_blocks_holds_less_and_computes_more():
+    kept, again = (training(builder("gpt", layers=6), 4, 32, recompute=again) for again in (False, True))
+    assert again.activations < 0.5 * kept.activations
+    assert kept.flops < again.flops <= kept.flops * 4 / 3
+
+
+def test_sixteen_bits_hold_less():
+    wide, narrow = (training(builder("gpt", layers=6), 8, 32, precision=p) for p in ("float32", "bf16"))
+    assert narrow.activations < 0.8 * wide.activations and narrow.weights == wide.weights
+
+
+def test_activations_grow_with_the_batch_and_weights_do_not():
+    one, four = (training(builder("gpt"), rows, 32) for rows in (2, 8))
+    assert four.activations == pytest.approx(4 * one.activations, rel=0.1) and four.weights == one.weights
+
+
+def test_the_optimiser_says_what_it_remembers():
+    plain = training(builder("rnn"), 2, 8, TrainSettings(optimiser="sgd"))
+    momentum = training(builder("rnn"), 2, 8, TrainSettings(optimiser="sgd", momentum=0.9))
+    assert plain.optimiser == 0 and momentum.optimiser == momentum.weights
+
+
+def test_a_token_more_costs_attention_a_key_and_a_value_and_an_lstm_nothing():
+    found = generating(on_meta("gpt"), 32)
+    assert found.state_per_token == 2 * 2 * 64 * 4 + 8  # two layers, keys and values, four bytes; and the token itself
+    # what a token meets: every matrix twice, and 31 others
+    matrices = 2 * (12 * 64**2) + 60 * 64
+    assert found.flops == 2 * matrices + 2 * 2 * (2 * 32 * 64)
+    lstm = generating(on_meta("lstm"), 32)
+    assert lstm.state_per_token == 0 and lstm.state == 2 * 2 * 64 * 4
+
+
+def test_generating_without_experts_meets_all_weights():
+    model = on_meta("gpt")
+    assert generating(model, 8).weights == 4 * active_parameters(model)
+    many = on_meta("gpt", experts=4, experts_active=1)
+    assert generating(many, 8).weights < 4 * sum(p.numel() for p in many.parameters())
+
+
+def test_experts_are_counted_as_if_each_got_as_much():
+    one = training(builder("gpt"), 4, 32)
+    many = training(builder("gpt", experts=4, experts_active=1), 4, 32)
+    gates = 3 * 2 * (4 * 32) * 2 * 64 * 4
+    assert many.flops == pytest.approx(one.flops + gates, rel=0.01)
+    assert many.weights > 2 * one.weights
+
+
+def test_gpt_3_is_counted_whole():
+    def build():
+        return GPTLanguageModel(
+            GPTConfig(vocabulary=50257, layers=96, heads=96, hidden=12288, context=2048, positions="learned")
+        )
+
+    with torch.device("meta"):
+        model = build()
+    assert sum(p.numel() for p in model.parameters()) == 174_604_259_328
+    assert generating(model, 2048).state_per_token == 96 * 2 * 12288 * 4 + 8
+
+
+def test_a_ledger_counts_real_tensors_too():
+    model = LSTMLanguageModel(LSTMConfig(vocabulary=20, hidden=8))
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    with Ledger() as real:
+        model.loss(tokens, tokens)[0].backward()
+    fake = Ledger()
+    with without_numbers(fake):
+        other = LSTMLanguageModel(LSTMConfig(vocabulary=20, hidden=8))
+        begun = fake.flops
+        tokens = torch.zeros(2, 5, dtype=torch.long)
+        other.loss(tokens, tokens)[0].backward()
+    assert real.flops == fake.flops - begun > 0
+
+
+def test_what_is_let_go_is_not_held():
+    with Ledger() as ledger:
+        a = torch.ones(1000)
+        b = a + 1
+        del a
+        c = b + 1
+        del b, c
+    assert ledger.most() == 8000

@@ -1,0 +1,45 @@
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.measure import hardware
+from ensue.measure.hardware import HARDWARE, Curve, Machine, find_hardware
+from ensue.measure.ledger import Operation
+
+
+def test_an_unknown_machine_gets_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'a100'"):
+        find_hardware("a10")
+
+
+@pytest.mark.parametrize("name", HARDWARE)
+def test_machines_are_possible(name):
+    one = find_hardware(name)
+    assert one.source and 8e9 <= one.memory <= 200e9 and 1e11 < one.bandwidth < 1e13
+    assert all(1e12 < speed < 2e15 for speed in one.flops.values()) and one.precision() in one.flops
+
+
+def test_a_curve_ends_level():
+    curve = Curve((10.0, 1000.0), (1.0, 100.0))
+    assert curve.at(1) == 1 and curve.at(100) == 10 and curve.at(1e9) == 100
+
+
+def test_an_operation_takes_as_long_as_its_slower_side_and_a_call():
+    machine = Machine(Curve((1.0, 2.0), (100.0, 100.0)), Curve((1.0, 2.0), (10.0, 10.0)), 0.5, 1.0)
+    assert machine.seconds([Operation(1000, 10)]) == 10.5
+    assert machine.seconds([Operation(10, 1000)]) == 100.5
+    assert machine.seconds([Operation(0, 0), Operation(0, 0)]) == 1.0
+
+
+def test_products_one_after_the_other_are_as_slow_as_small_ones():
+    machine = Machine(Curve((10.0, 1000.0), (1.0, 100.0)), Curve((1.0, 2.0), (1e9, 1e9)), 0.0, 1.0)
+    assert machine.seconds([Operation(1000, 0)]) == 10
+    assert machine.seconds([Operation(1000, 0, steps=100)]) == 1000
+
+
+def test_this_machine_has_speeds(monkeypatch):
+    monkeypatch.setattr(hardware, "TRIES", 1)
+    hardware.measured.cache_clear()
+    machine = hardware.measured()
+    hardware.measured.cache_clear()
+    assert all(speed > 0 for speed in (*machine.products.speeds, *machine.passes.speeds, machine.call))
+    assert list(machine.products.sizes) == sorted(machine.products.sizes) and machine.memory > 1e8

@@ -1,0 +1,125 @@
+"""What `ensue cost` answers, for every system of the table."""
+
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.measure import hardware
+from ensue.measure.hardware import Curve, Machine
+from ensue.models.table import SYSTEMS
+from ensue.verbs.cost import cost
+
+TINY = {
+    **{name: {"hidden": 8} for name in ("rnn", "gru", "gru-cho", "lstm", "bilm", "context2vec", "window", "bytenet")},
+    "ulmfit": {"hidden": 8, "embedding": 8},
+    "elmo": {"hidden": 8, "projection": 4, "filters": (3, 4), "letter": 4},
+    "gpt": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
+    "seq2seq": {"hidden": 8, "layers": 1},
+    "convs2s": {"hidden": 8, "layers": 1},
+    "transformer": {"hidden": 8, "heads": 2, "layers": 1},
+    "bert": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
+    "roberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
+    "word2vec": {},
+}
+REFUSED = {
+    "ngram": "no parameters",
+    "cove": "another run",
+    "last": "numbers",
+    "seasonal": "numbers",
+    "linear": "numbers",
+}
+KEYS = {
+    "system",
+    "vocabulary",
+    "parameters",
+    "parameters_active",
+    "bytes",
+    "parts",
+    "flops_per_token",
+    "train_flops_per_token",
+    "training",
+    "generating",
+    "depth",
+    "settings",
+}
+
+
+def test_every_system_is_here():
+    assert set(TINY) | set(REFUSED) == set(SYSTEMS)
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_every_system_answers_with_the_same_keys(system):
+    found = cost(system, vocabulary=50, settings=TINY[system], length=8, batch=2)
+    assert set(found) == KEYS and found["parameters"] == sum(found["parts"].values())
+    if system != "word2vec":  # learnt by loops of its own
+        memory = found["training"]["memory"]
+        assert memory["peak"] >= memory["weights"] + memory["optimiser"] and found["training"]["tokens"] == 16
+        assert found["depth"][-1]["sequential"] > 0
+
+
+@pytest.mark.parametrize(("system", "why"), REFUSED.items())
+def test_what_cannot_be_counted_says_why(system, why):
+    with pytest.raises(InputError, match=why):
+        cost(system)
+
+
+def test_ranks_hold_parts_and_the_machine_says_how_long():
+    given = {"vocabulary": 50, "settings": {**TINY["gpt"], "train.batch": 8}}
+    one, four = (cost("gpt", **given, ranks=n, hardware="a100", tokens=1e9) for n in (1, 4))
+    assert four["training"]["rows"] == 2 and one["training"]["rows"] == 8  # the batch is of all ranks
+    assert 0.25 * one["ranks"]["memory"]["weights"] <= four["ranks"]["memory"]["weights"]
+    assert four["ranks"]["memory"]["weights"] < 0.4 * one["ranks"]["memory"]["weights"]
+    assert four["ranks"]["fits"] and four["training"]["precision"] == "bf16"
+    assert four["time"]["days"] == pytest.approx(one["time"]["days"] / 4)
+    flops = one["train_flops_per_token"] * 1e9
+    assert one["time"]["days"] == pytest.approx(flops / (312e12 * 0.45) / 86400, rel=1e-3)
+    faster = cost("gpt", **given, hardware="a100", tokens=1e9, utilisation=0.9)
+    assert faster["time"]["days"] == pytest.approx(one["time"]["days"] / 2)
+
+
+def test_this_machine_is_measured(monkeypatch):
+    machine = Machine(Curve((1e3, 1e6), (1e9, 1e11)), Curve((1e3, 1e6), (1e9, 1e10)), 1e-6, 8e9)
+    monkeypatch.setattr(hardware, "measured", lambda: machine)
+    found = cost("gpt", vocabulary=50, settings=TINY["gpt"], hardware="here", tokens=1e6)
+    assert found["time"]["assumed"] is False and 0 < found["time"]["utilisation"] <= 1 and found["time"]["days"] > 0
+    assert found["hardware"]["name"] == "here" and found["training"]["precision"] == "float32"
+
+
+def test_experts_that_a_token_does_not_meet_are_told_apart():
+    found = cost("gpt", vocabulary=50, settings={**TINY["gpt"], "experts": 4, "experts_active": 1})
+    idle = 3 * (2 * 8 * 32 + 32 + 8)
+    assert found["parameters"] - found["parameters_active"] == idle
+
+
+def test_a_preset_says_its_vocabulary_and_a_person_another():
+    shape = {"layers": 1, "hidden": 96, "context": 8}
+    found = cost("gpt", preset="gpt3", settings=shape, batch=1)
+    assert found["vocabulary"] == 50257
+    assert cost("gpt", preset="gpt3", settings=shape, batch=1, vocabulary=60)["vocabulary"] == 60
+
+
+def test_the_table_of_layers_takes_settings():
+    found = cost("layers", settings={"length": 20, "hidden": 4, "span": 5})
+    assert found["layers"][0]["layer"] == "self-attention"
+    assert found["layers"][0]["flops"] == 4 * 20**2 * 4
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"system": "gtp"}, "did you mean 'gpt'"),
+        ({"system": "layer"}, "did you mean 'layers'"),
+        ({"system": "gpt", "hardware": "a1000"}, "did you mean 'a100'"),
+        ({"system": "gpt", "tokens": 1e9}, "--hardware"),
+        ({"system": "gpt", "precision": "fp16"}, "did you mean 'bf16'"),
+        ({"system": "gpt", "hardware": "t4", "precision": "bf16"}, "no speed in bf16"),
+        ({"system": "gpt", "utilisation": 2.0}, "between 0 and 1"),
+        ({"system": "gpt", "ranks": -1}, "below 0"),
+        ({"system": "gpt", "ranks": 1 << 20}, "ranks"),
+        ({"system": "layers", "settings": {"lenght": 3}}, "did you mean 'length'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(given, says):
+    with pytest.raises(InputError, match=says) as error:
+        cost(**{"vocabulary": 50, "settings": TINY["gpt"], **given} if given["system"] == "gpt" else given)
+    assert "\n" not in str(error.value)
