@@ -29,6 +29,14 @@ class Interrupted(Exception):
         super().__init__(f"stopped; everything is saved in {folder}\ngo on with: {again}")
 
 
+class OwnError(InputError):
+    """What is wrong with one of several processes alone, which so must say it itself."""
+
+
+class Lost(Exception):
+    """Another of several processes has failed, and says why; this one ends without a word."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a list, with the nearest one that is.
 
