@@ -26,6 +26,7 @@ from ensue.train.interrupts import Interrupts
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
 from ensue.train.optimisers import build_optimiser, learning_rate, move, optimiser_tensors
+from ensue.train.pooling import ALONE
 from ensue.train.ranks import Ask, Ranks, plainly
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.train.thawing import Thawing
@@ -217,7 +218,8 @@ def update(
         batch = on_device(batch, work.device)
         before = None if batch.fresh else renewed(work, state)
         with precision(settings, work.device):
-            loss, after = work.ask(partial(work.objective, work.model, batch, before, pool))
+            given = () if pool is ALONE else (pool,)  # an objective for one process need not know of others
+            loss, after = work.ask(partial(work.objective, work.model, batch, before, *given))
         (loss / settings.accumulate).backward()
         state = after.detach() if after is not None else None
         total, tokens = total + loss.item() / settings.accumulate, tokens + whole.size

@@ -11,11 +11,13 @@ with all weights; ``ensue.train.sharding`` is one of several with a part of them
 
 from __future__ import annotations
 
+import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +50,8 @@ PATIENCE = timedelta(hours=12)
 """How long a rank waits for the others, of which one may be evaluating; torchrun ends all when one has died."""
 MOMENT = 5.0
 """Seconds that a rank which fails waits to hear whether another says why."""
+MEETINGS = itertools.count()
+"""All ranks meet equally often, each time under a name of its own."""
 LOST = ("onnection closed", "onnection reset", "onnection refused", "Broken pipe", "NCCL", "gloo")
 """What torch says when another rank has gone."""
 
@@ -322,6 +326,13 @@ def refuse_batch_norm(model: nn.Module) -> None:
         raise InputError(what, mend="use head.norm=none, or train without torchrun")
 
 
+@cache
+def meeting_place() -> Store:
+    """Where ranks leave each other notes: torchrun keeps it, so it outlives them."""
+    store: Store = next(rendezvous("env://"))[0]
+    return store
+
+
 @contextmanager
 def ranks_here() -> Iterator[Ranks]:
     """The ranks that torchrun started, or this process alone; an error of one ends all, and is said once."""
@@ -335,9 +346,9 @@ def ranks_here() -> Iterator[Ranks]:
     able = torch.cuda.is_available() and launch.local_rank() < torch.cuda.device_count()
     if able:
         torch.cuda.set_device(launch.local_rank())
-    store, rank, count = next(rendezvous("env://"))
-    backend = "cpu:gloo,cuda:nccl" if able else "gloo"
-    dist.init_process_group(backend, store=PrefixStore("ensue", store), rank=rank, world_size=count, timeout=PATIENCE)
+    backend, rank, count = "cpu:gloo,cuda:nccl" if able else "gloo", launch.rank(), launch.count()
+    store = PrefixStore(f"ensue-{next(MEETINGS)}", meeting_place())
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     try:
         yield Together()
     except (InputError, RuntimeError) as error:

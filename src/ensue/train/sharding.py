@@ -6,14 +6,16 @@ but its own part after; gradients are added up and cut on the way back. So a mod
 and one block more.
 
 Which blocks a model has is read off it: what stands in an ``nn.ModuleList``. A unit gathers its weights when its
-``forward`` is called, and when one of the methods that its class lists as ``entries`` is. The model as a whole is asked
-in many ways (``loss``, ``log_prob``, ``pair_loss``, whatever an objective or a measure needs), so what is asked passes
-through one ``forward``, that of ``Whole``.
+``forward`` is called. What else is used of it from outside its class lists as ``entries``: methods, which then gather
+its weights too, or parts, which are units of their own. The model as a whole is asked in many ways (``loss``,
+``log_prob``, ``pair_loss``, whatever an objective or a measure needs), so what is asked passes through one ``forward``,
+that of ``Whole``.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -28,7 +31,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
-from ensue.core.files import whole_folder
+from ensue.core.errors import InputError
+from ensue.core.files import ROOM, whole_folder
 from ensue.train.checkpoints import SHARDS, Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
 from ensue.train.optimisers import gradients_of, restore_optimiser
@@ -56,15 +60,19 @@ class Sharded(Together):
     def spread(self, model: nn.Module, device: torch.device) -> Ask:
         """Cut the model up where it is."""
         super().spread(model, device)
+        # what a unit answers is often a view, which must not be changed in place; ours are not
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view", category=UserWarning)
         mesh = init_device_mesh(device.type, (self.count,))
         for unit in units_of(model):
             fully_shard(unit, mesh=mesh, reshard_after_forward=True)
             for name in getattr(unit, "entries", ()):
-                register_fsdp_forward_method(unit, name)
+                if not isinstance(getattr(unit, name), nn.Module):
+                    register_fsdp_forward_method(unit, name)
         whole: Any = fully_shard(Whole(model), mesh=mesh, reshard_after_forward=False)
         for part in whole.modules():
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)  # losses are shares of the whole mean: they add up
+                part.set_force_sum_reduction_for_comms(True)
                 part.unshard()  # for once here, since what is made in inference mode cannot learn
                 part.reshard()
 
@@ -140,12 +148,19 @@ class ShardedCheckpoints(SharedCheckpoints):
     def _add(self, folder: Path, groups: dict[str, Tensors]) -> None:
         for group, tensors in groups.items():
             writer = HuggingFaceStorageWriter(str(folder / f"{group}{SHARDS}"), save_distributed=True)
-            save({name: value.detach() for name, value in tensors.items()}, storage_writer=writer)
+            own = {name: value.detach().clone() for name, value in tensors.items()}  # what is shared is written twice
+            try:
+                save(own, storage_writer=writer)
+            except CheckpointException as error:  # what went wrong on some rank is told to all
+                rank, (cause, _) = next(iter(error.failures.items()))
+                what = f"rank {rank} cannot write its part ({str(cause).strip().splitlines()[0]})"
+                raise InputError(what, where=str(self.folder), mend=ROOM) from cause
 
 
 def units_of(model: nn.Module) -> list[nn.Module]:
     """The blocks of a model, and what in them is used from outside, inner ones first; none shares a weight."""
-    inside = [part for part in model.modules() if hasattr(type(part), "entries")]
+    named = (getattr(part, name) for part in model.modules() for name in getattr(part, "entries", ()))
+    inside = [part for part in named if isinstance(part, nn.Module)]
     blocks = [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]
     owners: dict[Tensor, int] = {}
     for part in model.modules():
