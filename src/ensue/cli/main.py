@@ -84,8 +84,9 @@ def keep_silent(error: Exception) -> NoReturn:
 
     It takes its time: torchrun ends all ranks as soon as one has ended, and the first may not have said why yet.
     """
-    time.sleep(LINGER)
-    raise SystemExit(130 if isinstance(error, Interrupted | typer.Abort) else 2)
+    stopped = isinstance(error, Interrupted | typer.Abort)  # which all ranks are at the same time
+    time.sleep(1.0 if stopped else LINGER)
+    raise SystemExit(130 if stopped else 2)
 
 
 def main() -> None:

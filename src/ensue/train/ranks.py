@@ -48,7 +48,7 @@ BUCKET = 1 << 22
 """So many numbers of gradients are added up at once."""
 PATIENCE = timedelta(hours=12)
 """How long a rank waits for the others, of which one may be evaluating; torchrun ends all when one has died."""
-MOMENT = 5.0
+MOMENT = 2.0
 """Seconds that a rank which fails waits to hear whether another says why."""
 MEETINGS = itertools.count()
 """All ranks meet equally often, each time under a name of its own."""
