@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rank_cases import CASES, SHARDED, fit, resume, unfinished, write_data
+from rank_cases import CASES, RESUMED, SHARDED, fit, resume, unfinished, write_data
 from safetensors.torch import load_file
 from typed import Answer, ensue
 
@@ -37,13 +37,13 @@ def runs(tmp_path_factory):
     write_data(folder)
     for name in CASES:
         fit(folder, name, folder / "one" / name)
-    for name in ("gpt", "lstm", "transformer"):
+    for name in RESUMED:
         unfinished(folder / "one" / name, folder / "to two" / name)
         unfinished(folder / "one" / name, folder / "to sharded" / name)
     answer = ended(torchrun(Path(__file__).with_name("rank_cases.py"), folder))
     assert answer.code == 0, answer.err[-3000:]
     for kind in ("two", "sharded"):
-        for name in ("gpt", "lstm", "transformer"):
+        for name in RESUMED:
             unfinished(folder / kind / name, folder / f"{kind} to one" / name)
             resume(folder / f"{kind} to one" / name)
     return folder
@@ -73,14 +73,14 @@ def test_ranks_that_share_the_weights_have_the_same_losses(runs, name):
     same(runs / "one" / name, runs / "sharded" / name)
 
 
-@pytest.mark.parametrize("name", ["gpt", "lstm", "transformer"])
+@pytest.mark.parametrize("name", RESUMED)
 @pytest.mark.parametrize("way", ["to two", "to sharded", "two to one", "sharded to one"])
 def test_a_run_goes_on_with_another_number_of_ranks(runs, name, way):
     same(runs / "one" / name, runs / way / name)
 
 
 def test_checkpoints_of_shared_weights_are_safetensors_of_every_rank(runs):
-    folder = runs / "sharded" / "gpt" / "checkpoints" / "step-00000010"
+    folder = runs / "sharded" / "bert" / "checkpoints" / "step-00000010"
     for group in ("model", "optimiser"):
         assert len(list((folder / f"{group}.shards").glob("*.safetensors"))) == 2
     kinds = {path.suffix for path in folder.rglob("*") if path.is_file()}

@@ -9,6 +9,7 @@ folder ``model.shards`` with a file of each rank in place of a file ``model.safe
 from __future__ import annotations
 
 import shutil
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,9 @@ class Checkpoints:
         reader = HuggingFaceStorageReader(str(folder))
         held = reader.read_metadata().state_dict_metadata
         tensors = {name: torch.empty(one.size, dtype=one.properties.dtype) for name, one in held.items()}  # type: ignore[union-attr]
-        load(tensors, storage_reader=reader, no_dist=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it should be
+            load(tensors, storage_reader=reader, no_dist=True)
         return tensors
 
     def _steps(self) -> list[Path]:

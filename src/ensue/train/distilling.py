@@ -56,7 +56,7 @@ class Distil:
                 taught = self.teacher(*given, layers=True).layers
             onto = getattr(model, ONTO, None)
             apart = hidden_loss(answer.layers, taught, batch.lengths, onto)
-            loss = loss + self.hidden * pool.share(apart, batch.size)
+            loss = loss + self.hidden * pool.share(apart, batch.lengths.sum())
         if self.label.language:
             loss = loss + self.label.language * next_loss(model, answer.hidden, batch, pool)
         return loss, None

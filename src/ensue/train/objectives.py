@@ -30,19 +30,24 @@ class Objective(Protocol):
 def next_token(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, State | None]:
     """−log P of each next token."""
     loss, after = _mean_loss(model, batch.tokens, batch, state)
-    return pool.share(loss, batch.size), after
+    return pool.share(loss, _places(batch)), after
 
 
 def cloze(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, State | None]:
     """−log P of each token given all others: the answer at a place is about that place."""
     loss, _ = _mean_loss(model, batch.targets, batch, None)
-    return pool.share(loss, batch.size), None
+    return pool.share(loss, _places(batch)), None
 
 
 def in_context(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
     """What a model of words in context makes small, of whole sentences; no state is carried on."""
     own: Any = model
     return pool.share(own.context_loss(batch.tokens, batch.lengths), own.predicted(batch.lengths)), None
+
+
+def _places(batch: Any) -> Tensor | int:
+    """How many targets a batch has, padding not counted."""
+    return int(batch.targets.numel()) if batch.lengths is None else batch.lengths.sum()
 
 
 def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
@@ -67,7 +72,7 @@ class Translate:
         """The mean over the real target tokens; no state is carried on."""
         pairs = batch.source, batch.source_lengths, batch.tokens, batch.targets, batch.lengths
         loss: Tensor = model.pair_loss(*pairs, self.smoothing)  # type: ignore[operator]
-        return pool.share(loss, batch.size), None
+        return pool.share(loss, _places(batch)), None
 
 
 @dataclass(frozen=True)
