@@ -29,22 +29,21 @@ STEPS = {
 }
 SMALL = {"hidden": 16, "layers": 2, "dropout": 0.0}
 ENCODER = {**SMALL, "heads": 2, "context": 32}
+LABELS = {**ENCODER, "head.dropout": 0.0, "train.batch_tokens": 50}
 CASES = {
     "gpt": ("gpt", "text.txt", {**SMALL, "heads": 2, "context": 16, "train.accumulate": 2}),
     "lstm": ("lstm", "text.txt", {**SMALL, "train.batch": 5, "train.length": 12, "train.renew": 0.2}),
     "one row": ("gru", "text.txt", {**SMALL, "train.batch": 1, "train.length": 12}),
     "transformer": ("transformer", "pairs.tsv", {**SMALL, "heads": 2, "train.batch_tokens": 30}),
     "bert": ("bert", "documents.txt", {**ENCODER, "train.batch": 5}),
-    "classify": (
-        "classify",
-        "labels.tsv",
-        {**ENCODER, "head.dropout": 0.0, "train.batch_tokens": 50, "train.class_weights": "balanced"},
-    ),
+    "classify": ("classify", "labels.tsv", {**LABELS, "train.class_weights": "balanced"}),
+    "batch norm": ("classify", "labels.tsv", {**LABELS, "head.norm": "batch", "data.holdout": 0.0}),
 }
 """Name: what is fitted, on which file, with which settings. Rows differ in number and length, and are fewer than ranks
 at times."""
 SHARDED = ("lstm", "transformer", "bert")
 """Cases whose weights are spread over ranks too."""
+UNFREEZING = {"train.shard": True, "train.freeze": 1, "train.unfreeze": 0.5}
 RESUMED = ("lstm", "transformer")
 """Cases that others go on with."""
 
@@ -140,7 +139,7 @@ def main(folder, rank):
         "ngram": refused("ngram", text, out=folder / "ngram"),
         "missing": refused("lstm", folder / "missing.txt" if rank else text, out=folder / "missing"),
         "other": refused("lstm", text if rank else folder / "documents.txt", out=folder / "other"),
-        "norm": refused("classify", folder / "labels.tsv", settings={"head.norm": "batch"}, out=folder / "norm"),
+        "unfreeze": refused("classify", folder / "labels.tsv", settings=UNFREEZING, out=folder / "unfreeze"),
     }
     (folder / f"said-{rank}.json").write_text(json.dumps(said), encoding="utf-8")
 

@@ -60,7 +60,7 @@ def same(one, other):
     mine, theirs = (load_file(path / "model.safetensors") for path in (one, other))
     assert mine.keys() == theirs.keys()
     for name, weight in mine.items():
-        torch.testing.assert_close(theirs[name], weight, atol=1e-3, rtol=0)
+        torch.testing.assert_close(theirs[name], weight, atol=2e-3, rtol=0)  # AdamW moves by rounding where ∇ = 0
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -104,10 +104,10 @@ def test_a_loss_that_is_not_finite_on_one_rank_rolls_all_back(runs):
 def test_what_ranks_cannot_do_is_said_once(runs):
     first, second = (json.loads((runs / f"said-{rank}.json").read_text()) for rank in (0, 1))
     assert "ngram is not trained by gradient" in first["ngram"] and second["ngram"].startswith("Lost")
-    assert "batch normalisation needs all rows" in first["norm"] and second["norm"].startswith("Lost")
+    assert "which FSDP cannot" in first["unfreeze"] and second["unfreeze"].startswith("Lost")
     assert first["missing"].startswith("Lost") and "OwnError: rank 1:" in second["missing"]
     assert first["other"].startswith("Lost") and "is not what the first rank reads" in second["other"]
-    assert not any((runs / name).exists() for name in ("ngram", "norm", "missing", "other"))
+    assert not any((runs / name).exists() for name in ("ngram", "unfreeze", "missing", "other"))
 
 
 def test_a_signal_to_torchrun_saves_once_and_the_run_goes_on(runs, tmp_path):

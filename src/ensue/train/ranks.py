@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.nn.functional import all_reduce
 from torch.distributed.rendezvous import rendezvous
 
 from ensue.core import launch
@@ -160,6 +161,8 @@ class Together(Ranks):
 
     def __init__(self) -> None:
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self.idle = False
+        """Whether none of the rows of the batch at hand is this rank's."""
 
     def device(self, name: str) -> torch.device:
         if name != "cuda":
@@ -182,7 +185,8 @@ class Together(Ranks):
 
     def part(self, batch: Any) -> tuple[Any, Pool]:
         rows = len(batch)
-        return batch.some(self.rows(rows)), Pooled(self, self._idle(self.rank, rows))
+        self.idle = self._idle(self.rank, rows)
+        return batch.some(self.rows(rows)), Pooled(self)
 
     def total(self, value: float) -> float:
         held = torch.tensor([value], dtype=torch.float64)
@@ -203,7 +207,9 @@ class Together(Ranks):
         self.total(0.0)
 
     def spread(self, model: nn.Module, device: torch.device) -> Ask:
-        refuse_batch_norm(model)
+        for part in model.modules():
+            if isinstance(part, BatchNorm):
+                part.moments = self.moments
         with torch.no_grad():
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, src=0)
@@ -220,6 +226,14 @@ class Together(Ranks):
         found = gradients_of(model)
         add_up(found)
         return found
+
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor, int]:
+        """The mean and variance over the rows of all ranks, for batch normalisation; gradients go to all of them."""
+        counts = 0.0 if self.idle else 1.0
+        rows = int(self.total(counts * len(x)))
+        mean = all_reduce(counts * x.sum(0)) / rows  # type: ignore[no-untyped-call]
+        variance = all_reduce(counts * (x - mean).square().sum(0)) / rows  # type: ignore[no-untyped-call]
+        return mean, variance, rows
 
     def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
         """The first rank measures while the others wait: its answer is everyone's."""
@@ -266,8 +280,8 @@ class Together(Ranks):
 class Pooled(Pool):
     """A rank's part of means over what all ranks have."""
 
-    def __init__(self, ranks: Ranks, idle: bool) -> None:
-        self.ranks, self.idle = ranks, idle
+    def __init__(self, ranks: Together) -> None:
+        self.ranks, self.idle = ranks, ranks.idle
 
     def share(self, mean: Tensor, count: Tensor | float) -> Tensor:
         """What a rank without anything adds is 0, whatever the mean of nothing is."""
@@ -317,13 +331,6 @@ def add_up(gradients: list[Tensor]) -> None:
         parts = torch.split(sums, [one.numel() for one in bucket])
         for gradient, part in zip(bucket, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
-
-
-def refuse_batch_norm(model: nn.Module) -> None:
-    """Refuse what is a function of the whole batch, of which a rank sees only some rows."""
-    if any(isinstance(part, BatchNorm) for part in model.modules()):
-        what = "batch normalisation needs all rows of a batch, of which each rank has some"
-        raise InputError(what, mend="use head.norm=none, or train without torchrun")
 
 
 @cache

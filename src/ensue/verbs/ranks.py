@@ -12,7 +12,7 @@ from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.tasks.settings import Settings
 from ensue.tasks.task import Task, task_of
-from ensue.train.ranks import Ranks, Together, refuse_batch_norm
+from ensue.train.ranks import Ranks, Together
 
 Value = TypeVar("Value")
 WITHOUT = "run it without torchrun"
@@ -57,7 +57,6 @@ def check_ranks(task: Task, settings: Settings, model: Any, ranks: Ranks) -> Non
     if hasattr(model, "counter") or hasattr(task, "fit"):
         what = f"{settings.run.system} is not trained by gradient, so several ranks are no use to it"
         raise InputError(what, mend=WITHOUT)
-    refuse_batch_norm(model)
     ranks.device(settings.run.device)
     if settings.train.shard and getattr(settings.train, "unfreeze", 0):
         what = "train.unfreeze lets go of layers one by one, which FSDP cannot"
