@@ -91,7 +91,7 @@ def test_checkpoints_of_shared_weights_are_safetensors_of_every_rank(runs):
 
 def test_all_ranks_lose_patience_together_even_with_dropout(runs):
     figures = json.loads((runs / "patience" / "config.json").read_text())["figures"]
-    assert figures["stopped"] in ("patience", "finished") and figures["steps"] in (4, 8, 10)
+    assert (figures["stopped"], figures["steps"]) == ("patience", 8)
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_rolls_all_back(runs):
