@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from ensue.cli import asking, costing, inspecting, labelling, meanings, serving, training, translating, words
 from ensue.cli.output import say
-from ensue.core.errors import InputError, Interrupted
+from ensue.core import launch
+from ensue.core.errors import InputError, Interrupted, Lost, OwnError
 
 Usage: Any = typer.BadParameter.__mro__[1]
 """What typer raises when a command is not typed as it should be."""
@@ -19,6 +21,10 @@ Usage: Any = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
 """The exit code of what was stopped with Ctrl-C."""
 STOPPED = "stopped; nothing was left half done"
+TRAINERS = ("fit", "distil")
+"""The commands that several processes can do together."""
+LINGER = 10.0
+"""Seconds after which a rank that says nothing ends."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -58,18 +64,32 @@ def version(value: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version_: Annotated[
         bool, typer.Option("--version", callback=version, is_eager=True, help="Say which version this is.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Options that stand before a command; --debug may stand anywhere."""
+    command = context.invoked_subcommand
+    if launch.count() > 1 and command not in TRAINERS:
+        raise InputError(f"`ensue {command}` is for one process", mend="run it without torchrun")
 
 
 def fail(text: str, code: int) -> NoReturn:
     """One line on standard error, and an exit code."""
     sys.stderr.write(f"{text}\n")
     raise SystemExit(code)
+
+
+def keep_silent(error: Exception) -> NoReturn:
+    """End one of several ranks without a word.
+
+    It takes its time: torchrun ends all ranks as soon as one has ended, and the first may not have said why yet.
+    """
+    stopped = isinstance(error, Interrupted | typer.Abort)  # which all ranks are at the same time
+    time.sleep(1.0 if stopped else LINGER)
+    raise SystemExit(130 if stopped else 2)
 
 
 def main() -> None:
@@ -91,7 +111,13 @@ def main() -> None:
 
 
 def explain(error: Exception) -> NoReturn:
-    """Say in one line what went wrong, where that can be said; other errors are ours, and show where they come from."""
+    """Say in one line what went wrong, where that can be said; other errors are ours, and show where they come from.
+
+    Of several ranks the first says it, unless only another one knows.
+    """
+    known = isinstance(error, InputError | Usage | Interrupted | typer.Abort) and not isinstance(error, OwnError)
+    if isinstance(error, Lost) or (known and launch.rank()):
+        keep_silent(error)
     if isinstance(error, InputError):
         fail(f"ensue: {error}", 2)
     if isinstance(error, Usage):

@@ -13,6 +13,7 @@ import typer
 from ensue.cli.forecasting import Horizon, Target
 from ensue.cli.options import Columns, Data, Device, Field, Force, Json, Set, Valid
 from ensue.cli.output import emit, say, show_figures, table
+from ensue.core import launch
 from ensue.core.errors import InputError
 from ensue.core.sizes import size_in_bytes
 
@@ -60,6 +61,9 @@ def fit(
     memory: Annotated[str, typer.Option(help="n-grams: count within so much memory, on disk: 500M, 4G.")] = "",
     device: Device = "",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
+    shard: Annotated[
+        bool, typer.Option("--shard", help="Under torchrun: spread the weights over the ranks (FSDP).")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="The run folder (runs/SYSTEM).")] = None,
     force: Force = False,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
@@ -87,9 +91,10 @@ def fit(
         "train.memory": size_in_bytes(memory) if memory else 0,
         "device": device,
         "compile": compile_,
+        "train.shard": shard,
     }
     typed = _typed(set_, options)
-    with Display(quiet=as_json) as display:
+    with Display(quiet=as_json or launch.rank() > 0) as display:
         run = verb(
             what,
             data or [],
@@ -148,7 +153,7 @@ def distil(
         "begin_with": begin_with,
         "device": device,
     }
-    with Display(quiet=as_json) as display:
+    with Display(quiet=as_json or launch.rank() > 0) as display:
         run = verb(
             teacher,
             student,
@@ -186,7 +191,9 @@ def _typed(assignments: list[str], options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(run: Run, as_json: bool) -> None:
-    """What came out of training."""
+    """What came out of training; of several ranks the first says it."""
+    if launch.rank():
+        return
     figures = run.config["figures"]
     if as_json:
         emit({"run": str(run.folder.path), "system": run.system, **figures})

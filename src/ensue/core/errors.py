@@ -36,6 +36,14 @@ class Paused(Interrupted):
         Exception.__init__(self, f"stopped; {kept}, and the same command goes on from there")
 
 
+class OwnError(InputError):
+    """What is wrong with one of several processes alone, which so must say it itself."""
+
+
+class Lost(Exception):
+    """Another of several processes has failed, and says why; this one ends without a word."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a list, with the nearest one that is.
 

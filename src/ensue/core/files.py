@@ -73,7 +73,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             yield temporary
-            for file in temporary.iterdir():
+            for file in temporary.rglob("*"):
                 sync(file)
             sync(temporary)
             old = path.with_name(f".{path.name}.old.part")

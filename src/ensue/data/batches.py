@@ -32,6 +32,15 @@ class Batch:
         """How many targets there are, padding not counted."""
         return self.targets.numel() if self.lengths is None else int(self.lengths.sum())
 
+    def __len__(self) -> int:
+        """B."""
+        return len(self.tokens)
+
+    def some(self, rows: slice) -> Batch:
+        """Some of the rows, as long as they are here."""
+        lengths = None if self.lengths is None else self.lengths[rows]
+        return Batch(self.tokens[rows], self.targets[rows], self.fresh, lengths)
+
 
 class Streams:
     """B parallel streams through the text, cut into batches of T; the state is carried from one to the next.

@@ -38,6 +38,20 @@ class PairBatch:
         """How many target tokens there are, padding not counted."""
         return int(self.lengths.sum())
 
+    def __len__(self) -> int:
+        """B."""
+        return len(self.tokens)
+
+    def some(self, rows: slice) -> PairBatch:
+        """Some of the pairs, as long as they are here."""
+        return PairBatch(
+            source=self.source[rows],
+            source_lengths=self.source_lengths[rows],
+            tokens=self.tokens[rows],
+            targets=self.targets[rows],
+            lengths=self.lengths[rows],
+        )
+
 
 class Buckets:
     """Batches of at most ``tokens`` padded tokens on the longer side: rows × max(S, T) ≤ ``tokens``.

@@ -68,6 +68,23 @@ class MaskedBatch:
         """How many tokens there are, padding not counted."""
         return int(self.lengths.sum())
 
+    def __len__(self) -> int:
+        """B."""
+        return len(self.tokens)
+
+    def some(self, rows: slice) -> MaskedBatch:
+        """Some of the rows, with what is hidden in them."""
+        before, inside = int(self.hidden[: rows.start].sum()), int(self.hidden[rows].sum())
+        return MaskedBatch(
+            tokens=self.tokens[rows],
+            segments=self.segments[rows],
+            lengths=self.lengths[rows],
+            places=self.places[rows],
+            hidden=self.hidden[rows],
+            targets=self.targets[before : before + inside],
+            other=None if self.other is None else self.other[rows],
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hiding:

@@ -98,6 +98,17 @@ class RowBatch:
         """How many tokens there are, padding not counted."""
         return int(self.lengths.sum())
 
+    def __len__(self) -> int:
+        """How many examples there are, B / each."""
+        return len(self.examples)
+
+    def some(self, examples: slice) -> RowBatch:
+        """Some of the examples, their rows as long as they are here."""
+        each = len(self.tokens) // len(self)
+        rows = slice(examples.start * each, examples.stop * each)
+        targets = self.targets[rows if len(self.targets) == len(self.tokens) else examples]
+        return RowBatch(self.tokens[rows], self.segments[rows], self.lengths[rows], targets, self.examples[examples])
+
 
 def batch_of(rows: Rows, examples: np.ndarray) -> RowBatch:
     """Some examples as one batch."""

@@ -73,6 +73,14 @@ class SeriesBatch:
         """How many numbers are read."""
         return self.x.shape[0] * self.x.shape[1]
 
+    def __len__(self) -> int:
+        """B."""
+        return len(self.x)
+
+    def some(self, rows: slice) -> SeriesBatch:
+        """Some of the windows."""
+        return SeriesBatch(self.x[rows], self.y[rows], self.real[rows])
+
 
 class WindowBatches:
     """Batches of B windows in a new order each epoch, none twice; a batch may take its last rows from the next epoch.

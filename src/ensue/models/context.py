@@ -19,8 +19,9 @@ UNKNOWN = 0
 class ContextModel(Model):
     """A model of the task ``contexts``: its loss is of whole rows, and it knows how often words occur.
 
-    A subclass has ``context_loss(tokens, lengths)``, a scalar; ``side_losses``, named losses of every word that is
-    predicted; ``gaps``, what its output layer sees of each place; and ``learn_counts``.
+    A subclass has ``context_loss(tokens, lengths)``, a scalar; ``predicted``, how many words that is a mean over;
+    ``side_losses``, named losses of every word that is predicted; ``gaps``, what its output layer sees of each place;
+    and ``learn_counts``.
     """
 
     task = "contexts"
@@ -31,6 +32,10 @@ class ContextModel(Model):
     def context_loss(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """What training makes small, of rows (B, T)."""
         raise TypeError(f"{type(self).__name__} does not say what it learns")
+
+    def predicted(self, lengths: Tensor) -> Tensor:
+        """How many words of rows (B,) the loss is a mean over: all but the marks at both ends."""
+        return (lengths - 2).clamp(min=0).sum()
 
     def side_losses(self, tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """−log P of every word that is predicted, (N,), by what it is predicted from."""

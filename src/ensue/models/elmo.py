@@ -212,6 +212,10 @@ class ELMo(ContextModel):
             return 2 * sampled_cross_entropy(hidden, out.weight, out.bias, targets, samples)
         return 2 * mean_cross_entropy(hidden, out.weight, out.bias, targets)
 
+    def predicted(self, lengths: Tensor) -> Tensor:
+        """Of each direction: the places that have something before them."""
+        return (lengths - 1).clamp(min=0).sum()
+
     def side_losses(self, tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """−log P of every word that is predicted, forward and backward, each (N,)."""
         sides = zip(("forward", "backward"), self._sides(tokens, lengths))

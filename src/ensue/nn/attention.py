@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,7 @@ from ensue.nn.packing import Packing, Rows
 from ensue.nn.positions import Rotary, rotate
 from ensue.nn.quantised import part
 from ensue.nn.source import Source
-from ensue.nn.state import State
+from ensue.nn.state import State, zeros_beside
 from ensue.nn.tape import Memory, Tape, Unwritten
 
 SHARED = 1024
@@ -290,7 +291,7 @@ class SelfAttention(nn.Module):
     def start(self, rows: int) -> AttentionState:
         """An empty memory."""
         bias = self.out.bias
-        empty = bias.new_zeros(rows, self.heads, 0, len(bias) // self.heads)
+        empty = zeros_beside(bias, rows, self.heads, 0, len(bias) // self.heads)
         return AttentionState(empty, empty, torch.zeros(rows, dtype=torch.long, device=bias.device))
 
     def forward(
@@ -431,6 +432,9 @@ class FullAttention(nn.Module):
 
 class CrossAttention(nn.Module):
     """Multi-head attention from a decoder to an encoded source, whose keys and values are made once a sentence."""
+
+    entries: ClassVar[tuple[str, ...]] = ("remember",)
+    """What is used from outside a block, beside ``forward``."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()

@@ -4,16 +4,21 @@
 
 μ and σ² are those of the batch as it learns, and running means of them in use, each batch with a weight of m, the
 first 1 / m with equal ones, so that what the means began with counts for nothing. A batch of one has neither, so it
-takes the running ones too.
+takes the running ones too. Where other processes have rows of the same batch, μ and σ² are those of all rows.
 
 Legend: B rows, D width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+Moments = Callable[[Tensor], tuple[Tensor, Tensor, int]]
+"""The mean (D,) and the variance (D,) over all rows, of which some are given, and how many rows that are."""
 
 
 class BatchNorm(nn.Module):
@@ -26,12 +31,27 @@ class BatchNorm(nn.Module):
         self.register_buffer("variance", torch.ones(width))
         self.register_buffer("seen", torch.zeros(1))  # how many batches; a number like others, so it can be averaged
         self.momentum, self.epsilon = momentum, epsilon
+        self.moments: Moments | None = None
+        """Those of a batch of which others have rows too; without it a batch is what is here."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, D) → (B, D)."""
+        if self.training and self.moments is not None:
+            return self._of_all(x, *self.moments(x))
         mean, variance = self.get_buffer("mean"), self.get_buffer("variance")
         learns, share = self.training and len(x) > 1, self.momentum
         if learns:
             seen = self.get_buffer("seen").add_(1)
             share = max(share, 1 / float(seen))
         return F.batch_norm(x, mean, variance, self.weight, self.bias, learns, share, self.epsilon)
+
+    def _of_all(self, x: Tensor, mean: Tensor, variance: Tensor, count: int) -> Tensor:
+        """The same, by moments of rows that are not all here."""
+        running = self.get_buffer("mean"), self.get_buffer("variance")
+        if count > 1:
+            share = max(self.momentum, 1 / float(self.get_buffer("seen").add_(1)))
+            running[0].lerp_(mean.detach(), share)
+            running[1].lerp_(variance.detach() * (count / (count - 1)), share)
+        else:
+            mean, variance = running
+        return (x - mean) * torch.rsqrt(variance + self.epsilon) * self.weight + self.bias

@@ -6,7 +6,7 @@ is an encoder's, one with SelfAttention a language model's; a decoder's has atte
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -111,6 +111,9 @@ class EncoderBlock(PostNormBlock):
     Every place is still attended to; queries, the residual path and the two-layer network are at ``places`` only. That
     is exact in a last block, whose other outputs nobody reads.
     """
+
+    entries: ClassVar[tuple[str, ...]] = ("at",)
+    """What is used from outside, beside ``forward``."""
 
     def at(
         self, x: Tensor, places: Tensor, lengths: Tensor | Packing | None = None, weights: bool = False

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.nn.state import State
+from ensue.nn.state import State, zeros_beside
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class CausalConvolution(Convolution):
 
     def start(self, rows: int) -> ConvolutionState:
         """Zeros."""
-        return ConvolutionState(self.weight.new_zeros(rows, self.reach, self.inputs))
+        return ConvolutionState(zeros_beside(self.weight, rows, self.reach, self.inputs))
 
     def forward(
         self, x: Tensor, state: ConvolutionState | None = None, lengths: Tensor | None = None

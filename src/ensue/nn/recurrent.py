@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.nn.projected import projected, usable
-from ensue.nn.state import State
+from ensue.nn.state import State, zeros_beside
 
 Memory = tuple[Tensor, ...]
 """What a cell carries, the visible h first: (h,) or (h, c), each (B, N)."""
@@ -60,7 +60,7 @@ class Cell(nn.Module):
 
     def start(self, rows: int) -> Memory:
         """The memory before the first token: zeros."""
-        return (self.bias.new_zeros(rows, self.hidden),)
+        return (zeros_beside(self.bias, rows, self.hidden),)
 
     def step(self, a: Tensor, memory: Memory) -> Memory:
         """One step; ``a`` is W x_t + b of all gates (B, G·N)."""
@@ -184,7 +184,7 @@ class LSTMCell(Cell):
             self.bias[hidden : 2 * hidden] = 1.0
 
     def start(self, rows: int) -> Memory:
-        return (self.bias.new_zeros(rows, self.output), self.bias.new_zeros(rows, self.hidden))
+        return (zeros_beside(self.bias, rows, self.output), zeros_beside(self.bias, rows, self.hidden))
 
     def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
         i, f, candidate, o = torch.addmm(a, memory[0], self.weight_h.T).chunk(4, dim=-1)

@@ -86,6 +86,11 @@ class State:
         return cast(Self, _filled("", self, values))
 
 
+def zeros_beside(parameter: Tensor, *size: int) -> Tensor:
+    """Zeros of a parameter's kind, where it is; whole, even where the parameter itself is spread over processes."""
+    return torch.zeros(size, dtype=parameter.dtype, device=parameter.device)
+
+
 def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callable[[Any], Any]) -> Any:
     if isinstance(value, Tensor):
         return on_tensor(value)

@@ -27,6 +27,7 @@ from ensue.nn.characters import CharacterWords
 from ensue.nn.state import State
 from ensue.tasks.translation import load_tokenizers
 from ensue.train.objectives import Objective
+from ensue.train.pooling import ALONE, Pool
 
 BODY = "lstm"
 """The system that reads features, where nothing says another."""
@@ -137,9 +138,9 @@ class Remembered:
     def before(self, objective: Objective) -> Objective:
         """The objective, once the rows are read."""
 
-        def ask(model: Any, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
+        def ask(model: Any, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, State | None]:
             self.fill(model)
-            return objective(model, batch, state)
+            return objective(model, batch, state, pool)
 
         return ask
 

@@ -31,6 +31,7 @@ from ensue.train.in_place import plan_in_place, train_in_place
 from ensue.train.loop import Evaluate, Outcome
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
+from ensue.train.pooling import ALONE, Pool
 
 RATES = {"skipgram": 0.025, "cbow": 0.075}
 """The learning rate of each mode; CBOW's steps are shared among the words of a window (İrsoy et al., 2021)."""
@@ -123,9 +124,10 @@ def batches(settings: Settings, model: Word2Vec, corpus: WordText) -> Word2VecTr
 def objective(settings: Settings, model: Word2Vec, corpus: WordText) -> Objective:
     """What the loops go down, for autograd: of a batch with vectors ``given`` and words ``wanted``."""
 
-    def loss(model: Any, batch: Any, state: State | None) -> tuple[torch.Tensor, None]:
+    def loss(model: Any, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[torch.Tensor, None]:
         exact = model.config.objective == "softmax"
-        return (model.softmax_loss if exact else model.sampling_loss)(batch.given, batch.wanted), None
+        mean = (model.softmax_loss if exact else model.sampling_loss)(batch.given, batch.wanted)
+        return pool.share(mean, len(batch.wanted)), None
 
     return loss
 

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.state import State
-from ensue.train.labelling import Label
+from ensue.train.labelling import Label, next_loss
+from ensue.train.pooling import ALONE, Pool
 
 ONTO = "onto_teacher"
 """The name under which a student holds W while it learns."""
@@ -44,22 +45,23 @@ class Distil:
     teacher: nn.Module | None = None
     """Whose hidden states are matched; where they are not, nobody is asked while the student learns."""
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
         """The mean over what is asked; no state is carried on."""
         given = (batch.tokens, batch.segments, batch.lengths)
         answer = model(*given, layers=True) if self.hidden else model(*given)
-        loss = self.of(answer.logits, batch.targets)
+        loss = self.of(answer.logits, batch.targets, pool)
         if self.hidden:
             assert self.teacher is not None
             with torch.no_grad():
                 taught = self.teacher(*given, layers=True).layers
             onto = getattr(model, ONTO, None)
-            loss = loss + self.hidden * hidden_loss(answer.layers, taught, batch.lengths, onto)
+            apart = hidden_loss(answer.layers, taught, batch.lengths, onto)
+            loss = loss + self.hidden * pool.share(apart, batch.lengths.sum())
         if self.label.language:
-            loss = loss + self.label.language * model.language_loss(answer.hidden, batch.tokens, batch.lengths)  # type: ignore[operator]
+            loss = loss + self.label.language * next_loss(model, answer.hidden, batch, pool)
         return loss, None
 
-    def of(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def of(self, logits: Tensor, targets: Tensor, pool: Pool = ALONE) -> Tensor:
         """The mean loss of given answers (…, Y); an example with a label counts λ of the usual loss more."""
         asked = ~targets[..., 1].isnan()
         z, wanted, soft = logits[asked], targets[asked][:, 0], targets[asked][:, 1:]
@@ -68,11 +70,12 @@ class Distil:
             loss = F.mse_loss(z, soft, reduction="sum") / count
         else:
             loss = soft_loss(z, soft, self.temperature).sum() / count
+        loss = pool.share(loss, len(z))
         known = ~wanted.isnan()
-        if self.weight and bool(known.any()):
+        if self.weight and pool.total(known.sum()):
             said = wanted[known] if self.label.kind == "number" else wanted[known].long()
-            share = int(known.sum()) / count
-            loss = loss + self.weight * share * self.label.of(z[known], said)
+            share = pool.total(known.sum()) / pool.total(len(z))
+            loss = loss + self.weight * share * pool.share(self.label.of(z[known], said), self.label.weight_of(said))
         return loss
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.nn.state import State
+from ensue.train.pooling import ALONE, Pool
 
 
 def loss_unit(kind: str, scale: str) -> str:
@@ -39,10 +40,10 @@ class Forecast:
     last: bool = True
     """Whether only the end of a window forecasts, or every place of it."""
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
         """The mean over what counts; no state is carried on."""
         found, _ = model(batch.x, None, None, self.last)
-        return self.of(found, batch.y, batch.real), None
+        return pool.share(self.of(found, batch.y, batch.real), batch.real.sum()), None
 
     def of(self, found: Tensor, y: Tensor, real: Tensor) -> Tensor:
         """The mean loss of forecasts (B, P, H, Y, Q) against numbers (B, P, H, Y)."""

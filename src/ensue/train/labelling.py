@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from ensue.data.rows import NOT_ASKED
 from ensue.nn.state import State
+from ensue.train.pooling import ALONE, Pool
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,20 @@ class Label:
     language: float = 0.0
     """The weight of the loss of the next token (Radford et al., 2018): L = L_label + λ L_language."""
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
         """The mean over what is asked; no state is carried on."""
         answer = model(batch.tokens, batch.segments, batch.lengths)
-        loss = self.of(answer.logits, batch.targets, batch.lengths)
+        loss = pool.share(self.of(answer.logits, batch.targets, batch.lengths), self.weight_of(batch.targets))
         if self.language:
-            loss = loss + self.language * model.language_loss(answer.hidden, batch.tokens, batch.lengths)  # type: ignore[operator]
+            loss = loss + self.language * next_loss(model, answer.hidden, batch, pool)
         return loss, None
+
+    def weight_of(self, targets: Tensor) -> Tensor | float:
+        """What the mean loss of these is over: how many are asked about, each as its label counts."""
+        if self.kind != "label":
+            return len(targets)
+        asked = targets != NOT_ASKED
+        return asked.sum() if self.weights is None else self.weights.to(targets.device)[targets[asked]].sum()
 
     def of(self, logits: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The mean loss of given answers; spans need to know how many places are real."""
@@ -58,6 +66,12 @@ class Label:
         )
 
 
+def next_loss(model: Any, hidden: Tensor, batch: Any, pool: Pool) -> Tensor:
+    """The mean loss of the next token, beside that of labels."""
+    loss: Tensor = model.language_loss(hidden, batch.tokens, batch.lengths)
+    return pool.share(loss, (batch.lengths - 1).clamp(min=0).sum())
+
+
 def span_loss(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
     """½ (−log p(start) − log p(end)) of logits (B, T, 2) and targets (B, 2)."""
     real = torch.arange(logits.shape[1], device=logits.device) < lengths[:, None]
@@ -65,10 +79,11 @@ def span_loss(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
     return (F.cross_entropy(scores[..., 0], targets[:, 0]) + F.cross_entropy(scores[..., 1], targets[:, 1])) / 2
 
 
-def masked(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+def masked(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
     """The masked loss, and with pairs that of the next sentence; no state is carried on."""
     fill, follow = masked_losses(model, batch)
-    return (fill if follow is None else fill + follow), None
+    fill = pool.share(fill, len(batch.targets))
+    return (fill if follow is None else fill + pool.share(follow, len(batch.tokens))), None
 
 
 def masked_losses(model: Any, batch: Any) -> tuple[Tensor, Tensor | None]:

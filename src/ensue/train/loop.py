@@ -11,20 +11,23 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report, silent
+from ensue.core.events import Report, silent
 from ensue.core.seeds import random_state, restore_random_state
 from ensue.nn.state import State
 from ensue.train.checkpoints import BEST, STOP, Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
-from ensue.train.optimisers import build_optimiser, gradients_of, learning_rate, move, norm_of
+from ensue.train.optimisers import build_optimiser, learning_rate, move, optimiser_tensors
+from ensue.train.pooling import ALONE
+from ensue.train.ranks import Ask, Ranks, plainly
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.train.thawing import Thawing
 
@@ -35,7 +38,7 @@ Evaluate = Callable[[Callable[[], bool]], dict[str, float]]
 
 
 class Batches(Protocol):
-    """Batches by number: any of them can be had at any time."""
+    """Batches by number: any of them can be had at any time. A batch has ``some`` of its rows, for ranks."""
 
     rows: int
 
@@ -111,6 +114,10 @@ class Training:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     compile: bool = False
     """The model was compiled, so its speed must be tried on a compiled copy."""
+    ranks: Ranks = field(default_factory=Ranks)
+    """The processes that train together; of this one the first speaks and writes."""
+    ask: Ask = plainly
+    """How the model is asked where its weights are spread over ranks."""
 
     def worth(self, measures: Mapping[str, float]) -> float:
         """What chooses the best weights, the lower the better."""
@@ -160,27 +167,27 @@ def mind(
     before: float,
 ) -> str:
     """What follows an update: evaluation, a line of metrics, a sample, a checkpoint; answers why to stop, if at all."""
-    settings, begun = work.settings, time.perf_counter()
+    settings, ranks, begun = work.settings, work.ranks, time.perf_counter()
     measures = evaluate(work, progress, wish)
     if progress.owed:  # given up: whoever resumes begins here
         save(work, optimiser, progress, state, STOP)
-        return wish.asked
+        return ranks.asked(wish.asked)
     last = progress.step == settings.steps
     if measures or last or progress.step % settings.log_every == 0:
         log(work, progress, measures)
     if work.sample and settings.sample_every and progress.step % settings.sample_every == 0:
-        work.report("sample", {"step": progress.step, "text": work.sample()})
+        work.report("sample", {"step": progress.step, "text": ranks.written(work.ask, work.sample)})
     if progress.step % settings.checkpoint_every == 0 or last:
         progress.rollbacks = 0
         save(work, optimiser, progress, state)
     progress.overhead += time.perf_counter() - begun
-    stopped = ""
+    stopped, asked = "", ranks.asked(wish.asked)
     if measures and 0 < settings.patience <= progress.stale:
         stopped = "patience"
-    elif not last and 0 < settings.budget < spent(work, progress) - before:
+    elif not last and settings.budget and ranks.agree(settings.budget < spent(work, progress) - before):
         stopped = "budget"
-    elif not last and wish.asked:
-        stopped = wish.asked
+    elif not last and asked:
+        stopped = asked
     if stopped:
         save(work, optimiser, progress, state, STOP)
     return stopped
@@ -199,21 +206,26 @@ def update(
     work: Training, optimiser: torch.optim.Optimizer, step: int, state: State | None, rate: float
 ) -> tuple[float, float, State | None, int]:
     """One update: gradients of ``accumulate`` batches, clipped, then a step; none where something is not finite."""
-    settings = work.settings
+    settings, ranks = work.settings, work.ranks
     work.model.train()
     if work.thawing is not None:
         work.thawing.apply(work.model, step)
     optimiser.zero_grad(set_to_none=True)
     total, tokens = 0.0, 0
     for part in range(settings.accumulate):
-        batch = on_device(work.batches.batch(step * settings.accumulate + part), work.device)
+        whole = work.batches.batch(step * settings.accumulate + part)
+        batch, pool = ranks.part(whole)
+        batch = on_device(batch, work.device)
+        before = None if batch.fresh else renewed(work, state)
         with precision(settings, work.device):
-            loss, after = work.objective(work.model, batch, None if batch.fresh else renewed(work, state))
-        (loss / settings.accumulate).backward()  # type: ignore[no-untyped-call]
+            given = () if pool is ALONE else (pool,)  # an objective for one process need not know of others
+            loss, after = work.ask(partial(work.objective, work.model, batch, before, *given))
+        (loss / settings.accumulate).backward()
         state = after.detach() if after is not None else None
-        total, tokens = total + loss.item() / settings.accumulate, tokens + batch.size
-    gradients = gradients_of(work.model)
-    norm = norm_of(gradients)
+        total, tokens = total + loss.item() / settings.accumulate, tokens + whole.size
+    total = ranks.total(total)
+    gradients = ranks.gradients(work.model)
+    norm = ranks.norm(gradients)
     if math.isfinite(total) and math.isfinite(norm):
         for group in optimiser.param_groups:
             group["lr"] = rate * group["scale"]
@@ -230,8 +242,17 @@ def renewed(work: Training, state: State | None) -> State | None:
     settings = work.settings
     if state is None or not isinstance(settings, TextTrainSettings) or not settings.renew:
         return state
-    rows = torch.rand(work.batches.rows) < settings.renew
-    return state.renewed(rows.to(work.device), work.model.start(work.batches.rows))  # type: ignore[operator]
+    count = work.batches.rows
+    rows = work.ranks.agree(torch.rand(count) < settings.renew)[work.ranks.rows(count)]
+    return state.renewed(rows.to(work.device), empty_state(work, len(rows)))
+
+
+def empty_state(work: Training, rows: int) -> State:
+    """The state before the first token, for so many rows."""
+    model: Any = work.model
+    with torch.no_grad():
+        found: State = work.ask(partial(model.start, rows))
+    return found
 
 
 def on_device(batch: Any, device: torch.device) -> Any:
@@ -255,12 +276,10 @@ def evaluate(work: Training, progress: Progress, wish: Interrupts) -> dict[str, 
     if work.evaluate is None or not due:
         return {}
     work.model.eval()
-    try:
-        measures = work.evaluate(lambda: bool(wish.asked))
-    except Abandoned:
-        progress.owed = True
+    measures = work.ranks.measured(work.ask, work.evaluate, wish)
+    progress.owed = measures is None
+    if measures is None:
         return {}
-    progress.owed = False
     work.report("evaluation", {"step": progress.step, **measures})
     value = work.worth(measures)
     if value < progress.best:
@@ -307,12 +326,14 @@ def save(
     work: Training, optimiser: torch.optim.Optimizer, progress: Progress, state: State | None, name: str = ""
 ) -> None:
     """Write a checkpoint of everything: one of the schedule, or one with a name."""
+    held = work.ranks.gathered(state, work.batches.rows)
     groups: dict[str, Tensors] = {
         "model": dict(work.model.state_dict()),
         "optimiser": optimiser_tensors(optimiser),
         "random": random_state(),
-        "state": dict(state.tensors()) if state is not None else {},
+        "state": dict(held.tensors()) if held is not None else {},
     }
+    groups |= {"ranks": chances} if (chances := work.ranks.chances()) else {}
     values = {**asdict(progress), "best": _finite(progress.best)}
     work.checkpoints.save(Checkpoint(progress.step, groups, values), name)
 
@@ -324,35 +345,19 @@ def restore(
     while work.checkpoints.notes:
         work.report("note", {"text": work.checkpoints.notes.pop()})
     if found is None:
+        work.ranks.set_chance({}, 0)
         return Progress(), None
-    work.model.load_state_dict(found.tensors["model"])
-    restore_optimiser(optimiser, found.tensors["optimiser"])
+    work.ranks.take_up(work.model, optimiser, found)
     restore_random_state(found.tensors["random"])
+    work.ranks.set_chance(found.tensors.get("ranks", {}), found.step)
     values = {**found.progress, "step": found.step}
     values["best"] = math.inf if values["best"] is None else values["best"]
     state = None
     if found.tensors["state"]:
-        empty: State = work.model.start(work.batches.rows)  # type: ignore[operator]
-        state = empty.filled({name: value.to(work.device) for name, value in found.tensors["state"].items()})
+        whole = empty_state(work, work.batches.rows).filled(found.tensors["state"])
+        state = work.ranks.own(whole, work.batches.rows).map(lambda tensor: tensor.to(work.device))
     return Progress(**values), state
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> Tensors:
-    """The optimiser's state as tensors named by parameter number and key."""
-    held = optimiser.state_dict()["state"]
-    return {
-        f"{number}.{key}": value for number, entry in held.items() for key, value in entry.items() if value is not None
-    }
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
-    """Give the optimiser back its state."""
-    held: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        number, _, key = name.partition(".")
-        held.setdefault(int(number), {})[key] = value
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": held})

@@ -14,31 +14,40 @@ from torch import Tensor, nn
 
 from ensue.nn.state import State
 from ensue.search.sampling import Sampling, draw
+from ensue.train.pooling import ALONE, Pool
 
 
 class Objective(Protocol):
     """A loss over a batch, and the state to carry to the next one."""
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
-        """The mean loss (a scalar) and the state after the batch."""
+    def __call__(
+        self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE
+    ) -> tuple[Tensor, State | None]:
+        """The mean loss (a scalar) and the state after the batch; of each mean the share in that of all processes."""
         ...
 
 
-def next_token(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
+def next_token(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, State | None]:
     """−log P of each next token."""
-    return _mean_loss(model, batch.tokens, batch, state)
+    loss, after = _mean_loss(model, batch.tokens, batch, state)
+    return pool.share(loss, _places(batch)), after
 
 
-def cloze(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
+def cloze(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, State | None]:
     """−log P of each token given all others: the answer at a place is about that place."""
     loss, _ = _mean_loss(model, batch.targets, batch, None)
-    return loss, None
+    return pool.share(loss, _places(batch)), None
 
 
-def in_context(model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+def in_context(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
     """What a model of words in context makes small, of whole sentences; no state is carried on."""
-    loss: Tensor = model.context_loss(batch.tokens, batch.lengths)  # type: ignore[operator]
-    return loss, None
+    own: Any = model
+    return pool.share(own.context_loss(batch.tokens, batch.lengths), own.predicted(batch.lengths)), None
+
+
+def _places(batch: Any) -> Tensor | int:
+    """How many targets a batch has, padding not counted."""
+    return int(batch.targets.numel()) if batch.lengths is None else batch.lengths.sum()
 
 
 def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
@@ -59,11 +68,11 @@ class Translate:
 
     smoothing: float = 0.0
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
         """The mean over the real target tokens; no state is carried on."""
         pairs = batch.source, batch.source_lengths, batch.tokens, batch.targets, batch.lengths
         loss: Tensor = model.pair_loss(*pairs, self.smoothing)  # type: ignore[operator]
-        return loss, None
+        return pool.share(loss, _places(batch)), None
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ class ExpectedReward:
     samples: int = 8
     likelihood: float = 0.02
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None) -> tuple[Tensor, None]:
+    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
         """−O, in reward a sentence and nats a token; no state is carried on."""
         drawn = self._draw(model, batch)
         references = [row[: n - 1].tolist() for row, n in zip(batch.targets, batch.lengths.tolist())]
@@ -95,8 +104,8 @@ class ExpectedReward:
         tokens, targets, lengths = _framed([one for many in drawn for one in many], self.end, batch.source.device)
         log_prob, _ = model.log_prob(tokens, targets, start.rows(rows), lengths)  # type: ignore[operator]
         gain = ((worth - worth.mean(1, keepdim=True)).flatten() * log_prob.sum(1)).mean()
-        truth, _ = Translate()(model, batch, None)
-        return self.likelihood * truth - gain, None
+        truth, _ = Translate()(model, batch, None, pool)
+        return self.likelihood * truth - pool.share(gain, len(drawn)), None
 
     def _draw(self, model: nn.Module, batch: Any) -> list[list[list[int]]]:
         """So many translations of every source, drawn as the model would without dropout."""

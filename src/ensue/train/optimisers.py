@@ -126,3 +126,20 @@ def move(optimiser: torch.optim.Optimizer, gradients: list[Tensor], norm: float,
     else:
         torch._foreach_mul_(gradients, threshold / norm)
         optimiser.step()
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state as tensors named by parameter number and key."""
+    held = optimiser.state_dict()["state"]
+    return {
+        f"{number}.{key}": value for number, entry in held.items() for key, value in entry.items() if value is not None
+    }
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Give the optimiser back its state."""
+    held: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        number, _, key = name.partition(".")
+        held.setdefault(int(number), {})[key] = value
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": held})

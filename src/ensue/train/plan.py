@@ -34,12 +34,13 @@ def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
         covers_all = settings.budget_covers == "all"
         begun = time.perf_counter()
         paces = step_paces(work, settings.budget * TRIAL)
-        cost = timed(partial(work.evaluate, lambda: False)) if work.evaluate else 0.0
+        cost = timed(partial(work.evaluate, lambda: False)) if work.evaluate and work.ranks.first else 0.0
         left = settings.budget * SPARE - (time.perf_counter() - begun) * covers_all
         evaluations = max(1, min(10, int(0.15 * left / cost))) if cost else 10
         left -= evaluations * cost * covers_all
         allowed = max(1, steps_within(left, paces, work.thawing))
         steps = min(steps, allowed) if steps else allowed
+        steps, evaluations = work.ranks.agree((steps, evaluations))
         work.report("plan", {"steps": steps, "step_seconds": max(left / allowed, paces[0])})
     steps = steps or steps_per_epoch
     return replace(
@@ -89,9 +90,10 @@ def step_seconds(work: Training, limit: float, first: int = 0) -> float:
         trial = replace(work, model=copy.deepcopy(work.model))
         if work.compile:
             trial.model.compile()
+        trial.ask = work.ranks.spread(trial.model, work.device)
         scales = work.thawing.scales() if work.thawing else None
         optimiser, state = build_optimiser(trial.model, work.settings, scales), None
-        while len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < limit):
+        while work.ranks.agree(len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < limit)):
             at = time.perf_counter()
             _, _, state, _ = update(trial, optimiser, first + len(times), state, 0.0)
             times.append(time.perf_counter() - at)

@@ -63,6 +63,8 @@ class TrainSettings:
     """float32, bf16, or auto: bf16 on a GPU that computes it, else float32."""
     threads: int = 0
     """Threads of the CPU; 0 means all. Exact resume holds for one number of threads."""
+    shard: bool = False
+    """Under torchrun: spread weights, gradients and the optimiser's memory over the ranks (FSDP); else each has all."""
 
     def __post_init__(self) -> None:
         check_positive(self, "accumulate", "log_every")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
 from ensue.train.metrics import Metrics
 from ensue.train.plan import plan
+from ensue.train.ranks import Ranks, ranks_here
 from ensue.verbs.beginning import (
     begun_model,
     begun_settings,
@@ -43,6 +45,7 @@ from ensue.verbs.beginning import (
     system_and_task,
 )
 from ensue.verbs.cards import model_card
+from ensue.verbs.ranks import check_ranks, in_turn, read_corpus, trainers
 from ensue.verbs.run import Run, load
 from ensue.verbs.weights import write_weights
 
@@ -80,27 +83,37 @@ def fit(
     """
     folder = RunFolder(Path(out) if out is not None else Path("runs") / what)
     typed = _typed(_list(data), _list(valid), settings, flat)
-    if resume:
-        if config is not None:
-            raise InputError("--resume goes on with the run's own run.toml", mend="leave out --config")
-        return _resume(folder, what, typed, seconds(str(budget)) if budget else 0.0, report)
-    if budget is not None:
-        typed["train.budget"] = seconds(str(budget))
-    chosen = _resolved(what, model, typed, config, report)
+    with ranks_here() as ranks:
+        report = report if ranks.first else silent
+        if resume:
+            if config is not None:
+                raise InputError("--resume goes on with the run's own run.toml", mend="leave out --config")
+            return _resume(folder, what, typed, seconds(str(budget)) if budget else 0.0, report, ranks)
+        if budget is not None:
+            typed["train.budget"] = seconds(str(budget))
+        chosen = _resolved(what, model, typed, config, report)
+        command = command or f"ensue fit {what} --config run.toml"
+        chosen = replace(chosen, run=replace(chosen.run, command=command))
+        return _begin(folder, chosen, force, report, ranks)
+
+
+def _begin(folder: RunFolder, chosen: Settings, force: bool, report: Report, ranks: Ranks) -> Run:
+    """Begin a run in a folder; nothing is touched before all is known to be good."""
     first = first_folder(chosen, folder)
     check_apart(chosen, folder)
-    folder.check_free(force)
-    _prepare_process(chosen)
+    if ranks.first:  # the others may come when it is there already
+        folder.check_free(force)
+    _prepare_process(chosen, ranks)
     task = task_of(chosen)
-    corpus = task.corpus_of(chosen, first, report)
+    corpus = read_corpus(chosen, first, report, ranks)
     made = begun_model(chosen, corpus, report)
-    chosen = replace(chosen, run=replace(chosen.run, command=command or f"ensue fit {what} --config run.toml"))
     chosen = task.resolved(chosen, made, corpus)
-    _check_before(task, chosen, corpus, made)
+    _check_before(task, chosen, corpus, made, ranks)
     _check_samples(task, chosen, corpus, made)
-    folder.make(force)  # nothing is touched before all is known to be good
-    with folder.held(), stoppable():
-        return _run(folder, chosen, corpus, made, report)
+    ranks.wait()
+    if ranks.first:
+        folder.make(force)
+    return _run(folder, chosen, corpus, made, report, ranks)
 
 
 def _typed(
@@ -152,8 +165,9 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
     return chosen
 
 
-def _check_before(task: Task, settings: Settings, corpus: Any, model: Any) -> None:
+def _check_before(task: Task, settings: Settings, corpus: Any, model: Any, ranks: Ranks) -> None:
     """Whatever can go wrong before the first step should do so before anything is written."""
+    check_ranks(task, settings, model, ranks)
     if getattr(settings.train, "memory", 0):
         check_on_disk(model, settings.train.budget)
     if getattr(settings.train, "precision", "") == "bf16":
@@ -174,7 +188,7 @@ def _check_samples(task: Task, settings: Settings, corpus: Any, model: Any) -> N
         raise InputError(what, mend="leave out --sample-every" + ("" if held_out else ", or hold something out"))
 
 
-def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, report: Report) -> Run:
+def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, report: Report, ranks: Ranks) -> Run:
     """Go on with the run in a folder, as its run.toml says."""
     folder.check_resumable()
     flat = read_settings(folder.settings, report=report)
@@ -183,24 +197,25 @@ def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, 
     if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
         report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
         return load(folder.path)
+    if "train.shard" in typed:
+        chosen = replace(chosen, train=replace(chosen.train, shard=bool(typed["train.shard"])))
     if "device" in typed:
         chosen = replace(chosen, run=replace(chosen.run, device=str(typed["device"])))
     check_device(chosen.run.device)
     planned = chosen.train.steps or hasattr(model_class(chosen.run.system, chosen.run.task), "counter")
     if planned:  # a budget has done its work once it has become a number of steps
         chosen = replace(chosen, train=replace(chosen.train, budget=budget))
-    _prepare_process(chosen)
+    _prepare_process(chosen, ranks)
     task = task_of(chosen)
-    corpus = task.corpus_of(chosen, folder, report)
+    corpus = read_corpus(chosen, folder, report, ranks)
     if chosen.data.hash != corpus.hash:
         mend, files = "put it back, or begin a new run", (*chosen.data.files, *getattr(chosen.distil, "files", ()))
         raise InputError("the text has changed since this run began", where=", ".join(files), mend=mend)
     # a checkpoint holds every weight, so the run it began with may be gone
-    saved = Checkpoints(folder.checkpoints).latest() is not None
+    saved = ranks.agree(ranks.first and Checkpoints(folder.checkpoints).latest() is not None)
     model = build_model(chosen, corpus) if saved else begun_model(chosen, corpus, report)
-    _check_before(task, chosen, corpus, model)
-    with folder.held(), stoppable():
-        return _run(folder, chosen, corpus, model, report)
+    _check_before(task, chosen, corpus, model, ranks)
+    return _run(folder, chosen, corpus, model, report, ranks)
 
 
 def _check_same(folder: RunFolder, chosen: Settings, what: str, flat: dict[str, Any], typed: dict[str, Any]) -> None:
@@ -214,28 +229,35 @@ def _check_same(folder: RunFolder, chosen: Settings, what: str, flat: dict[str, 
     for table in ("run", *chosen.tables):
         for field in describe(type(getattr(chosen, table))):
             old, new = (getattr(getattr(s, table), field.name) for s in (chosen, asked))
-            if old != new and field.name != "budget":
+            if old != new and field.name not in ("budget", "shard"):
                 raise InputError(f"has {field.name} = {old!r}, not {new!r}", where=where, mend=mend)
     for name, old in chosen.model.items():
         if asked.model[name] != old:
             raise InputError(f"has {name} = {old!r}, not {asked.model[name]!r}", where=where, mend=mend)
 
 
-def _prepare_process(settings: Settings) -> None:
-    """As many threads as asked for, and no memory that goes to and fro; counting takes much once, and gives it back."""
+def _prepare_process(settings: Settings, ranks: Ranks) -> None:
+    """As many threads as asked for, of several ranks each no more than its share; no memory that goes to and fro."""
     if hasattr(model_class(settings.run.system, settings.run.task), "counter"):
         give_back_memory()
     else:
         keep_freed_memory()
     if settings.train.threads:
-        torch.set_num_threads(settings.train.threads)
+        most = torch.get_num_threads() if ranks.count > 1 else settings.train.threads
+        torch.set_num_threads(min(settings.train.threads, most))
 
 
-def _run(folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report) -> Run:
+def _run(folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report, ranks: Ranks) -> Run:
     """Train, and write what the run is; a stop at any moment says how to go on."""
+    with folder.held() if ranks.first else nullcontext(), stoppable():
+        return _trained(folder, settings, corpus, model, report, ranks)
+
+
+def _trained(folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report, ranks: Ranks) -> Run:
+    """Train and write, while nobody else is in the folder."""
     again = f"ensue fit {shlex.quote(str(folder.path))} --resume"
     try:
-        stopped = _train_and_write(folder, settings, corpus, model, report)
+        stopped = _train_and_write(folder, settings, corpus, model, report, ranks)
     except KeyboardInterrupt:
         raise Interrupted(folder.path, again) from None
     except torch._dynamo.exc.TorchDynamoException as error:
@@ -246,31 +268,42 @@ def _run(folder: RunFolder, settings: Settings, corpus: Any, model: Any, report:
     return load(folder.path)
 
 
-def _train_and_write(folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report) -> str:
+def _train_and_write(
+    folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report, ranks: Ranks
+) -> str:
     """Train, write the run, and answer why training stopped."""
+    task = task_of(settings)
     settings = replace(settings, data=replace(settings.data, hash=corpus.hash), model=asdict(system_config(model)))
-    write_text(folder.settings, settings.toml())
-    task_of(settings).save_tokenizers(corpus, folder)
-    corpus = task_of(settings).prepared(settings, corpus, folder, report)
-    own = getattr(task_of(settings), "fit", _fit_by_gradient)  # a task may have a way of its own
-    fitter = _fit_by_counting if hasattr(model, "counter") else own
-    model, settings, outcome = fitter(folder, settings, corpus, model, report)
-    _finish(folder, settings, corpus, model, outcome, report)
-    shutil.rmtree(folder.path / COUNTING, ignore_errors=True)  # what was counted on disk is in the weights
+    if ranks.first:
+        write_text(folder.settings, settings.toml())
+        task.save_tokenizers(corpus, folder)
+    corpus = in_turn(ranks, lambda: task.prepared(settings, corpus, folder, report))
+    if hasattr(model, "counter"):
+        model, settings, outcome = _fit_by_counting(folder, settings, corpus, model, report)
+    elif hasattr(task, "fit"):  # a task may have a way of its own
+        model, settings, outcome = task.fit(folder, settings, corpus, model, report)
+    else:
+        model, settings, outcome = _fit_by_gradient(folder, settings, corpus, model, report, ranks)
+    if ranks.first:
+        _finish(folder, settings, corpus, model, outcome, report)
+        shutil.rmtree(folder.path / COUNTING, ignore_errors=True)  # what was counted on disk is in the weights
+    ranks.wait()
     return outcome.stopped
 
 
 def _fit_by_gradient(
-    folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report
+    folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report, ranks: Ranks
 ) -> tuple[torch.nn.Module, Settings, Outcome]:
     """Train with the loop; the weights of the run are the best or the last."""
-    task, device = task_of(settings), torch.device(settings.run.device)
+    task, device, ranks = task_of(settings), ranks.device(settings.run.device), trainers(settings, ranks)
     means = task.means(settings, model, corpus)
+    whole = ranks.kept_whole(model)
     model.to(device)
     if settings.run.compile:
         model.compile()
     batches = task.batches(settings, model, corpus)
-    checkpoints = Checkpoints(folder.checkpoints, keep=max(2, settings.train.average))
+    keep = max(2, settings.train.average)
+    checkpoints = ranks.checkpoints(folder.checkpoints, keep)
     latest = checkpoints.latest()
     checkpoints.notes.clear()  # the loop finds the same and says so
     work = Training(
@@ -288,20 +321,29 @@ def _fit_by_gradient(
         report=report,
         device=device,
         compile=settings.run.compile,
+        ranks=ranks,
     )
     purpose = f" to {settings.run.task}" if settings.run.task in LABELS else ""
     report("phase", {"name": f"training {settings.run.system}{purpose}"})
     if latest is None:
         work.settings = plan(work, batches.steps_per_epoch)
     settings = replace(settings, train=replace(work.settings, budget=0.0))  # it has become a number of steps
-    write_text(folder.settings, settings.toml())
-    work.metrics = Metrics(folder.path, latest.step if latest else 0)
+    if ranks.first:
+        write_text(folder.settings, settings.toml())
+        work.metrics = Metrics(folder.path, latest.step if latest else 0)
+    work.ask = ranks.spread(model, device)
     try:
         outcome = train(work)
     finally:
-        work.metrics.close()
-    choose_weights(work, checkpoints, outcome)
-    return task.finished(model.cpu()), settings, outcome
+        if work.metrics is not None:
+            work.metrics.close()
+    ranks.give_whole(model, whole)
+    if not ranks.first:
+        return model, settings, outcome
+    if whole is not model:
+        work = replace(work, model=whole.to(device), evaluate=task.evaluation(settings, whole, corpus))
+    choose_weights(work, Checkpoints(folder.checkpoints, keep), outcome)
+    return task.finished(whole.cpu()), settings, outcome
 
 
 def _fit_by_counting(

@@ -9,6 +9,7 @@ import pytest
 from ensue.train import plan as planning
 from ensue.train.optimisers import build_optimiser, learning_rate
 from ensue.train.plan import plan, step_paces, steps_within
+from ensue.train.ranks import Ranks
 from ensue.train.settings import LabelTrainSettings, TrainSettings
 from ensue.train.thawing import Thawing
 
@@ -71,7 +72,8 @@ def test_a_budget_is_planned_at_the_pace_of_each_stage(monkeypatch):
     monkeypatch.setattr(planning, "step_seconds", lambda work, limit, first=0: 0.01 if first == 0 else 0.03)
     reports = []
     settings = LabelTrainSettings(budget=100.0, budget_covers="training")
-    work = SimpleNamespace(settings=settings, thawing=thawing, evaluate=None, report=lambda *one: reports.append(one))
+    told = {"evaluate": None, "report": lambda *one: reports.append(one), "ranks": Ranks()}
+    work = SimpleNamespace(settings=settings, thawing=thawing, **told)
     assert step_paces(work, 1.0) == pytest.approx([0.01, 0.02, 0.03])
     planned = plan(work, 50)
     wanted = 200 + int((100 * planning.SPARE - 100 * 0.01 - 100 * 0.02) / 0.03)

@@ -1,0 +1,75 @@
+"""What ``fit`` minds where torchrun started several processes: who reads first, and what cannot be done together."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report
+from ensue.core.run_folder import RunFolder
+from ensue.tasks.settings import Settings
+from ensue.tasks.task import Task, task_of
+from ensue.train.ranks import Ranks, Together
+
+Value = TypeVar("Value")
+WITHOUT = "run it without torchrun"
+
+
+def in_turn(ranks: Ranks, work: Callable[[], Value]) -> Value:
+    """Do something first on the first rank, and then, when what it leaves behind is there, on the others."""
+    if ranks.first:
+        found = work()
+        ranks.wait()
+        return found
+    ranks.wait()
+    return work()
+
+
+def read_corpus(settings: Settings, folder: RunFolder | None, report: Report, ranks: Ranks) -> Any:
+    """The run's data; of several ranks the first fits the tokenizers, and all must read the same."""
+    task = task_of(settings)
+    if ranks.count == 1:
+        return task.corpus_of(settings, folder, report)
+    if "-" in (*settings.data.files, *settings.data.valid):
+        raise InputError("several ranks cannot share standard input", mend="give a file")
+    with tempfile.TemporaryDirectory(prefix="ensue-tokenizers-") as name:
+        there = RunFolder(Path(name))
+        if ranks.first:
+            corpus = task.corpus_of(settings, folder, report)
+            task.save_tokenizers(corpus, there)
+        for file, held in ranks.agree({path.name: path.read_bytes() for path in there.path.iterdir()}).items():
+            (there.path / file).write_bytes(held)
+        if not ranks.first:
+            corpus = task.corpus_of(settings, there if any(there.path.iterdir()) else folder, report)
+    if ranks.agree(corpus.hash) != corpus.hash:
+        where = ", ".join(map(str, settings.data.files))
+        raise InputError("is not what the first rank reads", where=where, mend="give all machines the same data")
+    return corpus
+
+
+def check_ranks(task: Task, settings: Settings, model: Any, ranks: Ranks) -> None:
+    """Refuse what several ranks cannot do."""
+    if ranks.count == 1:
+        return
+    if hasattr(model, "counter") or hasattr(task, "fit"):
+        what = f"{settings.run.system} is not trained by gradient, so several ranks are no use to it"
+        raise InputError(what, mend=WITHOUT)
+    ranks.device(settings.run.device)
+    if settings.train.shard and getattr(settings.train, "unfreeze", 0):
+        what = "train.unfreeze lets go of layers one by one, which FSDP cannot"
+        raise InputError(what, mend="leave out --shard or train.unfreeze")
+    if settings.train.shard and getattr(settings.train, "objective", "") == "reward":
+        what = "train.objective=reward draws translations of its own on every rank, which FSDP cannot"
+        raise InputError(what, mend="leave out --shard")
+
+
+def trainers(settings: Settings, ranks: Ranks) -> Ranks:
+    """The ranks as they train: each with all weights, or with a part."""
+    if not (isinstance(ranks, Together) and settings.train.shard):
+        return ranks
+    from ensue.train.sharding import Sharded
+
+    return Sharded()
