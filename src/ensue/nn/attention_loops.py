@@ -1,4 +1,4 @@
-"""Attention, compiled like ensue.nn.loops: products of small matrices, softmax, and the way back.
+"""Attention and softmax, compiled like ensue.nn.loops: products of small matrices, softmax, and the way back.
 
 ``attend`` is for short rows, whose weights are kept for the way back; ``attend_blocks`` for rows of any length, a block
 of queries at a time, whose weights are made again. A row's scores are a few vectors of LANES numbers. Numba's own vectors are for long loops and leave short ones to
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ensue.nn import threads
 from ensue.nn.loops import draw, inner, loop, pointer, take
+from ensue.nn.threads import PART
 
 ROWS, LANES = 8, 16
 assert (ROWS, LANES) == (threads.ROWS, threads.LANES)  # said here too: what is compiled is kept until this file changes
@@ -198,6 +199,66 @@ def soften_backward(context: Any, weights: Any, by: Any, size: Any, column: Any,
         return context.get_dummy_value()
 
     return types.void(weights, by, size, column, scale), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def largest(context: Any, base: Any, count: Any) -> Any:
+    """The largest of ``count`` vectors that lie one after the other."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        v, top = Vectors(builder), Vectors(builder).held(-math.inf)
+        with cgutils.for_range(builder, arguments[1]) as step:
+            builder.store(v.larger(v.load(arguments[0], (WHOLE(LANES), step.index)), builder.load(top)), top)
+        held = builder.load(top)
+        lanes = [builder.extract_element(held, SHORT(lane)) for lane in range(LANES)]
+        found = lanes[0]
+        for one in lanes[1:]:
+            found = v.larger(one, found)
+        return found
+
+    return types.float32(base, count), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def powers(context: Any, base: Any, count: Any, top: Any) -> Any:
+    """exp(z − top) of ``count`` vectors, written over them; their sum."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        v, total, top = Vectors(builder), Vectors(builder).held(0.0), Vectors(builder).all(arguments[2])
+        with cgutils.for_range(builder, arguments[1]) as step:
+            z = builder.fsub(v.load(arguments[0], (WHOLE(LANES), step.index)), top)
+            power = v.power_of_two(v.times(z, constant(1 / math.log(2))))
+            v.store(power, arguments[0], (WHOLE(LANES), step.index))
+            builder.store(v.add(builder.load(total), power), total)
+        held = builder.load(total)
+        found = builder.extract_element(held, SHORT(0))
+        for lane in range(1, LANES):
+            found = v.add(found, builder.extract_element(held, SHORT(lane)))
+        return found
+
+    return types.float32(base, count, top), make
+
+
+@loop
+def soften_rows(a: Any) -> None:
+    """exp(z − max z) of each row of z (M, C), written over it; max z and the sum, (M,) each."""
+    M, C = a[1], a[2]
+    z = carray(pointer(a[3]), (M, C), np.float32)
+    tops, sums = carray(pointer(a[4]), (M,), np.float32), carray(pointer(a[5]), (M,), np.float32)
+    whole = C // LANES
+    start = take(a) * PART
+    while start < M:
+        for r in range(start, min(start + PART, M)):
+            row = np.int64(a[3] + 4 * r * C)
+            top = largest(row, whole)
+            for i in range(whole * LANES, C):
+                top = z[r, i] if z[r, i] > top else top
+            total = powers(row, whole, top)
+            for i in range(whole * LANES, C):
+                z[r, i] = np.exp(z[r, i] - top)
+                total += z[r, i]
+            tops[r], sums[r] = top, total
+        start = take(a) * PART
 
 
 @inner
