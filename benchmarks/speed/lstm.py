@@ -83,7 +83,7 @@ def with_ours(steps: int) -> Work:
     model = ours()
     optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
     (text,) = batches(0, 1)
-    first = float(model.eval().loss(text[:, :-1], text[:, 1:])[0])
+    first = model.eval().loss(text[:, :-1], text[:, 1:])[0].item()
     model.train()
     state: Any = None
 
@@ -105,7 +105,7 @@ def with_loop(steps: int) -> Work:
     model = as_plain(ours())
     (text,) = batches(0, 1)
     judge = nn.NLLLoss()
-    first = float(judge(model.eval()(text.T[:-1], None)[0], text.T[1:].reshape(-1)))
+    first = judge(model.eval()(text.T[:-1], None)[0], text.T[1:].reshape(-1)).item()
     model.train()
     state: Any = None
 
@@ -141,10 +141,9 @@ def with_keras(steps: int) -> Work:
     x = keras.layers.Dropout(DROPOUT)(embed(given))
     for layer in layers:
         x = keras.layers.Dropout(DROPOUT)(layer(x))
-    # tied, as the others are: logits are products with the embedding itself
-    bias = keras.layers.Bias() if hasattr(keras.layers, "Bias") else None
+    # tied, as the others are, but for the bias: logits are products with the embedding itself
     logits = keras.layers.Lambda(lambda h: keras.ops.matmul(h, keras.ops.transpose(embed.embeddings)))(x)
-    net = keras.Model(given, bias(logits) if bias else logits)
+    net = keras.Model(given, logits)
     embed.set_weights([model.embed.weight.detach().numpy()])
     for layer, cell in zip(layers, cells(model), strict=True):
         own = (cell.weight_x.T, cell.weight_h.T, cell.bias)  # gates in the same order
