@@ -5,6 +5,7 @@ a program's time is products of matrices, which is what nobody can save.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,7 +59,5 @@ def profiled(program: Callable[[], Work], names: Sequence[str] = PRODUCTS) -> Wo
 
 def possible(program: Callable[[], Work], names: Sequence[str] = PRODUCTS) -> dict[str, float]:
     """How many times as fast a peer could be if all but these operations took no time, in one round."""
-    from functools import partial
-
     (one,) = take_turns({"peer": partial(profiled, program, names)}, 1)["peer"]
     return {"share_of_products_in_theirs": round(one.result, 3), "ratio_possible": round(1 / one.result, 3)}

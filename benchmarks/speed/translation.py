@@ -2,13 +2,14 @@
 
 ENSUE_DATA=… JOEYNMT=… python -m benchmarks.speed.translation --out runs/speed [--short] [--only training|beam]
 
-Both train on the same batches of Multi30k (similar lengths together), 3 + 3 layers, width 256, 8 heads, dropout 0.1,
+All train on the same batches of Multi30k (similar lengths together), 3 + 3 layers, width 256, 8 heads, dropout 0.1,
 fused AdamW, clipping, smoothed loss; Marian computes its loss as its users do, from the logits, and JoeyNMT as its
 trainer does. JoeyNMT is used where it can be imported, or where $JOEYNMT names the folder of its repository; else it is
-left out. Ours and Marian then translate the same sentences of test2016 with the same weights and a beam of 5, in the same batches of 32; the weights are those of a
-run in ``--out``, trained first where it is not there. Marian runs twice: with ``early_stopping="never"``, which
-finds what ours finds, and with its default, a heuristic that stops sooner. For training the share of Marian's time that
-is matrix products is written down too; its inverse is what the ratio would be if all the rest took no time.
+left out. Ours and Marian then translate the same sentences of test2016 with the same weights and a beam of 5, in the
+same batches of 32; the weights are those of a run in ``--out``, trained first where it is not there. Marian runs twice:
+with ``early_stopping="never"``, which finds what ours finds, and with its default, a heuristic that stops sooner. For
+training the share of Marian's time that is matrix products is written down too; its inverse is what the ratio would be
+if all the rest took no time.
 """
 
 from __future__ import annotations
@@ -174,6 +175,12 @@ def training(who: str, folder: Path, steps: int) -> Work:
     return work
 
 
+def vocabulary(folder: Path) -> int:
+    """How many tokens there are."""
+    settings = resolve("transformer", layers=[{**SHAPE, "data.files": tuple(map(str, files("train")))}])
+    return int(translation.corpus_of(settings, RunFolder(folder), silent).tokenizer.size)
+
+
 def trained(folder: Path) -> Any:
     """A run of this size with enough training to end its sentences; it is gone on with where it is there."""
     if (folder / "run.toml").exists():
@@ -254,10 +261,10 @@ def main() -> None:
     parser.add_argument("--only", choices=("training", "beam"), help="one half of it")
     parser.add_argument("--out", type=Path, default=Path("runs/speed"))
     typed = parser.parse_args()
-    run = trained(typed.out)
+    size = trained(typed.out).tokenizer.size if typed.only != "training" else vocabulary(typed.out)
     peer = {
         "peer": MARIAN,
-        "size": f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {run.tokenizer.size} tokens, {BATCH} tokens a batch",
+        "size": f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {size} tokens, {BATCH} tokens a batch",
     }
     rounds, steps, count = (2, 4, 3) if typed.short else (9, 8, 8)
     if typed.only != "beam":

@@ -1,8 +1,9 @@
 """Attention and softmax, compiled like ensue.nn.loops: products of small matrices, softmax, and the way back.
 
 ``attend`` is for short rows, whose weights are kept for the way back; ``attend_blocks`` for rows of any length, a block
-of queries at a time, whose weights are made again. A row's scores are a few vectors of LANES numbers. Numba's own vectors are for long loops and leave short ones to
-single numbers, so that the pieces are written as vectors here, whose sums stay in registers.
+of queries at a time, whose weights are made again. A block's scores are a few vectors of LANES numbers. Numba's own
+vectors are for long loops and leave short ones to single numbers, so that the pieces are written as vectors here, whose
+sums stay in registers.
 
 Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d. A matrix is an address
 and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that ``ensue.nn.threads.run``
@@ -33,6 +34,7 @@ f32 = np.float32
 
 NUMBER, WHOLE, SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR, INDEX = ir.VectorType(NUMBER, LANES), ir.VectorType(SHORT, LANES)
+LOWEST = np.finfo(f32).min
 FAST = ("contract",)
 """A product and a sum may be one operation."""
 SERIES = [1 / math.factorial(power) for power in range(6, -1, -1)]
@@ -250,7 +252,7 @@ def soften_rows(a: Any) -> None:
     while start < M:
         for r in range(start, min(start + PART, M)):
             row = np.int64(a[3] + 4 * r * C)
-            top = largest(row, whole)
+            top = max(largest(row, whole), LOWEST)  # where all are −∞ they stay it
             for i in range(whole * LANES, C):
                 top = z[r, i] if z[r, i] > top else top
             total = powers(row, whole, top)

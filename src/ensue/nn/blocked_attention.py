@@ -40,9 +40,7 @@ def fits(parts: Parts, heads: int) -> bool:
     )
 
 
-def attend(
-    parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False, dropout: float = 0.0
-) -> Tensor:
+def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False, dropout: float = 0.0) -> Tensor:
     """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D), with a share of the weights switched off at random.
 
     Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.

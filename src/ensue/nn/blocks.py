@@ -14,11 +14,12 @@ from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, Se
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.packing import Packing, Rows
+from ensue.nn.recompute import Recomputed
 from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
 
 
-class Block(nn.Module):
+class Block(Recomputed):
     """The parts that both orders of norm share."""
 
     def __init__(
@@ -103,7 +104,7 @@ class EncoderBlock(PostNormBlock):
 BLOCKS: dict[str, type[Block]] = {"pre": PreNormBlock, "post": PostNormBlock}
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(Recomputed):
     """The parts that both orders of norm share: masked self-attention, attention to the source, a two-layer network."""
 
     def __init__(

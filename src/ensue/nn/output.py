@@ -130,7 +130,7 @@ def _softened(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, T
     """exp(z − max z) of z = W h + b, (M, C), max z and the sum, (M,) each."""
     z = times(h, weight, bias)
     if not reachable(z):
-        top = z.amax(1)
+        top = z.amax(1).clamp_(min=torch.finfo(z.dtype).min)  # where all are −∞ they stay it
         return z.sub_(top[:, None]).exp_(), top, z.sum(1)
     from ensue.nn import attention_loops as loops  # numba takes a while to import
 

@@ -19,6 +19,7 @@ from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.models.table import model_class
+from ensue.nn.recompute import recompute_blocks
 from ensue.tasks.bodies import system_config
 from ensue.tasks.features import described
 from ensue.tasks.machine import check_bf16, check_device, data_files
@@ -256,6 +257,9 @@ def _fit_by_gradient(
     task, device = task_of(settings), torch.device(settings.run.device)
     means = task.means(settings, model, corpus)
     model.to(device)
+    if settings.train.recompute == "blocks" and not recompute_blocks(model):
+        what = f"{settings.run.system} has no blocks of attention that could be computed again"
+        raise InputError(what, mend="use train.recompute=none")
     if settings.run.compile:
         model.compile()
     batches = task.batches(settings, model, corpus)
