@@ -216,7 +216,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("training", "inference"), help="one half of it")
     typed = parser.parse_args()
     if typed.only != "inference":
-        compare_training(*((3, 2) if typed.short else (7, 4)), typed.short)
+        compare_training(*((3, 2) if typed.short else (5, 3)), typed.short)
     if typed.only != "training":
         compare_inference(*((2, 32, 3) if typed.short else (5, 192, 12)))
 

@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--short", action="store_true")
     short = parser.parse_args().short
-    rounds, steps = (2, 3) if short else (7, 12)
+    rounds, steps = (2, 3) if short else (5, 10)
     programs = {"ours": partial(with_ours, steps), LOOP: partial(with_loop, steps), KERAS: partial(with_keras, steps)}
     kinds = (*descent.PRODUCTS, *descent.RECURRENCE)
     facts = {} if short else {"of": LOOP, **descent.possible(programs[LOOP], kinds)}

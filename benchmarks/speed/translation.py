@@ -266,7 +266,7 @@ def main() -> None:
         "peer": MARIAN,
         "size": f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {size} tokens, {BATCH} tokens a batch",
     }
-    rounds, steps, count = (2, 4, 3) if typed.short else (9, 8, 8)
+    rounds, steps, count = (2, 4, 3) if typed.short else (5, 8, 8)
     if typed.only != "beam":
         compare_training(typed.out, peer, rounds, steps, typed.short)
     if typed.only != "training":

@@ -495,14 +495,14 @@ def multiply(x: Floats, y: Floats) -> None:
 @inner
 def seen_of(row: Any, first: int, wide: int, causal: int) -> int:
     """How many keys a block of queries from ``first`` on sees, some of them only its last."""
-    return min(row[4], first + wide) if causal else row[4]
+    return int(min(row[4], first + wide)) if causal else int(row[4])
 
 
 @inner
 def block_place(unit: int, first: int, most: int, longest: int) -> int:
     """Where a block's random words begin: blocks of a head in order, then heads, then rows."""
     blocks = (most + BLOCK - 1) // BLOCK
-    return (unit * blocks + first // BLOCK) * rounded(longest) * EACH
+    return int((unit * blocks + first // BLOCK) * rounded(longest) * EACH)
 
 
 @loop

@@ -21,7 +21,7 @@ from torch import Tensor
 from ensue.nn.dropout import limit, new_seed
 from ensue.nn.kernels import differentiable, plain
 from ensue.nn.packing import Rows
-from ensue.nn.short_attention import Parts, apart, places, width
+from ensue.nn.short_attention import Parts, places, split, width
 from ensue.nn.threads import LANES, reachable, run
 
 LONGEST = 4096
@@ -54,7 +54,7 @@ def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool =
 
 def reference(parts: Parts, heads: int, rows: Rows, causal: bool, off: int, seed: int) -> Tensor:
     """The equation, operation by operation; who sees nothing looks nowhere."""
-    query, key, value = (one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in apart(parts))  # (B, H, T or S, d)
+    query, key, value = split(parts, heads)  # (B, H, T or S, d)
     T, S = query.shape[2], key.shape[2]
     hidden = torch.arange(S) >= rows.table[:, 4, None, None, None]
     if causal:
@@ -63,7 +63,8 @@ def reference(parts: Parts, heads: int, rows: Rows, causal: bool, off: int, seed
     weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
     if off:
         weights = weights * mask(weights, off, seed)
-    return (weights @ value).transpose(1, 2).flatten(2)
+    y: Tensor = (weights @ value).transpose(1, 2).flatten(2)
+    return y
 
 
 def mask(weights: Tensor, off: int, seed: int) -> Tensor:

@@ -38,12 +38,12 @@ def _amd() -> bool:
 
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN is to compute x Wᵀ."""
-    return (
+    return bool(
         x.numel() * len(weight) >= LARGE
         and x.device.type == "cpu"
         and x.dtype == torch.float32 == weight.dtype
         and x.is_contiguous()
-        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and torch.backends.mkldnn.enabled
         and _amd()
     )
