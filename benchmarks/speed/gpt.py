@@ -5,7 +5,7 @@ NANOGPT=… python -m benchmarks.speed.gpt [--short] [--only NAME …] [--compil
 All do the same work: forward, loss, backward, clipping, fused AdamW; their first losses are compared. nanoGPT is not a
 package: $NANOGPT or --nanogpt names the folder with its model.py; without it those lines are left out. Its README
 trains without torch.compile on a CPU; with it (--compiled), where a compiler is there, it is a peer of its own.
-``long`` is ours over a context of 2,048 with ``train.recompute = "blocks"`` beside ours without: slower, in less memory.
+``long`` is ours over a context of 2,048 with ``train.recompute = "blocks"`` beside ours without: slower, in less room.
 """
 
 from __future__ import annotations
