@@ -1,33 +1,37 @@
-"""Training and beam search of ``transformer`` against transformers' Marian of the same size, in turns.
+"""Training and beam search of ``transformer`` against transformers' Marian and JoeyNMT of the same size, in turns.
 
-ENSUE_DATA=… python -m benchmarks.speed.translation --out runs/speed [--short] [--only training|beam]
+ENSUE_DATA=… JOEYNMT=… python -m benchmarks.speed.translation --out runs/speed [--short] [--only training|beam]
 
-Both train on the same batches of Multi30k (similar lengths together), 3 + 3 layers, width 256, 8 heads, dropout 0.1,
-fused AdamW, clipping, smoothed loss; Marian computes its loss as its users do, from the logits. Both then translate the
-same sentences of test2016 with the same weights and a beam of 5, in the same batches of 32; the weights are those of a
-run in ``--out``, trained first where it is not there. Marian runs twice: with ``early_stopping="never"``, which
-finds what ours finds, and with its default, a heuristic that stops sooner. Reported is theirs ÷ ours in time, so above
-1 means ours is faster; and for training the share of Marian's time that is matrix products, whose inverse is what the
-ratio would be if all the rest took no time.
+All train on the same batches of Multi30k (similar lengths together), 3 + 3 layers, width 256, 8 heads, dropout 0.1,
+fused AdamW, clipping, smoothed loss; Marian computes its loss as its users do, from the logits, and JoeyNMT as its
+trainer does. JoeyNMT is used where it can be imported, or where $JOEYNMT names the folder of its repository; else it is
+left out. Ours and Marian then translate the same sentences of test2016 with the same weights and a beam of 5, in the
+same batches of 32; the weights are those of a run in ``--out``, trained first where it is not there. Marian runs twice:
+with ``early_stopping="never"``, which finds what ours finds, and with its default, a heuristic that stops sooner. For
+training the share of Marian's time that is matrix products is written down too; its inverse is what the ratio would be
+if all the rest took no time.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import statistics
+import importlib.util
+import os
+import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 from transformers import MarianConfig, MarianMTModel
 
 import ensue
+from benchmarks import descent
 from benchmarks.record import data_folder, record
-from benchmarks.turns import Round, Work, ratio, take_turns
+from benchmarks.turns import Contest, Mark, Round, Work, hold, ratio, take_turns
 from ensue.core.events import silent
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
@@ -37,10 +41,9 @@ from ensue.tasks import translation
 from ensue.tasks.resolving import resolve
 from ensue.tasks.task import build_model
 from ensue.train.objectives import Translate
-from ensue.train.optimisers import gradients_of, move, norm_of
 
 LAYERS, WIDTH, HEADS, BATCH = 3, 256, 8, 2000
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+MARIAN, JOEYNMT = "transformers 4.57.6 Marian", "JoeyNMT"
 SHAPE = {"layers": LAYERS, "hidden": WIDTH, "heads": HEADS, "norm": "post", "train.batch_tokens": BATCH}
 
 
@@ -72,16 +75,48 @@ def marian(vocabulary: int, end: int) -> MarianMTModel:
     return MarianMTModel(config)
 
 
-def ours_step(model: Any, optimiser: torch.optim.Optimizer, batch: Any) -> None:
-    optimiser.zero_grad(set_to_none=True)
+def joeynmt(vocabulary: int) -> Any:
+    """JoeyNMT of the same shape; four marks of its own come before our tokens."""
+    from joeynmt.model import build_model as build
+    from joeynmt.vocabulary import Vocabulary
+
+    marks = {name: f"<{name}>" for name in ("unk", "pad", "bos", "eos")}
+    special = SimpleNamespace(
+        **{f"{name}_token": mark for name, mark in marks.items()},
+        **{f"{name}_id": number for number, name in enumerate(marks)},
+        sep_token=None,
+        lang_tags=[],
+    )
+    words = Vocabulary([f"token{number}" for number in range(vocabulary)], special)
+    side = {
+        "type": "transformer",
+        "num_layers": LAYERS,
+        "num_heads": HEADS,
+        "embeddings": {"embedding_dim": WIDTH, "scale": True, "dropout": 0.1},
+        "hidden_size": WIDTH,
+        "ff_size": 4 * WIDTH,
+        "dropout": 0.1,
+        "layer_norm": "post",
+    }
+    config = {"encoder": dict(side), "decoder": dict(side), "tied_embeddings": True, "tied_softmax": True}
+    model = build(config, words, words)
+    model.loss_function = ("crossentropy", 0.1)
+    return model
+
+
+def there(name: str) -> bool:
+    """Whether a module can be imported, with $JOEYNMT on the path where it is set."""
+    if "JOEYNMT" in os.environ and os.environ["JOEYNMT"] not in sys.path:
+        sys.path.insert(0, os.environ["JOEYNMT"])
+    return importlib.util.find_spec(name) is not None
+
+
+def ours_loss(model: Any, batch: Any) -> torch.Tensor:
     loss, _ = Translate(0.1)(model, batch, None)
-    loss.backward()
-    gradients = gradients_of(model)
-    move(optimiser, gradients, norm_of(gradients), 1.0)
+    return loss
 
 
-def theirs_step(model: Any, optimiser: torch.optim.Optimizer, batch: Any) -> None:
-    optimiser.zero_grad(set_to_none=True)
+def marian_loss(model: Any, batch: Any) -> torch.Tensor:
     places, wanted = torch.arange(batch.source.shape[1]), torch.arange(batch.targets.shape[1])
     logits = model(
         input_ids=batch.source,
@@ -90,9 +125,23 @@ def theirs_step(model: Any, optimiser: torch.optim.Optimizer, batch: Any) -> Non
         use_cache=False,
     ).logits
     targets = batch.targets.masked_fill(wanted >= batch.lengths[:, None], -100)
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimiser.step()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1)
+
+
+def joeynmt_loss(model: Any, batch: Any) -> torch.Tensor:
+    real = torch.arange(batch.source.shape[1]) < batch.source_lengths[:, None]
+    wanted = torch.arange(batch.targets.shape[1]) < batch.lengths[:, None]
+    loss, *_ = model(
+        return_type="loss",
+        src=(batch.source + 4).masked_fill(~real, 1),
+        src_length=batch.source_lengths,
+        src_mask=real[:, None],
+        trg_input=(batch.tokens + 4).masked_fill(~wanted, 1),
+        trg=(batch.targets + 4).masked_fill(~wanted, 1),
+        trg_mask=wanted[:, None],
+    )
+    total: torch.Tensor = loss / batch.size
+    return total
 
 
 def training(who: str, folder: Path, steps: int) -> Work:
@@ -102,38 +151,34 @@ def training(who: str, folder: Path, steps: int) -> Work:
     torch.manual_seed(0)
     model: Any = build_model(settings, corpus)
     buckets = translation.batches(settings, model, corpus)
-    step = ours_step
+    loss_of, update = ours_loss, descent.ours
     if who == "ours":
         keep_freed_memory()
+    elif who == JOEYNMT:
+        assert there("joeynmt")
+        model, loss_of, update = joeynmt(corpus.tokenizer.size), joeynmt_loss, descent.theirs
     else:
-        model, step = marian(corpus.tokenizer.size, corpus.tokenizer.end), theirs_step
+        model = marian(corpus.tokenizer.size, corpus.tokenizer.end)
+        loss_of, update = marian_loss, descent.theirs
     model.train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def work(turn: int) -> Round:
-        tokens, begun = 0, time.perf_counter()
+        tokens, losses, begun = 0, [], time.perf_counter()
         for number in range(turn * steps, (turn + 1) * steps):
             batch = buckets.batch(number)
-            step(model, optimiser, batch)
+            optimiser.zero_grad(set_to_none=True)
+            losses.append(update(model, optimiser, loss_of(model, batch)))
             tokens += batch.size
-        return Round(tokens, time.perf_counter() - begun)
+        return Round(tokens, time.perf_counter() - begun, losses)
 
     return work
 
 
-def products(folder: Path, steps: int) -> Work:
-    """The share of Marian's training that is matrix products: what is left is all that anybody can save."""
-    train = training("theirs", folder, steps)
-
-    def work(turn: int) -> Round:
-        if not turn:
-            return train(turn)
-        with profile(activities=[ProfilerActivity.CPU]) as seen:
-            done = train(turn)
-        spent = {event.key: event.self_cpu_time_total for event in seen.key_averages()}
-        return Round(1.0, done.seconds, sum(spent.get(name, 0) for name in PRODUCTS) / sum(spent.values()))
-
-    return work
+def vocabulary(folder: Path) -> int:
+    """How many tokens there are."""
+    settings = resolve("transformer", layers=[{**SHAPE, "data.files": tuple(map(str, files("train")))}])
+    return int(translation.corpus_of(settings, RunFolder(folder), silent).tokenizer.size)
 
 
 def trained(folder: Path) -> Any:
@@ -216,26 +261,38 @@ def main() -> None:
     parser.add_argument("--only", choices=("training", "beam"), help="one half of it")
     parser.add_argument("--out", type=Path, default=Path("runs/speed"))
     typed = parser.parse_args()
-    run = trained(typed.out)
+    size = trained(typed.out).tokenizer.size if typed.only != "training" else vocabulary(typed.out)
     peer = {
-        "peer": "transformers 4.57.6 Marian",
-        "size": f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {run.tokenizer.size} tokens, {BATCH} tokens a batch",
+        "peer": MARIAN,
+        "size": f"{LAYERS}+{LAYERS} layers, width {WIDTH}, {size} tokens, {BATCH} tokens a batch",
     }
-    rounds, steps, count = (2, 4, 3) if typed.short else (9, 8, 8)
+    rounds, steps, count = (2, 4, 3) if typed.short else (5, 8, 8)
     if typed.only != "beam":
-        compare_training(typed.out, peer, rounds, steps)
+        compare_training(typed.out, peer, rounds, steps, typed.short)
     if typed.only != "training":
         compare_beams(typed.out, peer, rounds, count)
 
 
-def compare_training(folder: Path, peer: dict[str, Any], rounds: int, steps: int) -> None:
-    """Target tokens a second of both, in turns, and what share of Marian's time is matrix products."""
-    done = take_turns({who: partial(training, who, folder, steps) for who in ("ours", "theirs")}, rounds)
-    figures = ratio(done["ours"], done["theirs"], "target_tokens")
-    seen = take_turns({"theirs": partial(products, folder, steps)}, 3)["theirs"]
-    share = statistics.median(one.result for one in seen)
-    figures |= {"share_of_products_in_theirs": round(share, 3), "ratio_possible": round(1 / share, 3)}
-    record("translation_speed", {**peer, "what": "training", **figures})
+def compare_training(folder: Path, peer: dict[str, Any], rounds: int, steps: int, short: bool) -> None:
+    """Target tokens a second of all, in turns, and what share of Marian's time is matrix products."""
+    marks = [Mark("ours", MARIAN, 2.0)]
+    if there("joeynmt"):
+        marks.append(Mark("ours", JOEYNMT, 1.5))
+    else:
+        print("JoeyNMT is left out: it cannot be imported, and $JOEYNMT does not say where it is")
+    programs = {who: partial(training, who, folder, steps) for who in ("ours", *(mark.peer for mark in marks))}
+    hold(
+        Contest(
+            result="translation_speed",
+            work="Transformer training",
+            size=peer["size"],
+            unit="target_tokens",
+            programs=programs,
+            marks=marks,
+            facts={} if short else {"of": MARIAN, **descent.possible(programs[MARIAN])},
+        ),
+        rounds,
+    )
 
 
 def compare_beams(folder: Path, peer: dict[str, Any], rounds: int, count: int) -> None:

@@ -35,11 +35,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.nn import short_attention
+from ensue.nn import blocked_attention, short_attention
 from ensue.nn.dropout import mask as dropout_mask
 from ensue.nn.kernels import plain
 from ensue.nn.packing import Packing, Rows
 from ensue.nn.positions import Rotary, rotate
+from ensue.nn.products import linear
 from ensue.nn.quantised import part
 from ensue.nn.source import Source
 from ensue.nn.state import State, zeros_beside
@@ -306,7 +307,8 @@ class SelfAttention(nn.Module):
         With rows in place of lengths x is (M, D), nothing was before and no state is left.
         """
         if isinstance(lengths, Rows):
-            return self.out(short_attention.packed((self.project(x),), self.heads, lengths, causal=True)), None, None
+            y = short_attention.packed((linear(self.project, x),), self.heads, lengths, causal=True)
+            return linear(self.out, y), None, None
         state = state or self.start(len(x))
         T, k, span = x.shape[1], state.each, self.span
         if 0 < span < T and not weights:
@@ -316,25 +318,30 @@ class SelfAttention(nn.Module):
             state, k = state.alone(), 1
         state = state.recent(span - 1) if far else state
         side_by_side = x.reshape(x.shape[0] // k, k * T, x.shape[2])  # (G, k·T, D)
-        projected = self.project(side_by_side)
+        projected = linear(self.project, side_by_side)
         query, key, value = (_heads(part, self.heads) for part in projected.chunk(3, dim=-1))
         if self.rotary is not None:
-            turn = self.rotary(state.places(T).repeat(1, k), x)
-            query, key = rotate(query, *turn), rotate(key, *turn)
+            turn = [one.transpose(1, 2) for one in self.rotary(state.places(T).repeat(1, k), x)]
+            query, key = (rotate(one.transpose(1, 2), *turn).transpose(1, 2) for one in (query, key))  # as they lie
         new = state.append(key, value, lengths)
         S = new.written
         keys, values = new.keys[:, :, :S], new.values[:, :, :S]  # (G, H, S, d)
         simple = state.seen is None and state.even and (state.used == 0 or T == 1) and not 0 < span < state.used + T
         mask, dropout = None if simple else state.visible(T, S, span), self.dropout if self.training else 0.0
-        own = simple and not state.used and self.rotary is None  # all there is to see was projected just now
-        if own and not dropout and short_attention.fits((projected,), self.heads):
-            y = short_attention.attend((projected,), self.heads, causal=True)
+        own = simple and not state.used and torch.is_grad_enabled()  # all there is to see was projected just now
+        parts: short_attention.Parts = (projected,)
+        if own and self.rotary is not None:
+            parts = tuple(one.transpose(1, 2).flatten(2) for one in (query, key, value))
+        if own and not dropout and short_attention.fits(parts, self.heads):
+            y = short_attention.attend(parts, self.heads, causal=True)
+        elif own and blocked_attention.fits(parts, self.heads):
+            y = blocked_attention.attend(parts, self.heads, None, True, dropout)
         else:
             y = F.scaled_dot_product_attention(
                 query, keys, values, mask, dropout, is_causal=mask is None and bool(T > 1)
             ).transpose(1, 2)
         seen = attention_weights(query, keys, state.visible(T, S, span)) if weights else None
-        return self.out(y.reshape(x.shape)), new, seen
+        return linear(self.out, y.reshape(x.shape)), new, seen
 
     def write(self, tape: Tape, x: Tensor) -> Tensor:
         """Attend from one token of each row, before W_O, as instructions."""
@@ -377,10 +384,11 @@ class FullAttention(nn.Module):
         With a packing in place of lengths x is (M, D), and with rows where it learns.
         """
         if isinstance(lengths, Rows):
-            return self.out(short_attention.packed((self.project(x),), self.heads, lengths)), None, None
+            y = short_attention.packed((linear(self.project, x),), self.heads, lengths)
+            return linear(self.out, y), None, None
         if isinstance(lengths, Packing):
-            return self._packed(None, self.project(x), lengths), None, None
-        y, seen = self._attend((self.project(x),), lengths, weights)
+            return self._packed(None, linear(self.project, x), lengths), None, None
+        y, seen = self._attend((linear(self.project, x),), lengths, weights)
         return y, None, seen
 
     def at(
@@ -409,7 +417,7 @@ class FullAttention(nn.Module):
             into = y[start:stop] if query is None else y[row : row + rows]
             into.copy_(found.transpose(1, 2).reshape(into.shape))
             row, start = row + rows, stop
-        result: Tensor = self.out(y)
+        result: Tensor = linear(self.out, y)
         return result
 
     def _attend(
@@ -422,12 +430,14 @@ class FullAttention(nn.Module):
             mask = (torch.arange(k.shape[2], device=k.device) < lengths[:, None])[:, None, None]
         if not dropout and short_attention.fits(parts, self.heads):
             y = short_attention.attend(parts, self.heads, lengths)
+        elif blocked_attention.fits(parts, self.heads):
+            y = blocked_attention.attend(parts, self.heads, lengths, dropout=dropout)
         elif dropout and q.device.type == "cpu" and plain(q, k, v):
             y = attention_with_dropout(q, k, v, mask, dropout).transpose(1, 2).flatten(2)
         else:
             y = F.scaled_dot_product_attention(q, k, v, mask, dropout).transpose(1, 2).flatten(2)
         seen = attention_weights(q, k, mask) if weights else None
-        return self.out(y), seen
+        return linear(self.out, y), seen
 
 
 class CrossAttention(nn.Module):
@@ -445,7 +455,7 @@ class CrossAttention(nn.Module):
 
     def memory(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a source (N, S, D), each (N, H, S, d)."""
-        key, value = (_heads(part, self.heads) for part in self.remember(source).chunk(2, dim=-1))
+        key, value = (_heads(part, self.heads) for part in linear(self.remember, source).chunk(2, dim=-1))
         return key, value
 
     def write(self, tape: Tape, x: Tensor) -> Tensor:
@@ -460,8 +470,9 @@ class CrossAttention(nn.Module):
         With rows in place of a source x is (M, D), and the memory is what ``remember`` made of packed sentences.
         """
         if isinstance(source, Rows):
-            return self.out(short_attention.packed((self.query(x), *memory), self.heads, source)), None
-        query, (key, value) = source.fold(self.query(x)), memory  # (N, k·T, D)
+            y = short_attention.packed((linear(self.query, x), *memory), self.heads, source)
+            return linear(self.out, y), None
+        query, (key, value) = source.fold(linear(self.query, x)), memory  # (N, k·T, D)
         q, dropout = _heads(query, self.heads), self.dropout if self.training else 0.0  # (N, H, k·T, d)
         mask = source.mask(key.shape[2])
         if mask is not None:
@@ -470,7 +481,9 @@ class CrossAttention(nn.Module):
         parts = (query, *(one.transpose(1, 2).flatten(2) for one in memory)) if learns else ()
         if parts and not dropout and short_attention.fits(parts, self.heads):
             y = short_attention.attend(parts, self.heads, source.lengths)
+        elif parts and blocked_attention.fits(parts, self.heads):
+            y = blocked_attention.attend(parts, self.heads, source.lengths, dropout=dropout)
         else:
             y = F.scaled_dot_product_attention(q, key, value, mask, dropout).transpose(1, 2)
         seen = source.unfold(attention_weights(q, key, mask), dim=2) if weights else None
-        return self.out(y.reshape(x.shape)), seen
+        return linear(self.out, y.reshape(x.shape)), seen

@@ -15,6 +15,7 @@ from ensue.nn.dropout import Dropout
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.packing import Packing, Rows
+from ensue.nn.recompute import Recomputed
 from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
 from ensue.nn.tape import Tape, Unwritten
@@ -28,7 +29,7 @@ def written(*parts: nn.Module) -> Any:
     return parts
 
 
-class Block(nn.Module):
+class Block(Recomputed):
     """The parts that both orders of norm share."""
 
     def __init__(
@@ -132,7 +133,7 @@ class EncoderBlock(PostNormBlock):
 BLOCKS: dict[str, type[Block]] = {"pre": PreNormBlock, "post": PostNormBlock}
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(Recomputed):
     """The parts that both orders of norm share: masked self-attention, attention to the source, a two-layer network."""
 
     def __init__(

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.kernels import differentiable, plain
+from ensue.nn.products import times
 from ensue.nn.quantised import QuantisedLinear
 from ensue.nn.tape import Tape
 from ensue.nn.threads import PART, reachable, run
@@ -44,7 +45,7 @@ def _gelu(approximate: str) -> Activation:
     """u Φ(u), or its tanh form (Hendrycks and Gimpel, 2016)."""
 
     def forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        u = torch.addmm(bias, x, up.T)
+        u = times(x, up, bias)
         return u, F.gelu(u, approximate=approximate)
 
     def backward(above: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,11 +58,11 @@ def _gelu(approximate: str) -> Activation:
 
 def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     if not reachable(x, bias) or not bias.is_contiguous():
-        h = F.relu_(torch.addmm(bias, x, up.T))
+        h = F.relu_(times(x, up, bias))
         return h, h
     from ensue.nn import loops  # numba takes a while to import
 
-    h = x @ up.T
+    h = times(x, up)
     run(loops.add_relu, *h.shape, h, bias)
     return h, h
 
@@ -98,7 +99,7 @@ def fused(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tenso
 
 def lean(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, activation: str) -> Tensor:
     """The same where nothing is learnt: f is written over u."""
-    return F.linear(ACTIVATIONS[activation].over(F.linear(x, up, up_bias)), down, down_bias)
+    return times(ACTIVATIONS[activation].over(times(x, up, up_bias)), down, down_bias)
 
 
 KERNELS = {"reference": reference, "fused": fused, "lean": lean}
@@ -141,7 +142,7 @@ class _Fused(torch.autograd.Function):
         u, h = ACTIVATIONS[activation].forward(x, up, up_bias)
         ctx.save_for_backward(x, up, up_bias, down, down_bias, u, h)
         ctx.activation = activation
-        return torch.addmm(down_bias, h, down.T)
+        return times(h, down, down_bias)
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
@@ -152,10 +153,10 @@ class _Fused(torch.autograd.Function):
             inputs = (x, up, up_bias, down, down_bias)
             return *differentiable(equation, inputs, ctx.needs_input_grad[:5], above), None
         by_y = above[0]
-        by_u, sums = ACTIVATIONS[ctx.activation].backward(by_y @ down, u, h)
+        by_u, sums = ACTIVATIONS[ctx.activation].backward(times(by_y.contiguous(), down.T), u, h)
         by_x, by_up, by_up_bias, by_down, by_down_bias = ctx.needs_input_grad[:5]
         return (
-            by_u @ up if by_x else None,
+            times(by_u, up.T) if by_x else None,
             by_u.T @ x if by_up else None,
             sums if by_up_bias else None,
             by_y.T @ h if by_down else None,

@@ -3,9 +3,11 @@
     z = W h + b,   J = 1/M Σ_m −log softmax(z_m)[y_m]
     ∂J/∂z = (softmax(z) − target) / M,   ∂J/∂h = Wᵀ ∂J/∂z,   ∂J/∂W = ∂J/∂z hᵀ
 
-The gradient of a softmax needs nothing but the softmax, so it is made on the way forward, a slice of tokens at a time:
-each slice of logits is small enough to stay in the cache, and is written over until it is exp(z − max z). All that is
-left is linear: with n_m = Σ exp(z_m − max z_m), the softmax's share of ∂J/∂h is Wᵀ exp(…) / n, of ∂J/∂W exp(…) (h/n)ᵀ.
+The gradient of a softmax needs nothing but the softmax, so it is made on the way forward, a slice of tokens at a time.
+A slice's logits are made a few columns c of the vocabulary at a time, small enough to be written over with
+e_c = exp(z_c − max z_c) while they are in the cache. All that is left is linear: with t = max z over all columns and
+n = Σ_c exp(max z_c − t) Σ e_c, the softmax of columns c is s_c e_c, s_c = exp(max z_c − t) / n, so that its share of
+∂J/∂h is Σ_c s_c W_cᵀ e_c, and of ∂J/∂W_c it is e_c (s_c h)ᵀ: numbers are divided where they are few.
 
 Legend: M tokens, D width, V vocabulary.
 """
@@ -20,9 +22,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ensue.nn.kernels import differentiable, plain
+from ensue.nn.products import times
+from ensue.nn.threads import reachable, run
 
-SLICE = 1 << 21
-"""How many logits stand at once: 8 MB in float32."""
+SLICE = 1 << 25
+"""How many logits stand at once: 128 MB in float32. Fewer, and the weights are read again too often."""
+COLUMNS = 2048
+"""How many tokens of the vocabulary are looked at together: with a slice, a few MB."""
 FEW = 1 << 18
 """Fewer logits than this are in the cache anyway."""
 
@@ -66,28 +72,38 @@ class _Sliced(torch.autograd.Function):
         """The mean loss."""
         M, V = len(hidden), len(weight)
         by_hidden, by_weight, by_bias = (learns and wanted for wanted in ctx.needs_input_grad[:3])
-        step = max(1, min(M, SLICE // V))
-        buffer = hidden.new_empty(step, V)
-        grad_hidden = torch.empty_like(hidden) if by_hidden else None
+        grad_hidden = torch.zeros_like(hidden) if by_hidden else None
         grad_weight = torch.empty_like(weight) if by_weight else None
         grad_bias = torch.zeros_like(bias) if by_bias and bias is not None else None
         total = hidden.new_zeros(())
+        parts = range(0, V, COLUMNS)
+        step = -(-M // -(-M // max(1, SLICE // V)))  # slices of the same size, or nearly
         for at in range(0, M, step):
-            h, y = hidden[at : at + step], targets[at : at + step]
-            z = torch.mm(h, weight.T, out=buffer[: len(h)])
-            if bias is not None:
-                z += bias
-            top = z.amax(1, keepdim=True)
-            total += (top - (1 - smoothing) * z.gather(1, y[:, None])).sum()
-            norm = z.sub_(top).exp_().sum(1, keepdim=True)  # z / norm is the softmax: dividing h is less work
-            total += norm.log().sum()
-            norm *= M
-            if grad_hidden is not None:
-                torch.mm(z, weight, out=grad_hidden[at : at + step]).div_(norm)
-            if grad_weight is not None:
-                torch.addmm(grad_weight, z.T, h / norm, beta=int(at > 0), out=grad_weight)
-            if grad_bias is not None:
-                grad_bias.addmv_(z.T, 1 / norm[:, 0])
+            h, here = hidden[at : at + step].contiguous(), slice(at, at + step)
+            kept, tops, sums = [], [], []
+            for c in parts:
+                z, top, norm = _softened(h, weight[c : c + COLUMNS], None if bias is None else bias[c : c + COLUMNS])
+                kept += [z] if learns else []
+                tops.append(top)
+                sums.append(norm)
+            highest, scales = torch.stack(tops), torch.stack(sums)  # (parts, M)
+            top = highest.amax(0)
+            shares = highest.sub_(top).exp_()
+            norm = scales.mul_(shares).sum(0)
+            total += (top + norm.log()).sum()
+            shares /= norm * M
+            for z, c, share in zip(kept, parts, shares[..., None]):
+                own = slice(c, c + COLUMNS)
+                if grad_hidden is not None:
+                    grad_hidden[here].addcmul_(times(z, weight[own].T), share)
+                if grad_weight is not None:
+                    torch.addmm(grad_weight[own], z.T, h * share, beta=int(at > 0), out=grad_weight[own])
+                if grad_bias is not None:
+                    grad_bias[own].addmv_(z.T, share[:, 0])
+        chosen = (hidden * weight.index_select(0, targets)).sum()
+        if bias is not None:
+            chosen = chosen + bias.index_select(0, targets).sum()
+        total -= (1 - smoothing) * chosen
         if smoothing:  # the mean of W h + b over the vocabulary is that of W and b: no pass over the logits
             total -= smoothing * (hidden.sum(0) @ weight.mean(0))
             if bias is not None:
@@ -108,6 +124,19 @@ class _Sliced(torch.autograd.Function):
         if above[0].device.type != "cpu" or above[0] != 1:  # else it is the loss itself, as mostly: no pass over them
             grads = [None if grad is None else grad * above[0] for grad in grads]
         return *grads, None, None, None
+
+
+def _softened(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """exp(z − max z) of z = W h + b, (M, C), max z and the sum, (M,) each."""
+    z = times(h, weight, bias)
+    if not reachable(z):
+        top = z.amax(1).clamp_(min=torch.finfo(z.dtype).min)  # where all are −∞ they stay it
+        return z.sub_(top[:, None]).exp_(), top, z.sum(1)
+    from ensue.nn import attention_loops as loops  # numba takes a while to import
+
+    top, norm = z.new_empty(len(z)), z.new_empty(len(z))
+    run(loops.soften_rows, *z.shape, z, top, norm)
+    return z, top, norm
 
 
 def _take_targets(

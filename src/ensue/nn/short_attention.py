@@ -30,26 +30,26 @@ Parts = tuple[Tensor, ...]
 (B, T or S, …) or of packed ones (M, …)."""
 
 
-def _width(parts: Parts) -> int:
+def width(parts: Parts) -> int:
     """D."""
     return sum(part.shape[-1] for part in parts) // 3
 
 
 def split(parts: Parts, heads: int) -> list[Tensor]:
     """Q, K, V of padded rows, each (B, H, T or S, d)."""
-    D = _width(parts)
-    return [one.view(*one.shape[:2], heads, D // heads).transpose(1, 2) for one in _apart(parts)]
+    D = width(parts)
+    return [one.view(*one.shape[:2], heads, D // heads).transpose(1, 2) for one in apart(parts)]
 
 
-def _apart(parts: Parts) -> list[Tensor]:
+def apart(parts: Parts) -> list[Tensor]:
     """Queries, keys and values, each (…, D)."""
-    D = _width(parts)
+    D = width(parts)
     return [one for part in parts for one in part.chunk(part.shape[-1] // D, dim=-1)]
 
 
 def fits(parts: Parts, heads: int) -> bool:
     """Whether the loops take padded rows (B, T or S, …) as they lie, and are faster."""
-    return able(heads, _width(parts), [part.shape[1] for part in parts], *parts) and all(
+    return able(heads, width(parts), [part.shape[1] for part in parts], *parts) and all(
         part.stride(-1) == 1 and part.stride(0) == part.shape[1] * part.stride(1) for part in parts
     )
 
@@ -86,7 +86,7 @@ def packed(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor
 
 def reference(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor:
     """The equation, operation by operation, row by row; who sees nothing looks nowhere."""
-    query, key, value = (one.view(len(one), heads, -1).transpose(0, 1) for one in _apart(parts))  # (H, M, d)
+    query, key, value = (one.view(len(one), heads, -1).transpose(0, 1) for one in apart(parts))  # (H, M, d)
     found = []
     for begin, T, begin_keys, S, seen, _ in rows.table.tolist():
         q, k, v = query[:, begin : begin + T], *(one[:, begin_keys : begin_keys + S] for one in (key, value))
@@ -100,9 +100,9 @@ def reference(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Ten
     return torch.cat(ordered, dim=1).transpose(0, 1).flatten(1)
 
 
-def _places(parts: Parts) -> list[Tensor | int]:
+def places(parts: Parts) -> list[Tensor | int]:
     """Where Q, K and V begin, and how far tokens are apart."""
-    return [held for one in _apart(parts) for held in (one, one.stride(0))]
+    return [held for one in apart(parts) for held in (one, one.stride(0))]
 
 
 class _Short(torch.autograd.Function):
@@ -113,9 +113,9 @@ class _Short(torch.autograd.Function):
         """Y."""
         from ensue.nn import attention_loops as loops  # numba takes a while to import
 
-        D = _width(parts)
+        D = width(parts)
         y, weights = parts[0].new_empty(len(parts[0]), D), parts[0].new_empty(heads * rows.weights)
-        held = (rows.queries, rows.table, *_places(parts), y, D, weights)
+        held = (rows.queries, rows.table, *places(parts), y, D, weights)
         run(loops.attend, len(y), len(rows.table), heads, D // heads, int(causal), *held)
         ctx.save_for_backward(weights, *parts)
         ctx.heads, ctx.rows, ctx.causal = heads, rows, causal
@@ -136,7 +136,7 @@ class _Short(torch.autograd.Function):
             return None, None, None, *differentiable(equation, parts, needed, above)
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         D = by_y.shape[1]
-        held = (*_places(tuple(parts)), by_y, D, *_places(grads), weights)
+        held = (*places(tuple(parts)), by_y, D, *places(grads), weights)
         fixed = (len(rows.table), ctx.heads, D // ctx.heads, rows.queries, rows.keys, rows.table)
         run(loops.attend_backward, len(by_y), *fixed, *held)
         return None, None, None, *(grad if need else None for grad, need in zip(grads, needed))

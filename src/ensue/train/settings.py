@@ -65,6 +65,9 @@ class TrainSettings:
     """Threads of the CPU; 0 means all. Exact resume holds for one number of threads."""
     shard: bool = False
     """Under torchrun: spread weights, gradients and the optimiser's memory over the ranks (FSDP); else each has all."""
+    recompute: str = "none"
+    """What is computed again on the way back instead of remembered: none, or blocks: a Transformer's, which takes more
+    time and, over a long context, less memory."""
 
     def __post_init__(self) -> None:
         check_positive(self, "accumulate", "log_every")
@@ -78,6 +81,7 @@ class TrainSettings:
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
         check(self, "budget_covers", self.budget_covers in ("all", "training"), "all or training")
+        check(self, "recompute", self.recompute in ("none", "blocks"), "none or blocks")
         check(self, "optimiser", self.optimiser in OPTIMISERS, " or ".join(OPTIMISERS))
         check(self, "schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
         check(self, "keep", self.keep in ("best", "last"), "best or last")

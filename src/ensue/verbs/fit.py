@@ -21,6 +21,7 @@ from ensue.core.memory import give_back_memory, keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.models.table import model_class
+from ensue.nn.recompute import recompute_blocks
 from ensue.tasks.bodies import system_config
 from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
 from ensue.tasks.features import described
@@ -299,6 +300,9 @@ def _fit_by_gradient(
     means = task.means(settings, model, corpus)
     whole = ranks.kept_whole(model)
     model.to(device)
+    if settings.train.recompute == "blocks" and not recompute_blocks(model):
+        what = f"{settings.run.system} has no blocks of attention that could be computed again"
+        raise InputError(what, mend="use train.recompute=none")
     if settings.run.compile:
         model.compile()
     batches = task.batches(settings, model, corpus)

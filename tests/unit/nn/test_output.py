@@ -26,13 +26,37 @@ def losses(kernel: str, smoothing: float, bias: bool) -> list[Tensor]:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("rows", [1, 5, 1000])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (5, 11), (1000, 4)])
 def test_slices_give_the_loss_and_the_gradients_of_the_whole(
-    monkeypatch: pytest.MonkeyPatch, smoothing: float, bias: bool, rows: int
+    monkeypatch: pytest.MonkeyPatch, smoothing: float, bias: bool, rows: int, columns: int
 ) -> None:
     monkeypatch.setattr(output, "SLICE", 11 * rows)
+    monkeypatch.setattr(output, "COLUMNS", columns)
     for plain, ours in zip(losses("reference", smoothing, bias), losses("sliced", smoothing, bias), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [16, 37, 2048])
+def test_the_loop_that_softens_columns_gives_the_same(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setattr(output, "COLUMNS", columns)
+    found = []
+    for kernel in ("reference", "sliced"):
+        torch.manual_seed(0)
+        hidden, weight = (torch.randn(150, 8) * 4).requires_grad_(), torch.randn(100, 8, requires_grad=True)
+        loss = mean_cross_entropy(hidden, weight, torch.randn(100), torch.randint(100, (150,)), 0.1, kernel)
+        found.append([loss.detach(), *torch.autograd.grad(loss, (hidden, weight))])
+    for plain, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_columns_of_tokens_that_can_never_be_cost_nothing(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
+    monkeypatch.setattr(output, "COLUMNS", 2)
+    hidden, weight, targets = torch.randn(9, 4, dtype=kind), torch.randn(6, 4, dtype=kind), torch.randint(2, (9,))
+    bias = torch.tensor([0.0, 0.0, -torch.inf, -torch.inf, 0.0, 0.0], dtype=kind)
+    ours = mean_cross_entropy(hidden, weight, bias, targets, kernel="sliced")
+    torch.testing.assert_close(ours, mean_cross_entropy(hidden, weight, bias, targets, kernel="reference"))
+    assert ours.isfinite()
 
 
 def test_a_loss_without_gradients_is_the_same() -> None:

@@ -1,0 +1,108 @@
+"""Products of matrices by whichever of torch's two libraries is faster on this processor.
+
+    y = x Wᵀ + b,   ∂x = ∂y W,   ∂W = ∂yᵀ x,   ∂b = Σ ∂y
+
+Torch's own products are MKL's, which on AMD's processors leaves a tenth of what they can do. oneDNN, which torch has
+too and keeps for other things, does not, where one of the two matrices is read as it lies: y and ∂x. It makes code for
+every size it sees, which takes half a millisecond, so that small products stay with MKL, and so does ∂W.
+
+Who computes depends on the processor and on sizes, never on what was timed: a run that is resumed computes the same.
+
+Legend: M tokens, D width, N outputs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.nn.kernels import differentiable, plain
+
+LARGE = 1 << 27
+"""Products and sums, M · D · N, from which on it pays."""
+
+
+@cache
+def _amd() -> bool:
+    """Whether this is a processor on which MKL is the slower."""
+    try:
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _by_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is to compute x Wᵀ."""
+    return bool(
+        x.numel() * len(weight) >= LARGE
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32 == weight.dtype
+        and x.is_contiguous()
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        and torch.backends.mkldnn.enabled
+        and _amd()
+    )
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b, (M, D), (N, D), (N,) → (M, N); outside autograd, as all here but ``linear``."""
+    return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
+
+
+def onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The same; W may lie the other way round."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
+
+
+KERNELS = {"reference": reference, "onednn": onednn}
+
+
+def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b by whoever is faster."""
+    return KERNELS["onednn" if _by_onednn(x, weight) else "reference"](x, weight, bias)
+
+
+def linear(layer: nn.Module, x: Tensor) -> Tensor:
+    """A layer's outputs, (…, D) → (…, N): of a plain linear one by ``times`` in both directions, else as it is."""
+    if (
+        type(layer) is nn.Linear
+        and layer.bias is not None
+        and not (layer._forward_hooks or layer._forward_pre_hooks)
+        and x.numel() * layer.out_features >= LARGE
+        and plain(x, layer.weight, layer.bias)
+        and _by_onednn(x, layer.weight)
+    ):
+        flat = x.view(-1, x.shape[-1])
+        y: Tensor = _Linear.apply(flat, layer.weight, layer.bias)  # type: ignore[no-untyped-call]
+        return y.view(*x.shape[:-1], -1)
+    result: Tensor = layer(x)
+    return result
+
+
+class _Linear(torch.autograd.Function):
+    """x Wᵀ + b on matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """y."""
+        ctx.save_for_backward(x, weight, bias)
+        return times(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """∂x, ∂W, ∂b."""
+        x, weight, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+            return differentiable(F.linear, (x, weight, bias), ctx.needs_input_grad, above)
+        by_x, by_weight, by_bias = ctx.needs_input_grad
+        return (
+            times(above[0].contiguous(), weight.T) if by_x else None,
+            above[0].T @ x if by_weight else None,
+            above[0].sum(0) if by_bias else None,
+        )
