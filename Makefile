@@ -46,12 +46,25 @@ lint: test-install
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-bench: test-install
-	$(BIN)/python -m benchmarks.speed.gpt --short
-	$(BIN)/python -m benchmarks.speed.bert --short
-	$(BIN)/python -m benchmarks.speed.ngram --short
-	$(BIN)/python -m benchmarks.speed.start
-	@test -z "$$ENSUE_DATA" || $(BIN)/python -m benchmarks.speed.word2vec --rounds 1
+BENCH := .venv-bench/bin
+$(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt
+	@test -x $(BENCH)/python || $(PYTHON) -m venv .venv-bench
+	$(BENCH)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BENCH)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test-light]'
+	$(BENCH)/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements.txt
+	@touch $@
+
+bench: $(BENCH)/.installed
+	$(BENCH)/python -m benchmarks.machine
+	$(BENCH)/python -m benchmarks.speed.start
+	$(BENCH)/python -m benchmarks.speed.ngram --short
+	$(BENCH)/python -m benchmarks.speed.tokenising --short
+	$(BENCH)/python -m benchmarks.speed.lstm --short
+	$(BENCH)/python -m benchmarks.speed.gpt --short
+	$(BENCH)/python -m benchmarks.speed.bert --short
+	$(BENCH)/python -m benchmarks.speed.generation --short
+	$(BENCH)/python -m benchmarks.speed.beam --short
+	@test -z "$$ENSUE_DATA" || $(BENCH)/python -m benchmarks.speed.word2vec --rounds 1
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-bench build dist src/*.egg-info

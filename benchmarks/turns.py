@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.machine import limits
@@ -130,8 +131,16 @@ def _serve(program: Callable[[], Work], end: Connection) -> None:
     work = program()
     while True:
         done = work(end.recv())
-        held = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        end.send(done._replace(memory=held * 1024))
+        end.send(done._replace(memory=max(own_peak(), 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)))
+
+
+def own_peak() -> int:
+    """The most bytes that this process has held; getrusage would count what its parent held before it began."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return 1024 * int(line.split()[1])
 
 
 def ratio(ours: list[Round], theirs: list[Round], unit: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Pre-training: both do forward, loss, backward, clipping and fused AdamW on the s
 of width 256, dropout 0.1. Theirs gets its labels as its users give them, −100 where nothing is hidden, with its fastest
 attention (sdpa). Inference: both classify the same sentences of 8 to 128 tokens with the same weights, of the size of
 BERT-base; theirs in batches of 32 as they come, and again sorted by length, which is the stronger peer; ours in float32
-and in eight bits.
+and in eight bits, and CTranslate2 in both where it is installed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 from functools import partial
+from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -23,8 +24,7 @@ import transformers
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from benchmarks import descent
-from benchmarks.record import record
-from benchmarks.turns import Contest, Mark, Round, Work, hold, ratio, take_turns
+from benchmarks.turns import Contest, Mark, Round, Work, hold
 from ensue.core.memory import keep_freed_memory
 from ensue.data.masking import Documents, Hiding, MaskedBatch, MaskedRows
 from ensue.data.rows import Rows, rows_of
@@ -40,6 +40,7 @@ LENGTH, ROWS = 128, 32
 FIRST, LAST, MASK, PAD = 2, 3, 4, 0
 """Marks; tokens of the text begin behind them."""
 PEER = f"transformers {transformers.__version__}"
+PADDED, SORTED = f"{PEER}, batches as they come", f"{PEER}, sorted by length"
 
 
 def as_ours(model: Any) -> Any:
@@ -137,8 +138,10 @@ def classifying(who: str, count: int, layers: int) -> Work:
         del theirs
         held = rows_of([(text, np.zeros(len(text))) for text in texts], np.zeros(count, dtype=np.int64))
         run = partial(ours_logits, quantise(model) if who == "ours int8" else model, held)
+    elif who.startswith("CTranslate2"):
+        run = ctranslate2(theirs, texts, "int8" if "int8" in who else "float32")
     else:
-        run = partial(theirs_logits, theirs, texts, who == "theirs sorted")
+        run = partial(theirs_logits, theirs, texts, who == SORTED)
 
     def work(turn: int) -> Round:
         begun = time.perf_counter()
@@ -146,6 +149,33 @@ def classifying(who: str, count: int, layers: int) -> Work:
         return Round(count, time.perf_counter() - begun, logits)
 
     return work
+
+
+def ctranslate2(theirs: Any, texts: list[np.ndarray], kind: str) -> Any:
+    """CTranslate2's encoder with the same weights, in batches of 32 sorted by length; the last layer in numpy."""
+    import ctranslate2 as library
+    from ctranslate2.converters.transformers import BertLoader
+
+    with TemporaryDirectory() as folder:
+        spec = BertLoader().get_model_spec(theirs.bert)
+        spec.register_vocabulary([str(number) for number in range(theirs.config.vocab_size)])
+        spec.config.unk_token, spec.config.layer_norm_epsilon = "0", theirs.config.layer_norm_eps
+        spec.validate()
+        spec.optimize(quantization=None)
+        spec.save(folder)
+        model = library.Encoder(folder, compute_type=kind, inter_threads=1, intra_threads=torch.get_num_threads())
+    weight, bias = (one.detach().numpy() for one in (theirs.classifier.weight, theirs.classifier.bias))
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+
+    def run() -> np.ndarray:
+        found = np.zeros((len(texts), 2), dtype=np.float32)
+        for at in range(0, len(order), 32):
+            places = order[at : at + 32]
+            pooled = np.array(model.forward_batch([texts[place].tolist() for place in places]).pooler_output)
+            found[places] = pooled @ weight.T + bias
+        return found
+
+    return run
 
 
 def agree(done: dict[str, list[Round]]) -> dict[str, Any]:
@@ -181,29 +211,42 @@ def compare_training(rounds: int, steps: int, short: bool) -> None:
         )
 
 
+def agree_on_labels(done: dict[str, list[Round]]) -> dict[str, Any]:
+    """How far each is from transformers: the share of labels, and the largest difference of a probability."""
+    exact, facts = probabilities(done[PADDED][0].result), {}
+    for who, rounds in done.items():
+        found = probabilities(rounds[0].result)
+        same, apart = float((found.argmax(1) == exact.argmax(1)).mean()), float(np.abs(found - exact).max())
+        facts[who] = {"same_label": round(same, 4), "largest_difference": float(f"{apart:.2g}")}
+    assert facts["ours"]["largest_difference"] < 1e-4, facts
+    return {"beside_transformers": facts}
+
+
 def compare_inference(rounds: int, count: int, layers: int) -> None:
-    names = ("ours", "ours int8", "theirs", "theirs sorted")
-    done = take_turns({who: partial(classifying, who, count, layers) for who in names}, rounds)
-    exact = probabilities(done["theirs"][0].result)
-    size = f"{layers} layers, width 768, 12 heads, {count} sentences of 8 to 128 tokens"
-    marks = {("ours", "theirs"): 1.5, ("ours int8", "theirs"): 2.0}
-    for who in names[:2]:
-        found = probabilities(done[who][0].result)
-        agreement = {
-            "same_label": round(float((found.argmax(1) == exact.argmax(1)).mean()), 4),
-            "largest_difference_of_probability": float(f"{np.abs(found - exact).max():.2g}"),
-        }
-        if who == "ours":
-            assert np.abs(found - exact).max() < 1e-4, agreement
-        for peer in names[2:]:
-            batches = "as they come" if peer == "theirs" else "sorted by length"
-            facts = {
-                "peer": f"{PEER} BertForSequenceClassification, sdpa, batches of 32 {batches}",
-                "what": f"classifying, {'int8' if 'int8' in who else 'float32'}",
-                "size": size,
-            }
-            mark = {"mark": marks[who, peer]} if (who, peer) in marks else {}
-            record("bert_speed", {**facts, **ratio(done[who], done[peer], "sentences"), **agreement, **mark})
+    names = [
+        "ours",
+        "ours int8",
+        PADDED,
+        SORTED,
+        *(("CTranslate2", "CTranslate2 int8") if find_spec("ctranslate2") else ()),
+    ]
+    marks = [
+        Mark("ours", PADDED, 1.6),
+        Mark("ours", SORTED),
+        Mark("ours int8", PADDED, 2.0),
+        Mark("ours", "CTranslate2", 1.0),
+        Mark("ours int8", "CTranslate2 int8", 1.0),
+    ]
+    contest = Contest(
+        result="bert_speed",
+        work="BERT-base inference, mixed lengths",
+        size=f"{layers} layers, width 768, {count} sentences of 8 to 128 tokens",
+        unit="sentences",
+        programs={who: partial(classifying, who, count, layers) for who in names},
+        marks=[mark for mark in marks if mark.peer in names],
+        flops=2.0 * 68 * layers * 12 * BASE["hidden_size"] ** 2,  # 68 tokens on average
+    )
+    hold(contest, rounds, agree_on_labels)
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
@@ -218,7 +261,7 @@ def main() -> None:
     if typed.only != "inference":
         compare_training(*((3, 2) if typed.short else (5, 3)), typed.short)
     if typed.only != "training":
-        compare_inference(*((2, 32, 3) if typed.short else (5, 192, 12)))
+        compare_inference(*((2, 32, 3) if typed.short else (3, 192, 12)))
 
 
 if __name__ == "__main__":
