@@ -127,8 +127,16 @@ def test_tokens_are_told_by_what_they_add_and_the_drawn_one_is_among_the_best(cl
     form = {"model": "gpt", "prompt": "the", "max_tokens": 12, "seed": 1, "logprobs": 1}
     (choice,) = client.post("/v1/completions", json=form).json()["choices"]
     told = choice["logprobs"]
-    assert "".join(token for token in told["tokens"] if token != "<|end|>") == choice["text"]
+    assert "".join(told["tokens"]).replace("<|end|>", "").replace("<unk>", "\ufffd") == choice["text"]
     assert all(token in top for token, top in zip(told["tokens"], told["top_logprobs"]))
+
+
+def test_what_is_described_as_a_number_or_a_truth_is_one(client):
+    form = {"model": "gpt", "prompt": "the", "max_tokens": 1}
+    for wrong in ({"n": True}, {"n": "1"}, {"stream": 1}, {"stream": "true"}, {"temperature": "0"}, {"n": 1.5}):
+        assert client.post("/v1/completions", json={**form, **wrong}).status_code == 422, wrong
+    for right in ({"n": 1.0}, {"temperature": 1}, {"stream": False}, {"seed": None}):
+        assert client.post("/v1/completions", json={**form, **right}).is_success, right
 
 
 def test_every_token_of_a_prompt_has_the_likeliest_in_its_place(client):

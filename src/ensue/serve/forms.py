@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ensue.search.sampling import Sampling
 
@@ -15,9 +15,20 @@ Stop = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class Form(BaseModel):
-    """What is sent; fields that are not known are left aside, as clients of other servers send them."""
+    """What is sent; fields that are not known are left aside, as clients of other servers send them.
 
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    A field is what it is described as: "1" and true are no numbers.
+    """
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, sent: Any) -> Any:
+        """1.0 is a whole number too, as JSON has it."""
+        if not isinstance(sent, dict):
+            return sent
+        return {name: int(one) if isinstance(one, float) and one.is_integer() else one for name, one in sent.items()}
 
 
 class StreamOptions(Form):
@@ -347,6 +358,8 @@ class Words(BaseModel):
 
 class PageForm(Form):
     """``/api/page/{page}``: what a page that one steps through is of."""
+
+    model_config = ConfigDict(strict=False)  # an address holds nothing but text
 
     model: Annotated[str, Field(max_length=200)] = ""
     text: Annotated[str, Field(max_length=5_000)] = ""

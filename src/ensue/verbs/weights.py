@@ -53,7 +53,8 @@ def write_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
-            flat = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            held = tensors[name].detach().cpu().contiguous()
+            flat = held.as_strided((held.numel(),), (1,)).view(torch.uint8)  # a single number may have any stride
             for at in range(0, len(flat), BLOCK):
                 file.write(flat[at : at + BLOCK].numpy().data)
 
