@@ -36,7 +36,7 @@ from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
-from ensue.nn.tape import Player, Recorder, Tape
+from ensue.nn.tape import Player, Recorder, Tape, written
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,14 +268,14 @@ class GPTLanguageModel(LanguageModel):
         """One token of each row, as instructions; answers where h_0 goes."""
         first = x = tape.space(self.config.hidden)
         for block in self.blocks:
-            x = block.write(tape, x)  # type: ignore[operator]
+            x = written(block)[0].write(tape, x)
         tape.linear(self.head, tape.norm(self.norm, x), answer=True)
         return first
 
     def _player(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Player | None:
         """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
         asked = len(want) == 1 and want[0] in ("logits", "last")
-        if tokens.shape[1] != 1 or lengths is not None or not asked:
+        if tokens.shape[1] != 1 or lengths is not None or not asked or len(tokens) != state.count:
             return None
         if type(self).forward is not GPTLanguageModel.forward:
             return None
@@ -289,7 +289,7 @@ class GPTLanguageModel(LanguageModel):
         x = self.positions(self.embed(tokens), places, memory.used + 1)[:, 0]
         rotary = self.blocks[0].attention.rotary  # type: ignore[union-attr]
         turn = rotary(places, x) if rotary is not None else None  # type: ignore[operator]
-        logits = player.play(x, [block.memory for block in blocks], turn, self.config.vocabulary)[:, None]
+        logits = player.play(x, [block.memory for block in blocks], turn)[:, None]
         first = memory.longer()
         after = (first, *(block.longer(first) for block in blocks[1:]))
         return Output(logits, None, None, GPTState(self._window(state, tokens, after[0].used), after))

@@ -37,7 +37,7 @@ from ensue.nn.positions import SinusoidalPositions
 from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source
 from ensue.nn.state import State
-from ensue.nn.tape import Memory, Player, Recorder, Tape
+from ensue.nn.tape import Memory, Player, Recorder, Tape, written
 from ensue.nn.threads import ROWS
 
 
@@ -247,7 +247,7 @@ class Transformer(ConditionalModel):
     ) -> Output:
         """Read target tokens (B, T); attention is where each decoder layer looked in the source."""
         assert isinstance(state, TransformerState)
-        player = self._player(tokens, lengths, want)
+        player = self._player(tokens, state, lengths, want)
         if player is not None:
             return self._step(player, tokens, state)
         source, weights = state.source.even(), "attention" in want
@@ -262,14 +262,18 @@ class Transformer(ConditionalModel):
         """One token of each row, as instructions; answers where g_0 goes."""
         first = g = tape.space(self.config.hidden)
         for block in self.decoder:
-            g = block.write(tape, g)  # type: ignore[operator]
+            g = written(block)[0].write(tape, g)
         tape.linear(self.head, tape.norm(self.norm, g), answer=True)
         return first
 
-    def _player(self, tokens: Tensor, lengths: Tensor | None, want: Sequence[Want]) -> Player | None:
+    def _player(
+        self, tokens: Tensor, state: TransformerState, lengths: Tensor | None, want: Sequence[Want]
+    ) -> Player | None:
         """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
         asked = len(want) == 1 and want[0] in ("logits", "last")
         if tokens.shape[1] != 1 or lengths is not None or not asked or type(self).forward is not Transformer.forward:
+            return None
+        if not len(tokens) == state.blocks[0].count == state.source.count:
             return None
         return self._steps.ready(self, len(tokens), self._write)
 
@@ -278,11 +282,13 @@ class Transformer(ConditionalModel):
         blocks, source = [block.roomy() for block in state.blocks], state.source
         past = blocks[0]
         g = self.positions(self.embed(tokens), past.places(1), past.used + 1)[:, 0]
-        sizes = source.lengths.index_select(0, source.index)
+        sizes = source.lengths.index_select(0, source.index).long().clamp(0, source.parts[0].shape[2])
         memories = []
         for block, keys, values in zip(blocks, source.parts[::2], source.parts[1::2], strict=True):
-            memories += [block.memory, Memory(keys, values, sizes, source.index)]
-        logits = player.play(g, memories, None, self.config.vocabulary)[:, None]
+            if keys.dtype != torch.float32 or keys.stride() != values.stride() or keys.stride(-1) != 1:
+                keys, values = (part.float().contiguous() for part in (keys, values))
+            memories += [block.memory, Memory(keys, values, sizes, source.index.long().contiguous())]
+        logits = player.play(g, memories)[:, None]
         first = past.longer()
         after = (first, *(block.longer(first) for block in blocks[1:]))
         return Output(logits, None, None, TransformerState(after, source))

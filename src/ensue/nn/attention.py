@@ -104,6 +104,9 @@ class AttentionState(State):
         """The same with room for one more token of each row; outside autograd."""
         if self.seen is not None and self.written + self.each > SHARED:
             return self.alone().roomy()
+        if not all(part.is_contiguous() and part.dtype == torch.float32 for part in (self.keys, self.values)):
+            keys, values = (part.float().contiguous() for part in (self.keys, self.values))  # what autograd left
+            return replace(self, keys=keys, values=values).roomy()
         if self.written + self.each <= self.keys.shape[2]:
             return self
         size = max(2 * self.keys.shape[2], self.written + self.each, ROOM)

@@ -18,15 +18,7 @@ from ensue.nn.packing import Packing, Rows
 from ensue.nn.recompute import Recomputed
 from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
-from ensue.nn.tape import Tape, Unwritten
-
-
-def written(*parts: nn.Module) -> Any:
-    """Parts of a block, which can write themselves down on a tape."""
-    for part in parts:
-        if not hasattr(part, "write"):
-            raise Unwritten(type(part).__name__)
-    return parts
+from ensue.nn.tape import Tape, written
 
 
 class Block(Recomputed):

@@ -151,7 +151,7 @@ def quantise(model: M) -> M:
                 setattr(parent, name, QuantisedLinear(layer.weight, layer.bias))
     if words is not None:
         result.head = QuantisedLinear(words.weight, words.bias)
-    return result
+    return result.eval()
 
 
 def _words(model: nn.Module) -> nn.Linear | None:

@@ -17,10 +17,12 @@ Legend: R rows, D width, H heads, d width of a head, S places of a memory.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +67,8 @@ class Tape:
 
     def space(self, width: int) -> Tensor:
         """Room for rows of so many numbers."""
-        self.room.append(torch.zeros(self.rows, width))
+        with torch.inference_mode(False):  # else it could be written in that mode alone
+            self.room.append(torch.zeros(self.rows, width, dtype=torch.float32, device="cpu"))
         return self.room[-1]
 
     def norm(self, layer: nn.Module, x: Tensor) -> Tensor:
@@ -74,7 +77,7 @@ class Tape:
             return x
         if type(layer) is not nn.LayerNorm or layer.bias is None or len(layer.normalized_shape) != 1:
             raise Unwritten(type(layer).__name__)
-        z, epsilon = self.space(x.shape[1]), torch.tensor([layer.eps])
+        z, epsilon = self.space(x.shape[1]), torch.tensor([layer.eps], dtype=torch.float32, device="cpu")
         self.room.append(epsilon)
         self._add(NORM, x.shape[1], x, z, self._held(layer.weight), self._held(layer.bias), epsilon)
         return z
@@ -148,37 +151,53 @@ class Memory:
 class Player:
     """A tape of a model, and what it takes to play it."""
 
-    def __init__(self, tape: Tape, x: Tensor, where: list[int]) -> None:
+    def __init__(self, tape: Tape, x: Tensor, where: list[int], modules: Sequence[nn.Module] = ()) -> None:
         self.tape, self.x, self.where = tape, x, where
+        self.modules = modules  # held, so that no other gets their number
         self.code = np.array(tape.code, np.int64)
+        self.lock = threading.Lock()
 
-    def play(self, x: Tensor, memories: Sequence[Memory], turn: tuple[Tensor, Tensor] | None, width: int) -> Tensor:
-        """x (R, D) → what the tape answers, (R, width)."""
+    def play(self, x: Tensor, memories: Sequence[Memory], turn: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """x (R, D) → what the tape answers, (R, out); one call at a time, for room and instructions are shared."""
         from ensue.nn import tape_loops  # numba takes a while to import
 
         rows, code = len(x), self.code
-        answer = x.new_empty(rows, width)
-        self.x[:rows] = x
-        code[:, 1] = 0
-        code[self.tape.last, 10] = answer.data_ptr()
+        assert rows <= self.tape.rows
+        with self.lock:
+            answer = x.new_empty(rows, int(code[self.tape.last[0], 3]), dtype=torch.float32)
+            self.x[:rows] = x
+            code[:, 1] = 0
+            code[self.tape.last, 10] = answer.data_ptr()
+            longest = self._remember(memories, turn, rows)
+            room = max(self.tape.widest + longest + 2 * LANES, rows * PLACES)
+            eighths = rows * self.tape.eighths
+            head = (ctypes.c_int64 * 7)(0, rows, len(code), code.ctypes.data, barrier(), room, eighths)
+            torch_threads()(tape_loops.play.address, ctypes.addressof(head), torch.get_num_threads(), 0)
+        return answer
+
+    def _remember(self, memories: Sequence[Memory], turn: tuple[Tensor, Tensor] | None, rows: int) -> int:
+        """Write down where memories are; the most places that one has."""
+        code, longest = self.code, 0
         cos, sin, apart = 0, 0, 0
         if turn is not None:
             cos, sin = turn[0].data_ptr(), turn[1].data_ptr()
             apart = turn[0].shape[-1] if len(turn[0]) > 1 else 0
-        longest = 0
         for at, memory in zip(self.tape.memories, memories, strict=True):
-            keys = memory.keys
-            code[at, 9:13] = keys.data_ptr(), memory.values.data_ptr(), keys.stride(0), keys.stride(1)
-            code[at, 13] = memory.lengths.data_ptr()
+            keys, values, lengths = memory.keys, memory.values, memory.lengths
+            assert keys.stride() == values.stride() and keys.stride(-1) == 1
+            assert keys.dtype == values.dtype == torch.float32 and lengths.dtype == torch.int64
+            assert len(lengths) == rows and lengths.is_contiguous()
+            code[at, 9:13] = keys.data_ptr(), values.data_ptr(), keys.stride(0), keys.stride(1)
+            code[at, 13] = lengths.data_ptr()
             code[at, 15:18] = (cos, sin, apart) if code[at, 4] else (0, 0, 0)
             code[at, 18] = 0 if memory.index is None else memory.index.data_ptr()
             code[at, 19:21] = keys.stride(2), memory.each
-            code[at, 21:23] = (0, 0) if memory.seen is None else (memory.seen.data_ptr(), memory.seen.shape[1])
+            code[at, 21:23] = (0, 0)
+            if memory.seen is not None:
+                assert memory.seen.is_contiguous() and len(memory.seen) == rows
+                code[at, 21:23] = memory.seen.data_ptr(), memory.seen.shape[1]
             longest = max(longest, keys.shape[2])
-        room = max(self.tape.widest + longest + 2 * LANES, rows * PLACES)
-        head = (ctypes.c_int64 * 7)(0, rows, len(code), code.ctypes.data, barrier(), room, rows * self.tape.eighths)
-        torch_threads()(tape_loops.play.address, ctypes.addressof(head), torch.get_num_threads(), 0)
-        return answer
+        return longest
 
 
 @cache
@@ -191,14 +210,18 @@ def barrier() -> int:
 
 def watched(modules: Iterator[nn.Module]) -> bool:
     """Whether somebody looks on, or has put something of their own in, and so wants the operations one by one."""
-    return any(one._forward_hooks or one._forward_pre_hooks or one._compiled_call_impl for one in modules)
+    every = torch.nn.modules.module
+    return bool(every._global_forward_hooks or every._global_forward_pre_hooks) or any(
+        one._forward_hooks or one._forward_pre_hooks or one._compiled_call_impl or "forward" in vars(one)
+        for one in modules
+    )
 
 
 def able(model: nn.Module) -> bool:
     """Whether a model's weights can be reached, and nothing but reading goes on."""
     weights = list(model.parameters())
     return (
-        not model.training
+        not any(part.training for part in model.modules())
         and not watched(model.modules())
         and reachable(*weights)
         and plain(weights[0])
@@ -206,31 +229,46 @@ def able(model: nn.Module) -> bool:
     )
 
 
-class Recorder:
-    """Keeps the tape of a model: it is written when it is first wanted, and again where weights have moved."""
+def written(*parts: nn.Module) -> Any:
+    """Parts of a model, which can write themselves down; one whose ``forward`` somebody has changed cannot."""
+    for part in parts:
+        order = [cls.__dict__ for cls in type(part).__mro__]
+        own = next((at for at, held in enumerate(order) if "write" in held), len(order))
+        if own > next(at for at, held in enumerate(order) if "forward" in held) or "forward" in vars(part):
+            raise Unwritten(type(part).__name__)
+    return parts
 
-    def __init__(self) -> None:
-        self.kernel = "auto"
+
+class Recorder:
+    """Keeps the tapes of a model: written when first wanted, and again where weights or parts are others."""
+
+    def __init__(self, kernel: str = "auto") -> None:
+        self.kernel = kernel
         """``reference`` lets operations run one by one, as they do where there can be no tape."""
         self.players: dict[int, Player] = {}
         self.unwritten: list[int] = []
-        """Where the weights were of which no tape could be made."""
+        """What the weights and parts were of which no tape could be made."""
+        self.lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[Recorder], tuple[()]]:
-        """A copy of a model has weights of its own, and so a tape of its own."""
-        return Recorder, ()
+    def __reduce__(self) -> tuple[type[Recorder], tuple[str]]:
+        """A copy of a model has weights of its own, and so tapes of its own."""
+        return Recorder, (self.kernel,)
 
     def ready(self, model: nn.Module, rows: int, write: Callable[[Tape], Tensor]) -> Player | None:
         """What plays a model's tape, where so few rows can be read by it; ``write`` answers where they begin."""
-        if self.kernel == "reference" or rows > ROWS[-1] or torch.is_grad_enabled() or not able(model):
+        if self.kernel == "reference" or not 0 < rows <= ROWS[-1] or torch.is_grad_enabled() or not able(model):
             return None
-        where = [weight.data_ptr() for weight in model.parameters()]
+        modules = list(model.modules())
+        where = [*map(id, modules), *(weight.data_ptr() for weight in model.parameters())]
         size = next(most for most in ROWS if rows <= most)
-        if self.unwritten == where or (size in self.players and self.players[size].where == where):
+        with self.lock:
+            if self.unwritten == where:
+                return None
+            if size in self.players and self.players[size].where == where:
+                return self.players[size]
+            try:
+                tape = Tape(size)
+                self.players[size] = Player(tape, write(tape), where, modules)
+            except Unwritten:
+                self.players, self.unwritten = {}, where
             return self.players.get(size)
-        try:
-            tape = Tape(size)
-            self.players[size] = Player(tape, write(tape), where)
-        except Unwritten:
-            self.players, self.unwritten = {}, where
-        return self.players.get(size)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
@@ -26,7 +27,8 @@ from numpy.typing import NDArray
 
 from ensue.nn import tape as layout
 from ensue.nn.attention_loops import INDEX, LANES, NUMBER, SHORT, VECTOR, WHOLE, Vectors, constant
-from ensue.nn.loops import inner, loop, pointer
+from ensue.nn.loops import ARGUMENT, pointer
+from ensue.nn.loops import OPTIONS as USUAL
 
 NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
 assert (NORM, LINEAR, ATTEND, WIDTH) == (layout.NORM, layout.LINEAR, layout.ATTEND, layout.WIDTH)  # kept on disk too
@@ -39,6 +41,9 @@ HOST = frozenset(name for name, there in get_host_cpu_features().items() if ther
 BOTH = 4 if "avx512f" in HOST else 2
 """For how many rows at once: their sums fill the registers."""
 
+OPTIONS = {**USUAL, "error_model": "numpy"}
+"""As other loops, but what is divided by 0 is no error: a thread that left would let the others wait for ever."""
+
 Floats = NDArray[np.float32]
 f32 = np.float32
 MOST = 16383
@@ -46,6 +51,16 @@ MOST = 16383
 BYTES, HALVES = (ir.VectorType(ir.IntType(bits), 2 * LANES) for bits in (8, 16))
 EVEN, ODD = (INDEX(list(range(first, 2 * LANES, 2))) for first in (0, 1))
 NOTHING = ir.VoidType()
+
+
+def piece(function: Any) -> Any:
+    """Compile a piece of the loop."""
+    return numba.njit(**OPTIONS)(function)
+
+
+def whole(function: Any) -> Any:
+    """Compile the loop."""
+    return numba.cfunc(types.void(ARGUMENT), **OPTIONS)(function)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -306,7 +321,7 @@ def _mixing(columns: int) -> Any:
 mix_wide, mix_one = _mixing(4), _mixing(1)
 
 
-@inner
+@piece
 def norm(i: Any, rows: int, counter: int) -> None:
     """LN(x) of each row, (R, D)."""
     D = i[2]
@@ -327,19 +342,20 @@ def norm(i: Any, rows: int, counter: int) -> None:
         r = next_part(counter)
 
 
-@inner
-def halved(x: Floats, whole: Any) -> Any:
-    """x̂ of a row, and s."""
-    top = f32(0)
+@piece
+def halved(x: Floats, into: Any) -> Any:
+    """x̂ of a row, and s, which is no number where one of x is none."""
+    top, broken = f32(0), f32(0)
     for c in range(len(x)):
         top = max(top, abs(x[c]))
-    s = top / f32(MOST) if top > f32(0) else f32(1)
+        broken += x[c] * f32(0)
+    s = top / f32(MOST) if top > f32(1e-30) else f32(1)
     for c in range(len(x)):
-        whole[c] = np.int16(np.rint(x[c] / s))
-    return s
+        into[c] = np.int16(np.rint(x[c] / s))
+    return s + broken
 
 
-@inner
+@piece
 def multiply(to: int, wide: int, w: Any, x: Any, rows: int, inputs: int, outputs: int, start: int, stop: int) -> None:
     """Σ_i W_ji x_ri of the outputs from ``start`` to ``stop``, a few rows at once and the rest one by one.
 
@@ -367,7 +383,7 @@ def multiply(to: int, wide: int, w: Any, x: Any, rows: int, inputs: int, outputs
         r += 1
 
 
-@inner
+@piece
 def linear(i: Any, rows: int, counter: int, room: Floats, halves: Any) -> None:
     """y = f(W x + b), or y + f(W x + b), (R, in) → (R, out); with scales W is in eight bits."""
     inputs, outputs, kind, add = i[2], i[3], i[4], i[5]
@@ -382,10 +398,10 @@ def linear(i: Any, rows: int, counter: int, room: Floats, halves: Any) -> None:
     start = next_part(counter) * PART
     if eight and start < outputs:  # each thread makes its own: there is not much of it, and nobody has to wait
         given = carray(pointer(x), (rows, inputs), np.float32)
-        whole = halves[: rows * inputs].reshape(rows, inputs)
+        small = halves[: rows * inputs].reshape(rows, inputs)
         for r in range(rows):
-            sizes[r] = halved(given[r], whole[r])
-        x, stride, far = np.int64(whole.ctypes.data), inputs, 2 * inputs
+            sizes[r] = halved(given[r], small[r])
+        x, stride, far = np.int64(small.ctypes.data), inputs, 2 * inputs
     while start < outputs:
         stop = min(start + PART, outputs)
         multiply(to, wide, (weights, stride, eight), (x, far), rows, inputs, outputs, start, stop)
@@ -408,7 +424,7 @@ def linear(i: Any, rows: int, counter: int, room: Floats, halves: Any) -> None:
         start = next_part(counter) * PART
 
 
-@inner
+@piece
 def turned(to: Floats, x: int, cos: int, sin: int, d: int) -> None:
     """x (d,), turned by angles whose cosines and sines are given; as it is where none are."""
     own = carray(pointer(x), (d,), np.float32)
@@ -424,7 +440,7 @@ def turned(to: Floats, x: int, cos: int, sin: int, d: int) -> None:
         to[c] = own[c] * by[c] + own[c - half] * beside[c]
 
 
-@inner
+@piece
 def scored(scores: int, places: Any, keys: int, step: int, q: int, d: int, size: int) -> int:
     """q · k_s of the first ``size`` places; how many those are."""
     s = 0
@@ -439,7 +455,7 @@ def scored(scores: int, places: Any, keys: int, step: int, q: int, d: int, size:
     return size
 
 
-@inner
+@piece
 def scored_where(scores: int, places: Any, keys: int, step: int, q: int, d: int, seen: Any, own: int) -> int:
     """q · k_s of the places that are seen, and of a row's own new one; how many those are."""
     n = 0
@@ -453,7 +469,7 @@ def scored_where(scores: int, places: Any, keys: int, step: int, q: int, d: int,
     return n + 1
 
 
-@inner
+@piece
 def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
     """softmax(q Kᵀ / √d) V of each row and head, after its new key and value have joined the memory.
 
@@ -486,7 +502,7 @@ def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
             size = scored_where(at_scores, places, keys + 4 * own, step, at_q, d, seen[r], place)
         else:
             size = scored(at_scores, places, keys + 4 * own, step, at_q, d, size + add)
-        share = f32(1) / soften(at_scores, size, scale)
+        share = f32(1) / soften(at_scores, size, scale) if size else f32(0)  # who sees nothing looks nowhere
         c = 0
         while c + 4 * LANES <= d:
             to = out + 4 * (r * H * d + h * d + c)
@@ -498,7 +514,7 @@ def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
         unit = next_part(counter)
 
 
-@loop
+@whole
 def play(a: Any) -> None:
     """Go through a tape: ``a`` holds a counter, the rows, how many instructions, where they are, where to wait, and how
     much room a thread needs for numbers and for inputs in sixteen bits."""

@@ -12,6 +12,7 @@ Legend: R rows, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,8 @@ class Row:
         """The next token, from log P (V,)."""
         if self.how.temperature == 0:
             token = int(log_probs.argmax())
+            if math.isnan(float(log_probs[token])):
+                raise RuntimeError("the model's answer is no distribution")
         else:
             token = int(chosen_from(narrowed(log_probs[None], self.how), self.generator))
         told = log_probs.topk(min(self.best, len(log_probs))) if self.best else None

@@ -1,6 +1,7 @@
 """A tape must say what operations one by one say, for every order of norm, kind of position and number of rows."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn import tape as tapes
+from ensue.nn.feed_forward import FeedForward
 from ensue.nn.quantised import quantise
 from ensue.nn.tape import Memory, Player, Tape, Unwritten
 from ensue.search.beam import Search, beam_search
@@ -142,6 +144,137 @@ def test_under_autograd_and_while_training_nothing_is_played():
 
 
 @needs_threads
+def test_two_threads_may_step_the_same_model():
+    model = gpt()
+    prompts, rest = [torch.randint(77, (4,)) for _ in range(2)], torch.randint(77, (2, 20))
+    expected = [stepped(model, prompts[row : row + 1], rest[row : row + 1], "auto")[0] for row in range(2)]
+    found = {}
+
+    def step(row):
+        for _ in range(5):
+            found[row] = stepped(model, prompts[row : row + 1], rest[row : row + 1], "auto")[0]
+
+    threads = [threading.Thread(target=step, args=(row,)) for row in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(found[row], expected[row]) for row in range(2))
+
+
+class Doubled(FeedForward):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Turned(nn.Module):
+    """Around a block: the same with another sign."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside, self.attention = inside, inside.attention
+
+    def forward(self, *given):
+        y, *rest = self.inside(*given)
+        return -y, *rest
+
+    def start(self, rows):
+        return self.inside.start(rows)
+
+
+@needs_threads
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model.blocks[0], "feed", Doubled(64, 256)),
+        lambda model: model.blocks.__setitem__(1, Turned(model.blocks[1])),
+        lambda model: setattr(model.blocks[0].feed, "forward", lambda x: x),
+        lambda model: setattr(model, "head", nn.Linear(64, 200)),
+    ],
+)
+def test_parts_that_somebody_changed_are_not_passed_by(change):
+    prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 3))
+    model = gpt()
+    stepped(model, prompts, rest, "auto")
+    change(model)
+    model.eval()
+    expected = stepped(model, prompts, rest, "reference")[0]
+    torch.testing.assert_close(stepped(model, prompts, rest, "auto")[0], expected, atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_a_part_that_trains_trains():
+    model = gpt(dropout=0.5)
+    model.blocks[0].dropout.train()
+    stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+    assert not model._steps.players
+
+
+@needs_threads
+def test_rows_that_are_not_those_of_the_state_are_refused_as_ever():
+    model = gpt()
+    with torch.no_grad():
+        state = model(torch.randint(77, (3, 4))).state
+        with pytest.raises(RuntimeError):
+            model(torch.randint(77, (4, 1)), state, want=("last",))
+
+
+@needs_threads
+def test_states_that_autograd_left_are_gone_on_with():
+    model = gpt()
+    tokens, lengths = torch.randint(77, (3, 6)), torch.tensor([6, 2, 4])
+    found = []
+    for kernel in ("reference", "auto"):
+        model._steps.kernel = kernel
+        state = model(tokens, lengths=lengths).state.detach()
+        with torch.no_grad():
+            found.append(model(tokens[:, :1], state, want=("last",)).logits)
+    torch.testing.assert_close(found[1], found[0], atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_modes_and_defaults_of_torch_do_not_matter():
+    model = gpt()
+    prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 3))
+    expected = stepped(model, prompts, rest, "reference")[0]
+    with torch.inference_mode():
+        stepped(model, prompts, rest, "auto")
+    torch.testing.assert_close(stepped(model, prompts, rest, "auto")[0], expected, atol=2e-5, rtol=1e-5)
+    other = copy.deepcopy(model)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = stepped(other, prompts, rest, "auto")[0]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_what_is_no_number_stays_none_in_eight_bits():
+    layer = quantise(nn.Sequential(nn.Linear(64, 32)))[0]
+    tape = Tape()
+    first = tape.space(64)
+    tape.linear(layer, first, answer=True)
+    x = torch.randn(3, 64)
+    x[1, 5], x[2, 7] = float("nan"), float("inf")
+    found = Player(tape, first, []).play(x, [])
+    assert found[0].isfinite().all() and found[1:].isnan().all()
+
+
+@needs_threads
+def test_sources_are_read_whatever_their_lengths_are_written_in():
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(vocabulary=40, source_vocabulary=30, layers=1, hidden=32, heads=2)).eval()
+    source, found = torch.randint(30, (3, 5)), []
+    for kernel in ("reference", "auto"):
+        model._steps.kernel = kernel
+        with torch.no_grad():
+            state = model.start(source, torch.tensor([5, 1, 3], dtype=torch.int32))
+            found.append(model(torch.tensor([[1], [2], [3]]), state, want=("last",)).logits)
+    torch.testing.assert_close(found[1], found[0], atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
 @pytest.mark.parametrize("rows", [1, 4, 6])
 def test_eight_bits_come_near_the_layer_in_single_precision(rows):
     torch.manual_seed(1)
@@ -151,7 +284,7 @@ def test_eight_bits_come_near_the_layer_in_single_precision(rows):
     first = tape.space(256)
     tape.linear(layer, first, answer=True)
     x = torch.randn(rows, 256) * torch.logspace(-3, 3, rows)[:, None]  # each row has a size of its own
-    found = Player(tape, first, []).play(x, [], None, 96)
+    found = Player(tape, first, []).play(x, [])
     rounded = x @ layer.weight.T + exact.bias  # only the weights have eight bits
     size = x.abs().amax(1, keepdim=True)
     assert ((found - rounded).abs() <= 1e-3 * size + 1e-5).all()
@@ -220,7 +353,7 @@ def test_rows_can_attend_to_memories_by_number():
     identity = nn.Linear(32, 32, bias=False)
     identity.weight.data = torch.eye(32)
     tape.linear(identity, tape.attend(first, None, None, 2, 32), answer=True)
-    found = Player(tape, first, []).play(query, [Memory(keys, values, lengths, index)], None, 32)
+    found = Player(tape, first, []).play(query, [Memory(keys, values, lengths, index)])
     for row in range(3):
         k, v = (part[index[row], :, : lengths[row]] for part in (keys, values))
         weights = (query[row].view(2, 1, 16) @ k.transpose(1, 2) / 4).softmax(-1)
