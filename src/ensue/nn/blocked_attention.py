@@ -69,7 +69,7 @@ def reference(parts: Parts, heads: int, rows: Rows, causal: bool, off: int, seed
 
 def mask(weights: Tensor, off: int, seed: int) -> Tensor:
     """m / (1 − p) of a seed for weights (B, H, T, S), the same each time."""
-    from ensue.nn import attention_loops as loops  # numba takes a while to import
+    from ensue.nn import blocked_attention_loops as loops  # numba takes a while to import
 
     B, H, T, S = weights.shape
     kept = torch.empty(weights.shape, dtype=torch.float32)
@@ -83,7 +83,7 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, heads: int, rows: Rows, causal: bool, off: int, seed: int, *parts: Tensor) -> Tensor:
         """Y."""
-        from ensue.nn import attention_loops as loops
+        from ensue.nn import blocked_attention_loops as loops
 
         (B, T), D = parts[0].shape[:2], width(parts)
         y = parts[0].new_empty(B, T, D)
@@ -96,7 +96,7 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        from ensue.nn import attention_loops as loops
+        from ensue.nn import blocked_attention_loops as loops
 
         parts, rows, (causal, off, seed) = ctx.saved_tensors, ctx.rows, ctx.rest
         needed = ctx.needs_input_grad[5:]

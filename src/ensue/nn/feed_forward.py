@@ -3,7 +3,8 @@
     FFN(x) = W_2 f(W_1 x + b_1) + b_2                                    D → 4D → D
 
 What stands between the two layers is the widest thing in a block, so that each pass over it counts. The fused kernel
-applies f, and its derivative on the way back, in place; relu takes the bias and the bias's gradient along:
+applies f's derivative on the way back in place and sums it up for the bias; relu takes the bias along, and GPT's gelu
+is made again on the way back instead of kept (see ensue.nn.gelu_loops):
 
     u = W_1 x + b_1,  h = f(u),  ∂h = W_2ᵀ ∂y,  ∂u = ∂h ∘ f′(u),  ∂W_2 = ∂y hᵀ,  ∂W_1 = ∂u xᵀ,  ∂x = W_1ᵀ ∂u
 
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.kernels import differentiable, plain
-from ensue.nn.products import times
+from ensue.nn.products import summed, times
 from ensue.nn.quantised import QuantisedLinear
 from ensue.nn.tape import Tape
 from ensue.nn.threads import PART, reachable, run
@@ -35,53 +36,81 @@ class Activation:
     plain: Callable[[Tensor], Tensor]
     over: Callable[[Tensor], Tensor]
     """f(u), written over u; outside autograd."""
-    forward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-    """x, W_1, b_1 → u and h, which may be one and the same where the derivative can be told from h."""
-    backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-    """∂h (written over), u, h → ∂u = ∂h ∘ f′(u), and its sum, ∂b_1."""
+    forward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, tuple[Tensor, ...]]]
+    """x, W_1, b_1 → h, and what is kept for the way back."""
+    backward: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    """∂h (written over) and what was kept → h, ∂u = ∂h ∘ f′(u), and its sum, ∂b_1."""
 
 
-def _gelu(approximate: str) -> Activation:
-    """u Φ(u), or its tanh form (Hendrycks and Gimpel, 2016)."""
+def _gelu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    u = times(x, up, bias)
+    if not reachable(u):
+        return F.gelu(u, approximate="tanh"), (u,)
+    from ensue.nn import gelu_loops as loops  # numba takes a while to import
 
-    def forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        u = times(x, up, bias)
-        return u, F.gelu(u, approximate=approximate)
-
-    def backward(above: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        by_u: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate=approximate, grad_input=above)
-        return by_u, by_u.sum(0)
-
-    plainly = partial(F.gelu, approximate=approximate)
-    return Activation(plainly, partial(torch.ops.aten.gelu_, approximate=approximate), forward, backward)
+    h = torch.empty_like(u)
+    run(loops.gelu, *u.shape, u, h)
+    return h, (u,)
 
 
-def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def _gelu_backward(above: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if not reachable(above):
+        h = F.gelu(u, approximate="tanh")
+        by_u: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate="tanh", grad_input=above)
+        return h, by_u, by_u.sum(0)
+    from ensue.nn import gelu_loops as loops
+
+    M, inner = u.shape
+    h, sums = torch.empty_like(u), u.new_empty(-(-M // PART), inner)
+    run(loops.gelu_backward, M, inner, above, u, h, sums)
+    return h, above, sums.sum(0)
+
+
+def _exact_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    u = times(x, up, bias)
+    h = F.gelu(u)
+    return h, (u, h)
+
+
+def _exact_backward(above: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    by_u: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, grad_input=above)
+    return h, by_u, by_u.sum(0)
+
+
+def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     if not reachable(x, bias) or not bias.is_contiguous():
         h = F.relu_(times(x, up, bias))
-        return h, h
+        return h, (h,)
     from ensue.nn import loops  # numba takes a while to import
 
     h = times(x, up)
     run(loops.add_relu, *h.shape, h, bias)
-    return h, h
+    return h, (h,)
 
 
-def _relu_backward(above: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+def _relu_backward(above: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not reachable(above):
         by_u: Tensor = torch.ops.aten.threshold_backward.grad_input(above, h, 0, grad_input=above)
-        return by_u, by_u.sum(0)
+        return h, by_u, by_u.sum(0)
     from ensue.nn import loops
 
     M, inner = h.shape
     sums = h.new_empty(-(-M // PART), inner)
     run(loops.relu_backward, M, inner, above, h, sums)
-    return above, sums.sum(0)
+    return h, above, sums.sum(0)
+
+
+def _gelu(approximate: str) -> dict[str, Any]:
+    """u Φ(u), or its tanh form (Hendrycks and Gimpel, 2016), plainly."""
+    return {
+        "plain": partial(F.gelu, approximate=approximate),
+        "over": partial(torch.ops.aten.gelu_, approximate=approximate),
+    }
 
 
 ACTIVATIONS = {
-    "gelu": _gelu("tanh"),  # GPT's
-    "gelu-erf": _gelu("none"),  # BERT's
+    "gelu": Activation(**_gelu("tanh"), forward=_gelu_forward, backward=_gelu_backward),  # GPT's
+    "gelu-erf": Activation(**_gelu("none"), forward=_exact_forward, backward=_exact_backward),  # BERT's
     "relu": Activation(F.relu, F.relu_, _relu_forward, _relu_backward),
 }
 
@@ -139,27 +168,27 @@ class _Fused(torch.autograd.Function):
         ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, activation: str
     ) -> Tensor:
         """FFN(x)."""
-        u, h = ACTIVATIONS[activation].forward(x, up, up_bias)
-        ctx.save_for_backward(x, up, up_bias, down, down_bias, u, h)
+        h, kept = ACTIVATIONS[activation].forward(x, up, up_bias)
+        ctx.save_for_backward(x, up, up_bias, down, down_bias, *kept)
         ctx.activation = activation
         return times(h, down, down_bias)
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂x, ∂W_1, ∂b_1, ∂W_2, ∂b_2."""
-        x, up, up_bias, down, down_bias, u, h = ctx.saved_tensors
+        x, up, up_bias, down, down_bias, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
             equation = partial(reference, activation=ctx.activation)
             inputs = (x, up, up_bias, down, down_bias)
             return *differentiable(equation, inputs, ctx.needs_input_grad[:5], above), None
         by_y = above[0]
-        by_u, sums = ACTIVATIONS[ctx.activation].backward(times(by_y.contiguous(), down.T), u, h)
+        h, by_u, sums = ACTIVATIONS[ctx.activation].backward(times(by_y.contiguous(), down.T), *kept)
         by_x, by_up, by_up_bias, by_down, by_down_bias = ctx.needs_input_grad[:5]
         return (
             times(by_u, up.T) if by_x else None,
-            by_u.T @ x if by_up else None,
+            summed(by_u, x) if by_up else None,
             sums if by_up_bias else None,
-            by_y.T @ h if by_down else None,
+            summed(by_y, h) if by_down else None,
             by_y.sum(0) if by_down_bias else None,
             None,
         )

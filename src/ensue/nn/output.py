@@ -132,7 +132,7 @@ def _softened(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, T
     if not reachable(z):
         top = z.amax(1).clamp_(min=torch.finfo(z.dtype).min)  # where all are −∞ they stay it
         return z.sub_(top[:, None]).exp_(), top, z.sum(1)
-    from ensue.nn import attention_loops as loops  # numba takes a while to import
+    from ensue.nn import softmax_loops as loops  # numba takes a while to import
 
     top, norm = z.new_empty(len(z)), z.new_empty(len(z))
     run(loops.soften_rows, *z.shape, z, top, norm)

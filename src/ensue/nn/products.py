@@ -3,8 +3,9 @@
     y = x Wᵀ + b,   ∂x = ∂y W,   ∂W = ∂yᵀ x,   ∂b = Σ ∂y
 
 Torch's own products are MKL's, which on AMD's processors leaves a tenth of what they can do. oneDNN, which torch has
-too and keeps for other things, does not, where one of the two matrices is read as it lies: y and ∂x. It makes code for
-every size it sees, which takes half a millisecond, so that small products stay with MKL, and so does ∂W.
+too and keeps for other things, does not, where the rows of its left matrix are read as they lie: y and ∂x. For ∂W the
+smaller of the two is turned over first, which pays where the product is large. It makes code for every size it sees,
+which takes half a millisecond, so that small products stay with MKL.
 
 Who computes depends on the processor and on sizes, never on what was timed: a run that is resumed computes the same.
 
@@ -22,9 +23,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.kernels import differentiable, plain
+from ensue.nn.threads import LANES, reachable, run
 
 LARGE = 1 << 27
 """Products and sums, M · D · N, from which on it pays."""
+LARGE_TURNED = 3 << 27
+"""The same where a matrix has to be turned over first."""
 
 
 @cache
@@ -68,6 +72,38 @@ def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return KERNELS["onednn" if _by_onednn(x, weight) else "reference"](x, weight, bias)
 
 
+def turned(x: Tensor) -> Tensor:
+    """xᵀ as a matrix of its own, (M, D) → (D, M)."""
+    if not reachable(x) or not x.is_contiguous() or min(x.shape) < LANES:
+        return x.T.contiguous()
+    from ensue.nn import matrices  # numba takes a while to import
+
+    y = x.new_empty(x.shape[1], x.shape[0])
+    run(matrices.turn_over, *x.shape, x, y)
+    return y
+
+
+def summed_reference(above: Tensor, x: Tensor) -> Tensor:
+    """∂W = ∂yᵀ x, (M, N), (M, D) → (N, D)."""
+    return above.T @ x
+
+
+def summed_onednn(above: Tensor, x: Tensor) -> Tensor:
+    """The same; the smaller matrix is turned over, and with x the result too."""
+    if above.shape[1] < x.shape[1]:
+        return onednn(turned(above), x.T)
+    return turned(onednn(turned(x), above.T))
+
+
+SUMMED_KERNELS = {"reference": summed_reference, "onednn": summed_onednn}
+
+
+def summed(above: Tensor, x: Tensor) -> Tensor:
+    """∂W = ∂yᵀ x by whoever is faster."""
+    able = above.numel() * x.shape[1] >= LARGE_TURNED and above.is_contiguous() and _by_onednn(x, above.T)
+    return SUMMED_KERNELS["onednn" if able else "reference"](above, x)
+
+
 def linear(layer: nn.Module, x: Tensor) -> Tensor:
     """A layer's outputs, (…, D) → (…, N): of a plain linear one by ``times`` in both directions, else as it is."""
     if (
@@ -103,6 +139,6 @@ class _Linear(torch.autograd.Function):
         by_x, by_weight, by_bias = ctx.needs_input_grad
         return (
             times(above[0].contiguous(), weight.T) if by_x else None,
-            above[0].T @ x if by_weight else None,
+            summed(above[0], x) if by_weight else None,
             above[0].sum(0) if by_bias else None,
         )

@@ -111,7 +111,7 @@ class _Short(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, heads: int, rows: Rows, causal: bool, *parts: Tensor) -> Tensor:
         """Y."""
-        from ensue.nn import attention_loops as loops  # numba takes a while to import
+        from ensue.nn import short_attention_loops as loops  # numba takes a while to import
 
         D = width(parts)
         y, weights = parts[0].new_empty(len(parts[0]), D), parts[0].new_empty(heads * rows.weights)
@@ -124,7 +124,7 @@ class _Short(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        from ensue.nn import attention_loops as loops
+        from ensue.nn import short_attention_loops as loops
 
         weights, *parts = ctx.saved_tensors
         rows, needed = ctx.rows, ctx.needs_input_grad[3:]

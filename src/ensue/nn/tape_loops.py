@@ -26,9 +26,9 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ensue.nn import tape as layout
-from ensue.nn.attention_loops import INDEX, LANES, NUMBER, SHORT, VECTOR, WHOLE, Vectors, constant
 from ensue.nn.loops import ARGUMENT, pointer
 from ensue.nn.loops import OPTIONS as USUAL
+from ensue.nn.vectors import INDEX, LANES, NUMBER, SHORT, VECTOR, WHOLE, Vectors, constant
 
 NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
 assert (NORM, LINEAR, ATTEND, WIDTH) == (layout.NORM, layout.LINEAR, layout.ATTEND, layout.WIDTH)  # kept on disk too
