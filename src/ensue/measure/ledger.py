@@ -219,4 +219,4 @@ LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "attend": _short_attention(2),
     "attend_backward": _short_attention(4),
 }
-"""The products that loops of our own do (see ensue.nn.attention_loops), from what they are given."""
+"""The products that loops of our own do (see ensue.nn.short_attention_loops), from what they are given."""

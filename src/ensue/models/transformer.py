@@ -34,6 +34,7 @@ from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.packing import Packing, Rows
 from ensue.nn.positions import SinusoidalPositions
+from ensue.nn.products import linear
 from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source
 from ensue.nn.state import State
@@ -330,7 +331,7 @@ class Transformer(ConditionalModel):
         x, y = (Packing.of(own, len(own), time, ROWS) for own, time in zip((source_lengths, lengths), times))
         h, _ = self.encode(x.pack(source), Rows.of(x, x, source_lengths.clamp(min=1)), places=x.positions)
         g = self.dropout(self.positions(self.embed(y.pack(tokens)), y.positions, times[1]))
-        memories = ((block.cross.remember(h),) for block in self.decoder)  # type: ignore[operator,union-attr]
+        memories = ((linear(block.cross.remember, h),) for block in self.decoder)  # type: ignore[arg-type,union-attr]
         pasts = repeat(None, len(self.decoder))
         hidden, _, _ = self._decode(g, pasts, Rows.of(y, y, lengths), memories, Rows.of(y, x, source_lengths))
         wanted = y.pack(targets)

@@ -1,11 +1,10 @@
 """The loops themselves, compiled by numba on first use and kept on disk: dropout masks, residual path and layer
-norm, bias and relu. Attention within short rows has a file of its own, ensue.nn.attention_loops.
+norm, bias and relu. Gelu, softmax and attention have files of their own.
 
     z_i = mix(seed + i γ),  γ the odd number next to 2⁶⁴ / golden ratio            (SplitMix64: Steele et al., 2014)
 
 Random bits depend on the seed and their place alone, so they are made where they are needed and made again on the way
-back: no mask is ever stored. Each byte decides about one unit. What loops are made of stands beside them, because a
-compiled function is kept on disk until its own file changes.
+back: no mask is ever stored. Each byte decides about one unit.
 
 Legend: M rows, D width. A loop is given ``a``, the row of numbers that ``ensue.nn.threads.run`` makes.
 """

@@ -25,8 +25,8 @@ from ensue.nn.kernels import differentiable, plain
 from ensue.nn.products import times
 from ensue.nn.threads import reachable, run
 
-SLICE = 1 << 25
-"""How many logits stand at once: 128 MB in float32. Fewer, and the weights are read again too often."""
+SLICE = 1 << 24
+"""How many logits stand at once: 64 MB in float32. Fewer, and the weights are read again too often."""
 COLUMNS = 2048
 """How many tokens of the vocabulary are looked at together: with a slice, a few MB."""
 FEW = 1 << 18

@@ -79,7 +79,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of queries and the rows of keys that each looks at, as ``ensue.nn.attention_loops`` takes them."""
+    """Rows of queries and the rows of keys that each looks at, as the loops of attention take them."""
 
     table: Tensor
     """(B, 6), int64: where a row's queries begin and how many they are, where its keys begin and how many they are, how

@@ -30,6 +30,9 @@ from ensue.nn.loops import ARGUMENT, pointer
 from ensue.nn.loops import OPTIONS as USUAL
 from ensue.nn.vectors import INDEX, LANES, NUMBER, SHORT, VECTOR, WHOLE, Vectors, constant
 
+MADE_OF = "8c452bcff07e"
+"""The files whose pieces are compiled into these loops: what is compiled is kept until this file changes."""
+
 NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
 assert (NORM, LINEAR, ATTEND, WIDTH) == (layout.NORM, layout.LINEAR, layout.ATTEND, layout.WIDTH)  # kept on disk too
 PART = 32

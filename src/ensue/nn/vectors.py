@@ -3,8 +3,8 @@
 Numba's own vectors are for long loops and leave short ones to single numbers, so that pieces of a few vectors are
 written as such here, and their sums stay in registers. An address is a whole number.
 
-A compiled loop is kept on disk until its own file changes, not this one: files of loops that are made of it say which
-form of it they are made of (``ensue.nn.made_of``).
+A compiled loop is kept on disk until its own file changes, not this one: so files of loops that are made of it name in
+``MADE_OF`` what they were compiled with, and a test compares that.
 """
 
 from __future__ import annotations

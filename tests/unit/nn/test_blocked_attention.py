@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -20,17 +20,7 @@ from ensue.nn.threads import torch_threads
 pytestmark = pytest.mark.skipif(torch_threads() is None, reason="torch runs on another OpenMP here")
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def parts(queries: int, keys: int, widths: tuple[int, ...], rows: int = 3, width: int = 32) -> Parts:
-    torch.manual_seed(0)
-    times = (queries, *[keys] * (len(widths) - 1))
-    return tuple(torch.randn(rows, time, many * width, requires_grad=True) for time, many in zip(times, widths))
+Made = Callable[..., Parts]
 
 
 def both(held: Parts, heads: int, sizes: Tensor | None, causal: bool, dropout: float) -> list[list[Tensor]]:
@@ -58,7 +48,13 @@ def both(held: Parts, heads: int, sizes: Tensor | None, causal: bool, dropout: f
     ],
 )
 def test_the_blocked_kernel_gives_the_output_and_all_gradients(
-    queries: int, keys: int, widths: tuple[int, ...], sizes: tuple[int, ...] | None, causal: bool, dropout: float
+    parts: Made,
+    queries: int,
+    keys: int,
+    widths: tuple[int, ...],
+    sizes: tuple[int, ...] | None,
+    causal: bool,
+    dropout: float,
 ) -> None:
     held = parts(queries, keys, widths)
     assert fits(held, 2)
@@ -76,7 +72,7 @@ def test_masks_are_of_mean_one_and_differ_between_rows_heads_and_places() -> Non
     assert torch.equal(drawn, mask(torch.empty(2, 2, 100, 90), limit(0.25), 7))
 
 
-def test_the_result_does_not_depend_on_the_number_of_threads(threads: None) -> None:
+def test_the_result_does_not_depend_on_the_number_of_threads(parts: Made, threads: None) -> None:
     found = []
     for number in (1, 2, 3):
         torch.set_num_threads(number)
@@ -85,7 +81,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads(threads: None) -> N
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
-def test_the_gradient_of_a_gradient_goes_through_the_equation() -> None:
+def test_the_gradient_of_a_gradient_goes_through_the_equation(parts: Made) -> None:
     found = []
     for plainly in (True, False):
         held = parts(70, 66, (1, 2))
@@ -100,14 +96,14 @@ def test_the_gradient_of_a_gradient_goes_through_the_equation() -> None:
         torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_what_is_not_finite_is_not_hidden() -> None:
+def test_what_is_not_finite_is_not_hidden(parts: Made) -> None:
     (held,) = (one.detach() for one in parts(70, 70, (3,)))
     held[0, 3, 0] = float("nan")  # a query
     y = attend((held,), 1)
     assert y[0, 3].isnan().all() and y[1:].isfinite().all()
 
 
-def test_what_the_loops_cannot_take_is_left_to_torch() -> None:
+def test_what_the_loops_cannot_take_is_left_to_torch(parts: Made) -> None:
     held = parts(70, 70, (3,))
     assert not fits(held, 4)  # heads of half a lane
     assert not fits(tuple(one.double() for one in held), 2)

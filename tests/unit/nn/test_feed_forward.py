@@ -37,12 +37,28 @@ def test_single_precision_over_many_rows_is_the_same(activation: str) -> None:
     found = []
     for kernel in ("reference", "fused"):
         torch.manual_seed(0)
-        held = [torch.randn(*size, requires_grad=True) for size in ((150, 4), (10, 4), (10,), (4, 10), (4,))]
+        held = [torch.randn(*size, requires_grad=True) for size in ((150, 4), (37, 4), (37,), (4, 37), (4,))]
         y = KERNELS[kernel](*held, activation)  # type: ignore[call-arg]
         y.square().mean().backward()  # type: ignore[no-untyped-call]
         found.append([y.detach(), *(one.grad for one in held)])
     for name, plain, ours in zip(("y", *NAMES), *found, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("width", [5, 16, 37])
+def test_the_loops_of_gelu_are_the_equation_far_out_too(width: int) -> None:
+    activation, names = ACTIVATIONS["gelu"], torch.eye(width)
+    torch.manual_seed(0)
+    x, above = 4 * torch.randn(70, width), torch.randn(70, width)
+    x[0, :5] = torch.tensor([-1e5, -12.0, 0.0, 12.0, 1e5])
+    u = x.double().requires_grad_()
+    wanted = activation.plain(u)
+    (by_u,) = torch.autograd.grad(wanted, u, above.double())
+    h, kept = activation.forward(x, names, torch.zeros(width))
+    again, ours, sums = activation.backward(above.clone(), *kept)
+    assert torch.equal(h, again) and len(kept) == 1
+    for found, right in ((h, wanted), (ours, by_u), (sums, by_u.sum(0))):
+        torch.testing.assert_close(found, right.float(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn import products
-from ensue.nn.products import KERNELS, linear, times
+from ensue.nn.products import KERNELS, SUMMED_KERNELS, linear, summed, times, turned
 
 onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
 
@@ -17,6 +17,7 @@ onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="to
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small, on whatever processor."""
     monkeypatch.setattr(products, "LARGE", 0)
+    monkeypatch.setattr(products, "LARGE_TURNED", 0)
     monkeypatch.setattr(products, "_amd", lambda: True)
 
 
@@ -37,6 +38,28 @@ def test_both_kernels_give_the_product(turned: bool, biased: bool) -> None:
     weight = torch.randn(48, 29).T if turned else torch.randn(29, 48)
     wanted, found = (KERNELS[name](x, weight, bias) for name in ("reference", "onednn"))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (37, 50), (1, 40), (40, 3), (0, 20), (200, 17)])
+def test_a_matrix_is_turned_over_whatever_its_shape(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    for one in (x, x.double(), x[:, ::2], x.T):
+        found = turned(one)
+        assert found.is_contiguous() and torch.equal(found, one.T)
+
+
+@onednn
+@pytest.mark.parametrize(("outputs", "inputs"), [(20, 48), (48, 20), (32, 32)])
+def test_both_kernels_give_the_gradient_of_weights(outputs: int, inputs: int, always: None) -> None:
+    torch.manual_seed(0)
+    above, x = torch.randn(70, outputs), torch.randn(70, inputs)
+    wanted, found = (SUMMED_KERNELS[name](above, x) for name in ("reference", "onednn"))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
+    assert found.is_contiguous() and torch.equal(summed(above, x), found)
+    apart = above.T.contiguous().T
+    torch.testing.assert_close(summed(apart, x), wanted, rtol=1e-5, atol=1e-4)
+    assert summed(above.double(), x.double()).dtype == torch.float64
 
 
 def results(layer: nn.Linear, x: Tensor, plainly: bool) -> list[Tensor]:

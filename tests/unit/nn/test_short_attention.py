@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,18 +19,7 @@ from ensue.nn.threads import torch_threads
 pytestmark = pytest.mark.skipif(torch_threads() is None, reason="torch runs on another OpenMP here")
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def parts(queries: int, keys: int, widths: tuple[int, ...], rows: int = 3, width: int = 32) -> Parts:
-    """What was projected: so many widths side by side in each part, the first with the queries."""
-    torch.manual_seed(0)
-    times = (queries, *[keys] * (len(widths) - 1))
-    return tuple(torch.randn(rows, time, many * width, requires_grad=True) for time, many in zip(times, widths))
+Made = Callable[..., Parts]
 
 
 def plainly(held: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -57,7 +46,7 @@ def results(way: Any, held: Parts, *rest: Any) -> list[Tensor]:
 )
 @pytest.mark.parametrize("heads", [1, 2])
 def test_the_fused_kernel_gives_the_output_and_all_gradients(
-    queries: int, keys: int, widths: tuple[int, ...], sizes: tuple[int, ...], causal: bool, heads: int
+    parts: Made, queries: int, keys: int, widths: tuple[int, ...], sizes: tuple[int, ...], causal: bool, heads: int
 ) -> None:
     held = parts(queries, keys, widths)
     assert fits(held, heads)
@@ -76,7 +65,7 @@ def of_lengths(x: Tensor, y: Tensor, heads: int, causal: bool) -> tuple[Tensor, 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads", [1, 2])
-def test_packed_rows_see_what_padded_ones_see(heads: int, causal: bool) -> None:
+def test_packed_rows_see_what_padded_ones_see(parts: Made, heads: int, causal: bool) -> None:
     x, y = parts(20, 30, (1, 2), rows=4)
     wanted, held, rows = of_lengths(x, y, heads, causal)
     for way in (reference, packed):
@@ -101,7 +90,7 @@ def test_a_row_finds_its_keys_whatever_the_order_of_lengths() -> None:
     assert (rows.queries, rows.keys, rows.weights) == (12, 20, 16 * 39)
 
 
-def test_a_view_of_something_wider_is_read_where_it_lies() -> None:
+def test_a_view_of_something_wider_is_read_where_it_lies(parts: Made) -> None:
     query, key, value = (one.detach() for one in parts(8, 9, (1, 1, 1)))
     wide = torch.cat([torch.randn(3, 9, 7), key, value], dim=-1)
     views = (query, wide[..., 7:39], wide[..., 39:])
@@ -109,17 +98,17 @@ def test_a_view_of_something_wider_is_read_where_it_lies() -> None:
     assert torch.equal(attend(views, 2), attend((query, key, value), 2))
 
 
-def test_sizes_beyond_the_keys_see_all_of_them_and_below_nothing_none() -> None:
+def test_sizes_beyond_the_keys_see_all_of_them_and_below_nothing_none(parts: Made) -> None:
     held, sizes = parts(9, 9, (3,)), torch.tensor([10**12, 9, -1])
     assert torch.equal(attend(held, 2, sizes), attend(held, 2, torch.tensor([9, 9, 0])))
 
 
-def test_large_scores_neither_overflow_nor_spread() -> None:
+def test_large_scores_neither_overflow_nor_spread(parts: Made) -> None:
     held = tuple(one.detach() * 100 for one in parts(9, 9, (3,)))
     torch.testing.assert_close(attend(held, 2), plainly(held, 2), rtol=1e-4, atol=1e-3)
 
 
-def test_what_is_not_finite_is_not_hidden() -> None:
+def test_what_is_not_finite_is_not_hidden(parts: Made) -> None:
     (held,) = (one.detach() for one in parts(9, 9, (3,)))
     held[0, 3, 0], held[1, 3, 32] = float("nan"), float("inf")  # a query, and a key
     y, wanted = attend((held,), 1), plainly((held,), 1)
@@ -127,7 +116,7 @@ def test_what_is_not_finite_is_not_hidden() -> None:
     assert torch.equal(y.isfinite(), wanted.isfinite())
 
 
-def test_the_result_does_not_depend_on_the_number_of_threads(threads: None) -> None:
+def test_the_result_does_not_depend_on_the_number_of_threads(parts: Made, threads: None) -> None:
     found = []
     for number in (1, 2, 3):
         torch.set_num_threads(number)
@@ -136,7 +125,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads(threads: None) -> N
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
-def test_the_gradient_of_a_gradient_goes_through_the_equation() -> None:
+def test_the_gradient_of_a_gradient_goes_through_the_equation(parts: Made) -> None:
     found = []
     for way in (plainly, attend):
         held = parts(10, 8, (1, 2))
@@ -148,7 +137,7 @@ def test_the_gradient_of_a_gradient_goes_through_the_equation() -> None:
         torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_only_what_is_learnt_gets_a_gradient() -> None:
+def test_only_what_is_learnt_gets_a_gradient(parts: Made) -> None:
     query, rest = parts(10, 8, (1, 2))
     attend((query.requires_grad_(False), rest), 2).sum().backward()  # type: ignore[no-untyped-call]
     assert query.grad is None and rest.grad is not None
@@ -158,11 +147,13 @@ def test_only_what_is_learnt_gets_a_gradient() -> None:
     ("queries", "keys", "width", "heads"),
     [(7, 9, 32, 2), (9, 7, 32, 2), (65, 9, 32, 2), (9, 65, 32, 2), (9, 9, 32, 4)],
 )
-def test_what_the_loops_cannot_take_is_left_to_torch(queries: int, keys: int, width: int, heads: int) -> None:
+def test_what_the_loops_cannot_take_is_left_to_torch(
+    parts: Made, queries: int, keys: int, width: int, heads: int
+) -> None:
     assert not fits(parts(queries, keys, (1, 2), width=width), heads)
 
 
-def test_double_precision_and_what_is_not_learnt_are_left_to_torch() -> None:
+def test_double_precision_and_what_is_not_learnt_are_left_to_torch(parts: Made) -> None:
     held = parts(9, 9, (3,))
     assert not fits(tuple(one.double() for one in held), 2)
     with torch.no_grad():
