@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -124,6 +124,15 @@ class Tape:
         self._add(ATTEND, heads, d, int(key is not None), query, *news, row, 0, 0, 0, 0, 0, y)
         self.widest = max(self.widest, d)
         return y
+
+    def decoder(self, blocks: Iterable[nn.Module], norm: nn.Module, head: nn.Module) -> Tensor:
+        """Blocks one after the other, a norm and what is answered; tells where the first begins."""
+        parts = written(*blocks)
+        first = x = self.space(head.in_features)  # type: ignore[arg-type]
+        for block in parts:
+            x = block.write(self, x)
+        self.linear(head, self.norm(norm, x), answer=True)
+        return first
 
     def _held(self, weight: Tensor) -> Tensor:
         if not weight.is_contiguous():
@@ -237,7 +246,9 @@ def standing(model: nn.Module) -> list[int] | None:
     every = torch.nn.modules.module
     if every._global_forward_hooks or every._global_forward_pre_hooks or not barrier():
         return None
-    parts, weights, left = [], [], [model]
+    parts: list[int] = []
+    weights: list[Tensor] = []
+    left = [model]
     while left:
         part = left.pop()
         own = vars(part)
@@ -250,6 +261,11 @@ def standing(model: nn.Module) -> list[int] | None:
     if not reachable(*weights) or not plain(weights[0]):
         return None
     return parts + [weight.data_ptr() for weight in weights]
+
+
+def single(tokens: Tensor, lengths: Tensor | None, want: Sequence[str]) -> bool:
+    """Whether one token of each row is read (R, 1), and nothing is asked but what comes next."""
+    return tokens.shape[1] == 1 and lengths is None and len(want) == 1 and want[0] in ("logits", "last")
 
 
 def written(*parts: nn.Module) -> Any:
