@@ -179,6 +179,16 @@ def test_translate_a_file_line_by_line(name, models):
         assert ensue("translate", models / name, "--text", line).out == lines[number] + "\n"
 
 
+@pytest.mark.parametrize("name", ["transformer", "seq2seq"])
+def test_eight_bits_translate_and_are_scored(name, models):
+    words = ("translate", models / name, "--text", "one two three", "--json")
+    exact, near = (ensue(*words, *more).json["translations"][0]["nbest"][0] for more in ((), ("--int8",)))
+    assert near["log_prob"] == pytest.approx(exact["log_prob"], rel=0.1) and near["log_prob"] != exact["log_prob"]
+    Path("pairs.tsv").write_text(rows("tsv"), encoding="utf-8")
+    exact, near = (ensue("score", models / name, "pairs.tsv", "--json", *more).json for more in ((), ("--int8",)))
+    assert near["perplexity"] == pytest.approx(exact["perplexity"], rel=0.05)
+
+
 def test_nothing_to_translate(models):
     assert typed_in("", "translate", models / "seq2seq").out == ""
     assert ensue("translate", models / "seq2seq", "--text", "").out == "\n"

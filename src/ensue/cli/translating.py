@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ensue.cli.options import Json, RunPath, check_beam
+from ensue.cli.options import Int8, Json, RunPath, check_beam
 from ensue.cli.output import emit, say
 from ensue.core.errors import InputError
 
@@ -61,6 +61,7 @@ def translate(
     long: Annotated[
         Long, typer.Option(help="Cut a line that is too long, or split it and translate the parts.")
     ] = Long.CUT,
+    int8: Int8 = False,
     as_json: Json = False,
 ) -> None:
     """Translate lines: each gives one line, an empty one an empty one."""
@@ -99,6 +100,7 @@ def translate(
         "prefix": prefix,
         "most": longest,
         "trace": trace is not None,
+        "int8": int8,
     }
     with Display(quiet=as_json or not sys.stderr.isatty()) as display:
         display("phase", {"name": "translating"})

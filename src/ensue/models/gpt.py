@@ -28,7 +28,7 @@ from ensue.core.errors import InputError
 from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
-from ensue.nn.attention import AttentionState, SelfAttention
+from ensue.nn.attention import AttentionState, SelfAttention, all_longer
 from ensue.nn.blocks import BLOCKS
 from ensue.nn.dropout import Dropout
 from ensue.nn.experts import GATES, Experts, balances
@@ -36,7 +36,7 @@ from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
-from ensue.nn.tape import Player, Recorder, Tape, written
+from ensue.nn.tape import Player, Recorder, Tape, single
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -266,18 +266,12 @@ class GPTLanguageModel(LanguageModel):
 
     def _write(self, tape: Tape) -> Tensor:
         """One token of each row, as instructions; answers where h_0 goes."""
-        first = x = tape.space(self.config.hidden)
-        for block in self.blocks:
-            x = written(block)[0].write(tape, x)
-        tape.linear(self.head, tape.norm(self.norm, x), answer=True)
-        return first
+        return tape.decoder(self.blocks, self.norm, self.head)
 
     def _player(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Player | None:
         """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
-        asked = len(want) == 1 and want[0] in ("logits", "last")
-        if tokens.shape[1] != 1 or lengths is not None or not asked or len(tokens) != state.count:
-            return None
-        if type(self).forward is not GPTLanguageModel.forward:
+        own = type(self).forward is GPTLanguageModel.forward
+        if not own or not single(tokens, lengths, want) or len(tokens) != state.count:
             return None
         return self._steps.ready(self, len(tokens), self._write)
 
@@ -290,8 +284,7 @@ class GPTLanguageModel(LanguageModel):
         rotary = self.blocks[0].attention.rotary  # type: ignore[union-attr]
         turn = rotary(places, x) if rotary is not None else None  # type: ignore[operator]
         logits = player.play(x, [block.memory for block in blocks], turn)[:, None]
-        first = memory.longer()
-        after = (first, *(block.longer(first) for block in blocks[1:]))
+        after = all_longer(blocks)
         return Output(logits, None, None, GPTState(self._window(state, tokens, after[0].used), after))
 
     @staticmethod

@@ -28,7 +28,7 @@ from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.models.source_reader import SourceReader
 from ensue.nn import short_attention
-from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
+from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention, all_longer
 from ensue.nn.blocks import BLOCKS, DECODER_BLOCKS
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
@@ -38,7 +38,7 @@ from ensue.nn.products import linear
 from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source
 from ensue.nn.state import State
-from ensue.nn.tape import Memory, Player, Recorder, Tape, written
+from ensue.nn.tape import Memory, Player, Recorder, Tape, single
 from ensue.nn.threads import ROWS
 
 
@@ -261,20 +261,15 @@ class Transformer(ConditionalModel):
 
     def _write(self, tape: Tape) -> Tensor:
         """One token of each row, as instructions; answers where g_0 goes."""
-        first = g = tape.space(self.config.hidden)
-        for block in self.decoder:
-            g = written(block)[0].write(tape, g)
-        tape.linear(self.head, tape.norm(self.norm, g), answer=True)
-        return first
+        return tape.decoder(self.decoder, self.norm, self.head)
 
     def _player(
         self, tokens: Tensor, state: TransformerState, lengths: Tensor | None, want: Sequence[Want]
     ) -> Player | None:
         """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
-        asked = len(want) == 1 and want[0] in ("logits", "last")
-        if tokens.shape[1] != 1 or lengths is not None or not asked or type(self).forward is not Transformer.forward:
-            return None
-        if not len(tokens) == state.blocks[0].count == state.source.count:
+        own = type(self).forward is Transformer.forward
+        lined_up = len(tokens) == state.blocks[0].count == state.source.count
+        if not own or not lined_up or not single(tokens, lengths, want):
             return None
         return self._steps.ready(self, len(tokens), self._write)
 
@@ -290,9 +285,7 @@ class Transformer(ConditionalModel):
                 keys, values = (part.float().contiguous() for part in (keys, values))
             memories += [block.memory, Memory(keys, values, sizes, source.index.long().contiguous())]
         logits = player.play(g, memories)[:, None]
-        first = past.longer()
-        after = (first, *(block.longer(first) for block in blocks[1:]))
-        return Output(logits, None, None, TransformerState(after, source))
+        return Output(logits, None, None, TransformerState(all_longer(blocks), source))
 
     def _decode(
         self,

@@ -112,13 +112,6 @@ class AttentionState(State):
         size = max(2 * self.keys.shape[2], self.written + self.each, ROOM)
         return replace(self, keys=_wide(self.keys, size), values=_wide(self.values, size))
 
-    def longer(self, first: AttentionState | None = None) -> AttentionState:
-        """The state after one more token of each row was put into its memory; ``first`` is that of another block."""
-        if first is not None:
-            return replace(self, lengths=first.lengths, used=first.used, seen=first.seen)
-        seen = None if self.seen is None else torch.cat([self.seen, self._own_places(1)], dim=1)
-        return replace(self, lengths=self.lengths + 1, used=self.used + 1, seen=seen)
-
     @property
     def memory(self) -> Memory:
         """What a tape reads and writes."""
@@ -219,6 +212,14 @@ class AttentionState(State):
             max(state.used for state in states),
             even=False,
         )
+
+
+def all_longer(blocks: Sequence[AttentionState]) -> tuple[AttentionState, ...]:
+    """The states of a model's blocks after one more token of each row was put into every memory."""
+    first = blocks[0]
+    seen = None if first.seen is None else torch.cat([first.seen, first._own_places(1)], dim=1)
+    lengths, used = first.lengths + 1, first.used + 1
+    return tuple(replace(block, lengths=lengths, used=used, seen=seen) for block in blocks)
 
 
 def _wide(buffer: Tensor, capacity: int) -> Tensor:

@@ -37,6 +37,8 @@ ENGINES = ("x86", "fbgemm", "qnnpack")
 virtual machine may be wrong, and then the process dies."""
 NARROW = 32
 """A layer of fewer outputs has nothing to gain, and its answers to lose."""
+PANEL, FILLED = 16, 32
+"""How many outputs lie side by side where a step of decoding reads them, and what their number is filled up to."""
 TINY = 1e-12
 """What stands for the size of what is all zeros."""
 
@@ -55,9 +57,8 @@ class QuantisedLinear(nn.Module):
         self.reduced = overflows()
         self._packed = packed(weight.detach())
         self.scale = scales(weight.detach()).float()  # s_j
-        self.whole = (
-            (weight.detach() / self.scale[:, None]).round_().to(torch.int8)
-        )  # Ŵ, as a step of few rows reads it
+        whole = (weight.detach() / self.scale[:, None]).round_().to(torch.int8)  # Ŵ
+        self.panels, self.most = panels(whole), largest(whole)
         self._parts: dict[tuple[int, int], Any] = {}
 
     def extra_repr(self) -> str:
@@ -112,6 +113,22 @@ def packed(weight: Tensor) -> Any:
         return torch.ops.quantized.linear_prepack(whole, None)
     finally:
         torch.backends.quantized.engine = before
+
+
+def panels(whole: Tensor) -> Tensor:
+    """Ŵ (out, in) as a step of decoding reads it: (out / PANEL, in / 2, PANEL, 2), what is missing in zeros.
+
+    Of two inputs the weights of PANEL outputs lie side by side; all that is read for those outputs lies in a row.
+    """
+    outputs, inputs = whole.shape
+    filled = F.pad(whole, (0, inputs % 2, 0, -outputs % FILLED))
+    return filled.view(-1, PANEL, (inputs + 1) // 2, 2).transpose(1, 2).contiguous()
+
+
+def largest(whole: Tensor) -> int:
+    """M, the largest x̂ of sixteen bits for which no sum of products is beyond 31: M max_j Σ_i |Ŵ_ji| < 2³¹."""
+    sums = whole.abs().sum(1, dtype=torch.int64)
+    return int(min(2**15 - 1, (2**31 - 1) // max(1, int(sums.max()))))
 
 
 def scales(weight: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -37,10 +37,12 @@ NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
 ROWS = (16, 128)
 """The rows that a tape has room for: few, as people ask, or those of many hypotheses. With more torch is as fast."""
 ACTIVATIONS = {"": 0, "gelu": 1, "relu": 2}
+PAGE = 4096
+"""How far apart the rooms of two threads begin, so that none writes where another reads."""
 INPUTS = 16384
 """The most inputs of a layer."""
-PLACES = 64
-"""Numbers of a row that a thread holds between a product and what is done with it, at most."""
+PART = 32
+"""How many outputs of a product are a part of the work."""
 
 
 class Unwritten(Exception):
@@ -62,8 +64,8 @@ class Tape:
     """Instructions whose output is answered, not kept."""
     widest: int = 0
     """The width of a head."""
-    eighths: int = 0
-    """The most inputs of a layer in eight bits."""
+    inputs: int = 0
+    """The most inputs of a layer."""
 
     def space(self, width: int) -> Tensor:
         """Room for rows of so many numbers."""
@@ -88,24 +90,23 @@ class Tape:
         """f(W x + b), added ``onto`` something where that is given; or what is answered in the end."""
         weight: Tensor
         scale: Tensor | int = 0
+        most = 0
         if isinstance(layer, QuantisedLinear):
-            weight, scale = self._held(layer.whole), self._held(layer.scale)
-            self.eighths = max(self.eighths, layer.in_features)
+            weight, scale, most = self._held(layer.panels), self._held(layer.scale), layer.most
         elif type(layer) is nn.Linear:
             weight = self._held(layer.weight)
         else:
             raise Unwritten(type(layer).__name__)
-        outputs, inputs = weight.shape
-        step = LANES if isinstance(scale, int) else 2 * LANES
-        ragged = inputs % step or inputs > INPUTS or outputs < LANES or (activation and outputs % LANES)
+        outputs, inputs = layer.out_features, layer.in_features
+        ragged = inputs % LANES or inputs > INPUTS or outputs < LANES or (activation and outputs % LANES)
         if ragged or activation not in ACTIVATIONS:
             raise Unwritten(f"{inputs} to {outputs} {activation}")
         bias = self._held(layer.bias) if isinstance(layer.bias, Tensor) else 0
         y = x if answer else self.space(outputs) if onto is None else onto
         if answer:
             self.last.append(len(self.code))
-        kind = ACTIVATIONS[activation]
-        self._add(LINEAR, inputs, outputs, kind, int(onto is not None), weight, scale, bias, x, y)
+        kind, self.inputs = ACTIVATIONS[activation], max(self.inputs, inputs)
+        self._add(LINEAR, inputs, outputs, kind, int(onto is not None), weight, scale, bias, x, y, most)
         return y
 
     def attend(self, query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, width: int) -> Tensor:
@@ -123,6 +124,15 @@ class Tape:
         self._add(ATTEND, heads, d, int(key is not None), query, *news, row, 0, 0, 0, 0, 0, y)
         self.widest = max(self.widest, d)
         return y
+
+    def decoder(self, blocks: Iterable[nn.Module], norm: nn.Module, head: nn.Module) -> Tensor:
+        """Blocks one after the other, a norm and what is answered; tells where the first begins."""
+        parts = written(*blocks)
+        first = x = self.space(head.in_features)  # type: ignore[arg-type]
+        for block in parts:
+            x = block.write(self, x)
+        self.linear(head, self.norm(norm, x), answer=True)
+        return first
 
     def _held(self, weight: Tensor) -> Tensor:
         if not weight.is_contiguous():
@@ -155,6 +165,7 @@ class Player:
         self.tape, self.x, self.where = tape, x, where
         self.modules = modules  # held, so that no other gets their number
         self.code = np.array(tape.code, np.int64)
+        self.own = self.shared = torch.empty(0, dtype=torch.uint8)
         self.lock = threading.Lock()
 
     def play(self, x: Tensor, memories: Sequence[Memory], turn: tuple[Tensor, Tensor] | None = None) -> Tensor:
@@ -166,14 +177,26 @@ class Player:
         with self.lock:
             answer = x.new_empty(rows, int(code[self.tape.last[0], 3]), dtype=torch.float32)
             self.x[:rows] = x
-            code[:, 1] = 0
+            code[:, [1, -1]] = 0
             code[self.tape.last, 10] = answer.data_ptr()
             longest = self._remember(memories, turn, rows)
-            room = max(self.tape.widest + longest + 2 * LANES, rows * PLACES)
-            eighths = rows * self.tape.eighths
-            head = (ctypes.c_int64 * 7)(0, rows, len(code), code.ctypes.data, barrier(), room, eighths)
+            head = self._head(rows, longest)
             torch_threads()(tape_loops.play.address, ctypes.addressof(head), torch.get_num_threads(), 0)
         return answer
+
+    def _head(self, rows: int, longest: int) -> Any:
+        """What a player is given: how much there is to do, and room for each thread and for all of them."""
+        high = -(-rows // LANES) * LANES
+        numbers = max(self.tape.widest + longest + 2 * LANES, 2 * high * (PART + LANES))
+        places = longest + 2 * LANES
+        prepared = 4 * high * (1 + self.tape.inputs)  # sizes of rows, and the rows
+        each = -(-(4 * numbers + 8 * places + (prepared if rows <= ROWS[0] else 0)) // PAGE) * PAGE
+        threads = torch.get_num_threads()
+        self.own, self.shared = _roomy(self.own, threads * each), _roomy(self.shared, prepared)
+        own, shared, code = self.own.data_ptr(), self.shared.data_ptr(), self.code
+        return (ctypes.c_int64 * 10)(
+            0, rows, len(code), code.ctypes.data, barrier(), own, each, numbers, places, shared
+        )
 
     def _remember(self, memories: Sequence[Memory], turn: tuple[Tensor, Tensor] | None, rows: int) -> int:
         """Write down where memories are; the most places that one has."""
@@ -200,6 +223,12 @@ class Player:
         return longest
 
 
+def _roomy(room: Tensor, size: int) -> Tensor:
+    """Room for so many bytes: the old where it is large enough, so that a step asks for none."""
+    with torch.inference_mode(False):
+        return room if len(room) >= size else torch.empty(size, dtype=torch.uint8, device="cpu")
+
+
 @cache
 def barrier() -> int:
     """The address of GOMP_barrier(), at which threads wait for each other; 0 where there is none."""
@@ -208,25 +237,35 @@ def barrier() -> int:
     return 0 if found is None else int(ctypes.cast(found, ctypes.c_void_p).value or 0)
 
 
-def watched(modules: Iterator[nn.Module]) -> bool:
-    """Whether somebody looks on, or has put something of their own in, and so wants the operations one by one."""
+def standing(model: nn.Module) -> list[int] | None:
+    """What a tape of a model stands on: its parts, and where its weights are. None where nothing can be played.
+
+    That is where a part trains, or somebody looks on or has put something of their own in, and so wants operations one
+    by one; or where weights cannot be reached. It is asked at every step, hence in one pass.
+    """
     every = torch.nn.modules.module
-    return bool(every._global_forward_hooks or every._global_forward_pre_hooks) or any(
-        one._forward_hooks or one._forward_pre_hooks or one._compiled_call_impl or "forward" in vars(one)
-        for one in modules
-    )
+    if every._global_forward_hooks or every._global_forward_pre_hooks or not barrier():
+        return None
+    parts: list[int] = []
+    weights: list[Tensor] = []
+    left = [model]
+    while left:
+        part = left.pop()
+        own = vars(part)
+        hooked = own["_forward_hooks"] or own["_forward_pre_hooks"] or own.get("_compiled_call_impl")
+        if own["training"] or hooked or "forward" in own:
+            return None
+        parts.append(id(part))
+        weights.extend(weight for weight in own["_parameters"].values() if weight is not None)
+        left.extend(inner for inner in own["_modules"].values() if inner is not None)
+    if not reachable(*weights) or not plain(weights[0]):
+        return None
+    return parts + [weight.data_ptr() for weight in weights]
 
 
-def able(model: nn.Module) -> bool:
-    """Whether a model's weights can be reached, and nothing but reading goes on."""
-    weights = list(model.parameters())
-    return (
-        not any(part.training for part in model.modules())
-        and not watched(model.modules())
-        and reachable(*weights)
-        and plain(weights[0])
-        and barrier() != 0
-    )
+def single(tokens: Tensor, lengths: Tensor | None, want: Sequence[str]) -> bool:
+    """Whether one token of each row is read (R, 1), and nothing is asked but what comes next."""
+    return tokens.shape[1] == 1 and lengths is None and len(want) == 1 and want[0] in ("logits", "last")
 
 
 def written(*parts: nn.Module) -> Any:
@@ -256,10 +295,11 @@ class Recorder:
 
     def ready(self, model: nn.Module, rows: int, write: Callable[[Tape], Tensor]) -> Player | None:
         """What plays a model's tape, where so few rows can be read by it; ``write`` answers where they begin."""
-        if self.kernel == "reference" or not 0 < rows <= ROWS[-1] or torch.is_grad_enabled() or not able(model):
+        if self.kernel == "reference" or not 0 < rows <= ROWS[-1] or torch.is_grad_enabled():
             return None
-        modules = list(model.modules())
-        where = [*map(id, modules), *(weight.data_ptr() for weight in model.parameters())]
+        where = standing(model)
+        if where is None:
+            return None
         size = next(most for most in ROWS if rows <= most)
         with self.lock:
             if self.unwritten == where:
@@ -268,7 +308,7 @@ class Recorder:
                 return self.players[size]
             try:
                 tape = Tape(size)
-                self.players[size] = Player(tape, write(tape), where, modules)
+                self.players[size] = Player(tape, write(tape), where, list(model.modules()))
             except Unwritten:
                 self.players, self.unwritten = {}, where
             return self.players.get(size)

@@ -1,11 +1,7 @@
 """What a tape is played with, compiled like ensue.nn.loops: norms, products of few rows, attention to a memory.
 
 All threads go through the same instructions; within one each takes parts of the work until none is left, and then they
-wait for each other. A product of few rows is bound by reading its weights, so a few outputs are computed side by side
-for a few rows, and each weight that is read is used for all of them. Where weights have eight bits, x is given fifteen
-for the product, which then is one of whole numbers:
-
-    x_r ≈ s_r x̂_r,  s_r = max|x_r| / MOST,  y_rj = s_r s_j Σ_i x̂_ri Ŵ_ji
+wait for each other. The products themselves are in ensue.nn.tape_products.
 
 Legend: R rows, D width, H heads, d width of a head, S places of a memory that are seen. An instruction is WIDTH whole
 numbers, addresses among them; the first is what is to be done, the second how many parts are taken already.
@@ -19,40 +15,52 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ensue.nn import tape as layout
-from ensue.nn.loops import ARGUMENT, pointer
+from ensue.nn.loops import ARGUMENT, pointer, take
 from ensue.nn.loops import OPTIONS as USUAL
+from ensue.nn.tape_products import (
+    BESIDE,
+    BOTH,
+    HIGH,
+    NEAR,
+    PANEL,
+    PANELS,
+    SOME,
+    TALL,
+    alone,
+    eighths_of_many,
+    eighths_of_one,
+    eighths_of_some,
+    many_rows,
+    one_row,
+    some_rows,
+    sum_of,
+    turn_over,
+)
 from ensue.nn.vectors import INDEX, LANES, NUMBER, SHORT, VECTOR, WHOLE, Vectors, constant
 
-MADE_OF = "8c452bcff07e"
+MADE_OF = "612e7772861d"
 """The files whose pieces are compiled into these loops: what is compiled is kept until this file changes."""
 
 NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
 assert (NORM, LINEAR, ATTEND, WIDTH) == (layout.NORM, layout.LINEAR, layout.ATTEND, layout.WIDTH)  # kept on disk too
-PART = 32
-"""How many outputs of a product are a part of the work."""
-TALL = 4
-"""How many outputs are computed side by side."""
-HOST = frozenset(name for name, there in get_host_cpu_features().items() if there)
-"""What the processor can do."""
-BOTH = 4 if "avx512f" in HOST else 2
-"""For how many rows at once: their sums fill the registers."""
+PART, FEW = layout.PART, layout.ROWS[0]
+assert PART % (PANELS * PANEL) == 0 and PART % max(BESIDE.values()) == 0
+ACROSS = PART + LANES
+"""How far rows of sums are apart."""
+one_vector, two_vectors, three_vectors, four_vectors, five_vectors = many_rows
+OUTPUTS, MOST = tuple(BESIDE.get(vectors, 0) for vectors in range(6)), max(BESIDE)
 
 OPTIONS = {**USUAL, "error_model": "numpy"}
 """As other loops, but what is divided by 0 is no error: a thread that left would let the others wait for ever."""
 
 Floats = NDArray[np.float32]
 f32 = np.float32
-MOST = 16383
-"""The largest x̂: sums of a lane, 2 · 127 · MOST for each 2 · LANES of the inputs, stay below 2³¹ for 16,384 inputs."""
-BYTES, HALVES = (ir.VectorType(ir.IntType(bits), 2 * LANES) for bits in (8, 16))
-EVEN, ODD = (INDEX(list(range(first, 2 * LANES, 2))) for first in (0, 1))
 NOTHING = ir.VoidType()
 
 
@@ -87,153 +95,6 @@ def call(context: Any, address: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64), make
-
-
-def _sum(v: Vectors, x: Any) -> Any:
-    """The sum of a vector's numbers."""
-    return v.builder.extract_element(_sums(v, [x]), SHORT(0))
-
-
-def _sums(v: Vectors, held: list[Any]) -> Any:
-    """The sums of 2ⁿ vectors, in order, in the lanes 0, LANES / 2ⁿ … of one.
-
-    Two vectors are put together half by half and added, which leaves half as many numbers of each: log₂ LANES times.
-    """
-    width, b = LANES, v.builder
-    while width > 1:
-        half = width // 2
-        low = [lane for first in range(0, LANES, width) for lane in range(first, first + half)]
-        if len(held) > 1:
-            both = low + [lane + LANES for lane in low]
-            pairs = list(zip(held[::2], held[1::2]))
-        else:
-            both = [lane // width * width + lane % half for lane in range(LANES)]
-            pairs = [(held[0], held[0])]
-        high = [lane + half for lane in both]
-        held = [
-            v.add(b.shuffle_vector(one, other, INDEX(both)), b.shuffle_vector(one, other, INDEX(high)))
-            for one, other in pairs
-        ]
-        width = half
-    return held[0]
-
-
-def _product(tall: int, rows: int, eight: bool, times: int = 1) -> Any:
-    """Σ_i W_ji x_ri of ``tall · times`` outputs and so many rows; row r is written at ``to`` + r · ``to_row``.
-
-    ``tall`` outputs are computed side by side, so many times; then the sums of all are made at once.
-    """
-    kind = Eighths if eight else Singles
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def products(context: Any, to: Any, to_row: Any, weights: Any, stride: Any, x: Any, count: Any) -> Any:
-        def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            to, to_row, weights, stride, x, count = arguments
-            v = Vectors(builder)
-            own = kind(v)
-            sums = [[own.held() for _ in range(tall * times)] for _ in range(rows)]
-            far = builder.mul(count, WHOLE(own.number))  # from a row of x to the next
-            for first in range(0, tall * times, tall):
-                with cgutils.for_range(builder, builder.udiv(count, WHOLE(own.step))) as step:
-                    along = builder.mul(step.index, WHOLE(own.step))
-                    there = builder.add(x, builder.mul(along, WHOLE(own.number)))
-                    held = [own.inputs(builder.add(there, builder.mul(far, WHOLE(r)))) for r in range(rows)]
-                    for j in range(first, first + tall):
-                        at = builder.add(builder.mul(stride, WHOLE(j)), builder.mul(along, WHOLE(own.weight)))
-                        w = own.weights(builder.add(weights, at))
-                        for r in range(rows):
-                            builder.store(own.added(builder.load(sums[r][j]), w, held[r]), sums[r][j])
-            found = _sums(v, [own.number_of(builder.load(one)) for row in sums for one in row])
-            each, apart = tall * times, LANES // (rows * tall * times)
-            for r in range(rows):
-                lanes = [(r * each + j) * apart for j in range(each)]
-                part = builder.shuffle_vector(found, found, ir.VectorType(SHORT, each)(lanes))
-                builder.store(part, v.at(ir.VectorType(NUMBER, each), to, (to_row, WHOLE(r))), align=4)
-            return context.get_dummy_value()
-
-        return types.void(to, to_row, weights, stride, x, count), make
-
-    return products
-
-
-class Singles:
-    """Products of single precision: LANES weights a step."""
-
-    step, number, weight = LANES, 4, 4
-
-    def __init__(self, v: Vectors) -> None:
-        self.v = v
-
-    def held(self) -> Any:
-        """Room for sums."""
-        return self.v.held(0.0)
-
-    def inputs(self, at: Any) -> Any:
-        """x of a step."""
-        return self.v.load(at)
-
-    weights = inputs
-
-    def added(self, total: Any, w: Any, x: Any) -> Any:
-        """total + w x."""
-        return self.v.add(total, self.v.times(w, x))
-
-    def number_of(self, total: Any) -> Any:
-        """Sums as numbers."""
-        return total
-
-
-class Eighths(Singles):
-    """Products of weights in eight bits with whole numbers of sixteen: 2 · LANES a step, whose pairs are added."""
-
-    step, number, weight = 2 * LANES, 2, 1
-
-    def held(self) -> Any:
-        room = cgutils.alloca_once(self.v.builder, INDEX)
-        self.v.builder.store(INDEX([0] * LANES), room)
-        return room
-
-    def inputs(self, at: Any) -> Any:
-        return self.v.builder.load(self.v.builder.inttoptr(at, HALVES.as_pointer()), align=2)
-
-    def weights(self, at: Any) -> Any:
-        bytes_ = self.v.builder.load(self.v.builder.inttoptr(at, BYTES.as_pointer()), align=1)
-        return self.v.builder.sext(bytes_, HALVES)
-
-    def added(self, total: Any, w: Any, x: Any) -> Any:
-        """total + w x; processors have an instruction for it, which compilers do not find by themselves."""
-        b = self.v.builder
-        if "avx512vnni" in HOST and "avx512bw" in HOST:
-            kind = ir.FunctionType(INDEX, [INDEX, INDEX, INDEX])
-            add = b.module.declare_intrinsic("llvm.x86.avx512.vpdpwssd.512", (), kind)
-            return b.call(add, [total, b.bitcast(w, INDEX), b.bitcast(x, INDEX)])
-        return b.add(total, self._pairs(w, x))
-
-    def _pairs(self, w: Any, x: Any) -> Any:
-        """w_0 x_0 + w_1 x_1, w_2 x_2 + w_3 x_3 …"""
-        b = self.v.builder
-        if "avx512bw" in HOST:
-            kind = ir.FunctionType(INDEX, [HALVES, HALVES])
-            return b.call(b.module.declare_intrinsic("llvm.x86.avx512.pmaddw.d.512", (), kind), [w, x])
-        if "avx2" in HOST:
-            half, result = (ir.VectorType(ir.IntType(bits), size) for bits, size in ((16, LANES), (32, LANES // 2)))
-            pair = b.module.declare_intrinsic("llvm.x86.avx2.pmadd.wd", (), ir.FunctionType(result, [half, half]))
-            sides = [INDEX(list(range(first, first + LANES))) for first in (0, LANES)]
-            low, high = (b.call(pair, [b.shuffle_vector(one, one, side) for one in (w, x)]) for side in sides)
-            return b.shuffle_vector(low, high, INDEX(list(range(LANES))))
-
-        def every_other(one: Any, which: Any) -> Any:
-            return b.sext(b.shuffle_vector(one, one, which), INDEX)
-
-        return b.add(*(b.mul(every_other(w, which), every_other(x, which)) for which in (EVEN, ODD)))
-
-    def number_of(self, total: Any) -> Any:
-        return self.v.builder.sitofp(total, VECTOR)
-
-
-one_row, some_rows = _product(TALL, 1, False, LANES // TALL), _product(TALL, BOTH, False)
-one_row_8, some_rows_8 = _product(TALL, 1, True, LANES // TALL), _product(TALL, BOTH, True)
-alone = _product(1, 1, False)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -284,15 +145,12 @@ def soften(context: Any, scores: Any, size: Any, scale: Any) -> Any:
 
         with cgutils.for_range(builder, steps) as step:
             builder.store(v.larger(seen(step.index), builder.load(top)), top)
-        best, half = builder.load(top), LANES // 2
-        while half:
-            turned = builder.shuffle_vector(best, best, INDEX([(lane + half) % LANES for lane in range(LANES)]))
-            best, half = v.larger(best, turned), half // 2
+        best = v.largest(builder.load(top))
         with cgutils.for_range(builder, steps) as step:
             power = v.power_of_two(v.times(builder.fsub(seen(step.index), best), scale))
             v.store(power, scores, (WHOLE(LANES), step.index))
             builder.store(v.add(builder.load(total), power), total)
-        return _sum(v, builder.load(total))
+        return sum_of(v, builder.load(total))
 
     return types.float32(scores, size, scale), make
 
@@ -324,6 +182,35 @@ def _mixing(columns: int) -> Any:
 mix_wide, mix_one = _mixing(4), _mixing(1)
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def halved(context: Any, into: Any, x: Any, count: Any, most: Any) -> Any:
+    """x̂ = x / s in sixteen bits, s = max|x| / most; s, which is no number where one of x is none."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        into, x, count, most = arguments
+        v = Vectors(builder)
+        steps, whole = builder.udiv(count, WHOLE(LANES)), ir.VectorType(ir.IntType(16), LANES)
+        top, broken = v.held(1e-30), v.held(0.0)
+        with cgutils.for_range(builder, steps) as step:
+            own = v.load(x, (WHOLE(LANES), step.index))
+            size = builder.select(builder.fcmp_ordered("<", own, constant(0.0)), builder.fneg(own), own)
+            builder.store(v.larger(size, builder.load(top)), top)
+            builder.store(builder.fadd(builder.load(broken), builder.fmul(own, constant(0.0))), broken)
+        largest = v.largest(builder.load(top))
+        most = v.all(builder.sitofp(most, NUMBER))
+        by = builder.fdiv(most, largest)
+        near = builder.module.declare_intrinsic(f"llvm.rint.v{LANES}f32", (), ir.FunctionType(VECTOR, [VECTOR]))
+        with cgutils.for_range(builder, steps) as step:
+            own = builder.call(near, [builder.fmul(v.load(x, (WHOLE(LANES), step.index)), by)])
+            there = builder.add(into, builder.mul(step.index, WHOLE(2 * LANES)))
+            numbers = builder.trunc(builder.fptosi(own, INDEX), whole)
+            builder.store(numbers, builder.inttoptr(there, whole.as_pointer()), align=2)
+        size = builder.extract_element(builder.fdiv(largest, most), SHORT(0))
+        return builder.fadd(size, sum_of(v, builder.load(broken)))
+
+    return types.float32(into, x, count, most), make
+
+
 @piece
 def norm(i: Any, rows: int, counter: int) -> None:
     """LN(x) of each row, (R, D)."""
@@ -346,84 +233,151 @@ def norm(i: Any, rows: int, counter: int) -> None:
 
 
 @piece
-def halved(x: Floats, into: Any) -> Any:
-    """x̂ of a row, and s, which is no number where one of x is none."""
-    top, broken = f32(0), f32(0)
-    for c in range(len(x)):
-        top = max(top, abs(x[c]))
-        broken += x[c] * f32(0)
-    s = top / f32(MOST) if top > f32(1e-30) else f32(1)
-    for c in range(len(x)):
-        into[c] = np.int16(np.rint(x[c] / s))
-    return s + broken
+def taken(left: int) -> int:
+    """How many of so many vectors of rows are computed side by side: none is to be left alone."""
+    if MOST == 1 or left <= MOST:
+        return min(left, MOST)
+    return 3 if left == 6 else 4
 
 
 @piece
-def multiply(to: int, wide: int, w: Any, x: Any, rows: int, inputs: int, outputs: int, start: int, stop: int) -> None:
-    """Σ_i W_ji x_ri of the outputs from ``start`` to ``stop``, a few rows at once and the rest one by one.
+def prepared(i: Any, rows: int, high: int, second: int, own: int, shared: int, barrier: int) -> Any:
+    """What a product is given in place of x, and the sizes of its rows.
+
+    In eight bits that is x̂, which each thread makes of a few rows for itself, so that nobody has to wait; else, of many
+    rows, x turned over, (in, R).
+    """
+    inputs, eight, given, most = i[2], i[7] != 0, i[9], i[11]
+    many = rows > FEW
+    place = shared if many else own
+    sizes, x = carray(pointer(place), (high,), np.float32), place + 4 * high
+    if eight:
+        r = next_part(second) if many else 0
+        while r < rows:
+            sizes[r] = halved(x + 2 * r * inputs, given + 4 * r * inputs, inputs, most)
+            r = next_part(second) if many else r + 1
+    elif many:
+        c = next_part(second) * LANES
+        while c < inputs:
+            for r in range(0, high, LANES):
+                turn_over(x + 4 * (c * high + r), high, given + 4 * (r * inputs + c), inputs)
+            c = next_part(second) * LANES
+    else:
+        x = given
+    if many:
+        call(barrier)
+    return x, sizes
+
+
+@piece
+def of_few(to: int, weights: int, x: int, rows: int, inputs: int, outputs: int, at: Any) -> None:
+    """Σ_i W_ji x_ri of the outputs of a part, a few rows at once and the rest one by one.
 
     A tile that would reach beyond the last output begins sooner, and does some again.
     """
-    weights, stride, eight = w
+    start, stop = at
     r = 0
     while r + BOTH <= rows:
         for first in range(start, stop, TALL):
             j = min(first, outputs - TALL)
-            here, there, own = to + 4 * (r * wide + j - start), weights + j * stride, x[0] + r * x[1]
-            if eight:
-                some_rows_8(here, wide, there, stride, own, inputs)
-            else:
-                some_rows(here, wide, there, stride, own, inputs)
+            here, there, own = to + 4 * (r * ACROSS + j - start), weights + 4 * j * inputs, x + 4 * r * inputs
+            some_rows(here, ACROSS, there, inputs, own, inputs)
         r += BOTH
     while r < rows:
         for first in range(start, stop, LANES):
             j = min(first, outputs - LANES)
-            here, there, own = to + 4 * (r * wide + j - start), weights + j * stride, x[0] + r * x[1]
-            if eight:
-                one_row_8(here, wide, there, stride, own, inputs)
-            else:
-                one_row(here, wide, there, stride, own, inputs)
+            here, there, own = to + 4 * (r * ACROSS + j - start), weights + 4 * j * inputs, x + 4 * r * inputs
+            one_row(here, ACROSS, there, inputs, own, inputs)
         r += 1
 
 
 @piece
-def linear(i: Any, rows: int, counter: int, room: Floats, halves: Any) -> None:
+def of_many(to: int, columns: Floats, weights: int, x: int, high: int, inputs: int) -> None:
+    """The same of many rows and all outputs of a part, from x that is turned over; what comes out is turned back."""
+    columns[:] = f32(0)
+    first = np.int64(columns.ctypes.data)
+    for i in range(0, inputs, NEAR):
+        r, left, count = 0, high // LANES, min(NEAR, inputs - i)
+        while left:
+            vectors = taken(left)
+            for j in range(0, PART, OUTPUTS[vectors]):
+                here, there, own = first + 4 * (j * high + r), weights + 4 * (j * inputs + i), x + 4 * (i * high + r)
+                if vectors == 1:
+                    one_vector(here, high, there, inputs, own, count)
+                elif vectors == 2:
+                    two_vectors(here, high, there, inputs, own, count)
+                elif vectors == 3:
+                    three_vectors(here, high, there, inputs, own, count)
+                elif vectors == 4:
+                    four_vectors(here, high, there, inputs, own, count)
+                else:
+                    five_vectors(here, high, there, inputs, own, count)
+            r, left = r + vectors * LANES, left - vectors
+    for r in range(0, high, LANES):
+        for t in range(0, PART, LANES):
+            turn_over(to + 4 * (r * ACROSS + t), ACROSS, first + 4 * (t * high + r), high)
+
+
+@piece
+def of_eighths(to: int, weights: int, x: int, rows: int, inputs: int) -> None:
+    """Σ_i Ŵ_ji x̂_ri of the outputs of a part."""
+    pairs, r = inputs // 2, 0
+    while r + HIGH <= rows:
+        for t in range(0, PART, PANELS * PANEL):
+            eighths_of_many(to + 4 * (r * ACROSS + t), ACROSS, weights + t * inputs, x + 2 * r * inputs, pairs, pairs)
+        r += HIGH
+    while r + SOME <= rows:
+        for t in range(0, PART, PANELS * PANEL):
+            eighths_of_some(to + 4 * (r * ACROSS + t), ACROSS, weights + t * inputs, x + 2 * r * inputs, pairs, pairs)
+        r += SOME
+    while r < rows:
+        for t in range(0, PART, PANEL):
+            eighths_of_one(to + 4 * (r * ACROSS + t), ACROSS, weights + t * inputs, x + 2 * r * inputs, pairs, pairs)
+        r += 1
+
+
+@piece
+def finished(i: Any, total: Floats, size: Any, start: int) -> None:
+    """What a row's sums become: times the scales of eight bits, b and f."""
+    outputs, kind, count = i[3], i[4], len(total)
+    if i[7]:
+        scale = carray(pointer(i[7]), (outputs,), np.float32)[start : start + count]
+        for t in range(count):
+            total[t] *= scale[t] * size
+    if i[8]:
+        bias = carray(pointer(i[8]), (outputs,), np.float32)[start : start + count]
+        for t in range(count):
+            total[t] += bias[t]
+    if kind:
+        activate(np.int64(total.ctypes.data), count, kind)
+
+
+@piece
+def linear(i: Any, rows: int, counter: int, room: Floats, own: int, shared: int, barrier: int) -> None:
     """y = f(W x + b), or y + f(W x + b), (R, in) → (R, out); with scales W is in eight bits."""
-    inputs, outputs, kind, add = i[2], i[3], i[4], i[5]
-    weights, eight, x = i[6], i[7] != 0, i[9]
+    inputs, outputs, add, weights, eight = i[2], i[3], i[5] != 0, i[6], i[7] != 0
     y = carray(pointer(i[10]), (rows, outputs), np.float32)
-    scale = carray(pointer(i[7]), (outputs,), np.float32)
-    bias, biased = carray(pointer(i[8]), (outputs,), np.float32), i[8] != 0
-    wide = PART + LANES  # a tile that reaches beyond the last output begins before the first of its part
-    sums, sizes = room[: rows * wide].reshape(rows, wide), room[rows * wide : rows * wide + rows]
-    to = np.int64(sums.ctypes.data) + 4 * LANES
-    stride, far = 4 * inputs, 4 * inputs
+    high = (rows + LANES - 1) // LANES * LANES
+    sums = room[: high * ACROSS].reshape(high, ACROSS)  # a tile that begins sooner than its part needs LANES before it
+    to, columns = np.int64(sums.ctypes.data) + 4 * LANES, room[high * ACROSS : high * (ACROSS + PART)]
+    x, sizes = prepared(i, rows, high, counter + 8 * (WIDTH - 2), own, shared, barrier)
     start = next_part(counter) * PART
-    if eight and start < outputs:  # each thread makes its own: there is not much of it, and nobody has to wait
-        given = carray(pointer(x), (rows, inputs), np.float32)
-        small = halves[: rows * inputs].reshape(rows, inputs)
-        for r in range(rows):
-            sizes[r] = halved(given[r], small[r])
-        x, stride, far = np.int64(small.ctypes.data), inputs, 2 * inputs
     while start < outputs:
         stop = min(start + PART, outputs)
-        multiply(to, wide, (weights, stride, eight), (x, far), rows, inputs, outputs, start, stop)
+        if eight:
+            of_eighths(to, weights + start * inputs, x, rows, inputs)
+        elif rows > FEW and stop - start == PART:
+            of_many(to, columns, weights + 4 * start * inputs, x, high, inputs)
+        else:
+            of_few(to, weights, i[9], rows, inputs, outputs, (start, stop))
         for r in range(rows):
-            own, into = sums[r, LANES : LANES + stop - start], y[r, start:stop]
-            if eight:
-                size = sizes[r]
-                for t in range(len(own)):
-                    own[t] *= scale[start + t] * size
-            if biased:
-                for t in range(len(own)):
-                    own[t] += bias[start + t]
-            if kind:
-                activate(to + 4 * r * wide, len(own), kind)
+            total, into = sums[r, LANES : LANES + stop - start], y[r, start:stop]
+            finished(i, total, sizes[r] if eight else f32(1), start)
             if add:
-                for t in range(len(own)):
-                    into[t] += own[t]
+                for t in range(len(total)):
+                    into[t] += total[t]
             else:
-                into[:] = own
+                into[:] = total
         start = next_part(counter) * PART
 
 
@@ -448,10 +402,10 @@ def scored(scores: int, places: Any, keys: int, step: int, q: int, d: int, size:
     """q · k_s of the first ``size`` places; how many those are."""
     s = 0
     while s + LANES <= size:
-        one_row(scores + 4 * s, 0, keys + 4 * s * step, 4 * step, q, d)
+        one_row(scores + 4 * s, 0, keys + 4 * s * step, step, q, d)
         s += LANES
     while s < size:
-        alone(scores + 4 * s, 0, keys + 4 * s * step, 4 * step, q, d)
+        alone(scores + 4 * s, 0, keys + 4 * s * step, step, q, d)
         s += 1
     for s in range(size):
         places[s] = s
@@ -468,7 +422,7 @@ def scored_where(scores: int, places: Any, keys: int, step: int, q: int, d: int,
             n += 1
     places[n] = own
     for at in range(n + 1):
-        alone(scores + 4 * at, 0, keys + 4 * places[at] * step, 4 * step, q, d)
+        alone(scores + 4 * at, 0, keys + 4 * places[at] * step, step, q, d)
     return n + 1
 
 
@@ -519,17 +473,19 @@ def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
 
 @whole
 def play(a: Any) -> None:
-    """Go through a tape: ``a`` holds a counter, the rows, how many instructions, where they are, where to wait, and how
-    much room a thread needs for numbers and for inputs in sixteen bits."""
+    """Go through a tape: ``a`` holds a counter of threads, the rows, how many instructions, where they are, where to
+    wait, room for each thread, how much that is, for how many numbers and places it has room, and room for all."""
     rows, count, barrier = a[1], a[2], a[4]
     tape = carray(pointer(a[3]), (count, WIDTH), np.int64)
-    room, halves, places = np.empty(a[5], np.float32), np.empty(a[6], np.int16), np.empty(a[5], np.int64)
+    own = a[5] + a[6] * take(a)
+    room, places = carray(pointer(own), (a[7],), np.float32), carray(pointer(own + 4 * a[7]), (a[8],), np.int64)
+    rest = own + 4 * a[7] + 8 * a[8]
     for at in range(count):
         i, counter = tape[at], a[3] + 8 * (at * WIDTH + 1)
         if i[0] == NORM:
             norm(i, rows, counter)
         elif i[0] == LINEAR:
-            linear(i, rows, counter, room, halves)
+            linear(i, rows, counter, room, rest, a[9], barrier)
         else:
             attend(i, rows, counter, room, places)
         call(barrier)

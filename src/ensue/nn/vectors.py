@@ -75,6 +75,14 @@ class Vectors:
         """The larger number; y where x is none."""
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
+    def largest(self, x: Any) -> Any:
+        """The largest number of a vector, in every lane."""
+        half = LANES // 2
+        while half:
+            turned = INDEX([(lane + half) % LANES for lane in range(LANES)])
+            x, half = self.larger(x, self.builder.shuffle_vector(x, x, turned)), half // 2
+        return x
+
     def power_of_two(self, x: Any) -> Any:
         """2ˣ for x ≤ 0: 2ᵏ of x = k + r put together from its bits, 2ʳ by its series, |r| ≤ ½.
 

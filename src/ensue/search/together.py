@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -90,10 +91,12 @@ class Together:
 
     @torch.no_grad()
     def join(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of new rows; they draw from the next step on."""
+        """Read the prompts of new rows, those of one length together; they draw from the next step on."""
         states, logits = ([self._state], [self._logits]) if self.rows else ([], [])
-        for row in rows:
-            reading = read(self.model, row.prompt[None], self.model.start(1))
+        rows = sorted(rows, key=lambda row: len(row.prompt))
+        for _, alike in groupby(rows, key=lambda row: len(row.prompt)):
+            prompts = torch.stack([row.prompt for row in alike])
+            reading = read(self.model, prompts, self.model.start(len(prompts)))
             states.append(reading.state)
             logits.append(reading.logits)
         if rows:

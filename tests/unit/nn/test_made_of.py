@@ -12,7 +12,7 @@ import pytest
 import ensue.nn
 
 FOLDER = Path(ensue.nn.__path__[0])
-PIECES = ("loops", "vectors", "matrices", "softmax_loops", "short_attention_loops")
+PIECES = ("loops", "vectors", "matrices", "softmax_loops", "short_attention_loops", "tape_products")
 LOOPS = sorted(path.stem for path in FOLDER.glob("*.py") if "numba" in path.read_text() and path.stem.endswith("loops"))
 
 

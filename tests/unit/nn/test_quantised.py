@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +23,7 @@ from ensue.models.recurrent import LSTMLanguageModel
 from ensue.models.window import WindowLanguageModel
 from ensue.nn import quantised
 from ensue.nn.attention import FullAttention
-from ensue.nn.quantised import ENGINES, QuantisedLinear, part, quantise
+from ensue.nn.quantised import ENGINES, QuantisedLinear, panels, part, quantise
 from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.labeller import logits_of
 
@@ -177,3 +178,14 @@ def test_what_a_row_comes_to_does_not_depend_on_those_beside_it() -> None:
     small = QuantisedLinear(layer.weight, layer.bias)
     alone = torch.cat([small(row[None]) for row in x])
     torch.testing.assert_close(small(x), alone, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(48, 32), (33, 7), (1, 64)])
+def test_panels_hold_every_weight_once(shape):
+    whole = torch.randint(-127, 128, shape, dtype=torch.int8)
+    outputs, inputs = shape
+    found = panels(whole)
+    assert found.shape == (2 * -(-outputs // 32), (inputs + 1) // 2, 16, 2) and found.is_contiguous()
+    for j, i in itertools.product(range(outputs), range(inputs)):
+        assert found[j // 16, i // 2, j % 16, i % 2] == whole[j, i]
+    assert found.abs().sum(dtype=torch.int64) == whole.abs().sum(dtype=torch.int64)  # the rest is zeros

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
@@ -15,8 +14,6 @@ from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import utf8
 from ensue.data.tokens import TokenText, token_text, tokenise
 from ensue.measure.language import LanguageScore, log_probs
-from ensue.models.ngram import NGram
-from ensue.nn.quantised import quantise
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text, text_sources
 from ensue.verbs.runs.run import Run, Text
@@ -26,16 +23,6 @@ class LanguageRun(Run):
     """A language model: it scores, goes on with a text, and says what comes next."""
 
     eighths = True
-
-    @cached_property
-    def small(self) -> Any:
-        """The model with linear layers in eight bits."""
-        if not isinstance(self.model, nn.Module) or isinstance(self.model, NGram):
-            raise InputError(f"{self.system} counts: it has no layers for --int8", where=str(self), mend="leave it out")
-        return quantise(self.model)
-
-    def _reader(self, int8: bool) -> Any:
-        return self.small if int8 else self.model
 
     def tokens(
         self,
@@ -73,7 +60,7 @@ class LanguageRun(Run):
         report("phase", {"name": "tokenising"})
         found = self.tokens(*files, text=text, field=field, columns=columns, report=report)
         report("phase", {"name": "scoring"})
-        return score_text(self._reader(int8), found, streams, report)
+        return score_text(self.reader(int8), found, streams, report)
 
     def per_token(
         self,
@@ -86,7 +73,7 @@ class LanguageRun(Run):
     ) -> list[tuple[str, float]]:
         """Each token with its log-probability in nats, in the order of the text."""
         found = self.tokens(*files, text=text, field=field, columns=columns)
-        values = log_probs(self._reader(int8), found.tokens, streams)
+        values = log_probs(self.reader(int8), found.tokens, streams)
         pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
         return pairs if self.direction == "forward" else pairs[::-1]
 
@@ -95,7 +82,7 @@ class LanguageRun(Run):
         self._needs_steps("write")
         ids = prompt_tokens(self.tokenizer, prompt, self.direction)
         end = None if self.tokenizer.lines else self.tokenizer.end
-        drawn = sample(self._reader(int8), ids, Sampling(**how), end)
+        drawn = sample(self.reader(int8), ids, Sampling(**how), end)
         return [Text(self._written(ids[1:].numpy(), one), one) for one in drawn]
 
     def _written(self, prompt: np.ndarray, one: Sample) -> str:

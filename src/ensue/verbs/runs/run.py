@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import nn
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
@@ -20,6 +21,7 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.models.encoder import Encoder
 from ensue.models.ngram import NGram
+from ensue.nn.quantised import quantise
 from ensue.search.sampling import Sample
 from ensue.tasks.bodies import body_of
 from ensue.tasks.embedding import sentence_vectors
@@ -51,7 +53,7 @@ class Text:
         }
 
 
-EIGHTHS = {"int8": "only models that label and language models compute in eight bits"}
+EIGHTHS = {"int8": "only models that label, translate or say what comes next compute in eight bits"}
 """The option of ``ensue score`` that only models with linear layers know what to do with."""
 FOR_LABELS = {"out": "only labels have a confusion to draw"}
 """Options of ``ensue score`` that only models that label know."""
@@ -109,6 +111,17 @@ class Run:
     def model(self) -> Any:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
         return model_in(self.folder, self.config, self.tokenizer)
+
+    @cached_property
+    def small(self) -> Any:
+        """The model with linear layers in eight bits."""
+        if not isinstance(self.model, nn.Module) or isinstance(self.model, NGram):
+            raise InputError(f"{self.system} counts: it has no layers for --int8", where=str(self), mend="leave it out")
+        return quantise(self.model)
+
+    def reader(self, int8: bool) -> Any:
+        """The model to read with, in eight bits where that is asked for."""
+        return self.small if int8 else self.model
 
     @cached_property
     def vectors(self) -> WordVectors:

@@ -37,6 +37,7 @@ class PairScore:
 class TranslationRun(Run):
     """An encoder–decoder: it translates, and scores its translations."""
 
+    eighths = True
     refused = {
         "text": "a translation model is scored on pairs: name two files, or one with two columns",
         "field": "a translation model is scored on pairs: use --columns source=…,target=…",
@@ -44,7 +45,7 @@ class TranslationRun(Run):
         "streams": "sentences are no stream",
     }
 
-    def translator(self, ensemble: Sequence[Run] = ()) -> Translator:
+    def translator(self, ensemble: Sequence[Run] = (), int8: bool = False) -> Translator:
         """The model between its tokenizers; with others, their ensemble."""
         source, target = load_tokenizers(self.folder)
         own = (source.state(), target.state())
@@ -56,7 +57,8 @@ class TranslationRun(Run):
                 raise InputError(
                     what, where=str(other.folder.path), mend="train it with --tokenizer RUN/tokenizer.json"
                 )
-        model = Ensemble([self.model, *(run.model for run in ensemble)]) if ensemble else self.model
+        own_model = self.reader(int8)
+        model = Ensemble([own_model, *(run.reader(int8) for run in ensemble)]) if ensemble else own_model
         longest = min(run.model.config.context for run in (self, *ensemble))
         return Translator(model, source, target, longest)
 
@@ -66,14 +68,20 @@ class TranslationRun(Run):
         *,
         search: Search | None = None,
         ensemble: Sequence[Run] = (),
+        int8: bool = False,
         report: Report = silent,
         **how: Any,
     ) -> list[Translation]:
         """Translate lines, each in its place; see ``Translator.translate`` for how."""
-        return self.translator(ensemble).translate(list(lines), search or Search(), report=report, **how)
+        return self.translator(ensemble, int8).translate(list(lines), search or Search(), report=report, **how)
 
     def score(
-        self, *files: Source, columns: str = "", search: Search | None = None, report: Report = silent
+        self,
+        *files: Source,
+        columns: str = "",
+        search: Search | None = None,
+        int8: bool = False,
+        report: Report = silent,
     ) -> PairScore:
         """BLEU, chrF and perplexity on pairs: two files, or one with columns."""
         if not files:
@@ -82,7 +90,7 @@ class TranslationRun(Run):
         pairs = files_of_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
         for note in notes:
             report("note", {"text": note})
-        figures, outputs = score_pairs(self.translator(), pairs, search or Search(), report)
+        figures, outputs = score_pairs(self.translator(int8=int8), pairs, search or Search(), report)
         return PairScore(figures, outputs, bleu_by_length(pairs.source, outputs, [[t] for t in pairs.target]))
 
     def alignment(
