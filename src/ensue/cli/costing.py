@@ -8,10 +8,10 @@ import typer
 
 from ensue.cli.options import Json, Set
 from ensue.cli.output import emit, say, table
+from ensue.core.sizes import size_in_words as size
 
 DAY, YEAR = 86_400.0, 31_557_600.0
 TIMES = ((DAY, "days"), (3600.0, "hours"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 def cost(
@@ -70,16 +70,6 @@ def cost(
         _show_layers(result)
     else:
         _show(result)
-
-
-def size(bytes_: float) -> str:
-    """Bytes for people.
-
-    >>> size(698_417_037_312), size(0)
-    ('698.4 GB', '0.0 B')
-    """
-    unit, name = next(((unit, name) for unit, name in UNITS if bytes_ >= unit), UNITS[-1])
-    return f"{bytes_ / unit:.1f} {name}"
 
 
 def _show(result: dict[str, Any]) -> None:

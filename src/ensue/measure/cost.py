@@ -200,13 +200,15 @@ def training(
     return Training(rows, length, flops, held, own, remembered, fixed, besides, peak, tuple(done))
 
 
-def held(build: Callable[[], nn.Module], settings: TrainSettings) -> tuple[int, int, int]:
-    """Bytes of weights, of their gradients, and of what the optimiser remembers, of a model that learns all of them."""
-    with without_numbers(Ledger()):
-        model = build()
-        weights = sum(p.nbytes for p in model.parameters())
-        learnt = sum(p.nbytes for p in model.parameters() if p.requires_grad)
-        return weights, learnt, _remembered(model, settings)
+def held(model: nn.Module, settings: TrainSettings) -> tuple[int, int, int]:
+    """Bytes of weights, of their gradients, and of what the optimiser remembers, before any activation.
+
+    The model may be on the meta device. What is remembered of a small matrix says how much it is of a large one.
+    """
+    weights = sum(p.nbytes for p in model.parameters())
+    learnt = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    small = nn.Linear(64, 64, bias=False)
+    return weights, learnt, learnt * (_remembered(small, settings) // small.weight.nbytes)
 
 
 def _remembered(model: nn.Module, settings: TrainSettings) -> int:

@@ -80,7 +80,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if (flops or fresh or func._schema.is_mutable) and func._overloadpacket not in ROOM:
             steps = args[0].shape[0] if func in (RECURRENT, RECURRENT_BACKWARD) else 1
             read = given[1:] if func._overloadpacket in PICKED else given
-            moved = sum(one.nbytes for one in (*read, *fresh, *(fresh if read is not given else ())))
+            over = given[:1] if func._overloadpacket.__name__.endswith("_") else []  # read, and written over
+            moved = sum(one.nbytes for one in (*read, *fresh, *over, *(fresh if read is not given else ())))
             self.operations.append(Operation(flops, moved, steps))
         return result
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
 
 from ensue.core.errors import InputError
 from ensue.core.memory import ROOM, memory_here
+from ensue.core.sizes import size_in_words
 from ensue.measure.cost import LOSSES, held
 from ensue.models.table import model_class
 from ensue.tasks.machine import check_device
@@ -19,8 +19,6 @@ from ensue.train.ranks import Ranks
 
 FEWEST = 2
 """Tokens that every vocabulary has, where it is not known yet."""
-MOST = 16
-"""Bytes that training holds of a parameter, at the most: weight, gradient, and AdamW's two memories, float32."""
 
 
 def check_room(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
@@ -35,16 +33,16 @@ def check_room(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
     device = ranks.device(check_device(settings.run.device))
     room = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else memory_here()
     parts = ranks.count if settings.train.shard else 1
-    build = partial(_built, cls, values)
-    if MOST * _parameters(build) <= room * parts:
+    model = _shape(cls, values)
+    if model is None:
         return
-    needed = [one // parts for one in held(build, settings.train)]
+    needed = [one // parts for one in held(model, settings.train)]
     if sum(needed) <= room:
         return
-    apart = ", ".join(f"{_gigabytes(one)} {name}" for one, name in zip(needed, ("weights", "gradients", "optimiser")))
-    what = f"training needs {_gigabytes(sum(needed))} before any activation ({apart}), and there are {_gigabytes(room)}"
-    mend = f"choose smaller settings, or {ROOM}={2 * sum(needed) // 10**9}G if there is more; `ensue cost` counts it"
-    raise InputError(what, mend=mend)
+    sizes = [size_in_words(one) for one in (sum(needed), *needed, room)]
+    what = "training needs {} before any activation ({} weights, {} gradients, {} optimiser), and there is {}"
+    mend = f"choose smaller settings (`ensue cost` counts them), or say with {ROOM}=64G that there is more"
+    raise InputError(what.format(*sizes), mend=mend)
 
 
 def _values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
@@ -60,22 +58,10 @@ def _values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
     return {name: max(value, FEWEST) if name in VOCABULARIES else value for name, value in values.items()}
 
 
-def _built(cls: Any, values: Mapping[str, Any]) -> Any:
-    return cls(cls.Config(**values))
-
-
-def _parameters(build: Any) -> int:
-    """How many there are; 0 where the model cannot be built, which is said in its time."""
+def _shape(cls: Any, values: Mapping[str, Any]) -> Any:
+    """The model without any numbers; None where it cannot be built, which is said in its time."""
     try:
         with torch.device("meta"):
-            return sum(p.numel() for p in build().parameters())
+            return cls(cls.Config(**values))
     except (InputError, RuntimeError, OverflowError, TypeError):
-        return 0
-
-
-def _gigabytes(count: float) -> str:
-    """
-    >>> _gigabytes(2_793_668_149_248)
-    '2,793.7 GB'
-    """
-    return f"{count / 1e9:,.1f} GB"
+        return None

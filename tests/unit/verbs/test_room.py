@@ -14,7 +14,7 @@ def test_gpt_3_is_refused_in_one_line_that_says_what_it_needs_and_what_there_is(
     monkeypatch.setenv("ENSUE_MEMORY", "64G")
     missing = tmp_path / "nothing is read.txt"
     missing.write_text("a text\n")
-    with pytest.raises(InputError, match=r"training needs 2,7\d\d\.\d GB .*weights.* there are 64\.0 GB") as refused:
+    with pytest.raises(InputError, match=r"training needs 2\.8 TB .*weights.* there is 64\.0 GB") as refused:
         fit("gpt", missing, preset="gpt3", out=tmp_path / "run")
     assert "\n" not in str(refused.value) and "ENSUE_MEMORY=" in str(refused.value)
     assert not (tmp_path / "run").exists()
