@@ -15,7 +15,7 @@ TIMES = ((DAY, "days"), (3600.0, "hours"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs
 
 
 def cost(
-    system: Annotated[str, typer.Argument(help="A system, or layers: the table of kinds of layers.")],
+    system: Annotated[str, typer.Argument(help="A system, a run, or layers: the table of kinds of layers.")],
     vocabulary: Annotated[
         int | None, typer.Option(min=2, help="How many different tokens.", show_default="the preset's, or 10000")
     ] = None,

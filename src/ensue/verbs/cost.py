@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensue.core.errors import InputError, unknown_name
+from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build as build_settings
 from ensue.models.table import SYSTEMS
-from ensue.tasks.resolving import resolve, task_name
+from ensue.tasks.resolving import read_settings, resolve, task_name
 from ensue.tasks.settings import LABELS, VOCABULARIES
 
 if TYPE_CHECKING:
@@ -59,10 +61,13 @@ def cost(
     if system == LAYERS:
         return _layers(settings or {})
     _check_numbers(batch, length, ranks, utilisation, tokens, hardware)
+    begun = _run(system, preset)
+    system = str(begun.get("system", system))
     cls = _countable(system)
     given = {**(settings or {}), **({"train.recompute": recompute} if recompute else {})}
-    chosen = resolve(system, preset=preset, layers=[given])
-    size = vocabulary if vocabulary is not None else getattr(chosen.tokenizer, "vocabulary", 0) or VOCABULARY
+    chosen = resolve(system, preset=preset, layers=[begun, given])
+    known = int(begun.get("vocabulary", 0)) or getattr(chosen.tokenizer, "vocabulary", 0)
+    size = vocabulary if vocabulary is not None else known or VOCABULARY
     if size < 2:
         raise InputError(f"a vocabulary of {size} is too small", mend="at least 2 tokens are needed")
     values = {name: size if name in VOCABULARIES else value for name, value in chosen.model.items()}
@@ -103,6 +108,16 @@ def cost(
         result["hardware"] = asdict(device)
         result["time"] = _time(step, after, device, chosen_precision, max(ranks, 1), utilisation, tokens)
     return result
+
+
+def _run(system: str, preset: str) -> dict[str, Any]:
+    """The settings of a run, where its folder is named in place of a system."""
+    folder = RunFolder(Path(system))
+    if system in SYSTEMS or not folder.settings.exists():
+        return {}
+    if preset:
+        raise InputError("a run has settings of its own", where=system, mend="leave out --preset")
+    return read_settings(folder.settings)
 
 
 def _countable(system: str) -> Any:

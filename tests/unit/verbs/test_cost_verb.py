@@ -155,3 +155,15 @@ def test_rows_that_ranks_cannot_share_evenly_are_said():
 def test_more_layers_than_can_be_built_are_refused_at_once():
     with pytest.raises(InputError, match="1,000,000,000 layers cannot be counted"):
         cost("gpt", vocabulary=50, settings={**TINY["gpt"], "layers": 10**9})
+
+
+def test_a_run_is_counted_with_its_own_settings(tmp_path):
+    from ensue.verbs.fit import fit
+
+    chosen = {**TINY["gpt"], "context": 8, "train.steps": 1, "train.recompute": "blocks", "train.batch": 3}
+    run = fit("gpt", "hello", out=tmp_path / "run", settings={**chosen, "context": 4})
+    found = cost(str(tmp_path / "run"))
+    assert found["parameters"] == sum(p.numel() for p in run.model.parameters())
+    assert found["system"] == "gpt" and found["training"]["recompute"] == "blocks" and found["training"]["rows"] == 3
+    with pytest.raises(InputError, match="leave out --preset"):
+        cost(str(tmp_path / "run"), preset="gpt3")
