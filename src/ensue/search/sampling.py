@@ -95,15 +95,14 @@ def _nucleus(p: Tensor, mass: float) -> Tensor:
     return torch.zeros_like(p).scatter(-1, index, ordered.masked_fill(beyond, 0.0))
 
 
-def next_tokens(log_probs: Tensor, how: Sampling, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A token of each log P (n, V), (n, 1), drawn or the likeliest; and what it was drawn from, (n, V)."""
-    p = narrowed(log_probs, how)
+def next_tokens(log_probs: Tensor, how: Sampling, generator: torch.Generator, p: Tensor | None = None) -> Tensor:
+    """A token of each log P (n, V), (n, 1): the likeliest, or drawn from ``p``, which is what is left of it."""
     if how.temperature > 0:
-        return chosen_from(p, generator), p
+        return chosen_from(narrowed(log_probs, how) if p is None else p, generator)
     chosen = log_probs.argmax(-1, keepdim=True)
     if bool(log_probs.gather(-1, chosen).isnan().any()):  # it would be taken for the largest
         raise NoDistribution
-    return chosen, p
+    return chosen
 
 
 def chosen_from(p: Tensor, generator: torch.Generator) -> Tensor:
@@ -212,9 +211,9 @@ class _Drawing:
         """The next token of every row, (R, 1), noted where the row has not ended."""
         n = self.how.n
         log_probs = logits.cpu().double().log_softmax(-1)
-        own = zip(log_probs.view(len(here), n, -1), here)
-        drawn = [next_tokens(rows, self.how, self.generators[sentence]) for rows, sentence in own]
-        chosen, p = (torch.cat(parts) for parts in zip(*drawn))
+        p = narrowed(log_probs, self.how)
+        own = zip(here, log_probs.view(len(here), n, -1), p.view(len(here), n, -1))
+        chosen = torch.cat([next_tokens(rows, self.how, self.generators[one], left) for one, rows, left in own])
         values = log_probs.gather(-1, chosen)[:, 0].tolist()
         for at, token in enumerate(chosen[:, 0].tolist()):
             sentence = here[at // n]

@@ -53,7 +53,7 @@ class Row:
 
     def draw(self, log_probs: Tensor) -> Drawn:
         """The next token, from log P (V,)."""
-        token = int(next_tokens(log_probs[None], self.how, self.generator)[0])
+        token = int(next_tokens(log_probs[None], self.how, self.generator))
         told = log_probs.topk(min(self.best, len(log_probs))) if self.best else None
         best = list(zip(told.indices.tolist(), told.values.tolist())) if told is not None else []
         self.count += 1
