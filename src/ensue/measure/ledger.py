@@ -241,7 +241,7 @@ def _blocked_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
     def flops(arguments: tuple[Any, ...]) -> int:
         rows, heads, width = arguments[:3]
         queries, keys = arguments[QUERIES], arguments[QUERIES + 2]
-        return times * 2 * len(queries) * (len(keys) // rows) * heads * width
+        return int(times * 2 * len(queries) * (len(keys) // rows) * heads * width)
 
     return flops
 
