@@ -2,7 +2,7 @@
 
     FLOPs    against torch's own counter, which watches a real step by plain operations     within 5 %
     memory   against the peak of what torch's allocator was asked for, as its profiler saw  within 10 %
-    time     against real steps, in turns with nothing else                                 within 30 %
+    time     against the fastest of real steps, as the machine's speeds are its fastest     within 30 %
 
 How much the process grew is written down too (``resident``), with a C library that gives back what is freed: else it is
 up to a third more, which the library keeps in reserve. Each is measured in a process of its own.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -144,9 +143,9 @@ def timed(system: str) -> dict[str, Any]:
             real.append(time.perf_counter() - begun)
     machine = measured()
     return {
-        "time": statistics.median(real),
+        "time": min(real),
         "time_spread": [min(real), max(real)],
-        "predicted": statistics.median(predicted),
+        "predicted": min(predicted),
         "gflops": machine.hardware.flops["float32"] / 1e9,
     }
 

@@ -19,6 +19,7 @@ def test_what_a_person_reads():
         "1e+09 tokens",
         "16 bytes a parameter",
         "kept (--recompute: not)",
+        "of this machine",
     ):
         assert word in told, told
 

@@ -8,12 +8,14 @@ import typer
 
 from ensue.cli.options import Json, Set
 from ensue.cli.output import emit, say, table
+from ensue.core.sizes import size_in_words as size
 
-UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+DAY, YEAR = 86_400.0, 31_557_600.0
+TIMES = ((DAY, "days"), (3600.0, "hours"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def cost(
-    system: Annotated[str, typer.Argument(help="A system, or layers: the table of kinds of layers.")],
+    system: Annotated[str, typer.Argument(help="A system, a run, or layers: the table of kinds of layers.")],
     vocabulary: Annotated[
         int | None, typer.Option(min=2, help="How many different tokens.", show_default="the preset's, or 10000")
     ] = None,
@@ -24,10 +26,14 @@ def cost(
         int, typer.Option(min=0, help="Tokens of a row, and of what is generated.", show_default="the context, or 64")
     ] = 0,
     precision: Annotated[
-        str, typer.Option(help="float32 or bf16.", show_default="bf16 where the hardware has it")
+        str,
+        typer.Option(help="float32 or bf16.", show_default="train.precision; auto: bf16 where the hardware has it"),
     ] = "",
     recompute: Annotated[
-        bool, typer.Option("--recompute", help="Blocks are computed again on the way back, not kept.")
+        bool,
+        typer.Option(
+            "--recompute", help="The same as --set train.recompute=blocks: a block is run again on the way back."
+        ),
     ] = False,
     ranks: Annotated[int, typer.Option(min=0, help="Shard among so many ranks.")] = 0,
     hardware: Annotated[str, typer.Option(help="What each rank runs on: a100, h100 …, or here: this machine.")] = "",
@@ -52,7 +58,7 @@ def cost(
         batch=batch,
         length=length,
         precision=precision,
-        recompute=recompute,
+        recompute="blocks" if recompute else "",
         ranks=ranks,
         hardware=hardware,
         utilisation=utilisation,
@@ -64,16 +70,6 @@ def cost(
         _show_layers(result)
     else:
         _show(result)
-
-
-def size(bytes_: float) -> str:
-    """Bytes for people.
-
-    >>> size(698_417_037_312), size(0)
-    ('698.4 GB', '0.0 B')
-    """
-    unit, name = next(((unit, name) for unit, name in UNITS if bytes_ >= unit), UNITS[-1])
-    return f"{bytes_ / unit:.1f} {name}"
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -99,6 +95,8 @@ def _show(result: dict[str, Any]) -> None:
         _show_ranks(result)
     if "time" in result:
         _show_time(result)
+    if "time" in result or "ranks" in result:
+        _show_assumptions(result)
 
 
 def _maybe(value: int | None) -> str:
@@ -106,7 +104,7 @@ def _maybe(value: int | None) -> str:
 
 
 def _show_training(result: dict[str, Any], step: dict[str, Any]) -> None:
-    again = ", blocks computed again" if step["recompute"] else ""
+    again = ", blocks computed again" if step["recompute"] == "blocks" else ""
     say(f"{result['train_flops_per_token']:,} FLOPs to train on one{again}")
     kind = "float32" if step["precision"] == "float32" else "float32, products in bf16"
     who = "a rank's step" if "ranks" in result else "a step"
@@ -116,6 +114,8 @@ def _show_training(result: dict[str, Any], step: dict[str, Any]) -> None:
         return
     rows = [[name, size(memory[name])] for name in ("weights", "gradients", "optimiser", "activations")]
     table(["", "memory"], [*rows, ["at the most at once", size(memory["peak"])]])
+    if "fits" in step:
+        _show_room(result, step["fits"])
 
 
 def _show_ranks(result: dict[str, Any]) -> None:
@@ -125,8 +125,12 @@ def _show_ranks(result: dict[str, Any]) -> None:
     names = {"gathered": "gathered at a time", "total": "all"}
     table(["", "memory a rank"], [[names.get(name, name), size(value)] for name, value in memory.items()])
     if "fits" in found:
-        room = size(result["hardware"]["memory"])
-        say(f"{'fits' if found['fits'] else 'does not fit'} into {room} of {result['hardware']['name']}")
+        _show_room(result, found["fits"])
+
+
+def _show_room(result: dict[str, Any], fits: bool) -> None:
+    room = size(result["hardware"]["memory"])
+    say(f"{'fits' if fits else 'does not fit'} into {room} of {result['hardware']['name']}")
 
 
 def _show_time(result: dict[str, Any]) -> None:
@@ -140,30 +144,40 @@ def _show_time(result: dict[str, Any]) -> None:
     if "generated_per_second_at_most" in time:
         say(f"generating one text: at most {time['generated_per_second_at_most']:,.4g} tokens a second (memory)")
     if "days" in time:
-        days = time["days"]
-        told = f"{days:,.1f} days" if days >= 1 else _seconds(days * 86400)
+        told = _seconds(time["days"] * 86400)
         say(f"{time['tokens']:.4g} tokens: {time['flops']:.3g} FLOPs, {told}")
-    _show_assumptions(result)
 
 
 def _show_assumptions(result: dict[str, Any]) -> None:
     step, many = result["training"], "ranks" in result
     say("\nassumed:")
-    if result["time"]["assumed"]:
+    if "time" in result and result["time"]["assumed"]:
         share = result["time"]["utilisation"]
         say(f"  {share:.0%} of the best speed is reached, communication included (--utilisation)")
     each = [step["memory"][name] // result["parameters"] for name in ("weights", "gradients", "optimiser")]
     apart = f"weight {each[0]}, gradient {each[1]}, {step['optimiser']} {each[2]}"
     say(f"  {sum(each)} bytes a parameter, all float32: {apart}")
-    say("  activations are " + ("computed again, block by block" if step["recompute"] else "kept (--recompute: not)"))
+    again = step["recompute"] == "blocks"
+    say("  activations are " + ("computed again, block by block" if again else "kept (--recompute: not)"), end="")
+    say(" (train.recompute), with the kernels of this machine")
+    if "time" in result and "generated_per_second_at_most" in result["time"]:
+        say("  generating passes over all weights that a token meets, in float32, and over its state")
+    if many and result["ranks"]["rows"] != result["ranks"]["asked"]:
+        rows, asked = (result["ranks"][name] for name in ("rows", "asked"))
+        say(f"  every rank has as many rows, so that a step has {rows:,} and not {asked:,} (--batch)")
     if many:
         say("  besides its part a rank holds the weights of two groups and the gradients of one, whole")
 
 
 def _seconds(value: float) -> str:
-    if value >= 3600:
-        return f"{value / 3600:,.1f} hours"
-    return f"{value:,.1f} s" if value >= 1 else f"{value * 1e3:,.1f} ms"
+    """
+    >>> _seconds(2.7e6), _seconds(7200), _seconds(0.02), _seconds(3e-6), _seconds(1e30)
+    ('31.2 days', '2.0 hours', '20.0 ms', '3.0 µs', '3.17e+22 years')
+    """
+    if value >= 1000 * DAY:
+        return f"{value / YEAR:,.3g} years"
+    unit, name = next(((unit, name) for unit, name in TIMES if value >= unit), TIMES[-1])
+    return f"{value / unit:,.1f} {name}"
 
 
 def _show_layers(result: dict[str, Any]) -> None:

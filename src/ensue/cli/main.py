@@ -13,7 +13,7 @@ import typer
 from ensue.cli import asking, costing, inspecting, labelling, meanings, serving, training, translating, words
 from ensue.cli.output import say
 from ensue.core import launch
-from ensue.core.errors import InputError, Interrupted, Lost, OwnError
+from ensue.core.errors import InputError, Interrupted, Lost, NoDistribution, OwnError
 
 Usage: Any = typer.BadParameter.__mro__[1]
 """What typer raises when a command is not typed as it should be."""
@@ -118,7 +118,7 @@ def explain(error: Exception) -> NoReturn:
     known = isinstance(error, InputError | Usage | Interrupted | typer.Abort) and not isinstance(error, OwnError)
     if isinstance(error, Lost) or (known and launch.rank()):
         keep_silent(error)
-    if isinstance(error, InputError):
+    if isinstance(error, InputError | NoDistribution):
         fail(f"ensue: {error}", 2)
     if isinstance(error, Usage):
         if not error.format_message().strip():  # no command at all: the help has been asked for

@@ -44,6 +44,13 @@ class Lost(Exception):
     """Another of several processes has failed, and says why; this one ends without a word."""
 
 
+class NoDistribution(RuntimeError):
+    """A model answers something that is no number, so that no token can be drawn."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's answer is no distribution: look whether its weights are numbers")
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a list, with the nearest one that is.
 

@@ -20,3 +20,16 @@ def size_in_bytes(text: str) -> int:
     if result <= 0:
         raise InputError(f"{text!r} is no amount of memory", mend="write 500M or 4G")
     return result
+
+
+NAMES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def size_in_words(bytes_: float) -> str:
+    """Bytes for people.
+
+    >>> size_in_words(698_417_037_312), size_in_words(0)
+    ('698.4 GB', '0.0 B')
+    """
+    unit, name = next(((unit, name) for unit, name in NAMES if bytes_ >= unit), NAMES[-1])
+    return f"{bytes_ / unit:.1f} {name}"

@@ -14,19 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
-from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from ensue.data.batches import Batch
 from ensue.measure.ledger import Ledger, Operation, without_numbers
-from ensue.nn.blocks import Block, DecoderBlock
 from ensue.nn.experts import Experts
+from ensue.nn.recompute import recompute_blocks
 from ensue.nn.recurrent import Recurrent
 from ensue.train.labelling import masked
 from ensue.train.objectives import OBJECTIVES, in_context
@@ -168,14 +166,14 @@ def training(
     length: int,
     settings: TrainSettings | None = None,
     precision: str = "float32",
-    recompute: bool = False,
 ) -> Training | None:
     """What a step of training costs; None of a model that is not trained by gradients.
 
     ``build`` makes the model; it is called where tensors have no numbers. In ``bf16`` products are in sixteen bits, and
-    weights, gradients and the optimiser's memory in float32 (mixed precision). With ``recompute`` only what goes into a
-    block is kept, and the rest of it is made again on the way back.
+    weights, gradients and the optimiser's memory in float32 (mixed precision). Where the settings have blocks computed
+    again (``train.recompute``), they are.
     """
+    chosen = settings or TrainSettings()
     ledger = Ledger()
     with without_numbers(ledger):
         model: Any = build()
@@ -183,8 +181,8 @@ def training(
             return None
         model.train()
         weights = {ledger.hold(p) for p in (*model.parameters(), *model.buffers())}
-        if recompute:
-            _recompute(model)
+        if chosen.recompute == "blocks":
+            recompute_blocks(model)
         begun = len(ledger.operations)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             loss = LOSSES[model.task](model, rows, length, settings)
@@ -196,10 +194,21 @@ def training(
         most, besides = ledger.most(weights), ledger.most(weights | gradients | copies)
         held, own = (sum(p.nbytes for p in many) for many in (model.parameters(), learnt))
         fixed = sum(one.nbytes for one in model.buffers())
-        remembered = _remembered(model, settings or TrainSettings())
+        remembered = _remembered(model, chosen)
     done.append(Operation(0, 2 * own + 2 * held + 2 * remembered))  # the norm of gradients, and the update
     flops, peak = sum(one.flops for one in done), held + fixed + remembered + most
     return Training(rows, length, flops, held, own, remembered, fixed, besides, peak, tuple(done))
+
+
+def held(model: nn.Module, settings: TrainSettings) -> tuple[int, int, int]:
+    """Bytes of weights, of their gradients, and of what the optimiser remembers, before any activation.
+
+    The model may be on the meta device. What is remembered of a small matrix says how much it is of a large one.
+    """
+    weights = sum(p.nbytes for p in model.parameters())
+    learnt = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    small = nn.Linear(64, 64, bias=False)
+    return weights, learnt, learnt * (_remembered(small, settings) // small.weight.nbytes)
 
 
 def _remembered(model: nn.Module, settings: TrainSettings) -> int:
@@ -209,13 +218,6 @@ def _remembered(model: nn.Module, settings: TrainSettings) -> int:
     optimiser = build_optimiser(model, settings)
     optimiser.step()
     return _bytes(dict(optimiser.state))
-
-
-def _recompute(model: nn.Module) -> None:
-    """Let the blocks of a model be computed again on the way back."""
-    for part in model.modules():
-        if isinstance(part, Block | DecoderBlock):
-            part.forward = partial(checkpoint, part.forward, use_reentrant=False)
 
 
 def _tokens(rows: int, length: int) -> Tensor:

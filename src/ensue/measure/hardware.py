@@ -12,7 +12,6 @@ measured for products and passes of several sizes, because small ones are slower
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from functools import cache
 import torch
 
 from ensue.core.errors import unknown_name
+from ensue.core.memory import memory_here
 from ensue.measure.ledger import Operation
 
 UTILISATION = 0.45
@@ -50,15 +50,15 @@ class Hardware:
 HARDWARE = {
     one.name: one
     for one in (
-        Hardware("a100", {"bf16": 312e12, "float32": 19.5e12}, 80e9, 2.039e12, "NVIDIA A100 80GB SXM, data sheet"),
-        Hardware("a100-40gb", {"bf16": 312e12, "float32": 19.5e12}, 40e9, 1.555e12, "NVIDIA A100 40GB SXM, data sheet"),
-        Hardware("h100", {"bf16": 989e12, "float32": 67e12}, 80e9, 3.35e12, "NVIDIA H100 SXM, data sheet"),
-        Hardware("l4", {"bf16": 121e12, "float32": 30.3e12}, 24e9, 0.3e12, "NVIDIA L4, data sheet"),
-        Hardware("mi300x", {"bf16": 1307e12, "float32": 163.4e12}, 192e9, 5.3e12, "AMD Instinct MI300X, data sheet"),
-        Hardware("p100", {"float32": 10.6e12}, 16e9, 0.732e12, "NVIDIA Tesla P100 SXM2, data sheet"),
-        Hardware("t4", {"float32": 8.1e12}, 16e9, 0.32e12, "NVIDIA T4, data sheet"),
-        Hardware("tpu-v3", {"bf16": 123e12}, 32e9, 0.9e12, "Google Cloud TPU v3, a chip, system architecture"),
-        Hardware("v100", {"float32": 15.7e12}, 32e9, 0.9e12, "NVIDIA Tesla V100 SXM2, data sheet"),
+        Hardware("a100", {"bf16": 312e12, "float32": 19.5e12}, 80e9, 2.039e12, "NVIDIA A100 data sheet, 80GB SXM"),
+        Hardware("a100-40gb", {"bf16": 312e12, "float32": 19.5e12}, 40e9, 1.555e12, "NVIDIA A100 data sheet, 40GB"),
+        Hardware("h100", {"bf16": 989e12, "float32": 67e12}, 80e9, 3.35e12, "NVIDIA H100 data sheet, SXM"),
+        Hardware("l4", {"bf16": 121e12, "float32": 30.3e12}, 24e9, 0.3e12, "NVIDIA L4 data sheet"),
+        Hardware("mi300x", {"bf16": 1307e12, "float32": 163.4e12}, 192e9, 5.3e12, "AMD Instinct MI300X data sheet"),
+        Hardware("p100", {"float32": 10.6e12}, 16e9, 0.732e12, "NVIDIA Tesla P100 data sheet, NVLink"),
+        Hardware("t4", {"float32": 8.1e12}, 16e9, 0.32e12, "NVIDIA T4 data sheet"),
+        Hardware("tpu-v3", {"bf16": 123e12}, 32 * 2**30, 0.9e12, "Google Cloud TPU v3, system architecture, a chip"),
+        Hardware("v100", {"float32": 15.7e12}, 32e9, 0.9e12, "NVIDIA V100 data sheet, 32GB NVLink"),
     )
 }
 """Devices by name. Sixteen bits that are not bf16 are left out: ensue does not train in them."""
@@ -131,7 +131,7 @@ def measured() -> Machine:
     passes = [_pass(1 << power) for power in (12, 16, 20, 24)]
     small = torch.zeros(8)
     call = _least(lambda: small.add_(1), 200)
-    return Machine(Curve(*zip(*products)), Curve(*zip(*passes)), call, _memory())
+    return Machine(Curve(*zip(*products)), Curve(*zip(*passes)), call, float(memory_here()))
 
 
 def _product(rows: int, width: int) -> tuple[float, float]:
@@ -156,8 +156,3 @@ def _least(work: Callable[[], object], times: int) -> float:
             work()
         found.append((time.perf_counter() - begun) / times)
     return min(found)
-
-
-def _memory() -> float:
-    """Bytes of memory that this machine has."""
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

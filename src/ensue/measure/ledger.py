@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,6 +28,10 @@ from ensue.nn.threads import counted
 
 aten = torch.ops.aten
 PICKS = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
+ROOM = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
+"""What makes room and writes nothing into it."""
+PICKED = {aten.embedding, aten.gather, aten.index, aten.index_select}
+"""What reads as much of a table as it answers, not all of it."""
 RECURRENT, RECURRENT_BACKWARD = aten.mkldnn_rnn_layer.default, aten.mkldnn_rnn_layer_backward.default
 
 
@@ -70,11 +75,13 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.casts.append((self.hold(given[0]), self.hold(fresh[0])))
         if func in (RECURRENT, RECURRENT_BACKWARD):
             self._pass(_scratch(func, *args))
-        count = FLOPS.get(func._overloadpacket) or flop_registry.get(func._overloadpacket)
+        count = _count(func._overloadpacket)
         flops = int(count(*args, **kwargs, out_val=result)) if count else 0
-        if flops or fresh or func._schema.is_mutable:
+        if (flops or fresh or func._schema.is_mutable) and func._overloadpacket not in ROOM:
             steps = args[0].shape[0] if func in (RECURRENT, RECURRENT_BACKWARD) else 1
-            moved = sum(one.nbytes for one in given) + sum(one.nbytes for one in fresh)
+            read = given[1:] if func._overloadpacket in PICKED else given
+            over = given[:1] if func._overloadpacket.__name__.endswith("_") else []  # read, and written over
+            moved = sum(one.nbytes for one in (*read, *fresh, *over, *(fresh if read is not given else ())))
             self.operations.append(Operation(flops, moved, steps))
         return result
 
@@ -125,6 +132,13 @@ def without_numbers(ledger: Ledger) -> Iterator[Ledger]:
     """A block in which tensors have no numbers, and what is done with them is written down."""
     with FakeTensorMode(), counted(ledger.loop), ledger:
         yield ledger
+
+
+@cache
+def _count(packet: Any) -> Callable[..., int] | None:
+    """What counts the products of an operation; one that writes over what it is given does as many as its twin."""
+    twin = getattr(aten, packet.__name__.removesuffix("_"), packet)
+    return next((table[one] for one in (packet, twin) for table in (FLOPS, flop_registry) if one in table), None)
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -196,7 +210,13 @@ def _attention_backward(above: Tensor, query: Tensor, key: Tensor, value: Tensor
     return 2 * _attention(query, key, value)
 
 
+def _linear(x: Tensor, weight: Tensor, *rest: Any, **more: Any) -> int:
+    """x Wᵀ, (M, D), (N, D)."""
+    return 2 * x.numel() * weight.shape[0]
+
+
 FLOPS: dict[Any, Callable[..., int]] = {
+    torch.ops.mkldnn._linear_pointwise: _linear,
     aten.mkldnn_rnn_layer: _recurrent,
     aten.mkldnn_rnn_layer_backward: _recurrent_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
@@ -215,8 +235,23 @@ def _short_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
     return flops
 
 
+def _blocked_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
+    """Of loops that are told rows, heads and a head's width first, and Q (B T, D) and K (B S, D) after six others."""
+
+    def flops(arguments: tuple[Any, ...]) -> int:
+        rows, heads, width = arguments[:3]
+        queries, keys = arguments[QUERIES], arguments[QUERIES + 2]
+        return int(times * 2 * len(queries) * (len(keys) // rows) * heads * width)
+
+    return flops
+
+
+QUERIES = 9
+"""Where the queries of blocked attention stand; after each part its step is said."""
 LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "attend": _short_attention(2),
     "attend_backward": _short_attention(4),
+    "attend_blocks": _blocked_attention(2),
+    "attend_blocks_backward": _blocked_attention(4),
 }
 """The products that loops of our own do (see ensue.nn.short_attention_loops), from what they are given."""

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from ensue.core.errors import InputError
+
 
 class Recomputed(nn.Module):
     """A module that can be run again instead of remembering; ``recompute_blocks`` says which are."""
@@ -32,3 +34,10 @@ def recompute_blocks(model: nn.Module) -> int:
     for block in blocks:
         block.recompute = True
     return len(blocks)
+
+
+def recompute(model: nn.Module, system: str) -> None:
+    """The same as a setting of training asks for; a system that has no blocks is refused."""
+    if not recompute_blocks(model):
+        what = f"{system} has no blocks of attention that could be computed again"
+        raise InputError(what, mend="use train.recompute=none")

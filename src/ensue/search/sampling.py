@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, NoDistribution
 from ensue.search.best import best
 from ensue.search.hypotheses import Found, Hypothesis
 from ensue.search.stepping import Model, Reading, lined_up, picked, quiet, read
@@ -95,13 +95,23 @@ def _nucleus(p: Tensor, mass: float) -> Tensor:
     return torch.zeros_like(p).scatter(-1, index, ordered.masked_fill(beyond, 0.0))
 
 
+def next_tokens(log_probs: Tensor, how: Sampling, generator: torch.Generator, p: Tensor | None = None) -> Tensor:
+    """A token of each log P (n, V), (n, 1): the likeliest, or drawn from ``p``, which is what is left of it."""
+    if how.temperature > 0:
+        return chosen_from(narrowed(log_probs, how) if p is None else p, generator)
+    chosen = log_probs.argmax(-1, keepdim=True)
+    if bool(log_probs.gather(-1, chosen).isnan().any()):  # it would be taken for the largest
+        raise NoDistribution
+    return chosen
+
+
 def chosen_from(p: Tensor, generator: torch.Generator) -> Tensor:
     """A token of each distribution (n, V), (n, 1): the first up to which there is more mass than a number drawn from
     [0, 1). Of a token without any there is never.
     """
     mass = p.cumsum(-1)
     if not bool(mass[:, -1].isfinite().all()):
-        raise RuntimeError("the model's answer is no distribution")
+        raise NoDistribution
     drawn = torch.rand(len(p), 1, dtype=p.dtype, generator=generator) * mass[:, -1:]
     return torch.searchsorted(mass, drawn, right=True).clamp_(max=p.shape[-1] - 1)
 
@@ -202,13 +212,8 @@ class _Drawing:
         n = self.how.n
         log_probs = logits.cpu().double().log_softmax(-1)
         p = narrowed(log_probs, self.how)
-        if self.how.temperature == 0:
-            chosen = p.argmax(-1, keepdim=True)
-        else:
-            parts = [
-                chosen_from(own, self.generators[sentence]) for own, sentence in zip(p.view(len(here), n, -1), here)
-            ]
-            chosen = torch.cat(parts)
+        own = zip(here, log_probs.view(len(here), n, -1), p.view(len(here), n, -1))
+        chosen = torch.cat([next_tokens(rows, self.how, self.generators[one], left) for one, rows, left in own])
         values = log_probs.gather(-1, chosen)[:, 0].tolist()
         for at, token in enumerate(chosen[:, 0].tolist()):
             sentence = here[at // n]

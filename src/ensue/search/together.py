@@ -12,7 +12,6 @@ Legend: R rows, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.sampling import Sampling, chosen_from, narrowed
+from ensue.search.sampling import Sampling, next_tokens
 from ensue.search.stepping import quiet, read
 
 
@@ -55,12 +54,7 @@ class Row:
 
     def draw(self, log_probs: Tensor) -> Drawn:
         """The next token, from log P (V,)."""
-        if self.how.temperature == 0:
-            token = int(log_probs.argmax())
-            if math.isnan(float(log_probs[token])):
-                raise RuntimeError("the model's answer is no distribution")
-        else:
-            token = int(chosen_from(narrowed(log_probs[None], self.how), self.generator))
+        token = int(next_tokens(log_probs[None], self.how, self.generator))
         told = log_probs.topk(min(self.best, len(log_probs))) if self.best else None
         best = list(zip(told.indices.tolist(), told.values.tolist())) if told is not None else []
         self.count += 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensue.core.errors import InputError, unknown_name
+from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build as build_settings
 from ensue.models.table import SYSTEMS
-from ensue.tasks.resolving import resolve, task_name
+from ensue.tasks.resolving import read_settings, resolve, task_name
 from ensue.tasks.settings import LABELS, VOCABULARIES
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ VOCABULARY = 10_000
 LAYERS = "layers"
 """In place of a system: the table of kinds of layers."""
 DAY = 86_400
+DEEPEST = 10_000
+"""Layers, at the most: they are built one by one."""
 FOLLOWED = 400
 """Layers times tokens that chains are followed through; a deep model gets a shorter text."""
 
@@ -35,13 +39,15 @@ def cost(
     batch: int = 0,
     length: int = 0,
     precision: str = "",
-    recompute: bool = False,
+    recompute: str = "",
     ranks: int = 0,
     hardware: str = "",
     utilisation: float = 0.0,
     tokens: float = 0.0,
 ) -> dict[str, Any]:
     """What a system would cost: parameters, FLOPs, memory, chains of operations; on request per rank, and in days.
+
+    ``precision`` and ``recompute`` are the settings of training of that name.
 
     >>> cost("window", vocabulary=100, settings={"context": 2, "embedding": 8, "hidden": 16})["parameters"]
     2772
@@ -50,27 +56,34 @@ def cost(
 
     from ensue.measure.cost import active_parameters, flops_per_token, generating, parameter_parts, training
     from ensue.measure.hardware import find_hardware
+    from ensue.nn.recompute import recompute as recomputed
 
     if system == LAYERS:
         return _layers(settings or {})
     _check_numbers(batch, length, ranks, utilisation, tokens, hardware)
+    begun = _run(system, preset)
+    system = str(begun.get("system", system))
     cls = _countable(system)
-    chosen = resolve(system, preset=preset, layers=[settings or {}])
-    size = vocabulary if vocabulary is not None else getattr(chosen.tokenizer, "vocabulary", 0) or VOCABULARY
+    given = {**(settings or {}), **({"train.recompute": recompute} if recompute else {})}
+    chosen = resolve(system, preset=preset, layers=[begun, given])
+    known = int(begun.get("vocabulary", 0)) or getattr(chosen.tokenizer, "vocabulary", 0)
+    size = vocabulary if vocabulary is not None else known or VOCABULARY
     if size < 2:
         raise InputError(f"a vocabulary of {size} is too small", mend="at least 2 tokens are needed")
     values = {name: size if name in VOCABULARIES else value for name, value in chosen.model.items()}
     if values.get("tied") == "auto":
         values["tied"] = "all"  # one vocabulary for both languages
     device = find_hardware(hardware) if hardware else None
-    chosen_precision = _precision(precision, device)
+    chosen_precision = _precision(precision or getattr(chosen.train, "precision", "auto"), device)
     build = partial(_built, cls, values)
     with torch.device("meta"):
         model = build()
     parameters = sum(p.numel() for p in model.parameters())
+    if getattr(chosen.train, "recompute", "none") == "blocks":
+        recomputed(model, system)
     rows, time = _batch(model, chosen.train, batch, length, ranks)
     forward = flops_per_token(model, length)
-    step = training(build, rows, time, chosen.train, chosen_precision, recompute)
+    step = training(build, rows, time, chosen.train, chosen_precision)
     after = generating(model, length) if step is not None else None
     result: dict[str, Any] = {
         "system": system,
@@ -81,17 +94,30 @@ def cost(
         "parts": parameter_parts(model),
         "flops_per_token": forward,
         "train_flops_per_token": step.flops // step.tokens if step else 3 * forward,
-        "training": _training(step, chosen.train, chosen_precision, recompute) if step else None,
+        "training": _training(step, chosen.train, chosen_precision) if step else None,
         "generating": {**asdict(after), "bytes_per_token": after.weights + after.state} if after else None,
         "depth": _depth(model, length) if step else None,
         "settings": values,
     }
     if ranks and step is not None:
         result["ranks"] = _ranks(build, step, ranks, chosen_precision, device)
+        result["ranks"] |= {"rows": ranks * step.rows, "asked": _rows(chosen.train, batch, time)}
     if device is not None and step is not None:
+        if not ranks:
+            result["training"]["fits"] = step.peak <= device.memory
         result["hardware"] = asdict(device)
         result["time"] = _time(step, after, device, chosen_precision, max(ranks, 1), utilisation, tokens)
     return result
+
+
+def _run(system: str, preset: str) -> dict[str, Any]:
+    """The settings of a run, where its folder is named in place of a system."""
+    folder = RunFolder(Path(system))
+    if system in SYSTEMS or not folder.settings.exists():
+        return {}
+    if preset:
+        raise InputError("a run has settings of its own", where=system, mend="leave out --preset")
+    return read_settings(folder.settings)
 
 
 def _countable(system: str) -> Any:
@@ -124,15 +150,17 @@ def _check_numbers(batch: int, length: int, ranks: int, utilisation: float, toke
 
 
 def _precision(precision: str, device: Hardware | None) -> str:
-    if precision not in ("", "float32", "bf16"):
-        raise unknown_name("precision", precision, ["float32", "bf16"])
-    chosen = precision or (device.precision() if device else "float32")
+    if precision not in ("auto", "float32", "bf16"):
+        raise unknown_name("precision", precision, ["auto", "float32", "bf16"])
+    chosen = precision if precision != "auto" else (device.precision() if device else "float32")
     if device is not None and chosen not in device.flops:
         raise InputError(f"{device.name} has no speed in {chosen}", mend=f"use {' or '.join(device.flops)}")
     return chosen
 
 
 def _built(cls: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(values.get("layers"), int) and values["layers"] > DEEPEST:
+        raise InputError(f"{values['layers']:,} layers cannot be counted", mend=f"at most {DEEPEST:,} can")
     try:
         return cls(cls.Config(**values))
     except (RuntimeError, OverflowError, TypeError) as error:
@@ -146,18 +174,23 @@ def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple
     time = length or getattr(train, "length", 0) or usual_length(model)
     if is_conditional(model) or not model.traits.steps or getattr(model, "cuts", "") == "windows":
         time = min(time, getattr(model.config, "context", time))  # it reads no more at once
-    rows = batch or getattr(train, "batch", 0) or max(1, getattr(train, "batch_tokens", 0) // time)
-    return -(-rows // max(ranks, 1)), time
+    return -(-_rows(train, batch, time) // max(ranks, 1)), time
 
 
-def _training(step: Training, train: Any, precision: str, recompute: bool) -> dict[str, Any]:
+def _rows(train: Any, batch: int, time: int) -> int:
+    """Rows of a batch, over all ranks."""
+    rows: int = batch or getattr(train, "batch", 0) or max(1, getattr(train, "batch_tokens", 0) // time)
+    return rows
+
+
+def _training(step: Training, train: Any, precision: str) -> dict[str, Any]:
     return {
         "rows": step.rows,
         "length": step.length,
         "tokens": step.tokens,
         "precision": precision,
         "optimiser": train.optimiser,
-        "recompute": recompute,
+        "recompute": train.recompute,
         "flops_per_step": step.flops,
         "memory": {
             "weights": step.weights,

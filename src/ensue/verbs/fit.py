@@ -21,7 +21,7 @@ from ensue.core.memory import give_back_memory, keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.models.table import model_class
-from ensue.nn.recompute import recompute_blocks
+from ensue.nn.recompute import recompute
 from ensue.tasks.bodies import system_config
 from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
 from ensue.tasks.features import described
@@ -47,6 +47,7 @@ from ensue.verbs.beginning import (
 )
 from ensue.verbs.cards import model_card
 from ensue.verbs.ranks import check_ranks, in_turn, read_corpus, trainers
+from ensue.verbs.room import check_room
 from ensue.verbs.run import Run, load
 from ensue.verbs.weights import write_weights
 
@@ -106,7 +107,9 @@ def _begin(folder: RunFolder, chosen: Settings, force: bool, report: Report, ran
         folder.check_free(force)
     _prepare_process(chosen, ranks)
     task = task_of(chosen)
+    check_room(chosen, ranks)
     corpus = read_corpus(chosen, first, report, ranks)
+    check_room(chosen, ranks, corpus)
     made = begun_model(chosen, corpus, report)
     chosen = task.resolved(chosen, made, corpus)
     _check_before(task, chosen, corpus, made, ranks)
@@ -300,9 +303,8 @@ def _fit_by_gradient(
     means = task.means(settings, model, corpus)
     whole = ranks.kept_whole(model)
     model.to(device)
-    if settings.train.recompute == "blocks" and not recompute_blocks(model):
-        what = f"{settings.run.system} has no blocks of attention that could be computed again"
-        raise InputError(what, mend="use train.recompute=none")
+    if settings.train.recompute == "blocks":
+        recompute(model, settings.run.system)
     if settings.run.compile:
         model.compile()
     batches = task.batches(settings, model, corpus)

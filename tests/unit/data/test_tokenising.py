@@ -381,3 +381,13 @@ def test_workers_are_not_asked_by_signals_of_the_terminal() -> None:
         assert os.getsid(worker._process.pid) != os.getsid(0)
     finally:
         worker.end()
+
+
+def test_one_long_word_is_cut_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Searched:
+        def finditer(self, *given: object) -> object:
+            raise AssertionError("there is no white space to search for")
+
+    monkeypatch.setattr(reading, "_BORDERS", tuple((white, Searched()) for white, _ in reading._BORDERS))
+    found = list(reading.chunks(b"a" * 100, 8))
+    assert b"".join(found) == b"a" * 100 and max(map(len, found)) <= 8 * reading.PATIENCE

@@ -111,7 +111,7 @@ def test_memory_is_what_the_allocator_is_asked_for(system, more, rows, length):
     assert counted.peak - there == pytest.approx(allocated(step), rel=0.10)
 
 
-@pytest.mark.parametrize("system", ["gpt", "lstm", "transformer", "bert"])
+@pytest.mark.parametrize("system", ["gpt", "gru", "lstm", "elmo", "transformer", "bert"])
 def test_training_flops_are_what_torch_counts_of_a_real_step(system):
     counted = training(builder(system), 4, 16)
     model = builder(system)().train()
@@ -119,6 +119,58 @@ def test_training_flops_are_what_torch_counts_of_a_real_step(system):
     with by_equation(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
         LOSSES[model.task](model, 4, 16, None).backward()
     assert counted.flops == pytest.approx(seen.get_total_flops(), rel=0.05)
+
+
+LARGE = {
+    "window": {},
+    "lstm": {"hidden": 256},
+    "gru": {"hidden": 256},
+    "context2vec": {},
+    "gpt": {"layers": 1, "hidden": 256, "context": 128},
+    "seq2seq": {"layers": 1},
+    "convs2s": {"layers": 1},
+    "transformer": {"layers": 1, "hidden": 256},
+    "bert": {"layers": 1, "hidden": 256, "context": 128},
+}
+"""So large, with a vocabulary to match, that kernels are chosen that small models never meet."""
+
+
+@pytest.mark.parametrize(
+    ("system", "rows", "length", "more"),
+    [
+        *((system, 24, 12, {}) for system in LARGE),
+        *((system, 4, 80, {}) for system in ("transformer", "bert")),
+        ("gpt", 4, 80, {"experts": 4, "experts_active": 2}),
+        ("gpt", 4, 80, {"dropout": 0.1, "norm": "post"}),
+    ],
+)
+def test_no_kernel_hides_its_products(system, rows, length, more):
+    def build():
+        cls = SYSTEMS.load(system)
+        names = [name for name in ("vocabulary", "source_vocabulary") if name in cls.Config.__dataclass_fields__]
+        return cls(cls.Config(**{**dict.fromkeys(names, 4000), **LARGE[system], **more}))
+
+    counted = training(build, rows, length).flops
+    with without_numbers(Ledger()):
+        model = build().train()
+        plain = sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16)  # what torch sees all of
+        with by_equation(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
+            LOSSES[model.task](model, rows, length, None).backward()
+    assert counted == pytest.approx(seen.get_total_flops(), rel=0.05)
+
+
+def test_what_makes_room_moves_nothing_and_what_picks_moves_what_it_picks():
+    with Ledger() as ledger:
+        table = torch.empty(1000, 10)
+        assert not ledger.operations
+        torch.nn.functional.embedding(torch.zeros(3, dtype=torch.long), table)
+    assert ledger.operations[-1].moved == 3 * 8 + 2 * 3 * 10 * 4
+
+
+def test_a_product_that_is_written_over_something_is_one():
+    with Ledger() as ledger:
+        torch.zeros(4, 6).addmm_(torch.zeros(4, 5), torch.zeros(5, 6))
+    assert ledger.flops == 2 * 4 * 5 * 6
 
 
 def test_flops_are_those_of_the_other_librarys_model():
@@ -152,7 +204,8 @@ def test_counting_leaves_real_tensors_alone():
 
 
 def test_recomputing_blocks_holds_less_and_computes_more():
-    kept, again = (training(builder("gpt", layers=6), 4, 32, recompute=again) for again in (False, True))
+    settings = (TrainSettings(recompute=what) for what in ("none", "blocks"))
+    kept, again = (training(builder("gpt", layers=6), 4, 32, one) for one in settings)
     assert again.activations < 0.5 * kept.activations
     assert kept.flops < again.flops <= kept.flops * 4 / 3
 

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import Trigrams
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, NoDistribution
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.search.beam import Search, beam_search
 from ensue.search.sampling import Sampling, draw, narrowed, next_distribution, sample
@@ -116,3 +116,15 @@ def test_sentences_are_drawn_side_by_side_with_lengths_of_their_own():
     assert again[1].hypotheses == found[1].hypotheses  # whatever its neighbours do
     alone = draw(model, model.start(1), 1, end=0, longest=2, how=Sampling(n=8, seed=5))
     assert alone[0].hypotheses == found[0].hypotheses
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_not_drawn_from_greedily_or_not(temperature, wrong):
+    model = LSTMLanguageModel(LSTMConfig(vocabulary=7, hidden=6)).eval()
+    with torch.no_grad():
+        model.head.bias.fill_(wrong)
+    with pytest.raises(NoDistribution, match="the model's answer is no distribution"):
+        sample(model, torch.tensor([1, 2]), Sampling(tokens=3, temperature=temperature))
+    with pytest.raises(NoDistribution):
+        draw(model, model.start(2), 1, end=0, how=Sampling(tokens=3, temperature=temperature))

@@ -123,3 +123,47 @@ def test_what_is_wrong_is_said_in_one_line(given, says):
     with pytest.raises(InputError, match=says) as error:
         cost(**{"vocabulary": 50, "settings": TINY["gpt"], **given} if given["system"] == "gpt" else given)
     assert "\n" not in str(error.value)
+
+
+def test_to_recompute_is_the_setting_of_training():
+    asked = cost("gpt", vocabulary=50, settings=TINY["gpt"], recompute="blocks")
+    said = cost("gpt", vocabulary=50, settings={**TINY["gpt"], "train.recompute": "blocks"})
+    kept = cost("gpt", vocabulary=50, settings=TINY["gpt"])
+    assert asked == said and said["training"]["recompute"] == "blocks" and kept["training"]["recompute"] == "none"
+    assert said["training"]["flops_per_step"] > kept["training"]["flops_per_step"]
+    with pytest.raises(InputError, match="lstm has no blocks of attention"):
+        cost("lstm", vocabulary=50, settings=TINY["lstm"], recompute="blocks")
+
+
+def test_the_precision_is_that_of_training_unless_another_is_asked_for():
+    given = {**TINY["gpt"], "train.precision": "bf16"}
+    assert cost("gpt", vocabulary=50, settings=given)["training"]["precision"] == "bf16"
+    assert cost("gpt", vocabulary=50, settings=given, precision="float32")["training"]["precision"] == "float32"
+
+
+def test_whether_it_fits_is_said_of_one_device_too():
+    assert cost("gpt", vocabulary=50, settings=TINY["gpt"], hardware="t4")["training"]["fits"]
+    large = {"hidden": 16384, "heads": 2, "layers": 4, "context": 16}
+    assert not cost("gpt", vocabulary=50, settings=large, hardware="t4", batch=1)["training"]["fits"]
+
+
+def test_rows_that_ranks_cannot_share_evenly_are_said():
+    found = cost("gpt", vocabulary=50, settings=TINY["gpt"], batch=8, ranks=3)["ranks"]
+    assert (found["rows"], found["asked"]) == (9, 8)
+
+
+def test_more_layers_than_can_be_built_are_refused_at_once():
+    with pytest.raises(InputError, match="1,000,000,000 layers cannot be counted"):
+        cost("gpt", vocabulary=50, settings={**TINY["gpt"], "layers": 10**9})
+
+
+def test_a_run_is_counted_with_its_own_settings(tmp_path):
+    from ensue.verbs.fit import fit
+
+    chosen = {**TINY["gpt"], "context": 8, "train.steps": 1, "train.recompute": "blocks", "train.batch": 3}
+    run = fit("gpt", "hello", out=tmp_path / "run", settings={**chosen, "context": 4})
+    found = cost(str(tmp_path / "run"))
+    assert found["parameters"] == sum(p.numel() for p in run.model.parameters())
+    assert found["system"] == "gpt" and found["training"]["recompute"] == "blocks" and found["training"]["rows"] == 3
+    with pytest.raises(InputError, match="leave out --preset"):
+        cost(str(tmp_path / "run"), preset="gpt3")
