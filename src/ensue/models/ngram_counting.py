@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.core.memory import give_back_now
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_estimates import EPSILON, Estimate, kneser_ney, relative_frequencies, stupid_backoff
 from ensue.models.ngram_lookup import Ints, Trie, fill_suffixes
 from ensue.models.ngram_sorting import Groups, Longer, counted_from, first_places, lengthen, number
-from ensue.models.ngram_trie import extended, narrow, order_of, spread
+from ensue.models.ngram_trie import extended, narrow, order_of, roomy, spread
 
 SHARD = 1 << 20
 """About so many tokens are sorted at once by a thread."""
@@ -74,6 +75,10 @@ class NGramCounter:
     def _lengthened(self, stream: Ints) -> Iterator[tuple[int, int]]:
         """Orders 2 and up; those that are done are sorted again, but not put into the trie again."""
         size, shards, level = len(stream), [], 1
+        give_back_now()  # what reading the text has left
+        most = len(self.trie.words) + (self.passes - self.done) * size
+        growing = ("words", "offsets", "suffix", "counts")
+        self.trie = self.trie._replace(**{name: roomy(getattr(self.trie, name), most) for name in growing})
         nodes = stream.copy()
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             begin = partial(_begun, stream, self.config.vocabulary)
@@ -86,13 +91,18 @@ class NGramCounter:
                 starts = []
                 for at, longer in enumerate(pool.map(partial(_longer, stream, nodes, closed), shards)):
                     starts.append(base)
-                    base += len(longer.groups.words)
                     places += len(shards[at].places)
-                    shards[at] = longer.groups if level + 1 < self.passes else shards[at]._replace(places=nodes[:0])
+                    shards[at] = Groups(nodes[:0], nodes[:0], nodes[:0])
                     if not known:
                         times = counted_from(longer.groups, self.before) if self.before else longer.groups.sizes
                         self.trie = appended(self.trie, longer, times)
+                    here = slice(base, base + len(longer.groups.words))
+                    base = here.stop
+                    if level + 1 < self.passes:  # words and counts lie in the trie already
+                        sizes = longer.groups.sizes if self.before else self.trie.counts[here]
+                        shards[at] = Groups(longer.groups.places, sizes, self.trie.words[here])
                     yield level * size + min(places, size), self.passes * size
+                    del longer
                 level += 1
                 if not known:
                     self.trie = self.trie._replace(starts=np.append(self.trie.starts, len(self.trie.words)))
@@ -121,6 +131,7 @@ class NGramCounter:
             notes.append(f"only orders up to {self.done} of {self.passes} were counted: the model has that order")
         trie, order = whole_levels(self.trie, self.done), self.done
         self._forget()
+        give_back_now()
         estimate = estimated(trie, self.config)
         tables = {
             "words": trie.words,
@@ -210,7 +221,7 @@ def whole_levels(trie: Trie, levels: int) -> Trie:
 def estimated(trie: Trie, config: NGramConfig) -> Estimate:
     """The estimate that ``config.mode`` names."""
     if config.mode == "kneser-ney":
-        return kneser_ney(trie, config.end)
+        return kneser_ney(trie)
     if config.mode == "backoff":
         return stupid_backoff(trie, config.alpha)
     if config.mode == "add":

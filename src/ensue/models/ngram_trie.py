@@ -47,17 +47,33 @@ def narrow(values: Ints, most: int) -> Ints:
     return values.astype(np.int32 if most < 2**31 else np.int64, copy=False)
 
 
-def extended(array: Ints, more: Ints) -> Ints:
-    """The array with more at its end, grown in place where it can be: large blocks are moved by the system for nothing.
+def roomy(array: Ints, size: int) -> Ints:
+    """The same array with room for ``size`` entries behind it, where it has none. Room that nothing was written to takes
+    no memory."""
+    if _room(array) >= size:
+        return array
+    room = np.empty(size, array.dtype)
+    room[: len(array)] = array
+    return room[: len(array)]
 
-    The array that was given is not to be used afterwards.
+
+def extended(array: Ints, more: Ints) -> Ints:
+    """The array with more at its end, in the room behind it where there is enough: what has been there stays where it
+    is, so that others can read it meanwhile. Behind the array that was given nothing may be written any more.
     """
-    if array.dtype != more.dtype or not array.flags.owndata or not array.flags.writeable:
-        return np.append(array, more)
-    size = len(array)
-    array.resize(size + len(more), refcheck=False)
-    array[size:] = more
-    return array
+    size, total = len(array), len(array) + len(more)
+    if array.dtype != more.dtype or _room(array) < total:
+        array = roomy(array.astype(np.result_type(array, more), copy=False), 2 * total)
+    room = array.base
+    room[size:total] = more
+    return room[:total]
+
+
+def _room(array: Ints) -> int:
+    """How many entries there is room for, with those that it has."""
+    room = array.base
+    same = isinstance(room, np.ndarray) and room.dtype == array.dtype and room.ctypes.data == array.ctypes.data
+    return len(room) if same else 0
 
 
 class Pace:
