@@ -28,7 +28,7 @@ def give_back_memory() -> bool:
     the first that is freed to keep others of its size. Whether it could be told."""
     if platform.libc_ver()[0] != "glibc":
         return False
-    return bool(ctypes.CDLL(None).mallopt(MMAP, 1 << 20))
+    return bool(ctypes.CDLL(None).mallopt(MMAP, 1 << 17))
 
 
 def give_back_now() -> None:

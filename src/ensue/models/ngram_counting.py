@@ -27,9 +27,11 @@ from ensue.models.ngram_sorting import Groups, Longer, counted_from, first_place
 from ensue.models.ngram_trie import extended, narrow, order_of, roomy, spread
 
 SHARD = 1 << 20
-"""About so many tokens are sorted at once by a thread."""
+"""The places of about so many tokens are gathered at once by a thread."""
 MOST_SHARDS = 64
 """Every shard reads the whole stream once."""
+PIECE = 1 << 18
+"""About so many of them are lengthened at once by a thread: what that takes in memory for a while is in proportion."""
 MOST_TOKENS = 1 << 31
 """What is not less than this does not fit: places have 32 bits."""
 
@@ -82,8 +84,8 @@ class NGramCounter:
         nodes = stream.copy()
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             begin = partial(_begun, stream, self.config.vocabulary)
-            for shard in pool.map(begin, *cut_by_word(stream, self.config.vocabulary)):
-                shards.append(shard)
+            for begun in pool.map(begin, *cut_by_word(stream, self.config.vocabulary)):
+                shards.extend(split(begun, PIECE))
             while self.done < self.passes:
                 closed = self.config.end if level > 1 else -1
                 known, places = level < self.done, 0
@@ -178,6 +180,18 @@ def cut_by_word(stream: Ints, vocabulary: int) -> tuple[list[tuple[int, int]], l
     cuts = sorted({0, *found, vocabulary})
     spans = list(pairwise(cuts))
     return spans, [sizes[low:high].astype(np.int32) for low, high in spans]
+
+
+def split(groups: Groups, size: int) -> list[Groups]:
+    """Groups in parts of about ``size`` places, or of one group that has more."""
+    ends = np.cumsum(groups.sizes, dtype=np.int64)
+    found = np.searchsorted(ends, np.arange(size, len(groups.places), size)) + 1
+    cuts = sorted({0, *found.tolist(), len(groups.sizes)})
+    places = [0, *(int(ends[cut - 1]) for cut in cuts[1:])]
+    return [
+        Groups(groups.places[first:last], groups.sizes[low:high], groups.words[low:high])
+        for (low, high), (first, last) in zip(pairwise(cuts), pairwise(places), strict=True)
+    ]
 
 
 def _begun(stream: Ints, vocabulary: int, span: tuple[int, int], sizes: Ints) -> Groups:
