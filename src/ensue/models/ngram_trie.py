@@ -35,7 +35,7 @@ def spread(trie: Trie, level: int, work: Callable[[int, int], int]) -> list[int]
     """Do ``work(first, last)`` on the contexts of a level's n-grams, shared evenly among the threads."""
     inner, here = at(trie, level - 1), at(trie, level)
     threads = min(torch.get_num_threads(), 1 + (here.stop - here.start) // WORTH)
-    parts = np.linspace(here.start, here.stop, threads + 1)[1:-1]
+    parts = np.linspace(here.start, here.stop, threads + 1)[1:-1].astype(trie.offsets.dtype)  # else all is copied
     found = np.searchsorted(trie.offsets[inner], parts) + inner.start
     cuts = [inner.start, *found.tolist(), inner.stop]
     with ThreadPoolExecutor(threads) as pool:
@@ -48,9 +48,9 @@ def narrow(values: Ints, most: int) -> Ints:
 
 
 def roomy(array: Ints, size: int) -> Ints:
-    """The same array with room for ``size`` entries behind it, where it has none. Room that nothing was written to takes
-    no memory."""
-    if _room(array) >= size:
+    """The same array with room for ``size`` entries behind it, where it has none. Room that nothing was written to
+    takes no memory."""
+    if len(_room(array)) >= size:
         return array
     room = np.empty(size, array.dtype)
     room[: len(array)] = array
@@ -62,18 +62,19 @@ def extended(array: Ints, more: Ints) -> Ints:
     is, so that others can read it meanwhile. Behind the array that was given nothing may be written any more.
     """
     size, total = len(array), len(array) + len(more)
-    if array.dtype != more.dtype or _room(array) < total:
+    if array.dtype != more.dtype or len(_room(array)) < total:
         array = roomy(array.astype(np.result_type(array, more), copy=False), 2 * total)
-    room = array.base
+    room = _room(array)
     room[size:total] = more
     return room[:total]
 
 
-def _room(array: Ints) -> int:
-    """How many entries there is room for, with those that it has."""
+def _room(array: Ints) -> Ints:
+    """The array with the room behind it; an empty one where it has none."""
     room = array.base
-    same = isinstance(room, np.ndarray) and room.dtype == array.dtype and room.ctypes.data == array.ctypes.data
-    return len(room) if same else 0
+    if isinstance(room, np.ndarray) and room.dtype == array.dtype and room.ctypes.data == array.ctypes.data:
+        return room
+    return array[:0]
 
 
 class Pace:
