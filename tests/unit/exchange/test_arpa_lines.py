@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ensue.exchange import arpa_lines
@@ -17,6 +17,7 @@ def written(value: float) -> str:
     return buffer[: put_number(buffer, 0, value)].tobytes().decode()
 
 
+@settings(deadline=None)
 @given(st.floats(-120, 120, width=32))
 @example(0.0)
 @example(-99.0)
