@@ -113,7 +113,7 @@ def _number(table: Table, data: Array, begin: int, end: int, code: Any) -> tuple
     place = _first_place(code, mask)
     while table.slots[place]:
         if (table.slots[place] ^ code) & TAG == 0:
-            number = np.int64(table.slots[place] & ~TAG) - 1
+            number: Any = np.int64(table.slots[place] & ~TAG) - 1
             if _same(table, number, data, begin, end):
                 return number, place
         place = (place + np.uint64(1)) & mask
