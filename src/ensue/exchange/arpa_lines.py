@@ -1,4 +1,4 @@
-"""The lines of an ARPA file, compiled: some million n-grams a second instead of a hundred thousand.
+"""The lines of an ARPA file, compiled.
 
 A line is log10 P, the words of the n-gram, and log10 of its back-off weight where it is a context. N-grams come in the
 order of the trie, so that the contexts they belong to are found by going along: a cursor a level.

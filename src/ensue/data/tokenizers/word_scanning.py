@@ -1,4 +1,4 @@
-"""Words of a text found, numbered and counted as bytes of UTF-8, compiled: some twenty million a second and core.
+"""Words of a text found, numbered and counted as bytes of UTF-8, compiled.
 
 White space is what ``str.split`` takes for it. A word's number is found in a table of hashes with open addressing;
 where the hash is the same the letters are compared, so that no two words are ever taken for one.
