@@ -16,6 +16,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,53 +26,54 @@ REMEMBERED = 1 << 18
 """How many strings and how many n-grams keep their price in memory."""
 END, BEFORE, BASE = 256, 257, 258
 """The symbols after the bytes: the end of a string, what stands before its start, and how many there are."""
+TIMES_BITS = 29
+"""Of 63; a key, which is less than 258 ** 4, takes 33."""
 
 
 class SpellingModel:
     """P(string) by an n-gram of bytes."""
 
-    def __init__(self, grams: Mapping[int, int]) -> None:
-        """``grams``: n-grams of ``ORDER`` symbols as numbers to the base 258, with their counts."""
-        self._grams = dict(grams)
-        # By order: how often an n-gram, and how often and with how many successors a context was seen.
-        self._counts: list[Counter[int]] = [Counter() for _ in range(ORDER)]
-        for gram, count in grams.items():
-            for order in range(ORDER):
-                self._counts[order][gram % BASE ** (order + 1)] += count
-        self._totals: list[Counter[int]] = [Counter() for _ in range(ORDER)]
-        self._kinds: list[Counter[int]] = [Counter() for _ in range(ORDER)]
-        for order in range(ORDER):
-            for gram, count in self._counts[order].items():
-                self._totals[order][gram // BASE] += count
-                self._kinds[order][gram // BASE] += 1
+    def __init__(self, grams: np.ndarray, counts: np.ndarray) -> None:
+        """``grams``: n-grams of ``ORDER`` symbols as numbers to the base 258, sorted, and how often each was seen."""
+        self._grams, self._seen = grams, counts
         self._bits: dict[str, float] = {}
         self._costs: dict[int, float] = {}
 
+    @cached_property
+    def _tables(self) -> tuple[list[Counter[int]], list[Counter[int]], list[Counter[int]]]:
+        """By order: how often an n-gram, and how often and with how many successors a context was seen. Whoever only
+        fits a tokenizer and saves it never asks for them."""
+        counts, totals, kinds = ([Counter[int]() for _ in range(ORDER)] for _ in range(3))
+        for gram, count in zip(self._grams.tolist(), self._seen.tolist(), strict=True):
+            for order in range(ORDER):
+                counts[order][gram % BASE ** (order + 1)] += count
+        for order in range(ORDER):
+            for gram, count in counts[order].items():
+                totals[order][gram // BASE] += count
+                kinds[order][gram // BASE] += 1
+        return counts, totals, kinds
+
     @classmethod
-    def fit(cls, strings: Mapping[str, int]) -> SpellingModel:
+    def fit(cls, *groups: Mapping[str, int]) -> SpellingModel:
         """Count the n-grams of strings, each as often as it was seen."""
-        texts = [string.encode() for string in strings]
-        sizes = np.array([len(text) for text in texts], np.int64)
+        texts = [string.encode() for group in groups for string in group]
+        times = np.array([count for group in groups for count in group.values()], np.int64)
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         # each string with what stands before its start and with its end: ORDER symbols more than its bytes
         last = np.cumsum(sizes + ORDER) - 1
         inside = np.ones(int(last[-1]) + 1 if texts else 0, bool)
         for before in range(ORDER - 1):
             inside[last - sizes - before - 1] = False
         inside[last] = False
-        symbols = np.full(len(inside), BEFORE, np.int64)
+        symbols = np.full(len(inside), BEFORE, np.int16)
         symbols[inside] = np.frombuffer(b"".join(texts), np.uint8)
         symbols[last] = END
         found = np.zeros(max(0, len(symbols) - ORDER + 1), np.int64)
         for place in range(ORDER):
-            found = found * BASE + symbols[place : place + len(found)]
-        ends = np.repeat(np.arange(len(texts)), sizes + ORDER)[ORDER - 1 :]
-        whole = np.repeat(last - sizes, sizes + ORDER)[ORDER - 1 :] <= np.arange(ORDER - 1, len(symbols))
-        times = np.array(list(strings.values()), np.int64)[ends[whole]]
-        keys, places = np.unique(found[whole], return_inverse=True)
-        counts = np.zeros(len(keys), np.int64)
-        np.add.at(counts, places, times)
-        grams = dict(zip(keys.tolist(), counts.tolist(), strict=True))
-        return cls(grams)
+            found *= BASE
+            found += symbols[place : place + len(found)]
+        own = symbols[ORDER - 1 :] != BEFORE  # an n-gram ends with a byte or the end: all of it is of one string
+        return cls(*_tallied(found[own], np.repeat(times, sizes + 1)))
 
     def bits(self, string: str) -> float:
         """−log2 P(string).
@@ -101,26 +103,38 @@ class SpellingModel:
     def _probability(self, gram: int) -> float:
         """P(last symbol | the ones before it)."""
         result = 1 / (END + 1)
-        for order in range(ORDER):
+        for order, (counts, totals, successors) in enumerate(zip(*self._tables, strict=True)):
             part = gram % BASE ** (order + 1)
-            total = self._totals[order][part // BASE]
+            total = totals[part // BASE]
             if not total:
                 break
-            kinds = self._kinds[order][part // BASE]
-            result = (self._counts[order][part] + kinds * result) / (total + kinds)
+            kinds = successors[part // BASE]
+            result = (counts[part] + kinds * result) / (total + kinds)
         return result
 
     def state(self) -> dict[str, Any]:
         """The n-grams, sorted, as differences, compressed: some bytes each."""
-        keys = np.array(sorted(self._grams), dtype="<i8")
-        counts = np.array([self._grams[int(key)] for key in keys], dtype="<i8")
-        return {"order": ORDER, "grams": _packed(np.diff(keys, prepend=0)), "counts": _packed(counts)}
+        return {"order": ORDER, "grams": _packed(np.diff(self._grams, prepend=0)), "counts": _packed(self._seen)}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> SpellingModel:
         """The model that gave this ``state``."""
-        keys, counts = np.cumsum(_unpacked(state["grams"])), _unpacked(state["counts"])
-        return cls(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
+        return cls(np.cumsum(_unpacked(state["grams"])), _unpacked(state["counts"]))
+
+
+def _tallied(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The keys that differ, sorted, and the sum of the times of each."""
+    if not len(keys):
+        return keys, times
+    if times.max() >> TIMES_BITS:  # as many as that do not fit beside their keys
+        order = np.argsort(keys)
+        keys, times = keys[order], times[order]
+    else:  # sorted together, which is many times as fast as sorting places
+        both = keys << TIMES_BITS | times
+        both.sort()
+        keys, times = both >> TIMES_BITS, both & (1 << TIMES_BITS) - 1
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[first], np.add.reduceat(times, first)
 
 
 def _packed(numbers: np.ndarray) -> str:
@@ -155,7 +169,7 @@ class Spellings:
         """
         rest = {word: count for word, count in words.items() if word != literal}
         known = {literal: words[literal]} if literal in words else {}
-        return cls(known, sum(rest.values()), SpellingModel.fit(Counter(spare) + Counter(rest)))
+        return cls(known, sum(rest.values()), SpellingModel.fit(spare, rest))
 
     @classmethod
     def of_gaps(cls, gaps: Mapping[str, int], most: int = 10_000) -> Spellings:

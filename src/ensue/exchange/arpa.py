@@ -29,10 +29,10 @@ from typing import IO, Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.files import whole_file
+from ensue.exchange.arpa_lines import lines_of, names_of
 from ensue.models.ngram import HIGHEST, KINDS, NGram, NGramConfig
 from ensue.models.ngram_counting import grown
 from ensue.models.ngram_lookup import BACKOFF, Trie, descend
@@ -74,47 +74,29 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
     named = [word for number, word in enumerate(words) if number != config.end]
     if "" in named or len(set(named)) < len(named):
         raise InputError("two tokens have the same name, or one has none", where=str(path))
-    with whole_file(path) as temporary, _opened(temporary, "wt", packed=path.suffix == ".gz") as file:
-        counts = model.counts
-        counts[0] += 1 if config.end >= 0 else 2
-        file.write("\\data\\\n")
-        file.writelines(f"ngram {order}={count}\n" for order, count in enumerate(counts, 1))
-        file.writelines(_sections(model, words))
-        file.write("\n\\end\\\n")
+    with whole_file(path) as temporary, _opened_to_write(temporary, packed=path.suffix == ".gz") as file:
+        _write(model, words, file)
 
 
-def _sections(model: NGram, words: list[str]) -> Iterator[str]:
+def _write(model: NGram, words: list[str], file: IO[bytes]) -> None:
     end, order = model.config.end, model.config.order
-    starts, offsets = model.starts.tolist(), model.offsets.numpy()
+    counts = model.counts
+    counts[0] += 1 if end >= 0 else 2
     weight = float(model.backoff[end]) / TEN if end >= 0 and order > 1 else 0.0
-    closing = [CLOSE if number == end else word for number, word in enumerate(words)]
-    yield f"\n\\1-grams:\n{NEVER:g}\t{OPEN}\t{weight:.9g}\n"
+    head = ["\\data\\\n", *(f"ngram {level}={count}\n" for level, count in enumerate(counts, 1))]
+    head.append(f"\n\\1-grams:\n{NEVER:g}\t{OPEN}\t{weight:.9g}\n")
     if end < 0:
-        yield f"{NEVER:g}\t{CLOSE}\t0\n"
-    opening = [OPEN if number == end else word for number, word in enumerate(words)]
-    grams = closing
+        head.append(f"{NEVER:g}\t{CLOSE}\t0\n")
+    file.write("".join(head).encode())
+    openings, closings = (
+        names_of([mark if number == end else word for number, word in enumerate(words)]) for mark in (OPEN, CLOSE)
+    )
     for level in range(1, order + 1):
-        first, last = starts[level - 1 : level + 1]
         if level > 1:
-            yield f"\n\\{level}-grams:\n"
-            inner = slice(starts[level - 2], first)
-            fan = np.diff(offsets[inner.start : inner.stop + 1])
-            contexts = np.repeat(np.arange(len(fan)), fan).tolist()
-            lasts = model.words[first:last].tolist()
-            grams = [f"{opening[context]} {closing[word]}" for context, word in zip(contexts, lasts)]
-        logs = _numbers(model.probability[first:last].clamp(max=0))
-        ends = _numbers(model.backoff[first:last]) if level < order else [""] * len(logs)
-        if level == 1 and end >= 0 and order > 1:
-            ends[end] = "0"
-        yield from map("{}\t{}\t{}\n".format if level < order else "{}\t{}{}\n".format, logs, grams, ends)
-        opening = opening if level == 1 else grams
-
-
-def _numbers(logs: Tensor) -> list[str]:
-    """Base-10 logarithms as text; every value is formatted once, and most occur often."""
-    values, places = np.unique(logs.numpy(), return_inverse=True)
-    texts = [f"{value:.9g}" for value in (values.astype(np.float64) / TEN).tolist()]
-    return list(map(texts.__getitem__, places.tolist()))
+            file.write(f"\n\\{level}-grams:\n".encode())
+        for lines in lines_of(model, level, openings, closings):
+            file.write(lines)
+    file.write(b"\n\\end\\\n")
 
 
 @dataclass(slots=True)
@@ -138,7 +120,7 @@ def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
     gives.
     """
     path = Path(path)
-    with _opened(path, "rt", packed=_is_packed(path)) as file, _damages(path):
+    with _opened(path, packed=_is_packed(path)) as file, _damages(path):
         lines = _Lines(path, file)
         counts = _header(lines)
         names, ids, first = _unigrams(lines, counts[0])
@@ -321,10 +303,14 @@ def _is_packed(path: Path) -> bool:
         raise InputError("is missing", where=str(path)) from None
 
 
-def _opened(path: Path, mode: str, *, packed: bool) -> IO[str]:
+def _opened(path: Path, *, packed: bool) -> IO[str]:
     if packed:
-        return cast(IO[str], gzip.open(path, mode, compresslevel=6, encoding="utf-8", newline="\n"))
-    return cast(IO[str], path.open(mode, encoding="utf-8", newline="\n"))
+        return cast(IO[str], gzip.open(path, "rt", encoding="utf-8", newline="\n"))
+    return path.open(encoding="utf-8", newline="\n")
+
+
+def _opened_to_write(path: Path, *, packed: bool) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path, "wb", compresslevel=6)) if packed else path.open("wb")
 
 
 @contextmanager

@@ -139,11 +139,11 @@ def stream_pieces(
         raise InputError(f"--streams {streams} is more than the text's {count} tokens")
     warm = 0 if streams == 1 else min(count // (streams + 1), max(WARM_UP, model.traits.context or 0))
     share = -(-(count - warm) // streams)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device, chunk = next((p.device for p in model.parameters()), torch.device("cpu")), getattr(model, "reads", CHUNK)
     begins = np.arange(streams) * share  # stream i reads warm + share tokens from here and answers for the last share;
     state = model.start(streams)  # the first, which has nothing before it, answers for all it reads
-    for low in range(0, warm + share, CHUNK):
-        high = min(low + CHUNK, warm + share)
+    for low in range(0, warm + share, chunk):
+        high = min(low + chunk, warm + share)
         index = np.minimum(begins[:, None] + np.arange(low, high), count - 1)  # past the text its end is read again
         x, y = (torch.from_numpy(tokens[at].astype(np.int64)).to(device) for at in (index, index + 1))
         if low == 0 and warm:

@@ -19,6 +19,8 @@ class LanguageModel(Model):
     """What training asks of it: a name in ensue.train.objectives."""
     cuts: ClassVar[str] = "streams"
     """How training text is best cut for it: streams, whose state is carried on, or windows."""
+    reads: ClassVar[int] = 256
+    """So many tokens of a row are best read at once where a text is scored."""
 
     def start(self, rows: int) -> State:
         """The state before the first token, for so many rows."""

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.models.language import LanguageModel
+from ensue.models.ngram_lanes import score_in_lanes, sizes_after
 from ensue.models.ngram_lookup import (
     ADD,
     BACKOFF,
@@ -45,7 +46,6 @@ from ensue.models.ngram_lookup import (
     level_of,
     look_up,
     read,
-    score,
 )
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recent import RecentTokens
@@ -109,6 +109,7 @@ class NGram(LanguageModel):
     """
 
     Config = NGramConfig
+    reads = 1 << 13
     config: NGramConfig
     words: Tensor
     offsets: Tensor
@@ -196,8 +197,10 @@ class NGram(LanguageModel):
         tables, end, steps = self._tables(), self.config.end, real.contiguous().numpy()
 
         def work(own: slice) -> None:
-            before = (past[0][own], past[1][own])
-            sizes[own] = score(tables, end, before, values[own], wanted[own], steps[own], found[own])
+            before, known = (part[own] for part in past)
+            nodes, _ = read(tables, end, (before, known), values[own, :0], steps[own])
+            score_in_lanes(tables, end, nodes[:, 0], values[own], wanted[own], steps[own], found[own])
+            sizes[own] = sizes_after(end, known, values[own], steps[own], before.shape[1])
 
         threads = min(torch.get_num_threads(), len(values), 1 + values.size // WORTH)
         cuts = np.linspace(0, len(values), threads + 1).astype(int).tolist()

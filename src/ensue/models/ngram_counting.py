@@ -19,16 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.core.memory import give_back_now
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_estimates import EPSILON, Estimate, kneser_ney, relative_frequencies, stupid_backoff
 from ensue.models.ngram_lookup import Ints, Trie, fill_suffixes
 from ensue.models.ngram_sorting import Groups, Longer, counted_from, first_places, lengthen, number
-from ensue.models.ngram_trie import extended, narrow, order_of, spread
+from ensue.models.ngram_trie import extended, narrow, order_of, roomy, spread
 
 SHARD = 1 << 20
-"""About so many tokens are sorted at once by a thread."""
+"""The places of about so many tokens are gathered at once by a thread."""
 MOST_SHARDS = 64
 """Every shard reads the whole stream once."""
+PIECE = 1 << 18
+"""About so many of them are lengthened at once by a thread: what that takes in memory for a while is in proportion."""
 MOST_TOKENS = 1 << 31
 """What is not less than this does not fit: places have 32 bits."""
 
@@ -74,11 +77,15 @@ class NGramCounter:
     def _lengthened(self, stream: Ints) -> Iterator[tuple[int, int]]:
         """Orders 2 and up; those that are done are sorted again, but not put into the trie again."""
         size, shards, level = len(stream), [], 1
+        give_back_now()  # what reading the text has left
+        most = len(self.trie.words) + (self.passes - self.done) * size
+        growing = ("words", "offsets", "suffix", "counts")
+        self.trie = self.trie._replace(**{name: roomy(getattr(self.trie, name), most) for name in growing})
         nodes = stream.copy()
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             begin = partial(_begun, stream, self.config.vocabulary)
-            for shard in pool.map(begin, *cut_by_word(stream, self.config.vocabulary)):
-                shards.append(shard)
+            for begun in pool.map(begin, *cut_by_word(stream, self.config.vocabulary)):
+                shards.extend(split(begun, PIECE))
             while self.done < self.passes:
                 closed = self.config.end if level > 1 else -1
                 known, places = level < self.done, 0
@@ -86,13 +93,18 @@ class NGramCounter:
                 starts = []
                 for at, longer in enumerate(pool.map(partial(_longer, stream, nodes, closed), shards)):
                     starts.append(base)
-                    base += len(longer.groups.words)
                     places += len(shards[at].places)
-                    shards[at] = longer.groups if level + 1 < self.passes else shards[at]._replace(places=nodes[:0])
+                    shards[at] = Groups(nodes[:0], nodes[:0], nodes[:0])
                     if not known:
                         times = counted_from(longer.groups, self.before) if self.before else longer.groups.sizes
                         self.trie = appended(self.trie, longer, times)
+                    here = slice(base, base + len(longer.groups.words))
+                    base = here.stop
+                    if level + 1 < self.passes:  # words and counts lie in the trie already
+                        sizes = longer.groups.sizes if self.before else self.trie.counts[here]
+                        shards[at] = Groups(longer.groups.places, sizes, self.trie.words[here])
                     yield level * size + min(places, size), self.passes * size
+                    del longer
                 level += 1
                 if not known:
                     self.trie = self.trie._replace(starts=np.append(self.trie.starts, len(self.trie.words)))
@@ -121,6 +133,7 @@ class NGramCounter:
             notes.append(f"only orders up to {self.done} of {self.passes} were counted: the model has that order")
         trie, order = whole_levels(self.trie, self.done), self.done
         self._forget()
+        give_back_now()
         estimate = estimated(trie, self.config)
         tables = {
             "words": trie.words,
@@ -169,6 +182,18 @@ def cut_by_word(stream: Ints, vocabulary: int) -> tuple[list[tuple[int, int]], l
     return spans, [sizes[low:high].astype(np.int32) for low, high in spans]
 
 
+def split(groups: Groups, size: int) -> list[Groups]:
+    """Groups in parts of about ``size`` places, or of one group that has more."""
+    ends = np.cumsum(groups.sizes, dtype=np.int64)
+    found = np.searchsorted(ends, np.arange(size, len(groups.places), size)) + 1
+    cuts = sorted({0, *found.tolist(), len(groups.sizes)})
+    places = [0, *(int(ends[cut - 1]) for cut in cuts[1:])]
+    return [
+        Groups(groups.places[first:last], groups.sizes[low:high], groups.words[low:high])
+        for (low, high), (first, last) in zip(pairwise(cuts), pairwise(places), strict=True)
+    ]
+
+
 def _begun(stream: Ints, vocabulary: int, span: tuple[int, int], sizes: Ints) -> Groups:
     places = first_places(stream, span, vocabulary, int(sizes.sum()))
     return Groups(places, sizes, np.arange(*span, dtype=np.int32))
@@ -210,7 +235,7 @@ def whole_levels(trie: Trie, levels: int) -> Trie:
 def estimated(trie: Trie, config: NGramConfig) -> Estimate:
     """The estimate that ``config.mode`` names."""
     if config.mode == "kneser-ney":
-        return kneser_ney(trie, config.end)
+        return kneser_ney(trie)
     if config.mode == "backoff":
         return stupid_backoff(trie, config.alpha)
     if config.mode == "add":

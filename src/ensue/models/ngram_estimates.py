@@ -25,7 +25,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ensue.models.ngram_lookup import Floats, Ints, Trie, interpolate, tally
+from ensue.models.ngram_lookup import Floats, Ints, Trie, interpolate, tally, tell_small
 from ensue.models.ngram_trie import AT_ONCE, Pace, at, fan_of, order_of
 
 EPSILON = 1e-12
@@ -55,38 +55,27 @@ def sums(values: Floats, fan: Ints) -> NDArray[np.float64]:
     return result
 
 
-def opening_nodes(trie: Trie, end: int) -> list[tuple[int, int]]:
-    """For each order where the n-grams are that begin with the end mark, from one node up to another."""
-    low, high = (end, end + 1) if end >= 0 else (0, 0)
-    found = [(low, high)]
-    for _ in range(1, order_of(trie)):
-        low, high = int(trie.offsets[low]), int(trie.offsets[high])
-        found.append((low, high))
-    return found
-
-
-def adjusted_counts(trie: Trie, level: int, opening: tuple[int, int], pace: Pace) -> Ints:
-    """a(g) for the n-grams of a level: the number of different words before g, or C(g) where none can stand there."""
+def adjusted_counts(trie: Trie, level: int, pace: Pace) -> Ints:
+    """a(g) for the n-grams of a level, in the place of their counts: the number of different words before g, or C(g)
+    where there is none, as before what begins a sentence."""
     here = at(trie, level)
-    if level == order_of(trie):
-        return trie.counts[here]
-    result = pace.zeros(here.stop - here.start, trie.counts.dtype)
-    for part in pace.parts(at(trie, level + 1)):
-        tally(trie.suffix[part], here.start, result)
-    for part in pace.parts(here):
-        own = result[part.start - here.start : part.stop - here.start]
-        np.copyto(own, trie.counts[part], where=own == 0)
-    if level > 1:
-        low, high = opening
-        result[low - here.start : high - here.start] = trie.counts[low:high]
-    return result
+    counts = trie.counts[here]
+    if level < order_of(trie):
+        parts = slice(0, len(counts))
+        for part in pace.parts(parts):
+            np.negative(counts[part], out=counts[part])
+        for part in pace.parts(at(trie, level + 1)):
+            tally(trie.suffix[part], here.start, counts)
+        for part in pace.parts(parts):
+            np.abs(counts[part], out=counts[part])
+    return counts
 
 
 def discounts(adjusted: Ints, pace: Pace) -> tuple[NDArray[np.float64], bool]:
     """D for a = 0, 1, 2 and 3 or more (Chen and Goodman, equation 26), and whether they were estimated."""
     n = np.zeros(6)
     for part in pace.parts(slice(0, len(adjusted))):
-        n += np.bincount(np.minimum(adjusted[part], 5), minlength=6)
+        tell_small(adjusted[part], n)
     if n[1] and n[2] and n[3]:
         share = n[1] / (n[1] + 2 * n[2])
         found = [i - (i + 1) * share * n[i + 1] / n[i] for i in (1, 2, 3)]
@@ -95,13 +84,14 @@ def discounts(adjusted: Ints, pace: Pace) -> tuple[NDArray[np.float64], bool]:
     return np.array([0.0, *FALLBACK]), False
 
 
-def kneser_ney(trie: Trie, end: int, pace: Pace = AT_ONCE) -> Estimate:
+def kneser_ney(trie: Trie, pace: Pace = AT_ONCE) -> Estimate:
     """Interpolated modified Kneser–Ney. Probabilities take the place of the counts they are made from."""
-    found = trie.counts.view(np.float32) if trie.counts.itemsize == 4 else np.empty(len(trie.words), np.float32)
-    weights = pace.zeros(len(trie.offsets) - 1, np.dtype(np.float32))
-    openings, poor = opening_nodes(trie, end), []
+    single = np.dtype(np.float32)
+    found = trie.counts.view(single) if trie.counts.itemsize == 4 else pace.zeros(len(trie.words), single)
+    weights = pace.zeros(len(trie.offsets) - 1, single)
+    poor = []
     for level in range(1, order_of(trie) + 1):
-        adjusted = adjusted_counts(trie, level, openings[level - 1], pace)
+        adjusted = adjusted_counts(trie, level, pace)
         discount, estimated = discounts(adjusted, pace)
         if level == 1:
             found[at(trie, 1)] = first_order(adjusted, discount)

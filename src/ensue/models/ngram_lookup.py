@@ -129,10 +129,20 @@ def fill_suffixes(trie: Trie, first: int, last: int) -> int:
 
 
 @compiled
-def tally(nodes: Ints, first: int, result: Ints) -> None:
-    """Add one to ``result`` for every node; that of node ``first`` comes first."""
+def tally(nodes: Ints, first: int, counts: Ints) -> None:
+    """How often each node is among ``nodes``, in the place of its count; that of node ``first`` comes first.
+
+    Counts are negative, so that those of nodes that are never met are known from those that are.
+    """
     for node in nodes:
-        result[node - first] += 1
+        counts[node - first] = max(counts[node - first], 0) + 1
+
+
+@compiled
+def tell_small(counts: Ints, found: Floats) -> None:
+    """Add to ``found`` how many of the counts are 0, 1, 2 …; the last entry stands for all that are larger too."""
+    for count in counts:
+        found[min(count, len(found) - 1)] += 1
 
 
 @compiled

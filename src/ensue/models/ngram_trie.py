@@ -35,7 +35,7 @@ def spread(trie: Trie, level: int, work: Callable[[int, int], int]) -> list[int]
     """Do ``work(first, last)`` on the contexts of a level's n-grams, shared evenly among the threads."""
     inner, here = at(trie, level - 1), at(trie, level)
     threads = min(torch.get_num_threads(), 1 + (here.stop - here.start) // WORTH)
-    parts = np.linspace(here.start, here.stop, threads + 1)[1:-1]
+    parts = np.linspace(here.start, here.stop, threads + 1)[1:-1].astype(trie.offsets.dtype)  # else all is copied
     found = np.searchsorted(trie.offsets[inner], parts) + inner.start
     cuts = [inner.start, *found.tolist(), inner.stop]
     with ThreadPoolExecutor(threads) as pool:
@@ -47,17 +47,34 @@ def narrow(values: Ints, most: int) -> Ints:
     return values.astype(np.int32 if most < 2**31 else np.int64, copy=False)
 
 
-def extended(array: Ints, more: Ints) -> Ints:
-    """The array with more at its end, grown in place where it can be: large blocks are moved by the system for nothing.
+def roomy(array: Ints, size: int) -> Ints:
+    """The same array with room for ``size`` entries behind it, where it has none. Room that nothing was written to
+    takes no memory."""
+    if len(_room(array)) >= size:
+        return array
+    room = np.empty(size, array.dtype)
+    room[: len(array)] = array
+    return room[: len(array)]
 
-    The array that was given is not to be used afterwards.
+
+def extended(array: Ints, more: Ints) -> Ints:
+    """The array with more at its end, in the room behind it where there is enough: what has been there stays where it
+    is, so that others can read it meanwhile. Behind the array that was given nothing may be written any more.
     """
-    if array.dtype != more.dtype or not array.flags.owndata or not array.flags.writeable:
-        return np.append(array, more)
-    size = len(array)
-    array.resize(size + len(more), refcheck=False)
-    array[size:] = more
-    return array
+    size, total = len(array), len(array) + len(more)
+    if array.dtype != more.dtype or len(_room(array)) < total:
+        array = roomy(array.astype(np.result_type(array, more), copy=False), 2 * total)
+    room = _room(array)
+    room[size:total] = more
+    return room[:total]
+
+
+def _room(array: Ints) -> Ints:
+    """The array with the room behind it; an empty one where it has none."""
+    room = array.base
+    if isinstance(room, np.ndarray) and room.dtype == array.dtype and room.ctypes.data == array.ctypes.data:
+        return room
+    return array[:0]
 
 
 class Pace:

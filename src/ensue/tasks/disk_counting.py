@@ -208,7 +208,7 @@ class DiskCounter:
         arrays = {name: pace.mapped(self.tables[name]) for name in ("words", "offsets", "suffix")}
         starts = np.array(self.state["starts"])
         trie = Trie(**arrays, starts=starts, counts=pace.mapped(found, "r+"))
-        estimate = kneser_ney(trie, self.config.end, pace)
+        estimate = kneser_ney(trie, pace)
         tables = {**arrays, "starts": starts, "probability": estimate.probability, "backoff": estimate.backoff}
         model = NGram(self.config)
         with_scale = {**tables, "scale": np.zeros(1, np.float32)}

@@ -48,3 +48,16 @@ def test_literal_unknown_mark_costs_next_to_nothing_where_it_is_usual() -> None:
     words = Spellings.of_words(Counter({"<unk>": 50_000}), {"a": 1}, "<unk>")
     assert words.bits("<unk>") < 1e-4
     assert 15 < words.bits("zebra") < 100
+
+
+def test_strings_seen_more_often_than_fits_beside_their_n_grams_are_counted_the_same() -> None:
+    often = {"ab": 5, "b": 2}
+    model, many = SpellingModel.fit(often), SpellingModel.fit({word: count << 30 for word, count in often.items()})
+    assert many._grams.tolist() == model._grams.tolist()
+    assert many._seen.tolist() == [count << 30 for count in model._seen.tolist()]
+
+
+def test_groups_of_strings_count_as_one() -> None:
+    both, one = SpellingModel.fit({"ab": 1}, {"ba": 3}), SpellingModel.fit({"ab": 1, "ba": 3})
+    assert both.state() == one.state()
+    assert both.bits("aba") == one.bits("aba")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers import word
+from ensue.data.tokenizers import word, word_table
 from ensue.data.tokenizers.word import WordTokenizer, count_gaps, fit_words, word_tokenizer
+from ensue.data.tokenizers.word_table import WordTable
 
 TEXTS = st.text(st.sampled_from("ab é日\n\t\r\x1c\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000\u200b\0 "), max_size=40)
 
@@ -56,3 +59,31 @@ def test_many_words_in_many_parts_keep_their_numbers() -> None:
 def test_a_word_without_a_number_is_named_where_nothing_is_unknown() -> None:
     with pytest.raises(InputError, match="the word 'dog' is not in the vocabulary"):
         word_tokenizer(["</s>", "cat"]).encode("cat dog " * word.LONG)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from("ab é\n\t\u2003 "), max_size=60), st.integers(1, 12))
+def test_slices_join_to_what_the_whole_text_gives(text: str, size: int) -> None:
+    sliced, whole = WordTable(["a", "ab"]), WordTable(["a", "ab"])
+    before = word_table.SHARE, word_table.SLICE
+    try:
+        word_table.SHARE = word_table.SLICE = size
+        by_parts, counted = sliced.scan(text, 7), sliced.count(text)
+    finally:
+        word_table.SHARE, word_table.SLICE = before
+    for found, plain in ((by_parts, whole.scan(text, 7)), (counted, whole.count(text))):
+        assert found.ids.tolist() == plain.ids.tolist()
+        assert found[1:] == plain[1:]
+    assert sliced.words() == whole.words()
+    assert sliced.counts.tolist() == whole.counts.tolist()
+
+
+def test_words_counted_in_several_tables_add_up() -> None:
+    texts = [f"the w{number % 700} w{number % 13}\n" * 40 for number in range(900)]
+    table = WordTable()
+    facts = [fact for fact, _ in word_table.count_words(((text, at) for at, text in enumerate(texts)), table)]
+    assert facts == list(range(900))
+    expected = Counter(" ".join(texts).split())
+    words, counts = word_table.by_frequency(table)
+    assert dict(zip(words, counts, strict=True)) == expected
+    assert words == sorted(expected, key=lambda word: (-expected[word], word))

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from ensue.core.errors import InputError
 from ensue.models.ngram import Mode, NGram, NGramConfig
-from ensue.models.ngram_counting import NGramCounter
+from ensue.models.ngram_counting import NGramCounter, split
+from ensue.models.ngram_sorting import Groups
+from ensue.models.ngram_trie import extended, roomy
 from ensue.train.counting import Reason, count
 
 ORDER = 4
@@ -173,3 +175,21 @@ def test_shards_for_threads_do_not_change_the_counts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     count(shared, stream)
     assert tables_equal(plain.finish(), shared.finish())
+
+
+def test_an_array_grows_in_the_room_behind_it_and_what_was_there_stays() -> None:
+    array = roomy(np.arange(3, dtype=np.int32), 8)
+    longer = extended(array, np.arange(4, dtype=np.int32))
+    assert longer.tolist() == [0, 1, 2, 0, 1, 2, 3]
+    assert longer.ctypes.data == array.ctypes.data
+    wide = extended(longer, np.array([1 << 40]))
+    assert wide.tolist() == [0, 1, 2, 0, 1, 2, 3, 1 << 40]
+    assert longer.tolist() == [0, 1, 2, 0, 1, 2, 3]
+
+
+def test_groups_are_split_between_words() -> None:
+    groups = Groups(np.arange(10), np.array([1, 4, 2, 3]), np.array([5, 6, 7, 8]))
+    parts = split(groups, 3)
+    assert [part.words.tolist() for part in parts] == [[5, 6], [7], [8]]
+    assert [part.places.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]
+    assert np.concatenate([part.sizes for part in parts]).tolist() == [1, 4, 2, 3]

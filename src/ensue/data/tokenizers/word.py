@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ensue.data.spelling import Spellings
 from ensue.data.tokenizers.protocol import Ids, as_list, utf8
 
 if TYPE_CHECKING:
-    from ensue.data.tokenizers.word_scanning import Scan, WordTable
+    from ensue.data.tokenizers.word_table import Scan, WordTable
 
 END, UNKNOWN = "</s>", "<unk>"
 LONG = 1 << 16
@@ -78,14 +79,13 @@ class WordTokenizer:
     @cached_property
     def _words(self) -> WordTable:
         """For long texts; the marks stand in it as what no text has: empty words."""
-        from ensue.data.tokenizers.word_scanning import WordTable
+        from ensue.data.tokenizers.word_table import WordTable
 
         marks = (self.end, self.unknown)
         return WordTable("" if token in marks else name for token, name in enumerate(self.names))
 
     def _scanned(self, text: str) -> Scan:
-        utf8(text)
-        return self._words.scan(text, self.end)
+        return self._words.scan(utf8(text), self.end)
 
     def encode(self, text: str) -> np.ndarray:
         """The words and line ends of the text."""
@@ -241,25 +241,24 @@ def fit_words(
     Without a ``min_count``, words seen once are unknown, so that a model learns what unknown words are like;
     but in a text that has ``<unk>`` already, or of under 10,000 words, every word is kept.
     """
-    from ensue.data.tokenizers.word_scanning import WordTable, by_frequency
+    from ensue.data.tokenizers.word_table import WordTable, by_frequency, count_words
 
-    seen = WordTable()
+    table = WordTable()
     gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAPS}
-    for text, opens, closes in parts:
-        utf8(text)
-        found = seen.count(text)
+    texts = ((utf8(text), (opens, closes)) for text, opens, closes in parts)
+    for (opens, closes), found in count_words(texts, table):
         kinds = _kinds_of(found.gaps, found.head, found.tail, found.words > 0, opens, closes)
         for kind, times in kinds.items():
             gaps[kind].update(times)
-    words, counts = seen.words(), seen.counts
-    order = by_frequency(words, counts)
-    numbers = counts.tolist()
+    words, counts = by_frequency(table)
     if min_count is None:
-        min_count = 1 if int(counts.sum()) < 10_000 or UNKNOWN in words else 2
-    kept = [words[number] for number in order if numbers[number] >= min_count and words[number] != UNKNOWN]
-    kept = kept if vocabulary is None else kept[: max(0, vocabulary - 2)]
-    known = set(kept)
-    rest = {word: count for word, count in zip(words, numbers, strict=True) if word not in known}
-    spellings = Spellings.of_words(rest, dict.fromkeys(kept, 1), UNKNOWN)
-    fitted = {kind: Spellings.of_gaps(seen) for kind, seen in gaps.items()}
+        min_count = 1 if sum(counts) < 10_000 or UNKNOWN in words else 2
+    seen = dict(zip(words, counts, strict=True))
+    literal = {UNKNOWN: seen.pop(UNKNOWN)} if UNKNOWN in seen else {}
+    frequent = sum(count >= min_count for count in seen.values())
+    most = frequent if vocabulary is None else min(frequent, max(0, vocabulary - 2))
+    kept = list(islice(seen, most))
+    rest = dict(islice(seen.items(), most, None))
+    spellings = Spellings.of_words({**rest, **literal}, dict.fromkeys(kept, 1), UNKNOWN)
+    fitted = {kind: Spellings.of_gaps(times) for kind, times in gaps.items()}
     return WordTokenizer([END, UNKNOWN, *kept], 0, 1, spellings, fitted)

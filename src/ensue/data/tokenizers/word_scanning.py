@@ -1,14 +1,15 @@
-"""Words of a text found, numbered and counted as bytes of UTF-8, compiled: some ten million a second.
+"""Words of a text found, numbered and counted as bytes of UTF-8, compiled.
 
 White space is what ``str.split`` takes for it. A word's number is found in a table of hashes with open addressing;
 where the hash is the same the letters are compared, so that no two words are ever taken for one.
+
+Words are found some hundred at a time, and then looked up together: the processor waits for many places of the table at
+once instead of for one after the other.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numba
@@ -21,7 +22,10 @@ BREAK = -1
 """What ``scan`` is told to write for a newline where it only counts."""
 UNKNOWN = -2
 """No word of the table."""
-FIRST_ROOM = 1 << 12
+TOGETHER = 256
+"""So many words are looked up together."""
+OFFSET, PRIME, TAG = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3), np.uint64(0xFFFFFFFF00000000)
+"""Of the hash, which is FNV-1a, and the half of it that stands in the table."""
 
 
 def _compiled(function: Function) -> Function:
@@ -33,8 +37,8 @@ class Table(NamedTuple):
     """Words by their letters: number ``i`` has the letters from ``starts[i]`` up to ``starts[i+1]``."""
 
     slots: Array
-    """A word's number plus one, where its hash says or in the next free place; 0 is free. A power of two."""
-    hashes: Array
+    """Half of a word's hash and its number plus one, where the hash says or in the next free place; 0 is free. A power
+    of two of them, uint64."""
     letters: Array
     starts: Array
     counts: Array
@@ -63,21 +67,6 @@ class Found(NamedTuple):
     last: int
 
 
-class Scan(NamedTuple):
-    """A text gone through once."""
-
-    ids: Array
-    """A number for each word and each newline, int32."""
-    words: int
-    gaps: Counter[str]
-    """How often each run of white space stands between two words."""
-    head: str
-    tail: str
-    """White space before the first word and after the last; where there is no word all is tail."""
-    lost: Counter[str]
-    """Words that have no number."""
-
-
 @_compiled
 def _space(data: Array, at: int) -> int:  # noqa: PLR0911 — a case a lead byte
     """How many bytes of white space begin here; 0 where it is something else."""
@@ -101,168 +90,138 @@ def _space(data: Array, at: int) -> int:  # noqa: PLR0911 — a case a lead byte
 
 
 @_compiled
-def _number(table: Table, data: Array, begin: int, end: int, code: int) -> tuple[int, int]:
+def _same(table: Table, number: int, data: Array, begin: int, end: int) -> bool:
+    """Whether a word's letters are these."""
+    start = table.starts[number]
+    if table.starts[number + 1] - start != end - begin:
+        return False
+    for offset in range(end - begin):  # noqa: SIM110 — compiled
+        if table.letters[start + offset] != data[begin + offset]:
+            return False
+    return True
+
+
+@_compiled
+def _first_place(code: Any, mask: Any) -> Any:
+    return (code ^ (code >> np.uint64(32))) & mask
+
+
+@_compiled
+def _number(table: Table, data: Array, begin: int, end: int, code: Any) -> tuple[int, Any]:
     """A word's number or -1, and the place in ``slots`` where it is or would be."""
-    mask = len(table.slots) - 1
-    place = (code ^ (code >> 32)) & mask
+    mask = np.uint64(len(table.slots) - 1)
+    place = _first_place(code, mask)
     while table.slots[place]:
-        number = table.slots[place] - 1
-        start = table.starts[number]
-        if table.hashes[number] == code and table.starts[number + 1] - start == end - begin:
-            same = True
-            for offset in range(end - begin):
-                if table.letters[start + offset] != data[begin + offset]:
-                    same = False
-                    break
-            if same:
+        if (table.slots[place] ^ code) & TAG == 0:
+            number: Any = np.int64(table.slots[place] & ~TAG) - 1
+            if _same(table, number, data, begin, end):
                 return number, place
-        place = (place + 1) & mask
+        place = (place + np.uint64(1)) & mask
     return -1, place
 
 
 @_compiled
-def scan(data: Array, table: Table, known: int, line: int, grow: bool, room: Room) -> Found:
+def _insert(table: Table, number: int, place: Any, data: Array, begin: int, end: int, code: Any) -> None:
+    """A new word, the next after all that are there."""
+    table.slots[place] = (code & TAG) | np.uint64(number + 1)
+    start = table.starts[number]
+    for offset in range(end - begin):
+        table.letters[start + offset] = data[begin + offset]
+    table.starts[number + 1] = start + end - begin
+    table.counts[number] = 0
+
+
+@_compiled
+def scan(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
+    data: Array, table: Table, known: int, line: int, grow: bool, room: Room
+) -> Found:
     """Go through a text. ``line`` is the number of a newline; with ``grow`` new words get the next numbers and all are
     counted, and the table must have room."""
     size, ids, words, odd, lost = len(data), 0, 0, 0, 0
     spaces, newlines, first, last = 0, 0, -1, -1
+    begins, ends, places = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
+    codes, guesses = np.empty(TOGETHER, np.uint64), np.empty(TOGETHER, np.int64)
+    mask = np.uint64(len(table.slots) - 1)
     at = 0
     while at < size:
-        width = _space(data, at)
-        if width:
-            if data[at] == 10:
-                room.ids[ids] = line
-                ids += 1
-            at += width
-            continue
-        begin, code = at, np.uint64(0xCBF29CE484222325)
-        while at < size and _space(data, at) == 0:
-            code = (code ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
-            at += 1
-        if first < 0:
-            first = begin
-        elif begin - last == 1 and data[last] == 32:
-            spaces += 1
-        elif begin - last == 1 and data[last] == 10:
-            newlines += 1
-        else:
-            room.odd[odd, 0], room.odd[odd, 1] = last, begin
-            odd += 1
-        last = at
-        words += 1
-        key: Any = np.int64(code >> np.uint64(1))
-        number, place = _number(table, data, begin, at, key)
-        if number < 0 and grow:
-            number = known
-            known += 1
-            table.slots[place] = known
-            table.hashes[number] = key
-            start = table.starts[number]
-            for offset in range(at - begin):
-                table.letters[start + offset] = data[begin + offset]
-            table.starts[known] = start + at - begin
-            table.counts[number] = 0
-        if grow:
-            table.counts[number] += 1
-        elif number < 0:
-            number = UNKNOWN
-            room.lost[lost, 0], room.lost[lost, 1] = begin, at
-            lost += 1
-        room.ids[ids] = number
-        ids += 1
+        count = 0
+        while at < size and count < TOGETHER:  # find words
+            width = _space(data, at)
+            if width:
+                if data[at] == 10:
+                    room.ids[ids] = line
+                    ids += 1
+                at += width
+                continue
+            begin, code = at, OFFSET
+            while at < size and ((32 < data[at] < 0xC2) or _space(data, at) == 0):
+                code = (code ^ np.uint64(data[at])) * PRIME
+                at += 1
+            if first < 0:
+                first = begin
+            elif begin - last == 1 and data[last] == 32:
+                spaces += 1
+            elif begin - last == 1 and data[last] == 10:
+                newlines += 1
+            else:
+                room.odd[odd, 0], room.odd[odd, 1] = last, begin
+                odd += 1
+            last = at
+            begins[count], ends[count], codes[count], places[count] = begin, at, code, ids
+            ids += 1
+            count += 1
+        for each in range(count):  # where a word most likely is; none of these waits for another
+            slot = table.slots[_first_place(codes[each], mask)]
+            guesses[each] = np.int64(slot & ~TAG) - 1 if (slot ^ codes[each]) & TAG == 0 else -1
+        for each in range(count):
+            begin, end, number = begins[each], ends[each], guesses[each]
+            if number < 0 or not _same(table, number, data, begin, end):
+                number, place = _number(table, data, begin, end, codes[each])
+                if number < 0 and grow:
+                    number = known
+                    _insert(table, number, place, data, begin, end, codes[each])
+                    known += 1
+                elif number < 0:
+                    number = UNKNOWN
+                    room.lost[lost, 0], room.lost[lost, 1] = begin, end
+                    lost += 1
+            if grow:
+                table.counts[number] += 1
+            room.ids[places[each]] = number
+        words += count
     return Found(ids, words, odd, lost, known, spaces, newlines, first, last)
 
 
 @_compiled
-def _hash_all(letters: Array, starts: Array, count: int, slots: Array, hashes: Array) -> None:
-    """Fill the table of places for the first ``count`` words."""
-    mask = len(slots) - 1
+def _code(letters: Array, begin: int, end: int) -> Any:
+    code = OFFSET
+    for at in range(begin, end):
+        code = (code ^ np.uint64(letters[at])) * PRIME
+    return code
+
+
+@_compiled
+def hash_all(table: Table, count: int) -> None:
+    """Fill the table of places for the first ``count`` words, which differ or are empty."""
+    mask = np.uint64(len(table.slots) - 1)
     for number in range(count):
-        code = np.uint64(0xCBF29CE484222325)
-        for at in range(starts[number], starts[number + 1]):
-            code = (code ^ np.uint64(letters[at])) * np.uint64(0x100000001B3)
-        hashes[number] = np.int64(code >> np.uint64(1))
-        place = (hashes[number] ^ (hashes[number] >> 32)) & mask
-        while slots[place]:
-            place = (place + 1) & mask
-        slots[place] = number + 1
+        code = _code(table.letters, table.starts[number], table.starts[number + 1])
+        place = _first_place(code, mask)
+        while table.slots[place]:
+            place = (place + np.uint64(1)) & mask
+        table.slots[place] = (code & TAG) | np.uint64(number + 1)
 
 
-class WordTable:
-    """Words and their numbers, which are the order in which they came.
-
-    >>> table = WordTable(["the", "cat"])
-    >>> table.scan("the dog\\n", line=9).ids.tolist()
-    [0, -2, 9]
-    """
-
-    def __init__(self, words: Iterable[str] = ()) -> None:
-        encoded = [word.encode() for word in words]
-        self.known = len(encoded)
-        letters = np.frombuffer(b"".join(encoded), np.uint8)
-        starts = np.concatenate([[0], np.cumsum([len(word) for word in encoded], dtype=np.int64)]).astype(np.int64)
-        room = max(FIRST_ROOM, self.known)
-        self._table = _roomy(letters, starts, np.zeros(self.known, np.int64), room, max(FIRST_ROOM, len(letters)))
-
-    def scan(self, text: str, line: int = BREAK) -> Scan:
-        """The numbers of a text's words, ``UNKNOWN`` for those without one, and ``line`` for newlines."""
-        return self._scanned(text.encode(), line, False)
-
-    def count(self, text: str) -> Scan:
-        """The same, but new words get numbers, and all are counted."""
-        data = text.encode()
-        self._make_room(len(data) // 2 + 1, len(data))
-        return self._scanned(data, BREAK, True)
-
-    @property
-    def counts(self) -> Array:
-        """How often ``count`` met each word."""
-        return self._table.counts[: self.known]
-
-    def words(self) -> list[str]:
-        """The words in the order of their numbers."""
-        data, starts = self._table.letters.tobytes(), self._table.starts[: self.known + 1].tolist()
-        return [data[low:high].decode() for low, high in pairwise(starts)]
-
-    def _scanned(self, data: bytes, line: int, grow: bool) -> Scan:
-        array, half = np.frombuffer(data, np.uint8), len(data) // 2 + 1
-        room = Room(*(np.empty(size, np.int32) for size in (len(data), (half, 2), (0 if grow else half, 2))))
-        found = scan(array, self._table, self.known, line, grow, room)
-        self.known = found.known
-        gaps = _strings(data, room.odd[: found.odd])
-        gaps.update({gap: times for gap, times in ((" ", found.spaces), ("\n", found.newlines)) if times})
-        head = data[: max(found.first, 0)].decode()
-        tail = data[max(found.last, 0) :].decode()
-        return Scan(room.ids[: found.ids], found.words, gaps, head, tail, _strings(data, room.lost[: found.lost]))
-
-    def _make_room(self, words: int, letters: int) -> None:
-        """New room for so many more words and letters, twice as much as is needed."""
-        table, used = self._table, int(self._table.starts[self.known])
-        if self.known + words < len(table.counts) and used + letters <= len(table.letters):
-            return
-        kept = (table.letters[:used], table.starts[: self.known + 1], self.counts)
-        self._table = _roomy(*kept, 2 * (self.known + words), 2 * (used + letters))
-
-
-def _roomy(letters: Array, starts: Array, counts: Array, words: int, bytes_: int) -> Table:
-    """A table of these words with room for ``words`` in all, of ``bytes_`` in all."""
-    known = len(counts)
-    wide = (np.zeros(bytes_, np.uint8), np.zeros(words + 1, np.int64), np.zeros(words, np.int64))
-    wide[0][: len(letters)], wide[1][: len(starts)], wide[2][:known] = letters, starts, counts
-    slots = np.zeros(1 << (2 * words - 1).bit_length(), np.int32)
-    hashes = np.zeros(words, np.int64)
-    _hash_all(wide[0], wide[1], known, slots, hashes)
-    return Table(slots, hashes, *wide)
-
-
-def _strings(data: bytes, spans: Array) -> Counter[str]:
-    """How often each of the strings occurs that stand at these places."""
-    raw = Counter(data[low:high] for low, high in spans.tolist())
-    return Counter({key.decode(): times for key, times in raw.items()})
-
-
-def by_frequency(words: Sequence[str], counts: Array) -> list[int]:
-    """The numbers of words, the commonest first, then by alphabet."""
-    order = np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)
-    result: list[int] = order[np.argsort(-counts[order], kind="stable")].tolist()
-    return result
+@_compiled
+def add_all(table: Table, known: int, other: Table, count: int) -> int:
+    """Take over the words of another table with their counts; answers how many there are then."""
+    for each in range(count):
+        begin, end = other.starts[each], other.starts[each + 1]
+        code = _code(other.letters, begin, end)
+        number, place = _number(table, other.letters, begin, end, code)
+        if number < 0:
+            number = known
+            _insert(table, number, place, other.letters, begin, end, code)
+            known += 1
+        table.counts[number] += other.counts[each]
+    return known

@@ -1,0 +1,192 @@
+"""A table of words: texts as their words' numbers, shared among threads, and words counted."""
+
+from __future__ import annotations
+
+import queue
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from ensue.data.tokenizers.word_scanning import BREAK, Array, Room, Table, add_all, hash_all, scan
+from ensue.data.workers import cores
+
+Fact = TypeVar("Fact")
+FIRST_ROOM = 1 << 12
+SLICE = 1 << 16
+"""Bytes after which a table that grows is given room again."""
+SHARE = 1 << 17
+"""The fewest bytes worth a thread of their own."""
+_BORDER = re.compile(rb"[!-~][ \n](?=[!-~])")
+"""Where a text can be cut: behind a space or a newline that alone separates two words."""
+
+
+class Scan(NamedTuple):
+    """A text gone through once."""
+
+    ids: Array
+    """A number for each word and each newline, int32."""
+    words: int
+    gaps: Counter[str]
+    """How often each run of white space stands between two words."""
+    head: str
+    tail: str
+    """White space before the first word and after the last; where there is no word all is tail."""
+    lost: Counter[str]
+    """Words that have no number."""
+
+
+class WordTable:
+    """Words and their numbers, which are the order in which they came.
+
+    >>> table = WordTable(["the", "cat"])
+    >>> table.scan("the dog\\n", line=9).ids.tolist()
+    [0, -2, 9]
+    """
+
+    def __init__(self, words: Iterable[str] = ()) -> None:
+        encoded = [word.encode() for word in words]
+        self.known = len(encoded)
+        letters = np.frombuffer(b"".join(encoded), np.uint8)
+        starts = np.concatenate([[0], np.cumsum([len(word) for word in encoded], dtype=np.int64)]).astype(np.int64)
+        room = max(FIRST_ROOM, self.known)
+        self._table = _roomy(letters, starts, np.zeros(self.known, np.int64), room, max(FIRST_ROOM, len(letters)))
+
+    def scan(self, text: str | bytes, line: int = BREAK) -> Scan:
+        """The numbers of a text's words, ``UNKNOWN`` for those without one, and ``line`` for newlines.
+
+        A long text is shared among threads: it is cut between two words, and what they find is joined."""
+        data = _bytes(text)
+        parts = _slices(data, max(SHARE, -(-len(data) // cores())))
+        if len(parts) == 1:
+            return self._scanned(data, line, False)
+        return _joined(list(_pool(cores()).map(lambda part: self._scanned(part, line, False), parts)), parts)
+
+    def count(self, text: str | bytes) -> Scan:
+        """The same, but new words get numbers, and all are counted."""
+        parts, found = _slices(_bytes(text), SLICE), []
+        for part in parts:
+            self._make_room(len(part) // 2 + 1, len(part))
+            found.append(self._scanned(part, BREAK, True))
+        return _joined(found, parts)
+
+    def add(self, other: WordTable) -> None:
+        """Take over another table's words and counts."""
+        self._make_room(other.known, int(other._table.starts[other.known]))
+        self.known = add_all(self._table, self.known, other._table, other.known)
+
+    @property
+    def counts(self) -> Array:
+        """How often ``count`` met each word."""
+        return self._table.counts[: self.known]
+
+    def words(self) -> list[str]:
+        """The words in the order of their numbers."""
+        data, starts = self._table.letters.tobytes(), self._table.starts[: self.known + 1].tolist()
+        return [data[low:high].decode() for low, high in pairwise(starts)]
+
+    def _scanned(self, data: bytes, line: int, grow: bool) -> Scan:
+        array, half = np.frombuffer(data, np.uint8), len(data) // 2 + 1
+        room = Room(*(np.empty(size, np.int32) for size in (len(data), (half, 2), (0 if grow else half, 2))))
+        found = scan(array, self._table, self.known, line, grow, room)
+        self.known = found.known
+        gaps = _strings(data, room.odd[: found.odd])
+        gaps.update({gap: times for gap, times in ((" ", found.spaces), ("\n", found.newlines)) if times})
+        head = data[: max(found.first, 0)].decode()
+        tail = data[max(found.last, 0) :].decode()
+        return Scan(room.ids[: found.ids], found.words, gaps, head, tail, _strings(data, room.lost[: found.lost]))
+
+    def _make_room(self, words: int, letters: int) -> None:
+        """New room for so many more words and letters, half as much again as is needed."""
+        table, used = self._table, int(self._table.starts[self.known])
+        if self.known + words < len(table.counts) and used + letters <= len(table.letters):
+            return
+        kept = (table.letters[:used], table.starts[: self.known + 1], self.counts)
+        self._table = _roomy(*kept, 3 * (self.known + words) // 2, 3 * (used + letters) // 2)
+
+
+def count_words(texts: Iterable[tuple[str | bytes, Fact]], found: WordTable) -> Iterator[tuple[Fact, Scan]]:
+    """Count the words of texts by all cores into a table that is filled at the end; each text's scan, in order."""
+    free: queue.SimpleQueue[WordTable] = queue.SimpleQueue()
+    tables = [found, *(WordTable() for _ in range(cores() - 1))]
+    for table in tables:
+        free.put(table)
+
+    def work(text: str | bytes) -> Scan:
+        table = free.get()
+        try:
+            return table.count(text)
+        finally:
+            free.put(table)
+
+    asked: deque[tuple[Fact, Future[Scan]]] = deque()
+    with ThreadPoolExecutor(len(tables)) as pool:
+        for text, fact in texts:
+            asked.append((fact, pool.submit(work, text)))
+            if len(asked) > 2 * len(tables):  # no more texts are held than keep all busy
+                fact, done = asked.popleft()
+                yield fact, done.result()
+        while asked:
+            fact, done = asked.popleft()
+            yield fact, done.result()
+    for table in tables[1:]:
+        found.add(table)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that are kept for the next time."""
+    return ThreadPoolExecutor(threads)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
+
+
+def _slices(data: bytes, size: int) -> list[bytes]:
+    """A text in parts of about so many bytes, cut behind a space or newline between two words; longer where none is."""
+    cuts = [0]
+    while len(data) - cuts[-1] > size and (found := _BORDER.search(data, cuts[-1] + size)):
+        cuts.append(found.end())
+    return [data[low:high] for low, high in pairwise([*cuts, len(data)])] if len(cuts) > 1 else [data]
+
+
+def _joined(scans: Sequence[Scan], parts: Sequence[bytes]) -> Scan:
+    """What was found in a text from what was found in its slices: the white space at the cuts is between words."""
+    if len(scans) == 1:
+        return scans[0]
+    gaps, lost = Counter(part[-1:].decode() for part in parts[:-1]), Counter[str]()
+    for one in scans:
+        gaps.update(one.gaps)
+        lost.update(one.lost)
+    ids = np.concatenate([one.ids for one in scans])
+    return Scan(ids, sum(one.words for one in scans), gaps, scans[0].head, scans[-1].tail, lost)
+
+
+def _roomy(letters: Array, starts: Array, counts: Array, words: int, bytes_: int) -> Table:
+    """A table of these words with room for ``words`` in all, of ``bytes_`` in all."""
+    known = len(counts)
+    wide = (np.zeros(bytes_, np.uint8), np.zeros(words + 1, np.int64), np.zeros(words, np.int64))
+    wide[0][: len(letters)], wide[1][: len(starts)], wide[2][:known] = letters, starts, counts
+    table = Table(np.zeros(1 << (2 * words - 1).bit_length(), np.uint64), *wide)
+    hash_all(table, known)
+    return table
+
+
+def _strings(data: bytes, spans: Array) -> Counter[str]:
+    """How often each of the strings occurs that stand at these places."""
+    raw = Counter(data[low:high] for low, high in spans.tolist())
+    return Counter({key.decode(): times for key, times in raw.items()})
+
+
+def by_frequency(table: WordTable) -> tuple[list[str], list[int]]:
+    """The words, the commonest first, then by alphabet, and how often each was met."""
+    words, counts = table.words(), table.counts
+    order = np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)
+    order = order[np.argsort(-counts[order], kind="stable")]
+    return [words[number] for number in order.tolist()], counts[order].tolist()

@@ -1,0 +1,134 @@
+"""The lines of an ARPA file, compiled.
+
+A line is log10 P, the words of the n-gram, and log10 of its back-off weight where it is a context. N-grams come in the
+order of the trie, so that the contexts they belong to are found by going along: a cursor a level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ensue.models.ngram import NGram
+from ensue.models.ngram_lookup import Floats, Ints, compiled
+
+BUFFER = 1 << 22
+"""Bytes that are written at once."""
+NUMBERS = 48
+"""Bytes that the two numbers of a line take at most, with what stands between."""
+DIGITS = 9
+"""As many as tell any two numbers in single precision apart."""
+TEN = math.log(10)
+SPACE, TAB, NEWLINE, ZERO, POINT, MINUS = (ord(sign) for sign in " \t\n0.-")
+
+
+class Names(NamedTuple):
+    """Words as bytes: number ``i`` has those from ``starts[i]`` up to ``starts[i+1]``."""
+
+    letters: Ints
+    starts: Ints
+
+
+class Level(NamedTuple):
+    """The n-grams of one order, from node ``first`` up to ``last``."""
+
+    words: Ints
+    offsets: Ints
+    first: int
+    last: int
+    logs: Floats
+    weights: Floats
+    """Of these n-grams, log P and log weights in nats; of the highest order there are no weights."""
+
+
+def names_of(words: Sequence[str]) -> Names:
+    """Some words as bytes."""
+    encoded = [word.encode() for word in words]
+    starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return Names(np.frombuffer(b"".join(encoded), np.uint8), starts)
+
+
+@compiled
+def put_number(buffer: Ints, at: int, value: float) -> int:
+    """Write a number with nine digits that count, without zeros at its end; answers where it ends."""
+    if value < 0:
+        buffer[at] = MINUS
+        at += 1
+        value = -value
+    if value == 0:
+        buffer[at] = ZERO
+        return at + 1
+    places = DIGITS - 1 - int(np.floor(np.log10(value)))
+    whole = np.int64(np.rint(value * 10.0**places))
+    while places > 0 and whole % 10 == 0:
+        whole //= 10
+        places -= 1
+    digits, rest = 1, whole // 10
+    while rest:
+        digits, rest = digits + 1, rest // 10
+    size = max(digits, places + 1) + (1 if places > 0 else 0)
+    for place in range(size):  # from its last digit to its first
+        if place == places and places > 0:
+            buffer[at + size - 1 - place] = POINT
+        else:
+            buffer[at + size - 1 - place] = ZERO + whole % 10
+            whole //= 10
+    return at + size
+
+
+@compiled
+def put_lines(
+    level: Level, cursors: Ints, openings: Names, closings: Names, node: int, buffer: Ints
+) -> tuple[int, int]:
+    """Write lines from ``node`` on while they fit; answers how many bytes, and the next node.
+
+    ``cursors`` has the node of each order that the last line began with, and is moved on; its last is the line's own.
+    """
+    order, at = len(cursors), 0
+    while node < level.last:
+        cursors[order - 1] = node
+        for shorter in range(order - 2, -1, -1):
+            while level.offsets[cursors[shorter] + 1] <= cursors[shorter + 1]:
+                cursors[shorter] += 1
+        size = NUMBERS + order
+        for place in range(order):
+            names, word = openings if place == 0 and order > 1 else closings, level.words[cursors[place]]
+            size += names.starts[word + 1] - names.starts[word]
+        if at + size > len(buffer):
+            break
+        at = put_number(buffer, at, min(level.logs[node - level.first], 0.0) / TEN)
+        for place in range(order):
+            buffer[at] = SPACE if place else TAB
+            at += 1
+            names, word = openings if place == 0 and order > 1 else closings, level.words[cursors[place]]
+            for letter in range(names.starts[word], names.starts[word + 1]):
+                buffer[at] = names.letters[letter]
+                at += 1
+        if len(level.weights):
+            buffer[at] = TAB
+            at = put_number(buffer, at + 1, level.weights[node - level.first] / TEN)
+        buffer[at] = NEWLINE
+        at += 1
+        node += 1
+    return at, node
+
+
+def lines_of(model: NGram, order: int, openings: Names, closings: Names) -> Iterator[memoryview]:
+    """The lines of one order; ``openings`` are the names of words that begin an n-gram, ``closings`` of all others."""
+    starts, end = model.starts.tolist(), model.config.end
+    first, last = starts[order - 1 : order + 1]
+    weights = model.backoff[first:last].numpy()
+    if order == 1 and end >= 0 and len(weights):
+        weights = weights.copy()
+        weights[end] = 0  # it is that of the other mark, which opens a sentence
+    tables = (model.words.numpy(), model.offsets.numpy())
+    level = Level(*tables, first, last, model.probability[first:last].numpy(), weights)
+    longest = max(int(np.diff(names.starts).max()) for names in (openings, closings))
+    buffer = np.empty(max(BUFFER, NUMBERS + order * (longest + 1)), np.uint8)
+    cursors, node = np.array(starts[:order]), first
+    while node < last:
+        size, node = put_lines(level, cursors, openings, closings, node, buffer)
+        yield buffer[:size].data
