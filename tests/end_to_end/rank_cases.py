@@ -15,8 +15,8 @@ from ensue.core.errors import InputError, Lost
 from ensue.data.batches import Streams
 from ensue.models.table import SYSTEMS
 from ensue.train.loop import Training, train
+from ensue.train.meeting import ranks_here
 from ensue.train.objectives import next_token
-from ensue.train.ranks import ranks_here
 from ensue.train.settings import TextTrainSettings
 
 STEPS = {

@@ -36,7 +36,8 @@ from ensue.core.files import ROOM, whole_folder
 from ensue.train.checkpoints import SHARDS, Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
 from ensue.train.optimisers import gradients_of, restore_optimiser
-from ensue.train.ranks import Ask, Measure, Ranks, SharedCheckpoints, Together
+from ensue.train.ranks import Ask, Measure, Ranks
+from ensue.train.together import SharedCheckpoints, Together
 
 SPREAD = ("model", "optimiser")
 """The groups of tensors of a checkpoint that each rank writes its part of."""

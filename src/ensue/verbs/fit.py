@@ -34,9 +34,10 @@ from ensue.train.choosing import choose_weights
 from ensue.train.counting import fit_by_counting
 from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
+from ensue.train.meeting import ranks_here
 from ensue.train.metrics import Metrics
 from ensue.train.plan import plan
-from ensue.train.ranks import Ranks, ranks_here
+from ensue.train.ranks import Ranks
 from ensue.verbs.beginning import (
     begun_model,
     begun_settings,

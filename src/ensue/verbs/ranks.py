@@ -12,7 +12,8 @@ from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.tasks.settings import Settings
 from ensue.tasks.task import Task, task_of
-from ensue.train.ranks import Ranks, Together
+from ensue.train.ranks import Ranks
+from ensue.train.together import Together
 
 Value = TypeVar("Value")
 WITHOUT = "run it without torchrun"
