@@ -32,8 +32,10 @@ ENCODER = {**SMALL, "heads": 2, "context": 32}
 LABELS = {**ENCODER, "head.dropout": 0.0, "train.batch_tokens": 50}
 NORMED = {"head.norm": "batch", "data.holdout": 0.0, "train.optimiser": "sgd", "train.lr": 0.1}
 """What stands before such a norm has nearly no gradient; AdamW would move it by rounding alone."""
+EXPERTS = {"experts": 3, "experts_active": 2, "experts_balance": 1.0}
+"""Their balance is of all tokens of a batch, not of each rank's."""
 CASES = {
-    "gpt": ("gpt", "text.txt", {**SMALL, "heads": 2, "context": 16, "train.accumulate": 2}),
+    "gpt": ("gpt", "text.txt", {**SMALL, **EXPERTS, "heads": 2, "context": 16, "train.accumulate": 2}),
     "lstm": ("lstm", "text.txt", {**SMALL, "train.batch": 5, "train.length": 12, "train.renew": 0.2}),
     "one row": ("gru", "text.txt", {**SMALL, "train.batch": 1, "train.length": 12}),
     "transformer": ("transformer", "pairs.tsv", {**SMALL, "heads": 2, "train.batch_tokens": 30}),
@@ -43,7 +45,7 @@ CASES = {
 }
 """Name: what is fitted, on which file, with which settings. Rows differ in number and length, and are fewer than ranks
 at times."""
-SHARDED = ("lstm", "transformer", "bert")
+SHARDED = ("gpt", "lstm", "transformer", "bert")
 """Cases whose weights are spread over ranks too."""
 UNFREEZING = {"train.shard": True, "train.freeze": 1, "train.unfreeze": 0.5}
 RESUMED = ("lstm", "transformer")

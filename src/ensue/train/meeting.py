@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from ensue.core import launch
-from ensue.core.errors import InputError, Lost, OwnError
+from ensue.core.errors import InputError, Interrupted, Lost, OwnError
 from ensue.train.ranks import Ranks
 from ensue.train.together import Together
 
@@ -39,6 +39,7 @@ def meeting_place() -> Store:
 @contextmanager
 def ranks_here() -> Iterator[Ranks]:
     """The ranks that torchrun started, or this process alone; an error of one ends all, and is said once."""
+    launch.check()
     if launch.count() == 1:
         yield Ranks()
         return
@@ -54,7 +55,9 @@ def ranks_here() -> Iterator[Ranks]:
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     try:
         yield Together()
-    except (InputError, RuntimeError) as error:
+    except Interrupted:  # as all ranks are at the same time
+        raise
+    except Exception as error:
         raise said_once(error, PrefixStore("failed", store), rank, count) from error
     finally:
         dist.destroy_process_group()
@@ -65,7 +68,7 @@ def said_once(error: Exception, failed: Store, rank: int, count: int) -> Excepti
 
     What all ranks find wrong the first one says. Where one rank alone fails, the others only hear that it is gone.
     """
-    gone = not isinstance(error, InputError) and any(sign in str(error) for sign in LOST)
+    gone = isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST)
     if not gone:
         failed.set(str(rank), "")
     if rank == 0 and not gone:

@@ -28,8 +28,9 @@ from ensue.train.pooling import ALONE, Pool
 Value = TypeVar("Value")
 Ask = Callable[[Callable[[], Any]], Any]
 """Answers a question about a model, once all its weights that are needed are here."""
-Measure = Callable[[Callable[[], bool]], dict[str, float]]
-"""An evaluation, which asks now and then whether somebody wants to stop."""
+Measure = Callable[..., dict[str, float]]
+"""An evaluation. It is given a question to ask now and then, and raises ``Abandoned`` where the answer is that somebody
+wants to stop; and, where there are several, the ranks, among which it may divide what it reads."""
 
 
 def plainly(question: Callable[[], Any]) -> Any:
@@ -129,3 +130,6 @@ class Ranks:
 
     def give_whole(self, model: nn.Module, whole: nn.Module) -> None:
         """Give what was kept, on the first rank, all weights of the model that was trained."""
+
+
+SINGLE = Ranks()

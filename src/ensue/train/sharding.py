@@ -39,6 +39,9 @@ from ensue.train.optimisers import gradients_of, restore_optimiser
 from ensue.train.ranks import Ask, Measure, Ranks
 from ensue.train.together import SharedCheckpoints, Together
 
+KEPT = 1 << 28
+"""The most bytes of a model that each rank gathers once for a whole evaluation, and not block by block: what is small
+takes longer to ask for than to use."""
 SPREAD = ("model", "optimiser")
 """The groups of tensors of a checkpoint that each rank writes its part of."""
 
@@ -77,10 +80,18 @@ class Sharded(Together):
                 part.unshard()  # for once here, since what is made in inference mode cannot learn
                 part.reshard()
 
+        units = [part for part in whole.modules() if isinstance(part, FSDPModule)]
+        small = sum(parameter.nbytes for parameter in model.parameters()) <= KEPT
+
         def ask(question: Callable[[], Any]) -> Any:
+            if torch.is_grad_enabled():
+                return whole(question)
+            for unit in units[1:]:
+                unit.set_reshard_after_forward(not small, recurse=False)
             found = whole(question)
-            if not torch.is_grad_enabled():
-                whole.reshard()
+            for unit in units:
+                unit.reshard()
+                unit.set_reshard_after_forward(unit is not whole, recurse=False)
             return found
 
         return ask
@@ -94,9 +105,8 @@ class Sharded(Together):
         return float(self.total(own**2) ** 0.5)
 
     def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
-        """All measure alike, since each has only a part of the weights; what the first finds counts."""
         with torch.no_grad():
-            return self.agree(Ranks.measured(self, ask, evaluate, wish))
+            return super().measured(ask, evaluate, wish)
 
     def written(self, ask: Ask, sample: Callable[[], str]) -> str:
         with torch.no_grad():

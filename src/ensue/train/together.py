@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ensue.core import launch
 from ensue.core.errors import InputError
 from ensue.core.seeds import derive, random_state, restore_random_state, seed_everything
 from ensue.nn.batch_norm import BatchNorm
+from ensue.nn.experts import Experts
 from ensue.nn.state import State
 from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
@@ -81,6 +83,8 @@ class Together(Ranks):
         for part in model.modules():
             if isinstance(part, BatchNorm):
                 part.moments = self.moments
+            elif isinstance(part, Experts):
+                part.added = self.added
         with torch.no_grad():
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, src=0)
@@ -98,6 +102,12 @@ class Together(Ranks):
         add_up(found)
         return found
 
+    def added(self, counts: Tensor) -> Tensor:
+        """What the rows of all ranks count, for the balance of experts."""
+        held = counts.detach() * (0.0 if self.idle else 1.0)
+        dist.all_reduce(held)
+        return held
+
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor, int]:
         """The mean and variance over the rows of all ranks, for batch normalisation; gradients go to all of them."""
         counts = 0.0 if self.idle else 1.0
@@ -107,11 +117,8 @@ class Together(Ranks):
         return mean, variance, rows
 
     def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
-        """The first rank measures while the others wait: its answer is everyone's."""
-        found: dict[str, float] | None = None
-        if self.first:
-            found = Ranks().measured(ask, evaluate, wish)
-        return self.agree(found)
+        """All measure, each its part where the evaluation can be divided; what the first then has is everyone's."""
+        return self.agree(super().measured(ask, partial(evaluate, ranks=self), wish))
 
     def written(self, ask: Ask, sample: Callable[[], str]) -> str:
         return super().written(ask, sample) if self.first else ""
