@@ -11,7 +11,7 @@ from torch import nn
 from typed import WORDS
 
 import ensue
-from ensue.core.errors import InputError, Lost
+from ensue.core.errors import InputError, Lost, OwnError
 from ensue.data.batches import Streams
 from ensue.models.table import SYSTEMS
 from ensue.train.loop import Training, train
@@ -116,6 +116,18 @@ def rolled_back(folder, rank):
     return {"step": outcome.step, "calls": calls[0], "notes": notes}
 
 
+def odd(rank):
+    """What ranks say where one alone meets with an error that is not for people."""
+    try:
+        with ranks_here() as ranks:
+            if rank:
+                raise OSError("odd")
+            ranks.wait()
+    except (OSError, OwnError, Lost) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
 def refused(*words, **how):
     """What a rank says of something that cannot be done."""
     try:
@@ -140,7 +152,9 @@ def main(folder, rank):
     text = folder / "text.txt"
     said = {
         "rolled back": rolled_back(folder / "rolled back", rank),
+        "odd": odd(rank),
         "ngram": refused("ngram", text, out=folder / "ngram"),
+        "word2vec": refused("word2vec", text, out=folder / "word2vec"),
         "missing": refused("lstm", folder / "missing.txt" if rank else text, out=folder / "missing"),
         "other": refused("lstm", text if rank else folder / "documents.txt", out=folder / "other"),
         "unfreeze": refused("classify", folder / "labels.tsv", settings=UNFREEZING, out=folder / "unfreeze"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,9 +60,24 @@ def ranks_here() -> Iterator[Ranks]:
     except Interrupted:  # as all ranks are at the same time
         raise
     except Exception as error:
-        raise said_once(error, PrefixStore("failed", store), rank, count) from error
+        with undisturbed():
+            said = said_once(error, PrefixStore("failed", store), rank, count)
+        raise said from error
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """A moment in which SIGTERM means nothing: torchrun sends it to all ranks when one has ended, said or not."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def said_once(error: Exception, failed: Store, rank: int, count: int) -> Exception:
