@@ -14,6 +14,7 @@ import ensue
 from ensue.core.errors import InputError, Lost, OwnError
 from ensue.data.batches import Streams
 from ensue.models.table import SYSTEMS
+from ensue.train import meeting
 from ensue.train.loop import Training, train
 from ensue.train.meeting import ranks_here
 from ensue.train.objectives import next_token
@@ -35,7 +36,7 @@ NORMED = {"head.norm": "batch", "data.holdout": 0.0, "train.optimiser": "sgd", "
 EXPERTS = {"experts": 3, "experts_active": 2, "experts_balance": 1.0}
 """Their balance is of all tokens of a batch, not of each rank's."""
 CASES = {
-    "gpt": ("gpt", "text.txt", {**SMALL, **EXPERTS, "heads": 2, "context": 16, "train.accumulate": 2}),
+    "gpt": ("gpt", "text.txt", {**SMALL, **EXPERTS, "heads": 2, "context": 32, "train.accumulate": 2}),
     "lstm": ("lstm", "text.txt", {**SMALL, "train.batch": 5, "train.length": 12, "train.renew": 0.2}),
     "one row": ("gru", "text.txt", {**SMALL, "train.batch": 1, "train.length": 12}),
     "transformer": ("transformer", "pairs.tsv", {**SMALL, "heads": 2, "train.batch_tokens": 30}),
@@ -152,12 +153,15 @@ def main(folder, rank):
     text = folder / "text.txt"
     said = {
         "rolled back": rolled_back(folder / "rolled back", rank),
-        "odd": odd(rank),
         "ngram": refused("ngram", text, out=folder / "ngram"),
         "word2vec": refused("word2vec", text, out=folder / "word2vec"),
+        "unfreeze": refused("classify", folder / "labels.tsv", settings=UNFREEZING, out=folder / "unfreeze"),
+    }
+    meeting.MOMENT = 0.1 if rank else meeting.MOMENT  # it alone fails from here on, so there is nobody to wait for
+    said |= {
+        "odd": odd(rank),
         "missing": refused("lstm", folder / "missing.txt" if rank else text, out=folder / "missing"),
         "other": refused("lstm", text if rank else folder / "documents.txt", out=folder / "other"),
-        "unfreeze": refused("classify", folder / "labels.tsv", settings=UNFREEZING, out=folder / "unfreeze"),
     }
     (folder / f"said-{rank}.json").write_text(json.dumps(said), encoding="utf-8")
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 
 from ensue.core import launch
 from ensue.core.errors import InputError
@@ -112,8 +111,8 @@ class Together(Ranks):
         """The mean and variance over the rows of all ranks, for batch normalisation; gradients go to all of them."""
         counts = 0.0 if self.idle else 1.0
         rows = int(self.total(counts * len(x)))
-        mean = all_reduce(counts * x.sum(0)) / rows  # type: ignore[no-untyped-call]
-        variance = all_reduce(counts * (x - mean).square().sum(0)) / rows  # type: ignore[no-untyped-call]
+        mean: Tensor = _Sum.apply(counts * x.sum(0)) / rows  # type: ignore[no-untyped-call]
+        variance: Tensor = _Sum.apply(counts * (x - mean).square().sum(0)) / rows  # type: ignore[no-untyped-call]
         return mean, variance, rows
 
     def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
@@ -190,6 +189,22 @@ class SharedCheckpoints(Checkpoints):
 
     def find(self, paths: list[Path]) -> Path | None:
         return self.ranks.agree(super().find(paths) if self.ranks.first else None)
+
+
+class _Sum(torch.autograd.Function):
+    """y = Σ_r x_r on every rank; each x_r is in the losses of all, so ∂x_r = Σ_r ∂y_r."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """The sum."""
+        y = x.clone()
+        dist.all_reduce(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Tensor:
+        """The sum of what comes back."""
+        return _Sum.forward(ctx, above[0])
 
 
 def add_up(gradients: list[Tensor]) -> None:
