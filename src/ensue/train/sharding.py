@@ -5,9 +5,10 @@ unit, which is a block of a model or all that is in no block, gathers its weight
 but its own part after; gradients are added up and cut on the way back. So a model takes 1/n of the memory on each rank,
 and one block more.
 
-Which blocks a model has is read off it: what stands in an ``nn.ModuleList``. A unit gathers its weights when its
-``forward`` is called. What else is used of it from outside its class lists as ``entries``: methods, which then gather
-its weights too, or parts, which are units of their own. The model as a whole is asked in many ways (``loss``,
+Which blocks a model has is read off it: what stands in an ``nn.ModuleList``, but for a mixture's experts: a rank whose
+tokens do not meet an expert does not use it, and a unit is gathered by all ranks or none. A unit gathers its weights
+when its ``forward`` is called. What else is used of it from outside its class lists as ``entries``: methods, which then
+gather its weights too, or parts, which are units of their own. The model as a whole is asked in many ways (``loss``,
 ``log_prob``, ``pair_loss``, whatever an objective or a measure needs), so what is asked passes through one ``forward``,
 that of ``Whole``.
 """
@@ -33,6 +34,7 @@ from torch.distributed.tensor import DTensor
 
 from ensue.core.errors import InputError
 from ensue.core.files import ROOM, whole_folder
+from ensue.nn.experts import Experts
 from ensue.train.checkpoints import SHARDS, Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
 from ensue.train.optimisers import gradients_of, restore_optimiser
@@ -172,7 +174,9 @@ def units_of(model: nn.Module) -> list[nn.Module]:
     """The blocks of a model, and what in them is used from outside, inner ones first; none shares a weight."""
     named = (getattr(part, name) for part in model.modules() for name in getattr(part, "entries", ()))
     inside = [part for part in named if isinstance(part, nn.Module)]
-    blocks = [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]
+    chosen = [part.experts for part in model.modules() if isinstance(part, Experts)]  # by tokens, so not by all ranks
+    lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
+    blocks = [block for part in lists if not any(part is one for one in chosen) for block in part]
     owners: dict[Tensor, int] = {}
     for part in model.modules():
         for parameter in part.parameters(recurse=False):
