@@ -1,8 +1,10 @@
 """What both one process and several train, so that tests can compare; torchrun starts this file as a program."""
 
+import contextlib
 import json
 import random
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from torch import nn
 from typed import WORDS
 
 import ensue
-from ensue.core.errors import InputError, Lost, OwnError
+from ensue.core.errors import InputError, Interrupted, Lost, OwnError
 from ensue.data.batches import Streams
 from ensue.models.table import SYSTEMS
 from ensue.train import meeting
@@ -89,6 +91,21 @@ def unfinished(path, copy):
         (copy / name).unlink()
 
 
+def interrupted(folder, name, out):
+    """Train a case until somebody asks to stop as it is evaluated for the first time, and go on; all weights spread."""
+    what, data, settings = CASES[name]
+
+    def report(kind, values):
+        if kind == "step" and values["step"] == STEPS["train.eval_every"]:
+            signal.raise_signal(signal.SIGINT)
+
+    with contextlib.suppress(Interrupted):
+        ensue.fit(what, folder / data, out=out, settings={**STEPS, **settings, "train.shard": True}, report=report)
+    owed = json.loads((out / "checkpoints" / "stop" / "progress.json").read_text(encoding="utf-8"))["owed"]
+    resume(out, shard=True)
+    return owed
+
+
 def rolled_back(folder, rank):
     """Train where a loss is not finite once, on one rank only; the steps at which each rank's notes say so."""
     calls, notes = [0], []
@@ -152,6 +169,7 @@ def main(folder, rank):
     fit(folder, "gpt", folder / "patience", **dropout)
     text = folder / "text.txt"
     said = {
+        "owed": interrupted(folder, "lstm", folder / "interrupted"),
         "rolled back": rolled_back(folder / "rolled back", rank),
         "ngram": refused("ngram", text, out=folder / "ngram"),
         "word2vec": refused("word2vec", text, out=folder / "word2vec"),

@@ -83,6 +83,11 @@ def test_a_run_goes_on_with_another_number_of_ranks(runs, name, way):
     same(runs / "one" / name, runs / way / name)
 
 
+def test_ranks_that_stop_in_an_evaluation_go_on_with_it(runs):
+    assert json.loads((runs / "said-0.json").read_text())["owed"]
+    same(runs / "one" / "lstm", runs / "interrupted")
+
+
 def test_checkpoints_of_shared_weights_are_safetensors_of_every_rank(runs):
     folder = runs / "sharded" / "bert" / "checkpoints" / "step-00000010"
     for group in ("model", "optimiser"):

@@ -90,10 +90,14 @@ class Ranks:
 
     def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
         """What an evaluation found; None where it was given up because somebody asked to stop."""
-        try:
-            found: dict[str, float] = ask(lambda: evaluate(lambda: bool(self.asked(wish.asked))))
-        except Abandoned:
-            return None
+
+        def question() -> dict[str, float] | None:
+            try:
+                return evaluate(lambda: bool(self.asked(wish.asked)))
+            except Abandoned:  # weights that were gathered for the question are given back when it is answered
+                return None
+
+        found: dict[str, float] | None = ask(question)
         return found
 
     def written(self, ask: Ask, sample: Callable[[], str]) -> str:

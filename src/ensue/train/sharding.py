@@ -69,20 +69,18 @@ class Sharded(Together):
         # what a unit answers is often a view, which must not be changed in place; ours are not
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view", category=UserWarning)
         mesh = init_device_mesh(device.type, (self.count,))
-        for unit in units_of(model):
-            fully_shard(unit, mesh=mesh, reshard_after_forward=True)
-            for name in getattr(unit, "entries", ()):
-                if not isinstance(getattr(unit, name), nn.Module):
-                    register_fsdp_forward_method(unit, name)
+        for block in units_of(model):
+            fully_shard(block, mesh=mesh, reshard_after_forward=True)
+            for name in getattr(block, "entries", ()):
+                if not isinstance(getattr(block, name), nn.Module):
+                    register_fsdp_forward_method(block, name)
         whole: Any = fully_shard(Whole(model), mesh=mesh, reshard_after_forward=False)
-        for part in whole.modules():
-            if isinstance(part, FSDPModule):
-                part.set_gradient_divide_factor(1.0)  # losses are shares of the whole mean: they add up
-                part.set_force_sum_reduction_for_comms(True)
-                part.unshard()  # for once here, since what is made in inference mode cannot learn
-                part.reshard()
-
-        units = [part for part in whole.modules() if isinstance(part, FSDPModule)]
+        units: list[FSDPModule] = [part for part in whole.modules() if isinstance(part, FSDPModule)]
+        for unit in units:
+            unit.set_gradient_divide_factor(1.0)  # losses are shares of the whole mean: they add up
+            unit.set_force_sum_reduction_for_comms(True)
+            unit.unshard()  # for once here, since what is made in inference mode cannot learn
+            unit.reshard()
         small = sum(parameter.nbytes for parameter in model.parameters()) <= KEPT
 
         def ask(question: Callable[[], Any]) -> Any:
