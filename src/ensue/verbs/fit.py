@@ -170,7 +170,7 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
 
 def _check_before(task: Task, settings: Settings, corpus: Any, model: Any, ranks: Ranks) -> None:
     """Whatever can go wrong before the first step should do so before anything is written."""
-    check_ranks(settings, ranks)
+    check_ranks(settings, model, ranks)
     if getattr(settings.train, "memory", 0):
         check_on_disk(model, settings.train.budget)
     if getattr(settings.train, "precision", "") == "bf16":

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch import nn
+
 from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
@@ -63,11 +65,15 @@ def check_learns(settings: Settings, ranks: Ranks) -> None:
         raise InputError(f"{system} has a way of its own to learn, which is for one process", mend=WITHOUT)
 
 
-def check_ranks(settings: Settings, ranks: Ranks) -> None:
-    """Refuse settings that several ranks cannot do."""
+def check_ranks(settings: Settings, model: nn.Module, ranks: Ranks) -> None:
+    """Refuse settings, and of sharded models those, that several ranks cannot do."""
     if ranks.count == 1:
         return
     ranks.device(settings.run.device)
+    single = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
+    if settings.train.shard and single:
+        what = f"{settings.run.system} has a weight that is a single number ({single[0]}), which FSDP cannot cut"
+        raise InputError(what, mend="leave out --shard")
     if settings.train.shard and getattr(settings.train, "unfreeze", 0):
         what = "train.unfreeze lets go of layers one by one, which FSDP cannot"
         raise InputError(what, mend="leave out --shard or train.unfreeze")
