@@ -1,6 +1,6 @@
 """The same batches by one process on one thread and by two ranks on one thread each: tokens a second in updates.
 
-python -m benchmarks.speed.ranks [--rounds 3] [--steps 30]
+python -m benchmarks.speed.ranks [--rounds 2] [--steps 20]          # some four minutes
 
 On two cores two ranks can be at most twice as fast. What is lost goes into adding gradients up, and into waiting for
 the slower of both.
@@ -62,8 +62,8 @@ def agree(done: dict[str, list[Round]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20)
     asked = parser.parse_args()
     ours = {"two ranks": partial(program, RANKS, asked.steps)}
     ours["two ranks, sharded"] = partial(program, RANKS, asked.steps, "--shard")

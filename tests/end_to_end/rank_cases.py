@@ -1,8 +1,10 @@
 """What both one process and several train, so that tests can compare; torchrun starts this file as a program."""
 
+import contextlib
 import json
 import random
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -11,12 +13,13 @@ from torch import nn
 from typed import WORDS
 
 import ensue
-from ensue.core.errors import InputError, Lost
+from ensue.core.errors import InputError, Interrupted, Lost, OwnError
 from ensue.data.batches import Streams
 from ensue.models.table import SYSTEMS
+from ensue.train import meeting
 from ensue.train.loop import Training, train
+from ensue.train.meeting import ranks_here
 from ensue.train.objectives import next_token
-from ensue.train.ranks import ranks_here
 from ensue.train.settings import TextTrainSettings
 
 STEPS = {
@@ -32,8 +35,10 @@ ENCODER = {**SMALL, "heads": 2, "context": 32}
 LABELS = {**ENCODER, "head.dropout": 0.0, "train.batch_tokens": 50}
 NORMED = {"head.norm": "batch", "data.holdout": 0.0, "train.optimiser": "sgd", "train.lr": 0.1}
 """What stands before such a norm has nearly no gradient; AdamW would move it by rounding alone."""
+EXPERTS = {"experts": 3, "experts_active": 2, "experts_balance": 1.0}
+"""Their balance is of all tokens of a batch, not of each rank's."""
 CASES = {
-    "gpt": ("gpt", "text.txt", {**SMALL, "heads": 2, "context": 16, "train.accumulate": 2}),
+    "gpt": ("gpt", "text.txt", {**SMALL, **EXPERTS, "heads": 2, "context": 32, "train.accumulate": 2}),
     "lstm": ("lstm", "text.txt", {**SMALL, "train.batch": 5, "train.length": 12, "train.renew": 0.2}),
     "one row": ("gru", "text.txt", {**SMALL, "train.batch": 1, "train.length": 12}),
     "transformer": ("transformer", "pairs.tsv", {**SMALL, "heads": 2, "train.batch_tokens": 30}),
@@ -43,7 +48,7 @@ CASES = {
 }
 """Name: what is fitted, on which file, with which settings. Rows differ in number and length, and are fewer than ranks
 at times."""
-SHARDED = ("lstm", "transformer", "bert")
+SHARDED = ("gpt", "lstm", "transformer", "bert")
 """Cases whose weights are spread over ranks too."""
 UNFREEZING = {"train.shard": True, "train.freeze": 1, "train.unfreeze": 0.5}
 RESUMED = ("lstm", "transformer")
@@ -86,6 +91,21 @@ def unfinished(path, copy):
         (copy / name).unlink()
 
 
+def interrupted(folder, name, out):
+    """Train a case until somebody asks to stop as it is evaluated for the first time, and go on; all weights spread."""
+    what, data, settings = CASES[name]
+
+    def report(kind, values):
+        if kind == "step" and values["step"] == STEPS["train.eval_every"]:
+            signal.raise_signal(signal.SIGINT)
+
+    with contextlib.suppress(Interrupted):
+        ensue.fit(what, folder / data, out=out, settings={**STEPS, **settings, "train.shard": True}, report=report)
+    owed = json.loads((out / "checkpoints" / "stop" / "progress.json").read_text(encoding="utf-8"))["owed"]
+    resume(out, shard=True)
+    return owed
+
+
 def rolled_back(folder, rank):
     """Train where a loss is not finite once, on one rank only; the steps at which each rank's notes say so."""
     calls, notes = [0], []
@@ -114,6 +134,18 @@ def rolled_back(folder, rank):
     return {"step": outcome.step, "calls": calls[0], "notes": notes}
 
 
+def odd(rank):
+    """What ranks say where one alone meets with an error that is not for people."""
+    try:
+        with ranks_here() as ranks:
+            if rank:
+                raise OSError("odd")
+            ranks.wait()
+    except (OSError, OwnError, Lost) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
 def refused(*words, **how):
     """What a rank says of something that cannot be done."""
     try:
@@ -137,11 +169,17 @@ def main(folder, rank):
     fit(folder, "gpt", folder / "patience", **dropout)
     text = folder / "text.txt"
     said = {
+        "owed": interrupted(folder, "lstm", folder / "interrupted"),
         "rolled back": rolled_back(folder / "rolled back", rank),
         "ngram": refused("ngram", text, out=folder / "ngram"),
+        "word2vec": refused("word2vec", text, out=folder / "word2vec"),
+        "unfreeze": refused("classify", folder / "labels.tsv", settings=UNFREEZING, out=folder / "unfreeze"),
+    }
+    meeting.MOMENT = 0.1 if rank else meeting.MOMENT  # it alone fails from here on, so there is nobody to wait for
+    said |= {
+        "odd": odd(rank),
         "missing": refused("lstm", folder / "missing.txt" if rank else text, out=folder / "missing"),
         "other": refused("lstm", text if rank else folder / "documents.txt", out=folder / "other"),
-        "unfreeze": refused("classify", folder / "labels.tsv", settings=UNFREEZING, out=folder / "unfreeze"),
     }
     (folder / f"said-{rank}.json").write_text(json.dumps(said), encoding="utf-8")
 

@@ -12,6 +12,7 @@ from rank_cases import CASES, RESUMED, SHARDED, fit, resume, unfinished, write_d
 from safetensors.torch import load_file
 from typed import Answer, ensue
 
+from ensue.core import launch
 from ensue.train.metrics import read_metrics
 
 RUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -35,13 +36,16 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     torch.set_num_threads(1)
     write_data(folder)
-    for name in CASES:
-        fit(folder, name, folder / "one" / name)
     for name in RESUMED:
+        fit(folder, name, folder / "one" / name)
         unfinished(folder / "one" / name, folder / "to two" / name)
         unfinished(folder / "one" / name, folder / "to sharded" / name)
-    answer = ended(torchrun(Path(__file__).with_name("rank_cases.py"), folder))
+    ranks = torchrun(Path(__file__).with_name("rank_cases.py"), folder)
+    for name in CASES.keys() - RESUMED:
+        fit(folder, name, folder / "one" / name)
+    answer = ended(ranks)
     assert answer.code == 0, answer.err[-3000:]
+    assert "Warning" not in answer.err
     for kind in ("two", "sharded"):
         for name in RESUMED:
             unfinished(folder / kind / name, folder / f"{kind} to one" / name)
@@ -79,6 +83,11 @@ def test_a_run_goes_on_with_another_number_of_ranks(runs, name, way):
     same(runs / "one" / name, runs / way / name)
 
 
+def test_ranks_that_stop_in_an_evaluation_go_on_with_it(runs):
+    assert json.loads((runs / "said-0.json").read_text())["owed"]
+    same(runs / "one" / "lstm", runs / "interrupted")
+
+
 def test_checkpoints_of_shared_weights_are_safetensors_of_every_rank(runs):
     folder = runs / "sharded" / "bert" / "checkpoints" / "step-00000010"
     for group in ("model", "optimiser"):
@@ -104,10 +113,12 @@ def test_a_loss_that_is_not_finite_on_one_rank_rolls_all_back(runs):
 def test_what_ranks_cannot_do_is_said_once(runs):
     first, second = (json.loads((runs / f"said-{rank}.json").read_text()) for rank in (0, 1))
     assert "ngram is not trained by gradient" in first["ngram"] and second["ngram"].startswith("Lost")
+    assert "word2vec has a way of its own" in first["word2vec"] and second["word2vec"].startswith("Lost")
+    assert first["odd"].startswith("Lost") and second["odd"] == "OSError: odd"
     assert "which FSDP cannot" in first["unfreeze"] and second["unfreeze"].startswith("Lost")
     assert first["missing"].startswith("Lost") and "OwnError: rank 1:" in second["missing"]
     assert first["other"].startswith("Lost") and "is not what the first rank reads" in second["other"]
-    assert not any((runs / name).exists() for name in ("ngram", "unfreeze", "missing", "other"))
+    assert not any((runs / name).exists() for name in ("ngram", "word2vec", "unfreeze", "missing", "other"))
 
 
 def test_a_signal_to_torchrun_saves_once_and_the_run_goes_on(runs, tmp_path):
@@ -126,8 +137,23 @@ def test_a_signal_to_torchrun_saves_once_and_the_run_goes_on(runs, tmp_path):
     assert again.code == 0 and again.json["steps"] > step
 
 
-def test_bad_words_are_said_in_one_line_by_one_rank(runs):
-    answer = ended(torchrun("-m", "ensue", "race", runs / "text.txt"))
-    assert answer.code != 0
-    lines = [line for line in answer.err.splitlines() if line.startswith("ensue:")]
-    assert lines == ["ensue: `ensue race` is for one process; run it without torchrun"]
+@pytest.fixture(params=[0, 1])
+def rank(request, monkeypatch):
+    """This process as one of two ranks, as far as a command can tell before they meet."""
+    for name, value in zip(launch.NEEDED, (request.param, 2, "localhost", 29500), strict=True):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr("ensue.cli.main.LINGER", 0.0)
+    return request.param
+
+
+def test_bad_words_are_said_in_one_line_by_one_rank(rank):
+    answer = ensue("race", "text.txt")
+    assert answer.code == 2 and not answer.out
+    assert answer.err == ("" if rank else "ensue: `ensue race` is for one process; run it without torchrun\n")
+
+
+def test_a_rank_that_is_ended_says_so_once(rank, monkeypatch):
+    monkeypatch.setattr("ensue.cli.main.app", lambda **_: 130)  # what typer answers to Ctrl-C or SIGTERM
+    answer = ensue("fit", "lstm", "text.txt")
+    assert answer.code == 130
+    assert answer.err == ("" if rank else "\nensue: stopped; nothing was left half done\n")

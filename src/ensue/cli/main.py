@@ -105,7 +105,7 @@ def main() -> None:
         if debug:
             raise
         explain(error)
-    if code == INTERRUPTED:  # Ctrl-C where there was nothing to save
+    if code == INTERRUPTED and not launch.rank():  # Ctrl-C where there was nothing to save
         fail(f"\nensue: {STOPPED}", INTERRUPTED)
     raise SystemExit(code if isinstance(code, int) else 0)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ensue.core.errors import InputError
+
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun sets; a program that sets only some of these means something else by them."""
 
@@ -39,5 +41,16 @@ def threads() -> int:
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
+def check() -> None:
+    """Refuse what torchrun cannot have set: whoever sets it by hand means several processes, and would get one."""
+    if all(name in os.environ for name in NEEDED) and not _launched():
+        said = ", ".join(f"{name}={os.environ[name]}" for name in NEEDED)
+        raise InputError(f"no ranks can meet by {said}", mend="start them with torchrun, or unset these")
+
+
 def _launched() -> bool:
-    return all(name in os.environ for name in NEEDED)
+    if not all(name in os.environ for name in NEEDED):
+        return False
+    rank, count, port = (os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    numbers = all(value.isascii() and value.isdigit() for value in (rank, count, port))
+    return numbers and int(rank) < int(count) and int(port) < 65536

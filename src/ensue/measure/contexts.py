@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ensue.core.errors import InputError
+from ensue.train.ranks import SINGLE, Ranks
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,25 @@ class ContextScore:
 
 
 @torch.no_grad()
-def context_score(model: Any, batches: Iterable[Any]) -> ContextScore:
-    """A model's figures over batches of sentences with a mark at both ends."""
+def context_score(model: Any, batches: Iterable[Any], ranks: Ranks = SINGLE) -> ContextScore:
+    """A model's figures over batches of sentences with a mark at both ends; several ranks read some rows of each."""
     device = next(model.parameters()).device
     sums: dict[str, float] = {}
-    counts: dict[str, int] = {}
-    words = sentences = unknown = 0
+    counts: dict[str, float] = {}
+    words = sentences = unknown = 0.0
     was_training = model.training
     model.eval()
     try:
-        for batch in batches:
+        for whole in batches:
+            batch, pool = ranks.part(whole)
             tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
             for name, losses in model.side_losses(tokens, lengths).items():
-                sums[name] = sums.get(name, 0.0) + float(losses.double().sum())
-                counts[name] = counts.get(name, 0) + len(losses)
+                sums[name] = sums.get(name, 0.0) + pool.total(losses.double().sum())
+                counts[name] = counts.get(name, 0.0) + pool.total(len(losses))
             real = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
-            unknown += int((real & ((tokens >= model.config.vocabulary) | (tokens == 0))).sum())
-            words, sentences = words + int(lengths.sum()) - 2 * len(lengths), sentences + len(lengths)
+            unknown += pool.total((real & ((tokens >= model.config.vocabulary) | (tokens == 0))).sum())
+            words += pool.total(lengths.sum() - 2 * len(lengths))
+            sentences += pool.total(len(lengths))
     finally:
         model.train(was_training)
     if not words:
@@ -65,7 +68,7 @@ def context_score(model: Any, batches: Iterable[Any]) -> ContextScore:
     return ContextScore(
         loss=sum(means.values()),
         perplexity={name: math.exp(min(mean, 700.0)) for name, mean in means.items()},
-        words=words,
-        sentences=sentences,
-        unknown=unknown,
+        words=int(words),
+        sentences=int(sentences),
+        unknown=int(unknown),
     )

@@ -24,6 +24,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
+from ensue.train.ranks import SINGLE, Ranks
 
 CHUNK = 256
 STREAM_TOKENS = 4096
@@ -112,23 +113,46 @@ def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report =
     return result
 
 
-def total_log_prob(model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent) -> float:
-    """Σ_t log P(x_t | x_<t) in nats, added up as the text is read, so that it may be of any length."""
-    return math.fsum(float(values.sum()) for _, values in log_prob_pieces(model, tokens, streams, report))
+def total_log_prob(
+    model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent, ranks: Ranks = SINGLE
+) -> float:
+    """Σ_t log P(x_t | x_<t) in nats, added up as the text is read, so that it may be of any length.
+
+    Several ranks read some of the streams each.
+    """
+    pieces = log_prob_pieces(model, tokens, streams, report, ranks)
+    return ranks.total(math.fsum(float(values.sum()) for _, values in pieces))
 
 
 def log_prob_pieces(
-    model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent
+    model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent, ranks: Ranks = SINGLE
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """The log-probabilities piece by piece, each with its place in the text: every token once, in no special order."""
+    """The log-probabilities piece by piece, each with its place in the text: every token once, in no special order.
+
+    Of several ranks each has pieces of its own.
+    """
     if model.traits.steps:
-        return stream_pieces(model, tokens, streams or stream_count(len(tokens) - 1), report)
-    return window_pieces(model, tokens, report)
+        return stream_pieces(model, tokens, streams or stream_count(len(tokens) - 1), report, ranks)
+    return window_pieces(model, tokens, report, ranks)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where rows of a text begin, of which each rank takes some."""
+
+    begins: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def some(self, rows: slice) -> Places:
+        """A part."""
+        return Places(self.begins[rows])
 
 
 @torch.no_grad()
 def stream_pieces(
-    model: Any, tokens: np.ndarray, streams: int, report: Report = silent
+    model: Any, tokens: np.ndarray, streams: int, report: Report = silent, ranks: Ranks = SINGLE
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Pieces of log P(x_t | x_<t), from as many rows as there are streams."""
     model.eval()
@@ -140,18 +164,20 @@ def stream_pieces(
     warm = 0 if streams == 1 else min(count // (streams + 1), max(WARM_UP, model.traits.context or 0))
     share = -(-(count - warm) // streams)
     device, chunk = next((p.device for p in model.parameters()), torch.device("cpu")), getattr(model, "reads", CHUNK)
-    begins = np.arange(streams) * share  # stream i reads warm + share tokens from here and answers for the last share;
-    state = model.start(streams)  # the first, which has nothing before it, answers for all it reads
+    # stream i reads warm + share tokens from its beginning and answers for the last share; the first, which has nothing
+    # before it, answers for all it reads
+    own, pool = ranks.part(Places(np.arange(streams) * share))
+    begins, state = own.begins, model.start(len(own))
     for low in range(0, warm + share, chunk):
         high = min(low + chunk, warm + share)
         index = np.minimum(begins[:, None] + np.arange(low, high), count - 1)  # past the text its end is read again
         x, y = (torch.from_numpy(tokens[at].astype(np.int64)).to(device) for at in (index, index + 1))
         if low == 0 and warm:
-            x[1:, 0] = x[0, 0]  # each stream begins as the text does: a network may be lost for good if it does not
+            x[:, 0] = int(tokens[0])  # each stream begins as the text does: a network may be lost for good if not
         values, state = model.log_prob(x, y, state)
-        for row, (begin, found) in enumerate(zip(begins.tolist(), values.cpu().double().numpy())):
-            first, last = low if row == 0 else max(low, warm), min(high, count - begin)
-            if first < last:
+        for begin, found in zip(begins.tolist(), values.cpu().double().numpy()):
+            first, last = low if begin == 0 else max(low, warm), min(high, count - begin)
+            if first < last and not pool.idle:
                 yield begin + first, found[first - low : last - low]
         report("progress", {"done": min(count, high * streams), "total": count})
 
@@ -172,15 +198,20 @@ def likeliest(model: Any, tokens: np.ndarray, count: int) -> list[list[tuple[int
 
 
 @torch.no_grad()
-def window_pieces(model: Any, tokens: np.ndarray, report: Report = silent) -> Iterator[tuple[int, np.ndarray]]:
+def window_pieces(
+    model: Any, tokens: np.ndarray, report: Report = silent, ranks: Ranks = SINGLE
+) -> Iterator[tuple[int, np.ndarray]]:
     """Pieces of log P(x_t | all others in its window); windows are read several at a time."""
     model.eval()
     device = next(p.device for p in model.parameters())
     size, count = WINDOW * WINDOWS_AT_ONCE, len(tokens) - 1
     for at in range(1, len(tokens), size):
-        piece = torch.from_numpy(tokens[at : at + size].astype(np.int64)).to(device)
+        own, pool = ranks.part(Places(np.arange(at, min(at + size, len(tokens)), WINDOW)))
+        first, last = int(own.begins[0]), min(int(own.begins[-1]) + WINDOW, len(tokens))
+        piece = torch.from_numpy(tokens[first:last].astype(np.int64)).to(device)
         rows = torch.nn.functional.pad(piece, (0, -len(piece) % WINDOW)).view(-1, WINDOW)
         lengths = (len(piece) - torch.arange(len(rows), device=device) * WINDOW).clamp(max=WINDOW)
         found = model.log_prob(rows, rows, None, lengths)[0]
-        yield at - 1, found.flatten()[: len(piece)].cpu().double().numpy()
+        if not pool.idle:
+            yield first - 1, found.flatten()[: len(piece)].cpu().double().numpy()
         report("progress", {"done": min(count, at - 1 + size), "total": count})

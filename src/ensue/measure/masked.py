@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.train.ranks import SINGLE, Ranks
 
 
 @dataclass(frozen=True)
@@ -45,33 +47,29 @@ class MaskedScore:
 
 @torch.no_grad()
 def masked_score(
-    model: Any, batches: Iterable[Any], counts: np.ndarray, unigram_of: str = "training text"
+    model: Any,
+    batches: Iterable[Any],
+    counts: np.ndarray,
+    unigram_of: str = "training text",
+    ranks: Ranks = SINGLE,
 ) -> MaskedScore:
-    """A model's figures over batches; ``counts`` (V,) say how often each token occurs in the text ``unigram_of``."""
+    """A model's figures over batches; ``counts`` (V,) say how often each token occurs in the text ``unigram_of``.
+
+    Several ranks read some rows of each batch.
+    """
     unigram = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum()))
     device = next(model.parameters()).device
-    fill = right = guess = 0.0
-    follow = told = 0.0
-    hidden = rows = pairs = 0
+    sums = np.zeros(8)
     was_training = model.training
     model.eval()
     try:
-        for batch in batches:
-            args = (batch.tokens, batch.segments, batch.lengths, batch.places)
-            found = model.encode(*(x.to(device) for x in args)).hidden
-            logits = model.head(found[:, 1:][batch.hidden.to(device)]).float()
-            targets = batch.targets.to(device)
-            fill += float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
-            right += int((logits.argmax(-1) == targets).sum())
-            guess -= float(unigram[batch.targets].sum())
-            hidden, rows = hidden + len(targets), rows + len(batch.lengths)
-            if batch.other is not None:
-                said, other = model.next_logits(found[:, 0]).float(), batch.other.to(device)
-                follow += float(torch.nn.functional.cross_entropy(said, other, reduction="sum"))
-                told += int((said.argmax(-1) == other).sum())
-                pairs += len(other)
+        for whole in batches:
+            batch, pool = ranks.part(whole)
+            found = _sums(model, batch, unigram, device)
+            sums += 0.0 if pool.idle else found
     finally:
         model.train(was_training)
+    fill, right, guess, hidden, rows, follow, told, pairs = (ranks.total(float(one)) for one in sums)
     if not hidden:
         raise InputError("there is nothing to hide in this text", mend="give more text")
     each = fill / hidden
@@ -82,8 +80,25 @@ def masked_score(
         accuracy=right / hidden,
         unigram_loss=guess / hidden,
         unigram_of=unigram_of,
-        hidden=hidden,
-        rows=rows,
+        hidden=int(hidden),
+        rows=int(rows),
         next_loss=follow / pairs if pairs else None,
         next_accuracy=told / pairs if pairs else None,
     )
+
+
+def _sums(model: Any, batch: Any, unigram: Tensor, device: torch.device) -> np.ndarray:
+    """Over a batch: the losses of hidden tokens, how many are right, a unigram's losses, how many there are, rows; and
+    the losses of pairs, how many are told right, how many there are."""
+    args = (batch.tokens, batch.segments, batch.lengths, batch.places)
+    found = model.encode(*(x.to(device) for x in args)).hidden
+    logits = model.head(found[:, 1:][batch.hidden.to(device)]).float()
+    targets = batch.targets.to(device)
+    fill = float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
+    right = int((logits.argmax(-1) == targets).sum())
+    sums = [fill, right, -float(unigram[batch.targets].sum()), len(targets), len(batch.lengths)]
+    if batch.other is None:
+        return np.array([*sums, 0.0, 0.0, 0.0])
+    said, other = model.next_logits(found[:, 0]).float(), batch.other.to(device)
+    follow = float(torch.nn.functional.cross_entropy(said, other, reduction="sum"))
+    return np.array([*sums, follow, int((said.argmax(-1) == other).sum()), len(other)])

@@ -9,6 +9,8 @@
 Sparse gates are from Shazeer et al. (2017), top-k that is renormalised from GShard (Lepikhin et al., 2020) and Mixtral,
 k = 1 with g_i = p_i and the form of the balance from Switch (Fedus et al., 2021): with g_i = 1 no gate would learn.
 The balance is 1 where all experts get the same and E where one gets all; training adds it, times a weight, to its loss.
+Where other processes have rows of the same batch, f is that of all tokens: f counts, so no gradient passes through it,
+and each process's part of the mean of p then adds up to the balance of the whole batch.
 A noisy gate (Shazeer et al., equation 4) has W_g x + ε ∘ softplus(W_n x), ε ~ N(0, 1), while it learns.
 
 There is no capacity: an expert takes all tokens that are sent to it, so what becomes of a token does not depend on who
@@ -80,6 +82,8 @@ class NoisyGate(Gate):
 
 GATES: dict[str, type[Gate]] = {"plain": Gate, "noisy": NoisyGate}
 Expert = Callable[[Tensor], Tensor]
+Added = Callable[[Tensor], Tensor]
+"""How often each expert was chosen (E,), here and by all processes that have rows of the same batch."""
 
 
 def reference(x: Tensor, experts: Sequence[Expert], weights: Tensor, chosen: Tensor) -> Tensor:
@@ -110,11 +114,12 @@ def _sizes(chosen: Tensor, experts: int) -> list[int]:
 KERNELS = {"reference": reference, "grouped": grouped}
 
 
-def balance_of(probabilities: Tensor, chosen: Tensor) -> Tensor:
-    """E Σ_i f_i P_i of p (M, E) and the experts that were chosen (M, k)."""
+def balance_of(probabilities: Tensor, chosen: Tensor, added: Added | None = None) -> Tensor:
+    """E Σ_i f_i P_i of p (M, E) and the experts that were chosen (M, k); ``added`` knows of others."""
     experts = probabilities.shape[1]
-    share = torch.zeros_like(probabilities[0]).index_add(0, chosen.flatten(), probabilities.new_ones(chosen.numel()))
-    return experts * (share / chosen.numel() * probabilities.mean(0)).sum()
+    counts = torch.zeros_like(probabilities[0]).index_add(0, chosen.flatten(), probabilities.new_ones(chosen.numel()))
+    counts = counts if added is None else added(counts)
+    return experts * (counts / counts.sum() * probabilities.mean(0)).sum()
 
 
 class Experts(nn.Module):
@@ -125,6 +130,8 @@ class Experts(nn.Module):
         assert 0 < active <= len(experts)
         self.gate, self.active, self.kernel = gate, active, kernel
         self.experts = nn.ModuleList(experts)
+        self.added: Added | None = None
+        """Adds up how often experts were chosen in a batch of which others have rows too."""
 
     def extra_repr(self) -> str:
         """What ``print(model)`` says of it."""
@@ -150,7 +157,7 @@ class Experts(nn.Module):
         flat = x.reshape(-1, x.shape[-1])
         weights, chosen, probabilities = self.route(flat)
         if self.training and torch.is_grad_enabled() and len(flat):
-            balance, found = balance_of(probabilities, chosen), _balances.get()
+            balance, found = balance_of(probabilities, chosen, self.added), _balances.get()
             if found is not None:
                 found.append(balance)
         kernel = self.kernel

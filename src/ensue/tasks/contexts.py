@@ -32,6 +32,7 @@ from ensue.tasks import usual
 from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective, in_context
+from ensue.train.ranks import SINGLE, Ranks
 
 VOCABULARY = 30_000
 """How many words are predicted at the most, if nothing is said."""
@@ -155,7 +156,13 @@ def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
     return in_context
 
 
-def scored(model: Any, rows: Rows, heed: Callable[[], bool] = lambda: False, report: Report = silent) -> ContextScore:
+def scored(
+    model: Any,
+    rows: Rows,
+    heed: Callable[[], bool] = lambda: False,
+    report: Report = silent,
+    ranks: Ranks = SINGLE,
+) -> ContextScore:
     """A model on rows, the longest first."""
 
     def read() -> Iterator[RowBatch]:
@@ -167,7 +174,7 @@ def scored(model: Any, rows: Rows, heed: Callable[[], bool] = lambda: False, rep
             done += len(places)
             report("progress", {"done": done, "total": len(rows)})
 
-    return context_score(model, read())
+    return context_score(model, read(), ranks)
 
 
 def evaluation(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None:
@@ -178,8 +185,8 @@ def evaluation(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | Non
     if len(rows) > most:
         rows = rows.chosen(spread(len(rows), most / len(rows)))
 
-    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
-        score = scored(model, rows, stop)
+    def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
+        score = scored(model, rows, stop, ranks=ranks)
         return {"valid_loss": score.loss, **{f"{name}_perplexity": p for name, p in score.perplexity.items()}}
 
     return evaluate

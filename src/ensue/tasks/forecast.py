@@ -41,6 +41,7 @@ from ensue.tasks.settings import Settings
 from ensue.train.forecasting import Forecast, loss_unit
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
+from ensue.train.ranks import SINGLE, Ranks
 
 EVAL_WINDOWS = 2000
 EPOCHS, UPDATES = 20.0, 1000
@@ -259,7 +260,7 @@ def evaluation(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | Non
         windows = replace(windows, origins=windows.origins[spread(len(windows), most / len(windows))])
     kind, config = settings.train.loss, model.config
 
-    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+    def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:  # all read all
         found, truth, real = forecasts_of(model, windows, form, paths=0, stop=stop)
         scale = form.deviation[: form.targets]
         error = np.abs(truth - found[..., config.middle])

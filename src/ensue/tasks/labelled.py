@@ -33,6 +33,7 @@ from ensue.tasks.settings import Settings
 from ensue.train.labelling import Label
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
+from ensue.train.ranks import SINGLE, Ranks
 from ensue.train.settings import LabelTrainSettings
 from ensue.train.thawing import Thawing
 
@@ -218,7 +219,7 @@ class LabelTask:
             written = self.kind.write(examples, corpus.form)
         loss = Label(self.kind.loss)
 
-        def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+        def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:  # all read all
             corpus.remembered.fill(model)
             logits = logits_of(model, written.rows, stop=stop)
             answers = self.kind.answers(examples, written, logits, corpus.form)

@@ -28,7 +28,7 @@ from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_to
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokens import TokenText, tokenise
 from ensue.data.waves import WAVES
-from ensue.measure.language import LanguageScore, language_score, log_probs, stream_count, total_log_prob
+from ensue.measure.language import LanguageScore, language_score, stream_count, total_log_prob
 from ensue.models.depths import body_depths, layers_of
 from ensue.models.language import LanguageModel
 from ensue.search.sampling import Sampling, sample
@@ -39,6 +39,7 @@ from ensue.tasks.resolving import systems_for
 from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import OBJECTIVES, Objective
+from ensue.train.ranks import SINGLE, Ranks
 from ensue.train.thawing import Thawing
 
 SMALL_TEXT = 150_000
@@ -197,12 +198,12 @@ def evaluation(settings: Settings, model: LanguageModel, corpus: Corpus) -> Eval
         return None
     tokens = valid.tokens[: settings.data.eval_tokens + 1]
 
-    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+    def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
         def heed(kind: str, values: dict[str, Any]) -> None:
             if stop():
                 raise Abandoned
 
-        return {"valid_loss": float(-log_probs(model, tokens, report=heed).mean())}
+        return {"valid_loss": -total_log_prob(model, tokens, report=heed, ranks=ranks) / (len(tokens) - 1)}
 
     return evaluate
 

@@ -35,6 +35,7 @@ from ensue.tasks.settings import MarkedTokenizerSettings, Settings
 from ensue.train.labelling import masked as masked_loss
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
+from ensue.train.ranks import SINGLE, Ranks
 
 VOCABULARY = {"small": 8192, "large": 30_522}
 """How many tokens a vocabulary has at most, for a small text and for a large one, if nothing is said."""
@@ -186,6 +187,7 @@ def scored(
     most: int,
     heed: Callable[[], bool] = lambda: False,
     known: Documents | None = None,
+    ranks: Ranks = SINGLE,
 ) -> MaskedScore:
     """A model on rows of documents, hidden always the same way; ``known`` are those it learnt from."""
     rows = rows_of(settings, model, documents, tokenizer, seed=0)
@@ -197,7 +199,7 @@ def scored(
         return rows.batch(number)
 
     counts = np.bincount((known or documents).tokens, minlength=tokenizer.size)
-    return masked_score(model, map(batch, range(steps)), counts, "training text" if known else "this text")
+    return masked_score(model, map(batch, range(steps)), counts, "training text" if known else "this text", ranks)
 
 
 def evaluation(settings: Settings, model: BERT, corpus: Corpus) -> Evaluate | None:
@@ -213,8 +215,8 @@ def evaluation(settings: Settings, model: BERT, corpus: Corpus) -> Evaluate | No
         return None  # too little is held out to make a row of
     most = settings.data.eval_rows or EVAL_ROWS
 
-    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
-        score = scored(settings, model, valid, corpus.tokenizer, most, stop)
+    def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
+        score = scored(settings, model, valid, corpus.tokenizer, most, stop, ranks=ranks)
         found = {"valid_loss": score.loss, "masked_accuracy": score.accuracy}
         return found | ({} if score.next_accuracy is None else {"next_accuracy": score.next_accuracy})
 

@@ -38,6 +38,7 @@ from ensue.tasks.settings import PairTokenizerSettings, Settings
 from ensue.tasks.translating import Translator
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import ExpectedReward, Objective, Translate
+from ensue.train.ranks import SINGLE, Ranks
 
 SOURCE_TOKENIZER = "tokenizer.source.json"
 """Beside tokenizer.json, which is the target's, where the languages have a vocabulary each."""
@@ -195,20 +196,25 @@ def objective(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -
     return Translate(train.label_smoothing)
 
 
-def log_prob_sums(model: ConditionalModel, pairs: PairTokens, end: int, most: int | None = None) -> Iterator[Any]:
-    """The sum of log P and the number of target tokens, batch by batch, of ``most`` pairs or all."""
+def log_prob_sums(
+    model: ConditionalModel, pairs: PairTokens, end: int, most: int | None = None, ranks: Ranks = SINGLE
+) -> Iterator[Any]:
+    """The sum of log P and the number of target tokens, batch by batch, of ``most`` pairs or all.
+
+    Several ranks read some rows of each batch.
+    """
     chosen = pairs if most is None or most >= len(pairs) else _first(pairs, most)
     buckets = Buckets(chosen, EVAL_TOKENS, end)
     device = next(model.parameters()).device
     model.eval()
     with torch.no_grad():
         for number in range(len(buckets)):
-            batch = buckets.batch(number)
+            batch, pool = ranks.part(buckets.batch(number))
             state = model.start(batch.source.to(device), batch.source_lengths.to(device))
             values, _ = model.log_prob(
                 batch.tokens.to(device), batch.targets.to(device), state, batch.lengths.to(device)
             )
-            yield float(values.double().sum()), batch.size
+            yield pool.total(values.double().sum()), pool.total(batch.size)
 
 
 def _first(pairs: PairTokens, count: int) -> PairTokens:
@@ -229,9 +235,9 @@ def evaluation(settings: Settings, model: ConditionalModel, corpus: PairCorpus) 
     if valid is None:
         return None
 
-    def evaluate(stop: Callable[[], bool]) -> dict[str, float]:
+    def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
         sums = []
-        for one in log_prob_sums(model, valid, corpus.tokenizer.end, most):
+        for one in log_prob_sums(model, valid, corpus.tokenizer.end, most, ranks):
             if stop():
                 raise Abandoned
             sums.append(one)

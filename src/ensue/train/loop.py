@@ -27,14 +27,13 @@ from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
 from ensue.train.optimisers import build_optimiser, learning_rate, move, optimiser_tensors
 from ensue.train.pooling import ALONE
-from ensue.train.ranks import Ask, Ranks, plainly
+from ensue.train.ranks import Ask, Measure, Ranks, plainly
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.train.thawing import Thawing
 
 MOST_ROLLBACKS = 10
-Evaluate = Callable[[Callable[[], bool]], dict[str, float]]
-"""Measures on held-out data, ``valid_loss`` among them. It is given a question to ask now and then, and raises
-``Abandoned`` where the answer is that somebody wants to stop."""
+Evaluate = Measure
+"""Measures on held-out data, ``valid_loss`` among them."""
 
 
 class Batches(Protocol):

@@ -34,7 +34,8 @@ def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
         covers_all = settings.budget_covers == "all"
         begun = time.perf_counter()
         paces = step_paces(work, settings.budget * TRIAL)
-        cost = timed(partial(work.evaluate, lambda: False)) if work.evaluate and work.ranks.first else 0.0
+        how = {} if work.ranks.count == 1 else {"ranks": work.ranks}
+        cost = timed(partial(work.evaluate, lambda: False, **how)) if work.evaluate else 0.0
         left = settings.budget * SPARE - (time.perf_counter() - begun) * covers_all
         evaluations = max(1, min(10, int(0.15 * left / cost))) if cost else 10
         left -= evaluations * cost * covers_all

@@ -14,6 +14,9 @@ from torch import Tensor
 class Pool:
     """One process: its own mean is the whole."""
 
+    idle = False
+    """Whether the rows that this process reads are another's, read for nothing."""
+
     def share(self, mean: Tensor, count: Tensor | float) -> Tensor:
         """This process's part of a mean over all, of its own ``mean`` over ``count`` things.
 

@@ -5,9 +5,10 @@ unit, which is a block of a model or all that is in no block, gathers its weight
 but its own part after; gradients are added up and cut on the way back. So a model takes 1/n of the memory on each rank,
 and one block more.
 
-Which blocks a model has is read off it: what stands in an ``nn.ModuleList``. A unit gathers its weights when its
-``forward`` is called. What else is used of it from outside its class lists as ``entries``: methods, which then gather
-its weights too, or parts, which are units of their own. The model as a whole is asked in many ways (``loss``,
+Which blocks a model has is read off it: what stands in an ``nn.ModuleList``, but for a mixture's experts: a rank whose
+tokens do not meet an expert does not use it, and a unit is gathered by all ranks or none. A unit gathers its weights
+when its ``forward`` is called. What else is used of it from outside its class lists as ``entries``: methods, which then
+gather its weights too, or parts, which are units of their own. The model as a whole is asked in many ways (``loss``,
 ``log_prob``, ``pair_loss``, whatever an objective or a measure needs), so what is asked passes through one ``forward``,
 that of ``Whole``.
 """
@@ -33,11 +34,16 @@ from torch.distributed.tensor import DTensor
 
 from ensue.core.errors import InputError
 from ensue.core.files import ROOM, whole_folder
+from ensue.nn.experts import Experts
 from ensue.train.checkpoints import SHARDS, Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
 from ensue.train.optimisers import gradients_of, restore_optimiser
-from ensue.train.ranks import Ask, Measure, Ranks, SharedCheckpoints, Together
+from ensue.train.ranks import Ask, Measure, Ranks
+from ensue.train.together import SharedCheckpoints, Together
 
+KEPT = 1 << 28
+"""The most bytes of a model that each rank gathers once for a whole evaluation, and not block by block: what is small
+takes longer to ask for than to use."""
 SPREAD = ("model", "optimiser")
 """The groups of tensors of a checkpoint that each rank writes its part of."""
 
@@ -63,23 +69,29 @@ class Sharded(Together):
         # what a unit answers is often a view, which must not be changed in place; ours are not
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view", category=UserWarning)
         mesh = init_device_mesh(device.type, (self.count,))
-        for unit in units_of(model):
-            fully_shard(unit, mesh=mesh, reshard_after_forward=True)
-            for name in getattr(unit, "entries", ()):
-                if not isinstance(getattr(unit, name), nn.Module):
-                    register_fsdp_forward_method(unit, name)
+        for block in units_of(model):
+            fully_shard(block, mesh=mesh, reshard_after_forward=True)
+            for name in getattr(block, "entries", ()):
+                if not isinstance(getattr(block, name), nn.Module):
+                    register_fsdp_forward_method(block, name)
         whole: Any = fully_shard(Whole(model), mesh=mesh, reshard_after_forward=False)
-        for part in whole.modules():
-            if isinstance(part, FSDPModule):
-                part.set_gradient_divide_factor(1.0)  # losses are shares of the whole mean: they add up
-                part.set_force_sum_reduction_for_comms(True)
-                part.unshard()  # for once here, since what is made in inference mode cannot learn
-                part.reshard()
+        units: list[FSDPModule] = [part for part in whole.modules() if isinstance(part, FSDPModule)]
+        for unit in units:
+            unit.set_gradient_divide_factor(1.0)  # losses are shares of the whole mean: they add up
+            unit.set_force_sum_reduction_for_comms(True)
+            unit.unshard()  # for once here, since what is made in inference mode cannot learn
+            unit.reshard()
+        small = sum(parameter.nbytes for parameter in model.parameters()) <= KEPT
 
         def ask(question: Callable[[], Any]) -> Any:
+            if torch.is_grad_enabled():
+                return whole(question)
+            for unit in units[1:]:
+                unit.set_reshard_after_forward(not small, recurse=False)
             found = whole(question)
-            if not torch.is_grad_enabled():
-                whole.reshard()
+            for unit in units:
+                unit.reshard()
+                unit.set_reshard_after_forward(unit is not whole, recurse=False)
             return found
 
         return ask
@@ -93,9 +105,8 @@ class Sharded(Together):
         return float(self.total(own**2) ** 0.5)
 
     def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
-        """All measure alike, since each has only a part of the weights; what the first finds counts."""
         with torch.no_grad():
-            return self.agree(Ranks.measured(self, ask, evaluate, wish))
+            return super().measured(ask, evaluate, wish)
 
     def written(self, ask: Ask, sample: Callable[[], str]) -> str:
         with torch.no_grad():
@@ -161,7 +172,9 @@ def units_of(model: nn.Module) -> list[nn.Module]:
     """The blocks of a model, and what in them is used from outside, inner ones first; none shares a weight."""
     named = (getattr(part, name) for part in model.modules() for name in getattr(part, "entries", ()))
     inside = [part for part in named if isinstance(part, nn.Module)]
-    blocks = [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]
+    chosen = [part.experts for part in model.modules() if isinstance(part, Experts)]  # by tokens, so not by all ranks
+    lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
+    blocks = [block for part in lists if not any(part is one for one in chosen) for block in part]
     owners: dict[Tensor, int] = {}
     for part in model.modules():
         for parameter in part.parameters(recurse=False):

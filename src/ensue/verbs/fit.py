@@ -34,9 +34,10 @@ from ensue.train.choosing import choose_weights
 from ensue.train.counting import fit_by_counting
 from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
+from ensue.train.meeting import ranks_here
 from ensue.train.metrics import Metrics
 from ensue.train.plan import plan
-from ensue.train.ranks import Ranks, ranks_here
+from ensue.train.ranks import Ranks
 from ensue.verbs.beginning import (
     begun_model,
     begun_settings,
@@ -46,7 +47,7 @@ from ensue.verbs.beginning import (
     system_and_task,
 )
 from ensue.verbs.cards import model_card
-from ensue.verbs.ranks import check_ranks, in_turn, read_corpus, trainers
+from ensue.verbs.ranks import check_learns, check_ranks, in_turn, read_corpus, trainers
 from ensue.verbs.room import check_room
 from ensue.verbs.run import Run, load
 from ensue.verbs.weights import write_weights
@@ -105,6 +106,7 @@ def _begin(folder: RunFolder, chosen: Settings, force: bool, report: Report, ran
     check_apart(chosen, folder)
     if ranks.first:  # the others may come when it is there already
         folder.check_free(force)
+    check_learns(chosen, ranks)
     _prepare_process(chosen, ranks)
     task = task_of(chosen)
     check_room(chosen, ranks)
@@ -171,7 +173,7 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
 
 def _check_before(task: Task, settings: Settings, corpus: Any, model: Any, ranks: Ranks) -> None:
     """Whatever can go wrong before the first step should do so before anything is written."""
-    check_ranks(task, settings, model, ranks)
+    check_ranks(settings, model, ranks)
     if getattr(settings.train, "memory", 0):
         check_on_disk(model, settings.train.budget)
     if getattr(settings.train, "precision", "") == "bf16":
@@ -209,6 +211,7 @@ def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, 
     planned = chosen.train.steps or hasattr(model_class(chosen.run.system, chosen.run.task), "counter")
     if planned:  # a budget has done its work once it has become a number of steps
         chosen = replace(chosen, train=replace(chosen.train, budget=budget))
+    check_learns(chosen, ranks)
     _prepare_process(chosen, ranks)
     task = task_of(chosen)
     corpus = read_corpus(chosen, folder, report, ranks)

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch import nn
+
 from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
+from ensue.models.table import model_class
 from ensue.tasks.settings import Settings
-from ensue.tasks.task import Task, task_of
-from ensue.train.ranks import Ranks, Together
+from ensue.tasks.task import task_of
+from ensue.train.ranks import Ranks
+from ensue.train.together import Together
 
 Value = TypeVar("Value")
 WITHOUT = "run it without torchrun"
@@ -50,14 +54,26 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report, ra
     return corpus
 
 
-def check_ranks(task: Task, settings: Settings, model: Any, ranks: Ranks) -> None:
-    """Refuse what several ranks cannot do."""
+def check_learns(settings: Settings, ranks: Ranks) -> None:
+    """Refuse, before anything is read, a system that several ranks cannot train."""
     if ranks.count == 1:
         return
-    if hasattr(model, "counter") or hasattr(task, "fit"):
-        what = f"{settings.run.system} is not trained by gradient, so several ranks are no use to it"
-        raise InputError(what, mend=WITHOUT)
+    system = settings.run.system
+    if hasattr(model_class(system, settings.run.task), "counter"):
+        raise InputError(f"{system} is not trained by gradient, so several ranks are no use to it", mend=WITHOUT)
+    if hasattr(task_of(settings), "fit"):
+        raise InputError(f"{system} has a way of its own to learn, which is for one process", mend=WITHOUT)
+
+
+def check_ranks(settings: Settings, model: nn.Module, ranks: Ranks) -> None:
+    """Refuse settings, and of sharded models those, that several ranks cannot do."""
+    if ranks.count == 1:
+        return
     ranks.device(settings.run.device)
+    single = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
+    if settings.train.shard and single:
+        what = f"{settings.run.system} has a weight that is a single number ({single[0]}), which FSDP cannot cut"
+        raise InputError(what, mend="leave out --shard")
     if settings.train.shard and getattr(settings.train, "unfreeze", 0):
         what = "train.unfreeze lets go of layers one by one, which FSDP cannot"
         raise InputError(what, mend="leave out --shard or train.unfreeze")

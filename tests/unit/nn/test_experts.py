@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 
@@ -92,6 +94,38 @@ def test_balance_is_one_where_all_get_the_same_and_many_where_one_gets_all():
     one = torch.zeros(8, 4)
     one[:, 2] = 1
     assert balance_of(one, torch.full((8, 1), 2)).item() == pytest.approx(4)
+
+
+def test_the_balance_of_a_batch_is_the_sum_of_what_processes_have_of_it():
+    torch.manual_seed(0)
+    logits, cuts = torch.randn(12, 4, dtype=torch.float64), (5, 7)
+    found = []
+    for sizes in ([12], cuts):
+        given = logits.clone().requires_grad_()
+        parts = [part.softmax(-1) for part in given.split(sizes)]
+        chosen = [part.topk(2).indices for part in parts]
+        everywhere = torch.cat(chosen).flatten().bincount(minlength=4).double()
+        added = partial(torch.add, everywhere, alpha=0)  # what all chose, whatever was chosen here
+        shares = [len(p) / 12 * balance_of(p, c, added) for p, c in zip(parts, chosen, strict=True)]
+        sum(shares).backward()
+        found.append((sum(shares).detach(), given.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    p, c = logits.softmax(-1), logits.topk(2).indices
+    torch.testing.assert_close(found[0][0], balance_of(p, c))
+    apart = sum(n / 12 * balance_of(a, b) for n, a, b in zip(cuts, p.split(cuts), c.split(cuts), strict=True))
+    assert abs(apart - balance_of(p, c)) > 1e-4  # means of products are no products of means
+
+
+def test_the_balance_is_switchs_formula_token_by_token():
+    torch.manual_seed(1)
+    p = torch.randn(9, 4, dtype=torch.float64).softmax(-1)
+    chosen = p.topk(2).indices
+    expected = 0.0
+    for expert in range(4):
+        f = sum(expert in row for row in chosen.tolist()) / (9 * 2)
+        expected += 4 * f * sum(float(row[expert]) for row in p) / 9
+    assert balance_of(p, chosen).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_making_the_balance_small_evens_experts_out():

@@ -1,0 +1,29 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from ensue.core.errors import InputError
+from ensue.train.ranks import SINGLE, Ranks
+from ensue.verbs.ranks import check_ranks
+
+
+class Two(Ranks):
+    count = 2
+
+
+def settings(**train):
+    return SimpleNamespace(
+        run=SimpleNamespace(system="lstm", device="cpu"), train=SimpleNamespace(**{"shard": True, **train})
+    )
+
+
+def test_weights_that_cannot_be_cut_are_refused_before_anything_is_written():
+    model = nn.Linear(2, 2)
+    check_ranks(settings(), model, Two())
+    model.scale = nn.Parameter(torch.tensor(1.0))
+    with pytest.raises(InputError, match=r"a single number \(scale\), which FSDP cannot cut; leave out --shard"):
+        check_ranks(settings(), model, Two())
+    check_ranks(settings(shard=False), model, Two())
+    check_ranks(settings(), model, SINGLE)  # one process cuts nothing
