@@ -5,7 +5,7 @@ A text of N tokens has M = N − 1 targets: each token but the first, predicted 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ class Batch:
     """Whether the rows start anew; if not, they go on where the batch before stopped."""
     lengths: Tensor | None = None
     """(B,), where rows are padded on the right."""
+    goes_on: bool = False
+    """Whether the next batch goes on where this one stops, so that the state after it is wanted."""
 
     @property
     def size(self) -> int:
@@ -39,7 +41,7 @@ class Batch:
     def some(self, rows: slice) -> Batch:
         """Some of the rows, as long as they are here."""
         lengths = None if self.lengths is None else self.lengths[rows]
-        return Batch(self.tokens[rows], self.targets[rows], self.fresh, lengths)
+        return replace(self, tokens=self.tokens[rows], targets=self.targets[rows], lengths=lengths)
 
 
 class Streams:
@@ -73,7 +75,8 @@ class Streams:
         at = place * self.length
         length = min(self.length, self._each - at)
         starts = (start + at + row * self._each for row in range(self.rows))
-        return _batch([self._read(begin % self._targets, length) for begin in starts], fresh=place == 0)
+        batch = _batch([self._read(begin % self._targets, length) for begin in starts], fresh=place == 0)
+        return replace(batch, goes_on=place + 1 < self.steps_per_epoch)
 
     def _read(self, start: int, length: int) -> np.ndarray:
         """``length`` tokens and the one after them, past the end on from the beginning."""

@@ -219,8 +219,9 @@ def update(
         with precision(settings, work.device):
             given = () if pool is ALONE else (pool,)  # an objective for one process need not know of others
             loss, after = work.ask(partial(work.objective, work.model, batch, before, *given))
+        state = after.detach() if after is not None and batch.goes_on else None
+        del after  # where nobody wants it, what it holds need not live until gradients are made
         (loss / settings.accumulate).backward()
-        state = after.detach() if after is not None else None
         total, tokens = total + loss.item() / settings.accumulate, tokens + whole.size
     total = ranks.total(total)
     gradients = ranks.gradients(work.model)

@@ -244,8 +244,10 @@ def _check_same(folder: RunFolder, chosen: Settings, what: str, flat: dict[str, 
 
 
 def _prepare_process(settings: Settings, ranks: Ranks) -> None:
-    """As many threads as asked for, of several ranks each no more than its share; no memory that goes to and fro."""
-    if hasattr(model_class(settings.run.system, settings.run.task), "counter"):
+    """As many threads as asked for, of several ranks each no more than its share; no memory that goes to and fro, but
+    where little of it matters more: what counts, and blocks that are run again."""
+    counts = hasattr(model_class(settings.run.system, settings.run.task), "counter")
+    if counts or getattr(settings.train, "recompute", "none") != "none":
         give_back_memory()
     else:
         keep_freed_memory()
