@@ -44,6 +44,7 @@ def test_streams_show_every_target_once_an_epoch(size: int, rows: int, length: i
         batch = streams.batch(epoch * len(streams) + place)
         check_shift(batch, size)
         assert batch.fresh == (place == 0)
+        assert batch.goes_on == (place + 1 < len(streams))
         assert batch.tokens.shape[0] == streams.rows and 1 <= batch.tokens.shape[1] <= length
         if last is not None:
             assert torch.equal(batch.tokens[:, 0], last)
@@ -64,7 +65,7 @@ def test_windows_lie_inside_and_show_no_target_twice_an_epoch(size: int, rows: i
     windows = Windows(np.arange(size, dtype=np.uint32), rows, length, seed)
     batches = [windows.batch(step) for step in range(2 * len(windows))]
     for batch in batches:
-        assert batch.fresh and batch.tokens.shape == (rows, length)
+        assert batch.fresh and not batch.goes_on and batch.tokens.shape == (rows, length)
         assert torch.equal(batch.targets, batch.tokens + 1)
         assert batch.targets.max() < size
     count = max(1, (size - length) // length)

@@ -12,8 +12,8 @@ Quantised are plain linear layers: those of attention, of two-layer networks, po
 says what comes next, and what a head that labels has before its last layer. Left as they are: that last layer,
 embeddings, what fills in masks and is tied to them, recurrent cells, norms, softmax.
 
-A step of decoding, one token of few rows, is bound by reading weights: there they alone have eight bits, and x none
-fewer than it has (see ensue.nn.tape).
+A step of decoding, one token of few rows, is bound by reading weights: there they alone have eight bits, and x̂ has
+sixteen, or a few less where sums would run over (see ensue.nn.tape_products).
 
 x̂ has seven bits where the processor adds up pairs of products in sixteen: 2 · 255 · 127 is more than they hold (AVX2
 without VNNI). A product whose answer is known tells.

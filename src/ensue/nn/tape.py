@@ -79,6 +79,7 @@ class Tape:
             return x
         if type(layer) is not nn.LayerNorm or layer.bias is None or len(layer.normalized_shape) != 1:
             raise Unwritten(type(layer).__name__)
+        self._fits(layer.normalized_shape[0], x)
         z, epsilon = self.space(x.shape[1]), torch.tensor([layer.eps], dtype=torch.float32, device="cpu")
         self.room.append(epsilon)
         self._add(NORM, x.shape[1], x, z, self._held(layer.weight), self._held(layer.bias), epsilon)
@@ -98,6 +99,7 @@ class Tape:
         else:
             raise Unwritten(type(layer).__name__)
         outputs, inputs = layer.out_features, layer.in_features
+        self._fits(inputs, x)
         ragged = inputs % LANES or inputs > INPUTS or outputs < LANES or (activation and outputs % LANES)
         if ragged or activation not in ACTIVATIONS:
             raise Unwritten(f"{inputs} to {outputs} {activation}")
@@ -139,6 +141,12 @@ class Tape:
             raise Unwritten("weights that do not lie in a row")
         self.kept.append(weight)
         return weight
+
+    @staticmethod
+    def _fits(width: int, x: Tensor) -> None:
+        """Addresses know no shapes: what torch would refuse must not be written down."""
+        if width != x.shape[1]:
+            raise Unwritten(f"a layer of {width} inputs after one of {x.shape[1]} outputs")
 
     def _add(self, what: int, *fields: Tensor | int) -> None:
         numbers = [one if isinstance(one, int) else one.data_ptr() for one in fields]
@@ -187,7 +195,7 @@ class Player:
     def _head(self, rows: int, longest: int) -> Any:
         """What a player is given: how much there is to do, and room for each thread and for all of them."""
         high = -(-rows // LANES) * LANES
-        numbers = max(self.tape.widest + longest + 2 * LANES, 2 * high * (PART + LANES))
+        numbers = max(self.tape.widest + longest + 2 * LANES, high * (3 * PART + LANES) + 2 * PART)
         places = longest + 2 * LANES
         prepared = 4 * high * (1 + self.tape.inputs)  # sizes of rows, and the rows
         each = -(-(4 * numbers + 8 * places + (prepared if rows <= ROWS[0] else 0)) // PAGE) * PAGE
@@ -232,6 +240,8 @@ def _roomy(room: Tensor, size: int) -> Tensor:
 @cache
 def barrier() -> int:
     """The address of GOMP_barrier(), at which threads wait for each other; 0 where there is none."""
+    if torch_threads() is None:
+        return 0
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     found = getattr(library, "GOMP_barrier", None)
     return 0 if found is None else int(ctypes.cast(found, ctypes.c_void_p).value or 0)

@@ -97,34 +97,61 @@ def call(context: Any, address: Any) -> Any:
     return types.void(types.int64), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def activate(context: Any, x: Any, count: Any, kind: Any) -> Any:
-    """f of so many numbers at x, in place: 1 the tanh form of GELU, 2 relu.
+def _activated(v: Vectors, u: Any, kind: Any) -> Any:
+    """f(u): 1 the tanh form of GELU, 2 relu, else u.
 
     ½ u (1 + tanh w) = u / (1 + e^{−2w}),  w = √(2/π) (u + 0.044715 u³); e is only ever raised to what is not positive.
     """
+    b, zero, one = v.builder, constant(0.0), constant(1.0)
+    found = v.held(0.0)
+    b.store(u, found)
+    with b.if_then(b.icmp_signed("==", kind, WHOLE(1))):
+        cube = v.times(v.times(u, u), v.times(u, constant(0.044715)))
+        w = v.times(v.add(u, cube), constant(2 * math.sqrt(2 / math.pi) / math.log(2)))
+        positive = b.fcmp_ordered(">=", w, zero)
+        power = v.power_of_two(b.select(positive, b.fsub(zero, w), w))
+        share = b.fdiv(b.select(positive, one, power), v.add(one, power))
+        b.store(v.times(u, share), found)
+    with b.if_then(b.icmp_signed("==", kind, WHOLE(2))):
+        b.store(b.select(b.fcmp_ordered("<", u, zero), zero, u), found)  # NaN stays
+    return b.load(found)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def finish(context: Any, to: Any, sums: Any, rows: Any, given: Any, kind: Any, add: Any) -> Any:
+    """y_r = f(s_r s_j Σ_r + b_j), or y_r plus that, of all outputs of a part.
+
+    ``to`` and ``sums`` are addresses and how far rows are apart; ``given`` the addresses of s_j, s_r and b_j, 0 where
+    there are none.
+    """
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, count, kind = arguments
-        v = Vectors(builder)
-        zero, one = constant(0.0), constant(1.0)
-        with cgutils.for_range(builder, builder.udiv(count, WHOLE(LANES))) as step:
-            at = (WHOLE(LANES), step.index)
-            u = v.load(x, at)
-            smooth = builder.icmp_signed("==", kind, WHOLE(1))
-            with builder.if_else(smooth) as (then, otherwise):
-                with then:
-                    cube = v.times(v.times(u, u), v.times(u, constant(0.044715)))
-                    w = v.times(v.add(u, cube), constant(2 * math.sqrt(2 / math.pi) / math.log(2)))
-                    positive = builder.fcmp_ordered(">=", w, zero)
-                    power = v.power_of_two(builder.select(positive, builder.fsub(zero, w), w))
-                    share = builder.fdiv(builder.select(positive, one, power), v.add(one, power))
-                    v.store(v.times(u, share), x, at)
-                with otherwise:
-                    v.store(builder.select(builder.fcmp_ordered("<", u, zero), zero, u), x, at)  # NaN stays
+        (to, to_row), (sums, sums_row) = (cgutils.unpack_tuple(builder, one) for one in arguments[:2])
+        rows, _, kind, add = arguments[2:]
+        scale, sizes, bias = cgutils.unpack_tuple(builder, arguments[3])
+        v, places = Vectors(builder), [(WHOLE(LANES), WHOLE(p)) for p in range(PART // LANES)]
+        scales, shifts = [v.held(1.0) for _ in places], [v.held(0.0) for _ in places]
+        for address, held in ((scale, scales), (bias, shifts)):
+            with builder.if_then(builder.icmp_signed("!=", address, WHOLE(0))):
+                for place, room in zip(places, held):
+                    builder.store(v.load(address, place), room)
+        eight, adds = (builder.icmp_signed("!=", one, WHOLE(0)) for one in (scale, add))
+        size = cgutils.alloca_once(builder, NUMBER)
+        builder.store(NUMBER(1.0), size)
+        with cgutils.for_range(builder, rows) as r:
+            with builder.if_then(eight):
+                builder.store(builder.load(v.at(NUMBER, sizes, (WHOLE(1), r.index)), align=4), size)
+            by = v.all(builder.load(size))
+            for place, scaled, shift in zip(places, scales, shifts):
+                total = v.times(v.load(sums, (sums_row, r.index), place), v.times(builder.load(scaled), by))
+                found = v.held(0.0)
+                builder.store(_activated(v, v.add(total, builder.load(shift)), kind), found)
+                with builder.if_then(adds):
+                    builder.store(v.add(builder.load(found), v.load(to, (to_row, r.index), place)), found)
+                v.store(builder.load(found), to, (to_row, r.index), place)
         return context.get_dummy_value()
 
-    return types.void(x, count, kind), make
+    return types.void(to, sums, rows, given, kind, add), make
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -242,7 +269,7 @@ def taken(left: int) -> int:
 
 @piece
 def prepared(i: Any, rows: int, high: int, second: int, own: int, shared: int, barrier: int) -> Any:
-    """What a product is given in place of x, and the sizes of its rows.
+    """What a product is given in place of x, and where the sizes of its rows are.
 
     In eight bits that is x̂, which each thread makes of a few rows for itself, so that nobody has to wait; else, of many
     rows, x turned over, (in, R).
@@ -266,7 +293,7 @@ def prepared(i: Any, rows: int, high: int, second: int, own: int, shared: int, b
         x = given
     if many:
         call(barrier)
-    return x, sizes
+    return x, place
 
 
 @piece
@@ -337,48 +364,51 @@ def of_eighths(to: int, weights: int, x: int, rows: int, inputs: int) -> None:
 
 
 @piece
-def finished(i: Any, total: Floats, size: Any, start: int) -> None:
-    """What a row's sums become: times the scales of eight bits, b and f."""
-    outputs, kind, count = i[3], i[4], len(total)
-    if i[7]:
-        scale = carray(pointer(i[7]), (outputs,), np.float32)[start : start + count]
-        for t in range(count):
-            total[t] *= scale[t] * size
-    if i[8]:
-        bias = carray(pointer(i[8]), (outputs,), np.float32)[start : start + count]
-        for t in range(count):
-            total[t] += bias[t]
-    if kind:
-        activate(np.int64(total.ctypes.data), count, kind)
-
-
-@piece
 def linear(i: Any, rows: int, counter: int, room: Floats, own: int, shared: int, barrier: int) -> None:
     """y = f(W x + b), or y + f(W x + b), (R, in) → (R, out); with scales W is in eight bits."""
-    inputs, outputs, add, weights, eight = i[2], i[3], i[5] != 0, i[6], i[7] != 0
-    y = carray(pointer(i[10]), (rows, outputs), np.float32)
+    inputs, outputs, kind, add, weights, scale, bias, y = i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[10]
     high = (rows + LANES - 1) // LANES * LANES
     sums = room[: high * ACROSS].reshape(high, ACROSS)  # a tile that begins sooner than its part needs LANES before it
     to, columns = np.int64(sums.ctypes.data) + 4 * LANES, room[high * ACROSS : high * (ACROSS + PART)]
+    last = room[high * (ACROSS + PART) : high * (ACROSS + 2 * PART) + 2 * PART]
     x, sizes = prepared(i, rows, high, counter + 8 * (WIDTH - 2), own, shared, barrier)
     start = next_part(counter) * PART
     while start < outputs:
         stop = min(start + PART, outputs)
-        if eight:
+        if scale:
             of_eighths(to, weights + start * inputs, x, rows, inputs)
         elif rows > FEW and stop - start == PART:
             of_many(to, columns, weights + 4 * start * inputs, x, high, inputs)
         else:
             of_few(to, weights, i[9], rows, inputs, outputs, (start, stop))
-        for r in range(rows):
-            total, into = sums[r, LANES : LANES + stop - start], y[r, start:stop]
-            finished(i, total, sizes[r] if eight else f32(1), start)
-            if add:
-                for t in range(len(total)):
-                    into[t] += total[t]
-            else:
-                into[:] = total
+        if stop - start == PART:
+            given = (scale + 4 * start if scale else 0, sizes, bias + 4 * start if bias else 0)
+            finish((y + 4 * start, outputs), (to, ACROSS), rows, given, kind, add)
+        else:
+            finish_last(i, rows, (to, sizes), last, (start, stop))
         start = next_part(counter) * PART
+
+
+@piece
+def finish_last(i: Any, rows: int, found: Any, room: Floats, at: Any) -> None:
+    """The same of the last outputs, fewer than a part: in room for a whole one, from which they are copied."""
+    (to, sizes), (start, stop) = found, at
+    count, outputs = stop - start, i[3]
+    y = carray(pointer(i[10]), (rows, outputs), np.float32)
+    scales, shifts, mine = room[:PART], room[PART : 2 * PART], room[2 * PART :]
+    for t in range(count):
+        if i[7]:
+            scales[t] = carray(pointer(i[7]), (outputs,), np.float32)[start + t]
+        shifts[t] = carray(pointer(i[8]), (outputs,), np.float32)[start + t] if i[8] else f32(0)
+    for r in range(rows):
+        for t in range(count):
+            mine[r * PART + t] = y[r, start + t]
+    here = np.int64(mine.ctypes.data)
+    given = (np.int64(scales.ctypes.data) if i[7] else 0, sizes, np.int64(shifts.ctypes.data))
+    finish((here, PART), (to, ACROSS), rows, given, i[4], i[5])
+    for r in range(rows):
+        for t in range(count):
+            y[r, start + t] = mine[r * PART + t]
 
 
 @piece

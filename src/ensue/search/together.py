@@ -4,8 +4,9 @@
     step     every row draws its next token; rows that end leave, the others read theirs in one call of the model
     leave    a row that nobody waits for any more
 
-What a row gets does not depend on who stands beside it: it has its own random numbers, and a state knows its rows. A
-step of many rows costs little more than one of a single row, since weights are read from memory once for all of them.
+What a row gets does not depend on who stands beside it, but for rounding: it has its own random numbers, and a state
+knows its rows. A step of many rows costs little more than one of a single row, since weights are read from memory once
+for all of them.
 
 Legend: R rows, V vocabulary.
 """
@@ -105,7 +106,7 @@ class Together:
 
     @torch.no_grad()
     def step(self) -> list[tuple[Row, Drawn | Exception]]:
-        """One token of every row, in the order in which they came; or why a row can draw none, which then leaves."""
+        """One token of every row, beside the row; or why a row can draw none, which then leaves."""
         drawn = [(row, _drawn(row, own)) for row, own in zip(self.rows, self._logits.cpu().double().log_softmax(-1))]
         onward = {place: one.token for place, (_, one) in enumerate(drawn) if isinstance(one, Drawn) and not one.last}
         self._keep(list(onward))

@@ -173,7 +173,11 @@ def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple
 
     time = length or getattr(train, "length", 0) or usual_length(model)
     if is_conditional(model) or not model.traits.steps or getattr(model, "cuts", "") == "windows":
-        time = min(time, getattr(model.config, "context", time))  # it reads no more at once
+        most = getattr(model.config, "context", time)  # it reads no more at once
+        if length > most:
+            what = f"rows of {length:,} tokens do not fit into a context of {most:,}"
+            raise InputError(what, mend=f"give --set context={length} as well")
+        time = min(time, most)
     return -(-_rows(train, batch, time) // max(ranks, 1)), time
 
 

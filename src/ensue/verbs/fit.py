@@ -244,20 +244,25 @@ def _check_same(folder: RunFolder, chosen: Settings, what: str, flat: dict[str, 
 
 
 def _prepare_process(settings: Settings, ranks: Ranks) -> None:
-    """As many threads as asked for, of several ranks each no more than its share; no memory that goes to and fro, but
-    where little of it matters more: what counts, and blocks that are run again."""
-    counts = hasattr(model_class(settings.run.system, settings.run.task), "counter")
-    if counts or getattr(settings.train, "recompute", "none") != "none":
-        give_back_memory()
-    else:
-        keep_freed_memory()
+    """As many threads as asked for, of several ranks each no more than its share; and what becomes of freed memory."""
+    _prepare_memory(settings)
     if settings.train.threads:
         most = torch.get_num_threads() if ranks.count > 1 else settings.train.threads
         torch.set_num_threads(min(settings.train.threads, most))
 
 
+def _prepare_memory(settings: Settings) -> None:
+    """No memory that goes to and fro, but where little of it matters more: what counts, and blocks that run again."""
+    counts = hasattr(model_class(settings.run.system, settings.run.task), "counter")
+    if counts or getattr(settings.train, "recompute", "none") != "none":
+        give_back_memory()
+    else:
+        keep_freed_memory()
+
+
 def _run(folder: RunFolder, settings: Settings, corpus: Any, model: Any, report: Report, ranks: Ranks) -> Run:
     """Train, and write what the run is; a stop at any moment says how to go on."""
+    _prepare_memory(settings)  # another run that was opened for its weights may have asked for something else
     with folder.held() if ranks.first else nullcontext(), stoppable():
         return _trained(folder, settings, corpus, model, report, ranks)
 

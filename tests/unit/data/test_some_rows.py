@@ -28,7 +28,7 @@ def tagged():
 
 
 BATCHES = {
-    "text": Batch(tokens(3, 4), tokens(3, 4) + 1, False),
+    "text": Batch(tokens(3, 4), tokens(3, 4) + 1, False, goes_on=True),
     "padded text": Batch(tokens(3, 4), tokens(3, 4) + 1, True, torch.tensor([4, 2, 3])),
     "pairs": PairBatch(tokens(3, 5), torch.tensor([5, 1, 2]), tokens(3, 4), tokens(3, 4), torch.tensor([4, 3, 1])),
     "choices": choices(),

@@ -295,6 +295,39 @@ def test_products_of_any_number_of_rows(rows):
 
 
 @needs_threads
+@pytest.mark.parametrize("rows", [1, 5, 8, 19, 40])
+def test_eight_bits_of_ragged_sizes_are_exact_sums(rows):
+    """48 inputs and 77 outputs: whole numbers that need no rounding, so that every sum is known."""
+    torch.manual_seed(rows)
+    whole = torch.randint(-127, 128, (77, 48)).float()
+    whole[:, 0] = 127.0  # so that each scale is 1
+    layer = QuantisedLinear(whole, torch.arange(77.0))
+    x = torch.randint(-100, 101, (rows, 48)).float()
+    x[:, 1] = float(layer.most)  # so that each row's size is 1
+    tape = Tape(16 if rows <= 16 else 128)
+    first = tape.space(48)
+    tape.linear(layer, first, answer=True)
+    answers = []
+    for threads in (1, 2):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            answers.append(Player(tape, first, []).play(x, []))
+        finally:
+            torch.set_num_threads(before)
+    torch.testing.assert_close(answers[0], x @ whole.T + torch.arange(77.0), rtol=1e-6, atol=0.5)
+    assert torch.equal(*answers)
+
+
+def test_layers_that_do_not_fit_are_not_written():
+    tape = Tape()
+    with pytest.raises(Unwritten, match="inputs"):
+        tape.linear(nn.Linear(32, 16), tape.space(64))
+    with pytest.raises(Unwritten, match="inputs"):
+        tape.norm(nn.LayerNorm(32), tape.space(64))
+
+
+@needs_threads
 def test_sums_of_eight_bits_stay_within_their_bits():
     """Weights that are all as large as can be: x gets fewer bits, and no sum runs over."""
     layer = QuantisedLinear(torch.ones(32, 4096), None)
@@ -320,7 +353,7 @@ def test_eight_bits_come_near_the_layer_in_single_precision(rows):
     found = Player(tape, first, []).play(x, [])
     rounded = x @ layer.weight.T + exact.bias  # only the weights have eight bits
     size = x.abs().amax(1, keepdim=True)
-    assert ((found - rounded).abs() <= 1e-3 * size + 1e-5).all()
+    assert ((found - rounded).abs() <= 3e-4 * size + 1e-5).all()
     with torch.no_grad():
         assert ((found - exact(x)).norm(dim=1) <= 0.02 * exact(x).norm(dim=1)).all()
 

@@ -29,11 +29,17 @@ def models() -> dict[str, torch.nn.Module]:
 
 
 def rows() -> list[Row]:
-    """Prompts of different lengths, some greedy, some drawn."""
+    """Prompts of several lengths, some greedy, some drawn."""
     torch.manual_seed(1)
     return [
         Row(torch.randint(V, (size,)), Sampling(tokens=tokens, temperature=t, top_k=k, seed=seed), end=0)
-        for size, tokens, t, k, seed in ((3, 12, 0.0, 0, 0), (9, 5, 1.0, 0, 1), (1, 20, 0.8, 5, 2), (6, 9, 0.0, 0, 3))
+        for size, tokens, t, k, seed in (
+            (3, 12, 0.0, 0, 0),
+            (9, 5, 1.0, 0, 1),
+            (1, 20, 0.8, 5, 2),
+            (6, 9, 0.0, 0, 3),
+            (3, 7, 0.9, 0, 4),  # as long as the first, with which it may be read
+        )
     ]
 
 
@@ -71,7 +77,7 @@ def test_who_leaves_changes_nothing_for_the_others() -> None:
     together.leave([own[2]])
     while len(together):
         run(together, got)
-    for place in (0, 1, 3):
+    for place in (0, 1, 3, 4):
         assert got[id(own[place])] == alone(model, rows()[place])
     assert len(got[id(own[2])]) == 1
 

@@ -290,6 +290,17 @@ def test_a_damaged_best_checkpoint_is_passed_over(tmp_path):
     assert training.checkpoints.best() is None and "damaged" in training.checkpoints.notes[0]
 
 
+def test_a_state_is_carried_on_within_an_epoch_alone(tmp_path):
+    given = []
+
+    def objective(model, batch, state):
+        given.append((batch.fresh, state is None))
+        return next_token(model, batch, state)
+
+    train(work(tmp_path, objective, steps=6))
+    assert all(fresh == empty for fresh, empty in given) and len({fresh for fresh, _ in given}) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "more"), [("window", {}), ("gru-cho", {}), ("gpt", {}), ("lstm", {"attend": 2, "span": 16})]
 )

@@ -167,3 +167,8 @@ def test_a_run_is_counted_with_its_own_settings(tmp_path):
     assert found["system"] == "gpt" and found["training"]["recompute"] == "blocks" and found["training"]["rows"] == 3
     with pytest.raises(InputError, match="leave out --preset"):
         cost(str(tmp_path / "run"), preset="gpt3")
+
+
+def test_rows_longer_than_the_context_are_refused():
+    with pytest.raises(InputError, match="do not fit into a context of 16"):
+        cost("gpt", vocabulary=50, settings=TINY["gpt"], length=17)
