@@ -199,8 +199,9 @@ def _show(run: Run, as_json: bool) -> None:
         emit({"run": str(run.folder.path), "system": run.system, **figures})
         return
     unit = figures["unit"] if figures["steps"] != 1 else {"steps": "step", "passes": "pass"}[figures["unit"]]
-    size = f"{figures['steps']:,} {unit}, {figures['parameters']:,} parameters"
-    say(f"{run.system} in {run.folder.path}: {size}")
+    learnt = "ngrams" if "ngrams" in figures else "parameters"
+    size = f"{figures[learnt]:,} {learnt.replace('ngrams', 'n-grams')}"
+    say(f"{run.system} in {run.folder.path}: {figures['steps']:,} {unit}, {size}")
     if figures["stopped"] == "budget":
         say("the budget ended before the planned steps; --resume does the rest")
     if "valid" in figures:

@@ -21,6 +21,7 @@ from ensue.core.memory import give_back_memory, keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.models.table import model_class
+from ensue.models.ngram import NGram
 from ensue.nn.recompute import recompute
 from ensue.tasks.bodies import system_config
 from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
@@ -397,6 +398,8 @@ def _finish(
     figures["unit"] = "passes" if hasattr(model, "counter") else "steps"
     figures["tokens"] = outcome.tokens
     figures["parameters"] = sum(p.numel() for p in model.parameters())
+    if isinstance(model, NGram):
+        figures["ngrams"] = sum(model.counts)
     figures["bytes"] = folder.weights.stat().st_size
     task = task_of(settings)
     if not outcome.stopped.startswith("SIG"):
