@@ -20,8 +20,8 @@ from ensue.core.files import write_text
 from ensue.core.memory import give_back_memory, keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
-from ensue.models.table import model_class
 from ensue.models.ngram import NGram
+from ensue.models.table import model_class
 from ensue.nn.recompute import recompute
 from ensue.tasks.bodies import system_config
 from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
