@@ -1,4 +1,4 @@
-"""What a tape is played with, compiled like ensue.nn.loops: norms, products of few rows, attention to a memory.
+"""What a tape is played with, compiled like ensue.nn.loops: norms, products of its rows, attention to a memory.
 
 All threads go through the same instructions; within one each takes parts of the work until none is left, and then they
 wait for each other. The products themselves are in ensue.nn.tape_products.
@@ -364,6 +364,28 @@ def of_eighths(to: int, weights: int, x: int, rows: int, inputs: int) -> None:
 
 
 @piece
+def finish_last(i: Any, rows: int, found: Any, room: Floats, at: Any) -> None:
+    """``finish`` of the last outputs, fewer than a part: in room for a whole one, from which they are copied."""
+    (to, sizes), (start, stop) = found, at
+    count, outputs = stop - start, i[3]
+    y = carray(pointer(i[10]), (rows, outputs), np.float32)
+    scales, shifts, mine = room[:PART], room[PART : 2 * PART], room[2 * PART :]
+    for t in range(count):
+        if i[7]:
+            scales[t] = carray(pointer(i[7]), (outputs,), np.float32)[start + t]
+        shifts[t] = carray(pointer(i[8]), (outputs,), np.float32)[start + t] if i[8] else f32(0)
+    for r in range(rows):
+        for t in range(count):
+            mine[r * PART + t] = y[r, start + t]
+    here = np.int64(mine.ctypes.data)
+    given = (np.int64(scales.ctypes.data) if i[7] else 0, sizes, np.int64(shifts.ctypes.data))
+    finish((here, PART), (to, ACROSS), rows, given, i[4], i[5])
+    for r in range(rows):
+        for t in range(count):
+            y[r, start + t] = mine[r * PART + t]
+
+
+@piece
 def linear(i: Any, rows: int, counter: int, room: Floats, own: int, shared: int, barrier: int) -> None:
     """y = f(W x + b), or y + f(W x + b), (R, in) → (R, out); with scales W is in eight bits."""
     inputs, outputs, kind, add, weights, scale, bias, y = i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[10]
@@ -387,28 +409,6 @@ def linear(i: Any, rows: int, counter: int, room: Floats, own: int, shared: int,
         else:
             finish_last(i, rows, (to, sizes), last, (start, stop))
         start = next_part(counter) * PART
-
-
-@piece
-def finish_last(i: Any, rows: int, found: Any, room: Floats, at: Any) -> None:
-    """The same of the last outputs, fewer than a part: in room for a whole one, from which they are copied."""
-    (to, sizes), (start, stop) = found, at
-    count, outputs = stop - start, i[3]
-    y = carray(pointer(i[10]), (rows, outputs), np.float32)
-    scales, shifts, mine = room[:PART], room[PART : 2 * PART], room[2 * PART :]
-    for t in range(count):
-        if i[7]:
-            scales[t] = carray(pointer(i[7]), (outputs,), np.float32)[start + t]
-        shifts[t] = carray(pointer(i[8]), (outputs,), np.float32)[start + t] if i[8] else f32(0)
-    for r in range(rows):
-        for t in range(count):
-            mine[r * PART + t] = y[r, start + t]
-    here = np.int64(mine.ctypes.data)
-    given = (np.int64(scales.ctypes.data) if i[7] else 0, sizes, np.int64(shifts.ctypes.data))
-    finish((here, PART), (to, ACROSS), rows, given, i[4], i[5])
-    for r in range(rows):
-        for t in range(count):
-            y[r, start + t] = mine[r * PART + t]
 
 
 @piece
