@@ -321,15 +321,17 @@ class Transformer(ConditionalModel):
         able = short_attention.able(config.heads, config.hidden, times, self.embed.weight)
         if not (able and len(tokens) and self._is_plain()):
             return super().pair_loss(source, source_lengths, tokens, targets, lengths, smoothing)
-        x, y = (Packing.of(own, len(own), time, ROWS) for own, time in zip((source_lengths, lengths), times))
+        sizes = zip((source_lengths, lengths), times)
+        x, y = (Packing.of(own, len(own), time, ROWS, spared=True) for own, time in sizes)
         h, _ = self.encode(x.pack(source), Rows.of(x, x, source_lengths.clamp(min=1)), places=x.positions)
         g = self.dropout(self.positions(self.embed(y.pack(tokens)), y.positions, times[1]))
         memories = ((linear(block.cross.remember, h),) for block in self.decoder)  # type: ignore[arg-type,union-attr]
         pasts = repeat(None, len(self.decoder))
         hidden, _, _ = self._decode(g, pasts, Rows.of(y, y, lengths), memories, Rows.of(y, x, source_lengths))
-        wanted = y.pack(targets)
+        wanted, places = y.pack(targets), int(lengths.clamp(ROWS, times[1]).sum())
+        hidden, wanted = hidden[:places], wanted[:places]
         if int(lengths.min()) < ROWS:  # such a row has places that are nobody's
-            real = y.pack(torch.arange(times[1]) < lengths[:, None])
+            real = y.pack(torch.arange(times[1]) < lengths[:, None])[:places]
             hidden, wanted = hidden[real], wanted[real]
         return self.mean_loss(hidden, wanted, smoothing)
 

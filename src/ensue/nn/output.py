@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ensue.nn.kernels import differentiable, plain
-from ensue.nn.products import times
+from ensue.nn.products import spare, times
 from ensue.nn.threads import reachable, run
 
 SLICE = 1 << 24
@@ -79,14 +79,15 @@ class _Sliced(torch.autograd.Function):
         parts = range(0, V, COLUMNS)
         step = -(-M // -(-M // max(1, SLICE // V)))  # slices of the same size, or nearly
         for at in range(0, M, step):
-            h, here = hidden[at : at + step].contiguous(), slice(at, at + step)
+            here = slice(at, min(at + step, M))
+            h, rows = _with_spare(hidden[here]), here.stop - at
             kept, tops, sums = [], [], []
             for c in parts:
                 z, top, norm = _softened(h, weight[c : c + COLUMNS], None if bias is None else bias[c : c + COLUMNS])
                 kept += [z] if learns else []
                 tops.append(top)
                 sums.append(norm)
-            highest, scales = torch.stack(tops), torch.stack(sums)  # (parts, M)
+            highest, scales = torch.stack(tops)[:, :rows], torch.stack(sums)[:, :rows]  # (parts, M)
             top = highest.amax(0)
             shares = highest.sub_(top).exp_()
             norm = scales.mul_(shares).sum(0)
@@ -95,11 +96,12 @@ class _Sliced(torch.autograd.Function):
             for z, c, share in zip(kept, parts, shares[..., None]):
                 own = slice(c, c + COLUMNS)
                 if grad_hidden is not None:
-                    grad_hidden[here].addcmul_(times(z, weight[own].T), share)
+                    grad_hidden[here].addcmul_(times(z, weight[own].T)[:rows], share)
                 if grad_weight is not None:
-                    torch.addmm(grad_weight[own], z.T, h * share, beta=int(at > 0), out=grad_weight[own])
+                    scaled = hidden[here] * share
+                    torch.addmm(grad_weight[own], z[:rows].T, scaled, beta=int(at > 0), out=grad_weight[own])
                 if grad_bias is not None:
-                    grad_bias[own].addmv_(z.T, share[:, 0])
+                    grad_bias[own].addmv_(z[:rows].T, share[:, 0])
         chosen = (hidden * weight.index_select(0, targets)).sum()
         if bias is not None:
             chosen = chosen + bias.index_select(0, targets).sum()
@@ -124,6 +126,12 @@ class _Sliced(torch.autograd.Function):
         if above[0].device.type != "cpu" or above[0] != 1:  # else it is the loss itself, as mostly: no pass over them
             grads = [None if grad is None else grad * above[0] for grad in grads]
         return *grads, None, None, None
+
+
+def _with_spare(h: Tensor) -> Tensor:
+    """h (M, D) and what is spare, rows of zeros."""
+    more = spare(len(h))
+    return F.pad(h, (0, 0, 0, more)) if more else h.contiguous()
 
 
 def _softened(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,6 +18,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ensue.nn.products import spare
 from ensue.nn.threads import LANES, with_numbers
 
 
@@ -39,18 +40,21 @@ class Packing:
     """How many rows there are of each length, and the length."""
 
     @staticmethod
-    def of(lengths: Tensor | None, rows: int, time: int, least: int = 1) -> Packing:
+    def of(lengths: Tensor | None, rows: int, time: int, least: int = 1, spared: bool = False) -> Packing:
         """The packing of rows of these lengths; each keeps ``least`` places.
 
-        A row of no tokens has to look somewhere, so that is one place or more.
+        A row of no tokens has to look somewhere, so that is one place or more. With ``spared`` the last of the longest
+        rows keeps some more, which its last place fills, so that M is a number that comes again (``products.spare``).
         """
         if lengths is None:
             lengths = torch.full((rows,), time)
         held, order = lengths.clamp(min=least, max=max(time, least)).sort(stable=True)
+        if spared:
+            held[-1] += spare(int(held.sum()))
         sizes, counts = torch.unique_consecutive(held, return_counts=True)
         at = held.cumsum(0) - held
         within = torch.arange(int(held.sum())) - at.repeat_interleave(held)
-        index = (order * time).repeat_interleave(held) + within
+        index = (order * time).repeat_interleave(held) + within.clamp(max=time - 1)
         return Packing((rows, time), order, at, held, index, tuple(zip(counts.tolist(), sizes.tolist())))
 
     @property

@@ -184,14 +184,22 @@ def test_training_and_translating_keep_apart(pair):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("lengths", [((20, 3, 9, 15, 8), (11, 23, 2, 17, 8)), ((20, 9, 12, 8, 13), (23, 8, 9, 20, 11))])
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        ((20, 3, 9, 15, 8), (11, 23, 2, 17, 8)),
+        ((20, 9, 12, 8, 13), (23, 8, 9, 20, 11)),
+        ((8, 20, 9) * 17, (9, 12, 23) * 17),  # 629 and 748 places: 11 and 20 are spare
+    ],
+)
 def test_pairs_without_padding_have_the_loss_and_the_gradients_of_padded_ones(
     norm: str, lengths: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
     torch.manual_seed(0)
     shape = TransformerConfig(vocabulary=50, source_vocabulary=50, hidden=64, heads=4, layers=2, norm=norm, dropout=0.0)
     model = Transformer(shape).train()
-    x, y, targets = torch.randint(50, (5, 20)), torch.randint(50, (5, 23)), torch.randint(50, (5, 23))
+    rows = len(lengths[0])
+    x, y, targets = (torch.randint(50, (rows, time)) for time in (20, 23, 23))
     pairs = x, torch.tensor(lengths[0]), y, targets, torch.tensor(lengths[1]), 0.1
     found = [way(*pairs) for way in (model.pair_loss, super(Transformer, model).pair_loss)]
     packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss in found)

@@ -33,6 +33,14 @@ def test_packing_and_back() -> None:
     assert torch.equal(packing.unpack(held), x * real[..., None])
 
 
+def test_what_is_spare_is_the_last_place_again() -> None:
+    x, lengths = torch.arange(400.0).view(40, 10, 1), torch.arange(40) % 10 + 1
+    plain, spared = Packing.of(lengths, 40, 10), Packing.of(lengths, 40, 10, spared=True)
+    assert (len(plain.index), len(spared.index)) == (220, 224)
+    assert torch.equal(spared.pack(x)[:220], plain.pack(x)) and spared.pack(x)[220:].flatten().tolist() == [399.0] * 4
+    assert spared.positions[-5:].tolist() == [9] * 5 and spared.held[-2:].tolist() == [10, 14]
+
+
 def test_places_come_back_in_the_order_of_rows() -> None:
     x = torch.arange(36.0).view(6, 6, 1)
     packing = Packing.of(LENGTHS, 6, 6)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn import products
-from ensue.nn.products import KERNELS, SUMMED_KERNELS, linear, summed, times, turned
+from ensue.nn.products import KERNELS, SUMMED_KERNELS, linear, spare, summed, times, turned
 
 onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
 
@@ -115,3 +115,12 @@ def test_small_products_and_other_processors_stay_with_torch(
     monkeypatch.setattr(products, "_amd", lambda: False)
     times(torch.randn(5, 8), torch.randn(8, 8))
     assert not counted
+
+
+def test_numbers_of_rows_come_again() -> None:
+    assert [rows + spare(rows) for rows in (0, 1, 31, 33, 500, 1000, 1025, 2000, 4097)] == [
+        *(0, 1, 31, 34, 512, 1024, 1088, 2048, 4160)
+    ]
+    for low in (512, 1024):  # of all numbers between two powers of two sixteen are left
+        assert len({rows + spare(rows) for rows in range(low + 1, 2 * low + 1)}) == 16
+    assert all(16 * spare(rows) <= rows for rows in range(5000))
