@@ -36,6 +36,7 @@ from ensue.core.events import silent
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.exchange.huggingface import marian_weights
+from ensue.measure.ledger import Ledger
 from ensue.search.beam import Search, beam_search
 from ensue.tasks import translation
 from ensue.tasks.resolving import resolve
@@ -181,6 +182,18 @@ def vocabulary(folder: Path) -> int:
     return int(translation.corpus_of(settings, RunFolder(folder), silent).tokenizer.size)
 
 
+def flops(folder: Path) -> float:
+    """What a target token cannot be trained without: the products of a step of ours, which pads nothing, but for those
+    within attention, one in a hundred."""
+    settings = resolve("transformer", layers=[{**SHAPE, "data.files": tuple(map(str, files("train")))}])
+    corpus = translation.corpus_of(settings, RunFolder(folder), silent)
+    model: Any = build_model(settings, corpus).train()
+    batch = translation.batches(settings, model, corpus).batch(0)
+    with Ledger() as ledger:
+        ours_loss(model, batch).backward()  # type: ignore[no-untyped-call]
+    return ledger.flops / float(batch.size)
+
+
 def trained(folder: Path) -> Any:
     """A run of this size with enough training to end its sentences; it is gone on with where it is there."""
     if (folder / "run.toml").exists():
@@ -289,6 +302,7 @@ def compare_training(folder: Path, peer: dict[str, Any], rounds: int, steps: int
             unit="target_tokens",
             programs=programs,
             marks=marks,
+            flops=flops(folder),
             facts={} if short else {"of": MARIAN, **descent.possible(programs[MARIAN])},
         ),
         rounds,
