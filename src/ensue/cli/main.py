@@ -12,7 +12,7 @@ import typer
 
 from ensue.cli import asking, costing, inspecting, labelling, meanings, serving, training, translating, words
 from ensue.cli.output import say
-from ensue.core import launch
+from ensue.core import compiling, launch
 from ensue.core.errors import InputError, Interrupted, Lost, NoDistribution, OwnError
 
 Usage: Any = typer.BadParameter.__mro__[1]
@@ -76,9 +76,14 @@ def options(
         raise InputError(f"`ensue {command}` is for one process", mend="run it without torchrun")
 
 
+def warn(text: str) -> None:
+    """A line on standard error."""
+    sys.stderr.write(f"{text}\n")
+
+
 def fail(text: str, code: int) -> NoReturn:
     """One line on standard error, and an exit code."""
-    sys.stderr.write(f"{text}\n")
+    warn(text)
     raise SystemExit(code)
 
 
@@ -99,6 +104,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no █ gets a ?
+    if sys.stderr.isatty() and not launch.rank():  # where somebody waits
+        compiling.tell(warn)
     try:
         code = app(prog_name="ensue", standalone_mode=False)
     except Exception as error:

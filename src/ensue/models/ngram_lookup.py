@@ -21,6 +21,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ensue.core.compiling import watch
+
+watch()
+
 Ints = NDArray[Any]
 """An array of whole numbers, of whatever width is enough."""
 Floats = NDArray[Any]

@@ -28,6 +28,10 @@ from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from ensue.core.compiling import watch
+
+watch()
+
 OPTIONS: dict[str, Any] = {
     "cache": True,
     "nogil": True,

@@ -21,7 +21,10 @@ from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from ensue.core.compiling import watch
 from ensue.nn.threads import PART
+
+watch()
 
 GAMMA, FIRST, SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 ARGUMENT = types.CPointer(types.int64)

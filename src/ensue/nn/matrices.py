@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ensue.nn.loops import inner, loop, take
 from ensue.nn.vectors import INDEX, LANES, NUMBER, ROWS, WHOLE, Vectors
 
-MADE_OF = "dc8aff666589"
+MADE_OF = "55705dec48ea"
 """The files whose pieces are compiled into these loops: what is compiled is kept until this file changes."""
 
 Floats = NDArray[np.float32]

@@ -18,7 +18,7 @@ from ensue.nn.matrices import across, address, along, lanes, product, turn
 from ensue.nn.softmax_loops import soften, soften_backward
 from ensue.nn.vectors import LANES
 
-MADE_OF = "7dd7f0a81398"
+MADE_OF = "c5fe20eaacfe"
 """The files whose pieces are compiled into these loops: what is compiled is kept until this file changes."""
 
 Floats = NDArray[np.float32]

@@ -44,7 +44,7 @@ from ensue.nn.tape_products import (
 )
 from ensue.nn.vectors import INDEX, LANES, NUMBER, SHORT, VECTOR, WHOLE, Vectors, constant
 
-MADE_OF = "612e7772861d"
+MADE_OF = "a6746f43fdc2"
 """The files whose pieces are compiled into these loops: what is compiled is kept until this file changes."""
 
 NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24

@@ -15,6 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import numba
 import numpy as np
 
+from ensue.core.compiling import watch
+
+watch()
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 Array = np.ndarray
 
