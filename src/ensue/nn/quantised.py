@@ -8,9 +8,9 @@ Each token is divided by its largest value r, for a few ([CLS], [SEP]) are many 
 scale for all would be left with four or five bits. s and z are those of the range from −1 to 1, which one row beside
 them sees to; so what a text comes to does not depend on those it is read with, but for the order of sums.
 
-Quantised are plain linear layers: those of attention, of two-layer networks, poolers, the output layer of a model that
-says what comes next, and what a head that labels has before its last layer. Left as they are: that last layer,
-embeddings, what fills in masks and is tied to them, recurrent cells, norms, softmax.
+Quantised are plain linear layers of 32 outputs or more: those of attention, of two-layer networks, poolers, the output
+layer of a model that says what comes next, and what a head that labels has before its last layer. Left as they are:
+that last layer, embeddings, what fills in masks and is tied to them, recurrent cells, norms, softmax.
 
 A step of decoding, one token of few rows, is bound by reading weights: there they alone have eight bits, and x̂ has
 sixteen, or a few less where sums would run over (see ensue.nn.tape_products).
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -57,8 +57,6 @@ class QuantisedLinear(nn.Module):
         self.reduced = overflows()
         self._packed = packed(weight.detach())
         self.scale = scales(weight.detach()).float()  # s_j
-        whole = (weight.detach() / self.scale[:, None]).round_().to(torch.int8)  # Ŵ
-        self.panels, self.most = panels(whole), largest(whole)
         self._parts: dict[tuple[int, int], Any] = {}
 
     def extra_repr(self) -> str:
@@ -69,6 +67,22 @@ class QuantisedLinear(nn.Module):
     def weight(self) -> Tensor:
         """s_j Ŵ_j (out, in) in float32, for those who read a layer as a matrix."""
         whole: Tensor = torch.ops.quantized.linear_unpack(self._packed)[0].dequantize()
+        return whole
+
+    @cached_property
+    def panels(self) -> Tensor:
+        """Ŵ as a step of decoding reads it; made where there is one."""
+        return panels(self._whole)
+
+    @cached_property
+    def most(self) -> int:
+        """The largest x̂ of such a step."""
+        return largest(self._whole)
+
+    @property
+    def _whole(self) -> Tensor:
+        """Ŵ, (out, in)."""
+        whole: Tensor = torch.ops.quantized.linear_unpack(self._packed)[0].int_repr()
         return whole
 
     def forward(self, x: Tensor) -> Tensor:
@@ -175,7 +189,8 @@ def _words(model: nn.Module) -> nn.Linear | None:
     """The output layer of a model that says what comes next, which may share its weights with the embeddings."""
     head = getattr(model, "head", None)
     vocabulary = getattr(getattr(model, "config", None), "vocabulary", None)
-    return head if type(head) is nn.Linear and head.out_features == vocabulary else None
+    plain = type(head) is nn.Linear and head.out_features == vocabulary and head.out_features >= NARROW
+    return head if plain else None
 
 
 def _layers(model: nn.Module) -> list[nn.Linear]:

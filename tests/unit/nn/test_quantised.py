@@ -189,3 +189,18 @@ def test_panels_hold_every_weight_once(shape):
     for j, i in itertools.product(range(outputs), range(inputs)):
         assert found[j // 16, i // 2, j % 16, i % 2] == whole[j, i]
     assert found.abs().sum(dtype=torch.int64) == whole.abs().sum(dtype=torch.int64)  # the rest is zeros
+
+
+def test_panels_are_made_where_a_step_reads_them() -> None:
+    layer = QuantisedLinear(torch.randn(40, 64), None)
+    layer(torch.randn(3, 64))
+    assert not {"panels", "most"} & set(vars(layer))
+    made = layer.panels.transpose(1, 2).reshape(-1, 64)[:40] * layer.scale[:, None]
+    assert torch.equal(made, layer.weight) and layer.panels is layer.panels
+
+
+@pytest.mark.parametrize(("vocabulary", "kind"), [(31, nn.Linear), (32, QuantisedLinear)])
+def test_a_few_letters_are_told_apart_in_full(vocabulary: int, kind: type) -> None:
+    model = quantise(GPTLanguageModel(GPTConfig(vocabulary=vocabulary, layers=1, hidden=64, context=16)))
+    assert type(model.head) is kind
+    assert model(torch.zeros(1, 3, dtype=torch.long)).logits.isfinite().all()
