@@ -12,7 +12,7 @@ In eight bits x is given sixteen for the product, which then is one of whole num
 
     x_r ≈ s_r x̂_r,  s_r = max|x_r| / M,  y_rj = s_r s_j Σ_i x̂_ri Ŵ_ji
 
-They are pieces: the loops that they are compiled into are in ensue.nn.tape_loops.
+They are pieces, compiled into ensue.nn.tape_linear and tape_attention.
 
 Legend: R rows, W (out, in) weights, j an output, i an input, r a row.
 """

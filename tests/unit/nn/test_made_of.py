@@ -12,7 +12,8 @@ import pytest
 import ensue.nn
 
 FOLDER = Path(ensue.nn.__path__[0])
-PIECES = ("loops", "vectors", "matrices", "softmax_loops", "short_attention_loops", "tape_products")
+TAPE = ("tape_products", "tape_parts", "tape_linear", "tape_attention")
+PIECES = ("loops", "vectors", "matrices", "softmax_loops", "short_attention_loops", *TAPE)
 LOOPS = sorted(path.stem for path in FOLDER.glob("*.py") if "numba" in path.read_text() and path.stem.endswith("loops"))
 
 
@@ -23,7 +24,7 @@ def pieces(name: str) -> list[str]:
     return [piece for piece in PIECES if f"ensue.nn.{piece}" in modules]
 
 
-@pytest.mark.parametrize("name", [*(name for name in LOOPS if name != "loops"), "matrices"])
+@pytest.mark.parametrize("name", [*(name for name in LOOPS if name != "loops"), "matrices", *TAPE[2:]])
 def test_a_file_of_loops_says_what_it_is_made_of(name: str) -> None:
     """Numba keeps what it compiled until the file with the loop changes, whatever becomes of the files it is made of:
     writing the new word into it is that change."""
