@@ -271,9 +271,9 @@ class NGram(LanguageModel):
         values = tokens.detach().cpu().to(torch.int64)
         if lengths is not None:
             values = values.masked_fill(torch.arange(tokens.shape[1]) >= lengths.cpu()[:, None], 0)
-        wrong = values[(values < 0) | (values >= self.config.vocabulary)]
-        if len(wrong):
-            raise InputError(f"token {int(wrong[0])} is not in a vocabulary of {self.config.vocabulary}")
+        for extreme in values.aminmax() if values.numel() else ():
+            if not 0 <= int(extreme) < self.config.vocabulary:
+                raise InputError(f"token {int(extreme)} is not in a vocabulary of {self.config.vocabulary}")
         return values.contiguous().numpy()
 
     def _tables(self) -> Tables:
