@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from ensue.core.errors import InputError
 from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.forecast import CYCLE, LECTURE, ForecastConfig, Forecaster, last_place
-from ensue.nn.attention import AttentionState, SelfAttention
+from ensue.nn.attention import SelfAttention
+from ensue.nn.attention_state import AttentionState
 from ensue.nn.blocks import BLOCKS
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import FeedForward

@@ -28,7 +28,8 @@ from ensue.core.errors import InputError
 from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
-from ensue.nn.attention import AttentionState, SelfAttention, all_longer
+from ensue.nn.attention import SelfAttention
+from ensue.nn.attention_state import AttentionState, all_longer
 from ensue.nn.blocks import BLOCKS
 from ensue.nn.dropout import Dropout
 from ensue.nn.experts import GATES, Experts, balances

@@ -28,7 +28,8 @@ from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.models.source_reader import SourceReader
 from ensue.nn import short_attention
-from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention, all_longer
+from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
+from ensue.nn.attention_state import AttentionState, all_longer
 from ensue.nn.blocks import BLOCKS, DECODER_BLOCKS
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward

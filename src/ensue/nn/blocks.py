@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ensue.nn.attention import AttentionState, CrossAttention, FullAttention, SelfAttention
+from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
+from ensue.nn.attention_state import AttentionState
 from ensue.nn.dropout import Dropout
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import FeedForward

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ensue.nn.attention import AttentionState, FullAttention, SelfAttention
+from ensue.nn.attention import FullAttention, SelfAttention
+from ensue.nn.attention_state import AttentionState
 from ensue.nn.state import State
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ensue.nn import attention as rooms
-from ensue.nn.attention import AttentionState, SelfAttention
+from ensue.nn.attention import SelfAttention
+from ensue.nn.attention_state import AttentionState
 
 B, D, HEADS = 3, 8, 2
 

@@ -398,7 +398,8 @@ def test_beams_of_a_translator_find_the_same_by_tape(norm):
 @needs_threads
 def test_beams_of_a_language_model_leave_a_memory_that_grows_too_large_to_share(monkeypatch):
     model = gpt(context=64)
-    monkeypatch.setattr("ensue.nn.attention.SHARED", 40)
+    for module in ("attention", "attention_state"):
+        monkeypatch.setattr(f"ensue.nn.{module}.SHARED", 40)
     found = []
     for kernel in ("reference", "auto"):
         model._steps.kernel = kernel
