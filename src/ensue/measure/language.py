@@ -170,8 +170,9 @@ def stream_pieces(
     begins, state = own.begins, model.start(len(own))
     for low in range(0, warm + share, chunk):
         high = min(low + chunk, warm + share)
-        index = np.minimum(begins[:, None] + np.arange(low, high), count - 1)  # past the text its end is read again
-        x, y = (torch.from_numpy(tokens[at].astype(np.int64)).to(device) for at in (index, index + 1))
+        index = np.minimum(begins[:, None] + np.arange(low, high + 1), count)  # past the text its end is read again
+        read = torch.from_numpy(tokens[index].astype(np.int64)).to(device)
+        x, y = read[:, :-1].contiguous(), read[:, 1:].contiguous()
         if low == 0 and warm:
             x[:, 0] = int(tokens[0])  # each stream begins as the text does: a network may be lost for good if not
         values, state = model.log_prob(x, y, state)

@@ -256,8 +256,9 @@ class NGram(LanguageModel):
         before = self.start(rows) if state is None else cast(RecentTokens, state)
         values = self._checked(tokens, lengths)
         real = torch.full((rows,), steps) if lengths is None else lengths.cpu().to(torch.int64)
-        joined, after = RecentTokens(before.tokens.cpu()).extend(torch.from_numpy(values), real)
-        past = joined[:, : self.config.order - 1]
+        past = before.tokens.cpu()
+        first = max(0, steps - past.shape[1]) if lengths is None else 0  # all are real: the last will do
+        _, after = RecentTokens(past).extend(torch.from_numpy(values[:, first:]), real - first)
         return values, real, (past.clamp(min=0).contiguous().numpy(), (past >= 0).sum(1).numpy()), after
 
     def _after(self, after: RecentTokens, sizes: Ints, device: torch.device) -> RecentTokens:
