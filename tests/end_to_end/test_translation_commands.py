@@ -183,7 +183,9 @@ def test_translate_a_file_line_by_line(name, models):
 def test_eight_bits_translate_and_are_scored(name, models):
     words = ("translate", models / name, "--text", "one two three", "--json")
     exact, near = (ensue(*words, *more).json["translations"][0]["nbest"][0] for more in ((), ("--int8",)))
-    assert near["log_prob"] == pytest.approx(exact["log_prob"], rel=0.1) and near["log_prob"] != exact["log_prob"]
+    assert near["log_prob"] == pytest.approx(exact["log_prob"], rel=0.1)
+    changed = near["log_prob"] != exact["log_prob"]
+    assert changed == (name == "transformer")  # a recurrent network of so few words has no layer that is wide enough
     Path("pairs.tsv").write_text(rows("tsv"), encoding="utf-8")
     exact, near = (ensue("score", models / name, "pairs.tsv", "--json", *more).json for more in ((), ("--int8",)))
     assert near["perplexity"] == pytest.approx(exact["perplexity"], rel=0.05)
