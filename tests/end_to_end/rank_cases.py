@@ -79,8 +79,8 @@ def fit(folder, name, out, **more):
 
 
 def resume(path, shard=False):
-    """Go on with a run, whoever began it."""
-    return ensue.fit("", out=path, resume=True, settings={"train.shard": shard})
+    """Go on with a run, whoever began it; as it is typed: ``--set train.shard=false``."""
+    return ensue.fit("", out=path, resume=True, settings={"train.shard": str(shard).lower()})
 
 
 def unfinished(path, copy):

@@ -83,6 +83,11 @@ def test_a_run_goes_on_with_another_number_of_ranks(runs, name, way):
     same(runs / "one" / name, runs / way / name)
 
 
+@pytest.mark.parametrize(("way", "file"), [("to two", "model.safetensors"), ("to sharded", "model.shards")])
+def test_a_run_goes_on_sharded_only_where_that_is_asked(runs, way, file):
+    assert (runs / way / "lstm" / "checkpoints" / "step-00000010" / file).exists()
+
+
 def test_ranks_that_stop_in_an_evaluation_go_on_with_it(runs):
     assert json.loads((runs / "said-0.json").read_text())["owed"]
     same(runs / "one" / "lstm", runs / "interrupted")

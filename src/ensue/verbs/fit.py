@@ -204,8 +204,9 @@ def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, 
     if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
         report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
         return load(folder.path)
-    if "train.shard" in typed:
-        chosen = replace(chosen, train=replace(chosen.train, shard=bool(typed["train.shard"])))
+    if "train.shard" in typed:  # a word, where somebody typed it
+        asked = resolve(chosen.run.system, layers=[flat, {"train.shard": typed["train.shard"]}])
+        chosen = replace(chosen, train=replace(chosen.train, shard=asked.train.shard))
     if "device" in typed:
         chosen = replace(chosen, run=replace(chosen.run, device=str(typed["device"])))
     check_device(chosen.run.device)
