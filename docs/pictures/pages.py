@@ -87,6 +87,7 @@ def settle(page, name):
 
 
 def main():
+    """Train, open and draw every page."""
     paths = train(Path(sys.argv[1]))
     browser_path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     hall = open_hall(paths)
