@@ -12,6 +12,7 @@ import pytest
 from typed import TINY, ensue, finished, sentences, started
 
 import ensue as package
+from ensue.cli.main import main
 from ensue.core.run_folder import RunFolder
 
 GOOD = sentences(40)
@@ -34,6 +35,16 @@ def refused(*words, says=()):
         assert part in lines[0]
     assert contents(".") == before
     return lines[0]
+
+
+@pytest.mark.parametrize(("words", "code"), [(("--version",), 0), (("fit", "rnn", "nowhere.txt"), 2)])
+def test_who_closed_standard_error_is_told_nothing_there(monkeypatch, capsys, words, code):
+    monkeypatch.setattr(sys, "stderr", None)  # as Python has it after 2>&-
+    monkeypatch.setattr(sys, "argv", ["ensue", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == code
+    assert capsys.readouterr().out.startswith("ensue") == (code == 0)
 
 
 BAD_FILES = {

@@ -77,8 +77,9 @@ def options(
 
 
 def warn(text: str) -> None:
-    """A line on standard error."""
-    sys.stderr.write(f"{text}\n")
+    """A line on standard error, where there is one: who closed it wants none."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")
 
 
 def fail(text: str, code: int) -> NoReturn:
@@ -104,7 +105,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no █ gets a ?
-    if sys.stderr.isatty() and not launch.rank():  # where somebody waits
+    if sys.stderr is not None and sys.stderr.isatty() and not launch.rank():  # where somebody waits
         compiling.tell(warn)
     try:
         code = app(prog_name="ensue", standalone_mode=False)

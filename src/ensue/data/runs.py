@@ -28,8 +28,10 @@ class Stored(NamedTuple):
 
     def read(self, at: int = 0, count: int = -1) -> Array:
         """A part of it, or all."""
-        if not len(self):
+        there = max(0, len(self) - at)
+        if not there:
             return np.zeros(0, self.kind)
+        count = there if count < 0 else min(count, there)  # numpy makes room for all it is asked for
         return np.fromfile(self.path, self.kind, count, offset=at * np.dtype(self.kind).itemsize)
 
     def append(self, values: Array) -> None:

@@ -78,6 +78,7 @@ class _Sliced(torch.autograd.Function):
         total = hidden.new_zeros(())
         parts = range(0, V, COLUMNS)
         step = -(-M // -(-M // max(1, SLICE // V)))  # slices of the same size, or nearly
+        step += spare(step)  # so that only the last one is padded
         for at in range(0, M, step):
             here = slice(at, min(at + step, M))
             h, rows = _with_spare(hidden[here]), here.stop - at

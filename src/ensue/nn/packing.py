@@ -97,10 +97,13 @@ class Rows:
 
     @staticmethod
     def of(queries: Packing, keys: Packing, lengths: Tensor) -> Rows:
-        """Each row of one packing looks at that of another, of which it sees ``lengths`` (B,) places, perhaps none."""
+        """Each row of one packing looks at that of another, of which it sees ``lengths`` (B,) places, perhaps none.
+
+        What a row keeps beyond the time is spare, and nobody's to see.
+        """
         begin, count = queries.restore(queries.at), queries.restore(queries.held)
         begin_keys, count_keys = keys.restore(keys.at), keys.restore(keys.held)
-        return Rows._made(begin, count, begin_keys, count_keys, lengths)
+        return Rows._made(begin, count, begin_keys, count_keys, lengths.clamp(max=keys.shape[1]))
 
     @staticmethod
     def padded(rows: int, queries: int, keys: int, lengths: Tensor | None = None) -> Rows:

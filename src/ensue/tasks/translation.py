@@ -214,7 +214,7 @@ def log_prob_sums(
             values, _ = model.log_prob(
                 batch.tokens.to(device), batch.targets.to(device), state, batch.lengths.to(device)
             )
-            yield pool.total(values.double().sum()), pool.total(batch.size)
+            yield pool.total(values.double().sum()), int(pool.total(batch.size))
 
 
 def _first(pairs: PairTokens, count: int) -> PairTokens:

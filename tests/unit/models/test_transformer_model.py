@@ -190,6 +190,7 @@ def test_training_and_translating_keep_apart(pair):
         ((20, 3, 9, 15, 8), (11, 23, 2, 17, 8)),
         ((20, 9, 12, 8, 13), (23, 8, 9, 20, 11)),
         ((8, 20, 9) * 17, (9, 12, 23) * 17),  # 629 and 748 places: 11 and 20 are spare
+        ((8, 99, 9) * 17, (9, 12, 99) * 17),  # what is longer than the time sees all of it, and nothing spare
     ],
 )
 def test_pairs_without_padding_have_the_loss_and_the_gradients_of_padded_ones(

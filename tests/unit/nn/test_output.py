@@ -36,6 +36,15 @@ def test_slices_give_the_loss_and_the_gradients_of_the_whole(
         torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
 
 
+def test_only_the_last_slice_has_rows_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "SLICE", 11 * 333)
+    seen: list[int] = []
+    softened = output._softened
+    monkeypatch.setattr(output, "_softened", lambda h, *others: seen.append(len(h)) or softened(h, *others))
+    mean_cross_entropy(torch.randn(3071, 8), torch.randn(11, 8), None, torch.randint(11, (3071,)), kernel="sliced")
+    assert seen == [320] * 9 + [192]  # one of 3072
+
+
 @pytest.mark.parametrize("columns", [16, 37, 2048])
 def test_the_loop_that_softens_columns_gives_the_same(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setattr(output, "COLUMNS", columns)

@@ -47,6 +47,12 @@ def test_the_model_is_that_of_counting_in_memory(tmp_path: Path, size: int, end:
     assert found is not None and equal(found, in_memory(config, tokens))
 
 
+def test_memory_that_is_not_there_is_a_limit_and_no_wish(tmp_path: Path) -> None:
+    config, tokens = NGramConfig(vocabulary=20, order=4, end=0), stream(250, 0)
+    found = DiskCounter(config, tmp_path / "work", 1 << 50).count(tokens, silent, lambda: False)
+    assert found is not None and equal(found, in_memory(config, tokens))
+
+
 def test_stopped_after_every_step_it_goes_on_to_the_same_model(tmp_path: Path) -> None:
     config, tokens = NGramConfig(vocabulary=20, order=3, end=0), stream(150, 0)
     found, tries = None, 0
