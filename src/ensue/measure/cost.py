@@ -232,7 +232,7 @@ def _language(model: Any, rows: int, length: int, settings: TrainSettings | None
 def _translation(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
     tokens = _tokens(rows, length)
     smoothing = float(getattr(settings, "label_smoothing", 0.0))
-    loss: Tensor = model.loss(tokens, tokens, model.start(tokens), None, smoothing)[0]
+    loss: Tensor = model.loss(tokens, tokens, model.start(tokens), None, smoothing, goes_on=False)[0]
     return loss
 
 

@@ -68,7 +68,7 @@ class ConditionalModel(Model):
         smoothing: float = 0.0,
     ) -> Tensor:
         """The mean of −log P over all real targets (N, T) of sources (N, S), as training wants it."""
-        loss, _ = self.loss(tokens, targets, self.start(source, source_lengths), lengths, smoothing)
+        loss, _ = self.loss(tokens, targets, self.start(source, source_lengths), lengths, smoothing, goes_on=False)
         return loss
 
 

@@ -226,7 +226,8 @@ class GPTLanguageModel(LanguageModel):
             player = self._player(tokens, before, lengths, want)
             if player is not None:
                 return self._step(player, tokens, before)
-            hidden, after, seen = self._read(tokens, before, lengths, "attention" in want)
+            hidden, blocks, seen = self._read(tokens, before, lengths, "attention" in want, "end" in want)
+            after = self._left(before, tokens, blocks) if blocks else None
             return answer(self.head, hidden, after, lengths, want, seen)
         self._may_slide(before, tokens, want)
         if lengths is None and before.blocks[0].even:
@@ -242,28 +243,37 @@ class GPTLanguageModel(LanguageModel):
         state: State | None = None,
         lengths: Tensor | None = None,
         smoothing: float = 0.0,
-    ) -> tuple[Tensor, State]:
+        goes_on: bool = True,
+    ) -> tuple[Tensor, State | None]:
         """The mean of −log P over all real targets; of a mixture of experts that learns, their balance is added."""
         with balances() as found:
-            loss, after = super().loss(tokens, targets, state, lengths, smoothing)
+            loss, after = super().loss(tokens, targets, state, lengths, smoothing, goes_on)
         if found:
             loss = loss + self.config.experts_balance * torch.stack(found).mean()
         return loss, after
 
     def _read(
-        self, tokens: Tensor, state: GPTState, lengths: Tensor | None, weights: bool = False
-    ) -> tuple[Tensor, GPTState, tuple[Tensor, ...] | None]:
-        """Read tokens that fit into the window."""
+        self, tokens: Tensor, state: GPTState, lengths: Tensor | None, weights: bool = False, ends: bool = False
+    ) -> tuple[Tensor, tuple[AttentionState, ...], tuple[Tensor, ...] | None]:
+        """Read tokens that fit into the window: h, each block's state, and where each looked.
+
+        Where the text ``ends`` no state is kept, not even until the last block: it is most of what blocks that are
+        computed again would hold.
+        """
         memory = state.blocks[0]
         T = tokens.shape[1]
         x = self.dropout(self.positions(self.embed(tokens), memory.places(T), memory.used + T))
         after, seen = [], []
         for block, past in zip(self.blocks, state.blocks):
             x, new, attention = block(x, past, lengths, weights)
-            after.append(new)
+            after += [] if ends else [new]
             seen.append(attention)
-        window = self._window(state, tokens, after[0].used)
-        return self.norm(x), GPTState(window, tuple(after)), tuple(seen) if weights else None
+            del new
+        return self.norm(x), tuple(after), tuple(seen) if weights else None
+
+    def _left(self, state: GPTState, tokens: Tensor, blocks: tuple[AttentionState, ...]) -> GPTState:
+        """The state that is left: the blocks' and the window with the new tokens."""
+        return GPTState(self._window(state, tokens, blocks[0].used), blocks)
 
     def _write(self, tape: Tape) -> Tensor:
         """One token of each row, as instructions; answers where h_0 goes."""
@@ -285,8 +295,7 @@ class GPTLanguageModel(LanguageModel):
         rotary = self.blocks[0].attention.rotary  # type: ignore[union-attr]
         turn = rotary(places, x) if rotary is not None else None  # type: ignore[operator]
         logits = player.play(x, [block.memory for block in blocks], turn)[:, None]
-        after = all_longer(blocks)
-        return Output(logits, None, None, GPTState(self._window(state, tokens, after[0].used), after))
+        return Output(logits, None, None, self._left(state, tokens, all_longer(blocks)))
 
     @staticmethod
     def _window(state: GPTState, tokens: Tensor, used: int) -> Tensor:
@@ -314,10 +323,11 @@ class GPTLanguageModel(LanguageModel):
             if state.blocks[0].used == context:
                 kept, state = state.tokens[:, context - context // 2 :], self.start(len(tokens))
                 if kept.shape[1]:
-                    _, state, _ = self._read(kept, state, None)
+                    state = self._left(state, kept, self._read(kept, state, None)[1])
             room = context - state.blocks[0].used
             piece, tokens = tokens[:, :room], tokens[:, room:]
-            y, state, _ = self._read(piece, state, None)
+            y, blocks, _ = self._read(piece, state, None)
+            state = self._left(state, piece, blocks)
             hidden.append(y)
         return torch.cat(hidden, dim=1), state
 

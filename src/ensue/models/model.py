@@ -76,8 +76,9 @@ class Model(nn.Module):
         state: State | None = None,
         lengths: Tensor | None = None,
         smoothing: float = 0.0,
-    ) -> tuple[Tensor, State]:
-        """The mean of −log P over all real targets, as training wants it, and the next state.
+        goes_on: bool = True,
+    ) -> tuple[Tensor, State | None]:
+        """The mean of −log P over all real targets, as training wants it, and the next state, if the text ``goes_on``.
 
         A plain linear head gets a faster kernel; a head or a ``log_prob`` of a model's own is taken as it is.
         """
@@ -86,8 +87,8 @@ class Model(nn.Module):
                 raise InputError(f"{type(self).__name__} has a log_prob of its own", mend="use train.label_smoothing=0")
             values, after = self.log_prob(tokens, targets, state, lengths)
             return -values.sum() / (targets.numel() if lengths is None else lengths.sum()), after
-        output = self(tokens, state, lengths, want=("hidden",))
-        assert output.hidden is not None and output.state is not None
+        output = self(tokens, state, lengths, want=("hidden",) if goes_on else ("hidden", "end"))
+        assert output.hidden is not None
         if lengths is None:
             hidden, wanted = output.hidden.flatten(0, 1), targets.flatten()
         else:
@@ -128,7 +129,7 @@ def last_places(hidden: Tensor, lengths: Tensor | None) -> Tensor:
 def answer(
     head: nn.Module,
     hidden: Tensor,
-    state: State,
+    state: State | None,
     lengths: Tensor | None,
     want: Sequence[Want],
     attention: tuple[Tensor, ...] | None = None,

@@ -256,9 +256,9 @@ class Transformer(ConditionalModel):
         T, past = tokens.shape[1], state.blocks[0]
         g = self.dropout(self.positions(self.embed(tokens), past.places(T), past.used + T))
         memories = zip(source.parts[::2], source.parts[1::2])
-        hidden, after, seen = self._decode(g, state.blocks, lengths, memories, source, weights)
-        new_state = TransformerState(after, source)
-        return answer(self.head, hidden, new_state, lengths, want, seen if weights else None)
+        hidden, after, seen = self._decode(g, state.blocks, lengths, memories, source, weights, "end" in want)
+        left = TransformerState(after, source) if after else None
+        return answer(self.head, hidden, left, lengths, want, seen if weights else None)
 
     def _write(self, tape: Tape) -> Tensor:
         """One token of each row, as instructions; answers where g_0 goes."""
@@ -296,13 +296,15 @@ class Transformer(ConditionalModel):
         memories: Iterable[tuple[Tensor, ...]],
         source: Source | Rows,
         weights: bool = False,
+        ends: bool = False,
     ) -> tuple[Tensor, tuple[Any, ...], tuple[Any, ...]]:
-        """g_L of g_0, every block's state after it, and where each looked in the source."""
+        """g_L of g_0, every block's state after it unless the text ``ends``, and where each looked in the source."""
         after, seen = [], []
         for block, past, memory in zip(self.decoder, pasts, memories, strict=True):
             g, new, attention = block(g, past, lengths, memory, source, weights)
-            after.append(new)
+            after += [] if ends else [new]
             seen.append(attention)
+            del new
         return self.norm(g), tuple(after), tuple(seen)
 
     def pair_loss(

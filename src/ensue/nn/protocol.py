@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ensue.nn.state import State
 
-Want = Literal["logits", "last", "hidden", "attention"]
-"""What ``forward`` should compute: logits everywhere, or at each row's last token only; hidden states; attention."""
+Want = Literal["logits", "last", "hidden", "attention", "end"]
+"""What ``forward`` should compute: logits everywhere, or at each row's last token only; hidden states; attention. After
+"end" nothing follows: a model may leave out the state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,7 @@ class Output:
     logits     (B, T, V), or (B, 1, V) at each row's last token when "last" was wanted
     hidden     (B, T, D), what the output layer sees
     attention  a tensor (B, H, T, S) for every layer that attends; rows sum to one
-    state      what to give to the next call
+    state      what to give to the next call; None perhaps where there is none
     """
 
     logits: Tensor | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -120,3 +121,21 @@ def test_a_model_without_blocks_has_none() -> None:
 def test_other_words_are_refused() -> None:
     with pytest.raises(InputError, match="recompute"):
         TextTrainSettings(recompute="everything")
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_nobody_goes_on_from_is_let_go_block_by_block(goes_on: bool) -> None:
+    model: Any = gpt().train()
+    recompute_blocks(model)
+    kept, most = [], [0]
+
+    def look(module: Any, given: Any, found: Any) -> None:
+        kept.append(weakref.ref(found[1].keys))
+        most[0] = max(most[0], sum(one() is not None for one in kept))
+
+    for block in model.blocks:
+        block.attention.register_forward_hook(look)
+    loss, state = model.loss(TOKENS[:, :-1], TOKENS[:, 1:], goes_on=goes_on)
+    assert (state is None) != goes_on
+    assert most[0] == (3 if goes_on else 1)
+    assert loss.isfinite()
