@@ -16,9 +16,9 @@ def test_what_a_person_reads():
         "fits into 80.0 GB of a100",
         "312 TFLOP/s in bf16",
         "45% of that (assumed)",
-        "1e+09 tokens",
+        "1,000,000,000 tokens",
         "16 bytes a parameter",
-        "kept (--recompute: not)",
+        "kept (unless --recompute)",
         "of this machine",
     ):
         assert word in told, told

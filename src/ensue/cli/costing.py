@@ -106,22 +106,26 @@ def _maybe(value: int | None) -> str:
 def _show_training(result: dict[str, Any], step: dict[str, Any]) -> None:
     again = ", blocks computed again" if step["recompute"] == "blocks" else ""
     say(f"{result['train_flops_per_token']:,} FLOPs to train on one{again}")
-    kind = "float32" if step["precision"] == "float32" else "float32, products in bf16"
-    who = "a rank's step" if "ranks" in result else "a step"
-    say(f"\n{who} of {step['rows']:,} × {step['length']:,} tokens, {step['optimiser']}, {kind}")
-    memory = step["memory"]
-    if "ranks" in result:
+    if "ranks" in result:  # what one of them holds is said there
         return
+    say(f"\na step of {_work(step)}")
+    memory = step["memory"]
     rows = [[name, size(memory[name])] for name in ("weights", "gradients", "optimiser", "activations")]
     table(["", "memory"], [*rows, ["at the most at once", size(memory["peak"])]])
     if "fits" in step:
         _show_room(result, step["fits"])
 
 
+def _work(step: dict[str, Any]) -> str:
+    """What a step does."""
+    kind = "float32" if step["precision"] == "float32" else "float32, products in bf16"
+    return f"{step['rows']:,} × {step['length']:,} tokens, {step['optimiser']}, {kind}"
+
+
 def _show_ranks(result: dict[str, Any]) -> None:
     found = result["ranks"]
     memory = found["memory"]
-    say(f"\n{found['ranks']:,} ranks, {found['groups']:,} groups (FSDP2)")
+    say(f"\n{found['ranks']:,} ranks, {found['groups']:,} groups (FSDP2); a rank's step of {_work(result['training'])}")
     names = {"gathered": "gathered at a time", "total": "all"}
     table(["", "memory a rank"], [[names.get(name, name), size(value)] for name, value in memory.items()])
     if "fits" in found:
@@ -130,7 +134,9 @@ def _show_ranks(result: dict[str, Any]) -> None:
 
 def _show_room(result: dict[str, Any], fits: bool) -> None:
     room = size(result["hardware"]["memory"])
-    say(f"{'fits' if fits else 'does not fit'} into {room} of {result['hardware']['name']}")
+    kept = result["training"]["recompute"] == "none"
+    hint = "; see --recompute and --batch" if kept else "; see --batch"
+    say(f"{'fits' if fits else 'does not fit'} into {room} of {result['hardware']['name']}{'' if fits else hint}")
 
 
 def _show_time(result: dict[str, Any]) -> None:
@@ -145,7 +151,7 @@ def _show_time(result: dict[str, Any]) -> None:
         say(f"generating one text: at most {time['generated_per_second_at_most']:,.4g} tokens a second (memory)")
     if "days" in time:
         told = _seconds(time["days"] * 86400)
-        say(f"{time['tokens']:.4g} tokens: {time['flops']:.3g} FLOPs, {told}")
+        say(f"{time['tokens']:,.0f} tokens: {time['flops']:.3g} FLOPs, {told}")
 
 
 def _show_assumptions(result: dict[str, Any]) -> None:
@@ -158,8 +164,8 @@ def _show_assumptions(result: dict[str, Any]) -> None:
     apart = f"weight {each[0]}, gradient {each[1]}, {step['optimiser']} {each[2]}"
     say(f"  {sum(each)} bytes a parameter, all float32: {apart}")
     again = step["recompute"] == "blocks"
-    say("  activations are " + ("computed again, block by block" if again else "kept (--recompute: not)"), end="")
-    say(" (train.recompute), with the kernels of this machine")
+    how = "computed again, block by block (train.recompute)" if again else "kept (unless --recompute)"
+    say(f"  activations are {how}, with the kernels of this machine")
     if "time" in result and "generated_per_second_at_most" in result["time"]:
         say("  generating passes over all weights that a token meets, in float32, and over its state")
     if many and result["ranks"]["rows"] != result["ranks"]["asked"]:

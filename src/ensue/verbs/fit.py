@@ -108,6 +108,8 @@ def _begin(folder: RunFolder, chosen: Settings, force: bool, report: Report, ran
     if ranks.first:  # the others may come when it is there already
         folder.check_free(force)
     check_learns(chosen, ranks)
+    if getattr(chosen.train, "shard", False) and ranks.count == 1:
+        report("note", {"text": "one process has nobody to share with: --shard is for torchrun"})
     _prepare_process(chosen, ranks)
     task = task_of(chosen)
     check_room(chosen, ranks)

@@ -1,3 +1,4 @@
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -6,6 +7,7 @@ from torch import nn
 
 from ensue.core.errors import InputError
 from ensue.train.ranks import SINGLE, Ranks
+from ensue.verbs.fit import fit
 from ensue.verbs.ranks import check_ranks
 
 
@@ -27,3 +29,12 @@ def test_weights_that_cannot_be_cut_are_refused_before_anything_is_written():
         check_ranks(settings(), model, Two())
     check_ranks(settings(shard=False), model, Two())
     check_ranks(settings(), model, SINGLE)  # one process cuts nothing
+
+
+def test_one_process_is_told_that_it_has_nobody_to_share_with(tmp_path: Path) -> None:
+    notes = []
+    text = tmp_path / "text.txt"
+    text.write_text("a few words, and a few more\n" * 20)
+    settings = {"train.shard": True, "train.steps": 1, "hidden": 8}
+    fit("rnn", text, out=tmp_path / "run", settings=settings, report=lambda kind, values: notes.append((kind, values)))
+    assert any(kind == "note" and "--shard is for torchrun" in values["text"] for kind, values in notes)
