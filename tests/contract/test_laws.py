@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from ensue.data.batches import Batch
 from ensue.models.laws import findings
 from ensue.models.recurrent import LSTMLanguageModel
 from ensue.models.table import SYSTEMS
@@ -193,16 +194,12 @@ def test_weights_survive_saving(name, values, tmp_path):
 def test_one_batch_can_be_learnt_by_heart(name):
     model = build(name, VARIANTS[name][0])
     tokens = torch.randint(VOCABULARY, (2, 9))
-
-    class Batch:
-        lengths = None
-
-    Batch.tokens, Batch.targets = tokens[:, :-1], tokens[:, 1:]
+    batch = Batch(tokens[:, :-1], tokens[:, 1:], fresh=True)
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-2, weight_decay=0)
     objective = OBJECTIVES[getattr(model, "objective", "next")]
     first = None
     for _ in range(250):
-        loss, _ = objective(model, Batch, None)
+        loss, _ = objective(model, batch, None)
         first = first if first is not None else loss.item()
         optimiser.zero_grad()
         loss.backward()
