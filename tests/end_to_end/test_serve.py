@@ -4,6 +4,7 @@ import json
 import math
 import signal
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from typed import ensue, started
 
 from ensue.serve.running import listen, open_hall
+from ensue.serve.views_api import VIEWS
 
 GIVE_UP = 60.0
 
@@ -261,6 +263,34 @@ def test_views_as_charts(client):
         answer = client.post(f"/api/look/{view}", json=form)
         assert answer.status_code == 200, answer.text
         assert "vega-lite" in answer.json()["chart"]["$schema"]
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """Every path that this process opens: an audit hook sees os.open as well as open. It cannot be taken back."""
+    paths: list[str] = []
+    sys.addaudithook(lambda event, given: paths.append(str(given[0])) if event == "open" else None)
+    return paths
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_view_opens_a_file_that_a_client_names(client, opened, tmp_path, view):
+    bait = tmp_path / "bait.txt"
+    bait.write_text("the bank of the river\n" * 5, encoding="utf-8")
+    assert opened.pop() == str(bait)  # the hook sees this process
+    fields = ("text", "target", "words", "pairs", "word")
+    for models in ([], ["lstm"], ["lstm", "gpt"], ["lstm", "gpt", "lstm"], [str(bait)], ["lstm", str(bait)]):
+        for field in (*fields, "race"):
+            answer = client.post(f"/api/look/{view}", json={"models": models, field: str(bait)})
+            assert answer.status_code in (200, 400, 404), answer.text
+        client.post(f"/api/look/{view}", json={"models": models, **dict.fromkeys(fields, str(bait))})
+    assert str(bait) not in opened
+
+
+def test_senses_are_of_one_model(client):
+    for models in ([], ["lstm", "gpt"]):
+        answer = client.post("/api/look/senses", json={"models": models, "word": "bank"})
+        assert answer.status_code == 400 and "senses are of one run" in answer.text
 
 
 WRONG = [

@@ -86,10 +86,9 @@ def _seen(view: str, hall: Hall, of: list[Served], form: forms.LookForm) -> View
             known = ", ".join(hall.races) or "none"
             raise Refused(404, f"there is no race of that name; there is {known}", param="race")
         return look("race", [hall.races[form.race]])
-    what: list[Any] = [one.run for one in of]
     if view == "senses":
-        what.append(how.pop("word", ""))
-    return look(view, what, **how)
+        how["word"] = form.word  # by name, even when empty: a second model must never be taken for a word or a file
+    return look(view, [one.run for one in of], **how)
 
 
 def _page(text: str) -> HTMLResponse:

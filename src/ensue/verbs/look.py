@@ -171,10 +171,16 @@ def bottleneck(runs: Files, *, data: Files = ()) -> View:
     return View(partial(bottleneck_chart, named), {"runs": rows})
 
 
-def senses(what: Files, *, layer: int = 0, text: str = "") -> View:
-    """One word in its contexts: a run, the word, and where it is none of the built-in ones a file of sentences, or
-    ``text`` with a sentence a line."""
-    found = word_senses(what, layer, text)
+def senses(what: Files, *, word: str | None = None, layer: int = 0, text: str = "") -> View:
+    """One word in its contexts.
+
+    ``what`` is a run, the word, and perhaps files of sentences. With ``word`` it is one run and nothing else, so no
+    file is ever opened. ``text`` gives sentences, one a line.
+    """
+    if word is not None and len(what) != 1:
+        raise InputError(f"senses are of one run, not {len(what)}", mend="name one")
+    run, typed, files = what[0] if what else "", str(what[1]) if len(what) > 1 else "", what[2:]
+    found = word_senses(run, typed if word is None else word, files, layer, text)
     return View(partial(senses_chart, found.numbers, found.title, found.caption), found.numbers, said=found.caption)
 
 

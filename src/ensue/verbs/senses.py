@@ -16,7 +16,7 @@ from ensue.models.ngram import NGram
 from ensue.tasks.bodies import body_of
 from ensue.tasks.senses import context_vectors, depth_of
 from ensue.verbs.run import Run, load
-from ensue.verbs.view import Files
+from ensue.verbs.view import Files, Place
 
 NEAREST = 3
 """Neighbours that are named for each context."""
@@ -49,15 +49,18 @@ def sense_contexts(word: str, files: Files, text: str = "") -> list[Context]:
     return found[:MOST]
 
 
-def senses(what: Files, layer: int = 0, text: str = "") -> Senses:
-    """A run, a word, and files of its contexts: vectors, neighbours, and how often a neighbour has the same sense."""
-    if len(what) < 2 or not str(what[1]).strip():
+def senses(path: Place, word: str, files: Files = (), layer: int = 0, text: str = "") -> Senses:
+    """Vectors of a word in its contexts, their neighbours, and how often a neighbour has the same sense.
+
+    Contexts come from ``text``, from ``files``, or from the built-in corpus.
+    """
+    if not word.strip():
         raise InputError("senses of which word?", mend="name a run and a word: ensue look senses runs/elmo bank")
-    run, word = load(what[0]), str(what[1])
-    held = sense_contexts(word, what[2:], text)
+    run = load(path)
+    held = sense_contexts(word, files, text)
     body = body_of(run.model)
     if not in_context(run):
-        raise InputError(f"{run.system} has no vectors of words", where=str(what[0]), mend="use elmo, bert or lstm")
+        raise InputError(f"{run.system} has no vectors of words", where=str(path), mend="use elmo, bert or lstm")
     vectors = context_vectors(body, run.tokenizer, held, layer)
     return _described(run, word, held, vectors, layer)
 
