@@ -17,7 +17,7 @@ from typing import Any
 
 import ensue
 from benchmarks.record import RESULTS, record
-from ensue.data.copying import copying_text
+from ensue.data.copy_task import copying_text
 from ensue.verbs.look import look
 
 RECURRENT = {"hidden": 64, "train.length": 128, "train.batch": 16, "train.lr": 1e-2, "train.clip": 1.0}

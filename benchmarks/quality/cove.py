@@ -17,7 +17,7 @@ from typing import Any
 import ensue
 from benchmarks.record import data_folder, record
 from ensue.core.settings import parse_assignments
-from ensue.data.tokenizers.finding import save_tokenizer
+from ensue.data.tokenizers.registry import save_tokenizer
 
 PAIRS = "translation/multi30k"
 DATA = {

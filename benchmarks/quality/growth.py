@@ -224,7 +224,7 @@ def counting_against_corpus(megabytes: int) -> Point:
 
 def tokenising(megabytes: int) -> Point:
     """With a BPE of 2,048 tokens into a file, by one process."""
-    from ensue.data.tokenizers.finding import fit_to_texts, restore_tokenizer
+    from ensue.data.tokenizers.registry import fit_to_texts, restore_tokenizer
     from ensue.data.tokens import tokenise
 
     tokenizer = fit_to_texts("bpe", [(library(1_000_000), True, True)], vocabulary=2048)

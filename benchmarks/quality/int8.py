@@ -4,7 +4,7 @@ python -m benchmarks.quality.int8 --out runs/int8 [--budget 5m] [--tokens 4000]
 
 A ``gpt`` of 6 layers, width 384, is trained on the built-in text for so long where it is not there yet, and scored on
 text that it has not seen: read in whole windows, where x has eight bits too, and token by token as it is when it
-writes, where weights alone have eight bits (``ensue.nn.tape``).
+writes, where weights alone have eight bits (``ensue.kernels.decode_program``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 import ensue
 from benchmarks.record import RESULTS, record
 from ensue.data.tokens import token_text
-from ensue.nn.quantised import quantise
+from ensue.kernels.int8 import quantise
 
 SHAPE = {"layers": 6, "hidden": 384, "heads": 6, "context": 256}
 MARK = 0.01

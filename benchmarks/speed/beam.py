@@ -39,7 +39,7 @@ def sources(turn: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def ours(layers: int, int8: bool = False) -> Work:
-    from ensue.nn.quantised import quantise
+    from ensue.kernels.int8 import quantise
     from ensue.search.beam import Search, beam_search
 
     keep_freed_memory()

@@ -26,13 +26,13 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from benchmarks import descent
 from benchmarks.turns import Contest, Mark, Round, Work, hold
 from ensue.core.memory import keep_freed_memory
+from ensue.data.labelled_rows import Rows, rows_of
 from ensue.data.masking import Documents, Hiding, MaskedBatch, MaskedRows
-from ensue.data.rows import Rows, rows_of
-from ensue.data.tokenizers.marks import Marks
+from ensue.data.tokenizers.special_tokens import Marks
 from ensue.exchange.huggingface import model_from, read_folder
-from ensue.nn.quantised import quantise
+from ensue.kernels.int8 import quantise
 from ensue.tasks.labeller import logits_of
-from ensue.train.labelling import masked
+from ensue.train.label_objectives import masked
 
 SMALL = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
 BASE = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}

@@ -43,9 +43,9 @@ def prompts(rows: int, turn: int) -> torch.Tensor:
 
 def ours(layers: int, rows: int, tokens: int, int8: bool = False) -> Work:
     from ensue.exchange.huggingface import gpt_from
-    from ensue.nn.quantised import quantise
+    from ensue.kernels.int8 import quantise
+    from ensue.search.continuous_batching import Row, Together
     from ensue.search.sampling import Sampling
-    from ensue.search.together import Row, Together
 
     keep_freed_memory()
     theirs = reference(layers)

@@ -33,7 +33,7 @@ from typing import Any
 from benchmarks.record import data_folder, record
 from benchmarks.turns import Contest, Mark, Round, Work, hold
 from ensue.core.files import sha256
-from ensue.data.tokenizers.finding import fit_tokenizer, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.registry import fit_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokens import tokenise
 
 LINES = 1000
@@ -105,7 +105,7 @@ def agree(done: dict[str, list[Round]]) -> dict[str, Any]:
 ALONE = """if True:
     import json, os, re, resource, signal, sys, time
     from pathlib import Path
-    from ensue.data.tokenizers.finding import load_tokenizer
+    from ensue.data.tokenizers.registry import load_tokenizer
     from ensue.data.tokens import tokenise
 
     folder, cache, stop = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "stop"

@@ -36,10 +36,10 @@ from ensue.core.events import silent
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.exchange.huggingface import marian_weights
-from ensue.measure.ledger import Ledger
+from ensue.measure.op_counter import Ledger
 from ensue.search.beam import Search, beam_search
 from ensue.tasks import translation
-from ensue.tasks.resolving import resolve
+from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.task import build_model
 from ensue.train.objectives import Translate
 

@@ -13,8 +13,8 @@ from benchmarks.minilm import minilm_run
 from playwright.sync_api import sync_playwright
 
 import ensue
-from ensue.serve.running import listen, open_hall
-from ensue.verbs.first import first_runs
+from ensue.serve.server import listen, open_hall
+from ensue.verbs.starter_runs import first_runs
 
 HERE = Path(__file__).parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

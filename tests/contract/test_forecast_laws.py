@@ -7,7 +7,7 @@ from ensue.data.series_windows import SeriesBatch
 from ensue.models.forecast import LinearForecaster
 from ensue.models.forecast_laws import forecast_laws
 from ensue.models.table import FORECASTERS
-from ensue.train.forecasting import Forecast
+from ensue.train.forecast_objectives import Forecast
 
 SHAPE = {"inputs": 3, "targets": 2, "window": 4, "horizon": 3}
 THREE = {"quantiles": (0.1, 0.5, 0.9)}

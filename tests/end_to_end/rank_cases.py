@@ -16,10 +16,10 @@ import ensue
 from ensue.core.errors import InputError, Interrupted, Lost, OwnError
 from ensue.data.batches import Streams
 from ensue.models.table import SYSTEMS
-from ensue.train import meeting
+from ensue.train import process_group as meeting
 from ensue.train.loop import Training, train
-from ensue.train.meeting import ranks_here
 from ensue.train.objectives import next_token
+from ensue.train.process_group import ranks_here
 from ensue.train.settings import TextTrainSettings
 
 STEPS = {

@@ -283,7 +283,7 @@ def test_what_a_forecaster_cannot_do_is_said(forecasters, files, tmp_path):
 
 
 def test_many_series_are_forecast_some_at_a_time(forecasters, files, monkeypatch):
-    from ensue.tasks import series_form
+    from ensue.tasks import series_encoding as series_form
 
     run = load(forecasters / "seasonal")
     series = run.series([files / "my.csv"])

@@ -162,7 +162,7 @@ def test_numbers_of_single_texts(encoders, monkeypatch):
 def test_which_sentence_follows(encoders, files):
     import torch
 
-    from ensue.data.tokenizers.marks import framed
+    from ensue.data.tokenizers.special_tokens import framed
 
     found = output("predict", encoders / "bert", "--text", "the film\twas fine", "--json")["predictions"]
     run = load(encoders / "bert")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from kinds import SHOUT, train_kinds
 
-from ensue.serve.running import listen, open_hall
+from ensue.serve.server import listen, open_hall
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

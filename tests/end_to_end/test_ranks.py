@@ -12,7 +12,7 @@ from rank_cases import CASES, RESUMED, SHARDED, fit, resume, unfinished, write_d
 from safetensors.torch import load_file
 from typed import Answer, ensue
 
-from ensue.core import launch
+from ensue.core import torchrun as launch
 from ensue.train.metrics import read_metrics
 
 RUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]

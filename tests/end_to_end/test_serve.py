@@ -14,7 +14,7 @@ import openai
 import pytest
 from typed import ensue, started
 
-from ensue.serve.running import listen, open_hall
+from ensue.serve.server import listen, open_hall
 from ensue.serve.views_api import VIEWS
 
 GIVE_UP = 60.0
@@ -404,7 +404,7 @@ def test_heads_are_asked_for(client):
 
 
 def test_who_says_nothing_or_never_ends_is_left(address, monkeypatch):
-    monkeypatch.setattr("ensue.serve.patience.PATIENCE", 0.3)
+    monkeypatch.setattr("ensue.serve.connection_limits.PATIENCE", 0.3)
     monkeypatch.setattr("ensue.serve.guard.PATIENCE", 0.3)
     assert raw(address, b"GET /health HTTP/1.1\r\nHost: 127") == ""  # half a head
     late = raw(address, b"POST /api/next HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{")
@@ -412,7 +412,7 @@ def test_who_says_nothing_or_never_ends_is_left(address, monkeypatch):
 
 
 def test_who_comes_when_all_connections_are_open_is_told(address, monkeypatch):
-    monkeypatch.setattr("ensue.serve.patience.MOST", 0)
+    monkeypatch.setattr("ensue.serve.connection_limits.MOST", 0)
     full = raw(address, b"")
     assert full.startswith("HTTP/1.1 503") and "Retry-After: 2" in full and '"server_error"' in full
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from kinds import train_kinds
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from ensue.serve.running import listen, open_hall
+from ensue.serve.server import listen, open_hall
 
 CASES = int(os.environ.get("ENSUE_API_CASES", "100"))
 """Of each operation, right ones and wrong ones: more than 2,000 in all."""

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ensue.data.tokenizers import load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.marked import MarkedTokenizer
-from ensue.data.tokenizers.marked_fitting import fit_marked
-from ensue.data.tokenizers.marks import framed
 from ensue.data.tokenizers.spans import spans_of, words_of
+from ensue.data.tokenizers.special_tokens import framed
+from ensue.data.tokenizers.wrapped import MarkedTokenizer
+from ensue.data.tokenizers.wrapped_fitting import fit_marked
 
 transformers = pytest.importorskip("transformers")
 

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 import ensue
-from ensue.data.tokenizers.finding import fit_to_texts, save_tokenizer
+from ensue.data.tokenizers.registry import fit_to_texts, save_tokenizer
 
 TEXTS = ["the film was fine and long", "dull", "a lovely lovely film, really"]
 LINES = ["the film was fine and long and lovely", "a dull film, really", "lovely lovely acting", "long and dull"]

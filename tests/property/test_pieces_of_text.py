@@ -14,7 +14,7 @@ from ensue.data import reading
 from ensue.data.encoding import Encoded, encode_parts, gathered
 from ensue.data.token_files import Tally
 from ensue.data.tokenizers import KINDS, Tokenizer
-from ensue.data.tokenizers.finding import fit_to_texts
+from ensue.data.tokenizers.registry import fit_to_texts
 from ensue.data.tokenizers.subword import SubwordTokenizer
 
 TRAINING = (

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from ensue.core.settings import describe
-from ensue.data.rows import RowBatch
-from ensue.data.tokenizers.marks import Marks, framed
+from ensue.data.labelled_rows import RowBatch
+from ensue.data.tokenizers.special_tokens import Marks, framed
 from ensue.measure.language import log_probs, perplexity
 from ensue.models.bert import SIZES
 from ensue.models.bidirectional import BidirectionalLanguageModel
@@ -32,7 +32,7 @@ from ensue.nn.positions import sinusoids
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
 from ensue.nn.stacks import Bidirectional, Stack
 from ensue.search.sampling import Sampling, sample
-from ensue.train.labelling import Label
+from ensue.train.label_objectives import Label
 from ensue.train.optimisers import move, norm_of
 
 

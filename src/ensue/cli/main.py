@@ -10,9 +10,18 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ensue.cli import asking, costing, inspecting, labelling, meanings, serving, training, translating, words
+from ensue.cli import cost as costing
+from ensue.cli import inspect as inspecting
+from ensue.cli import label as labelling
+from ensue.cli import language as asking
+from ensue.cli import serve as serving
+from ensue.cli import train as training
+from ensue.cli import translate as translating
+from ensue.cli import wordnet as meanings
+from ensue.cli import words
 from ensue.cli.output import say
-from ensue.core import compiling, launch
+from ensue.core import compile_notice as compiling
+from ensue.core import torchrun as launch
 from ensue.core.errors import InputError, Interrupted, Lost, NoDistribution, OwnError
 
 Usage: Any = typer.BadParameter.__mro__[1]
@@ -73,7 +82,7 @@ def options(
     """Options that stand before a command; --debug may stand anywhere."""
     command = context.invoked_subcommand
     if launch.count() > 1 and command not in TRAINERS:
-        raise InputError(f"`ensue {command}` is for one process", mend="run it without torchrun")
+        raise InputError(f"`ensue {command}` is for one process", hint="run it without torchrun")
 
 
 def warn(text: str) -> None:

@@ -41,6 +41,6 @@ WIDEST = 1000
 def check_beam(beam: int, nbest: int = 1) -> None:
     """Refuse a beam that no machine holds: all its hypotheses are open at once, and so many more are kept."""
     if beam > WIDEST:
-        raise InputError(f"a beam of {beam:,} is too wide", mend=f"use at most {WIDEST:,}; 5 is usual")
+        raise InputError(f"a beam of {beam:,} is too wide", hint=f"use at most {WIDEST:,}; 5 is usual")
     if nbest > WIDEST:
-        raise InputError(f"the {nbest:,} best are too many", mend=f"use at most {WIDEST:,}")
+        raise InputError(f"the {nbest:,} best are too many", hint=f"use at most {WIDEST:,}")

@@ -119,7 +119,7 @@ SHOWN = {
 def show_figures(task: str, score: dict[str, Any]) -> None:
     """The figures of a task, for people."""
     if task == "forecast":
-        from ensue.cli.forecasting import show_forecast_score
+        from ensue.cli.forecast import show_forecast_score
 
         show_forecast_score(score)
         return

@@ -22,9 +22,9 @@ def seconds(text: str) -> float:
     elif parts and "".join(number + unit for number, unit in parts) == clean:
         total = sum(float(number) * UNITS[unit] for number, unit in parts)
     else:
-        raise InputError(f"{text!r} is not a time", mend="write 45s, 10m or 2h")
+        raise InputError(f"{text!r} is not a time", hint="write 45s, 10m or 2h")
     if total <= 0:
-        raise InputError(f"a budget of {text!r} is no time at all", mend="write 45s, 10m or 2h")
+        raise InputError(f"a budget of {text!r} is no time at all", hint="write 45s, 10m or 2h")
     return total
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 class InputError(ValueError):
     """Something a person gave cannot be used.
 
-    The message is one line: what is wrong, where (file and line of the data), how to mend it.
+    The message is one line: what is wrong, where (file and line of the data), how to fix it.
 
-    >>> str(InputError("the text is empty", where="my.txt", mend="give a file with words in it"))
+    >>> str(InputError("the text is empty", where="my.txt", hint="give a file with words in it"))
     'my.txt: the text is empty; give a file with words in it'
     """
 
-    def __init__(self, what: str, *, where: str = "", mend: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
         line = f"{where}: {what}" if where else what
-        super().__init__(f"{line}; {mend}" if mend else line)
+        super().__init__(f"{line}; {hint}" if hint else line)
 
 
 class Interrupted(Exception):
@@ -37,11 +37,11 @@ class Paused(Interrupted):
 
 
 class OwnError(InputError):
-    """What is wrong with one of several processes alone, which so must say it itself."""
+    """An error on one rank only, which that rank must report itself."""
 
 
 class Lost(Exception):
-    """Another of several processes has failed, and says why; this one ends without a word."""
+    """Another rank failed and reports why; this one exits silently."""
 
 
 class NoDistribution(RuntimeError):
@@ -59,5 +59,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    mend = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names)}"
-    return InputError(f"unknown {kind} {name!r}", mend=mend)
+    hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names)}"
+    return InputError(f"unknown {kind} {name!r}", hint=hint)

@@ -35,16 +35,16 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except SafetensorError as error:  # it wraps what the system said
         if "os error 28" in str(error) or "No space left" in str(error):
-            raise InputError("the disk is full", where=str(path), mend=ROOM) from error
+            raise InputError("the disk is full", where=str(path), hint=ROOM) from error
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError("the disk is full", where=str(path), mend=ROOM) from error
+            raise InputError("the disk is full", where=str(path), hint=ROOM) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise InputError("may not be written to", where=str(path), mend="choose another --out") from error
+            raise InputError("may not be written to", where=str(path), hint="choose another --out") from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
             raise InputError(
-                "a part of this path is a file, not a folder", where=str(path), mend="choose another"
+                "a part of this path is a file, not a folder", where=str(path), hint="choose another"
             ) from error
         raise
 

@@ -76,15 +76,15 @@ class RunFolder:
     def check_free(self, force: bool) -> None:
         """Refuse to write over what is there, unless it is a run and ``force`` says so."""
         if self.path.is_file():
-            raise InputError("is a file, not a folder", where=str(self.path), mend="choose another --out")
+            raise InputError("is a file, not a folder", where=str(self.path), hint="choose another --out")
         if not self.path.exists() or not any(self.path.iterdir()):
             return
         if not force:
-            mend = "--resume goes on with it, --force replaces it, --out names another"
-            raise InputError("is there already", where=str(self.path), mend=mend)
+            hint = "--resume goes on with it, --force replaces it, --out names another"
+            raise InputError("is there already", where=str(self.path), hint=hint)
         if not self.ours():
-            mend = "choose another --out"
-            raise InputError("is not a run, so --force will not delete it", where=str(self.path), mend=mend)
+            hint = "choose another --out"
+            raise InputError("is not a run, so --force will not delete it", where=str(self.path), hint=hint)
 
     def ours(self) -> bool:
         """Whether what is here is a run: only such a folder may be deleted."""
@@ -106,8 +106,8 @@ class RunFolder:
             try:
                 LOCKS.flock(file, LOCKS.LOCK_EX | LOCKS.LOCK_NB)
             except OSError as error:
-                mend = "wait for it, or choose another --out"
-                raise InputError("another process is training here", where=str(self.path), mend=mend) from error
+                hint = "wait for it, or choose another --out"
+                raise InputError("another process is training here", where=str(self.path), hint=hint) from error
             for part in (*self.path.glob(".*.part"), *self.checkpoints.glob(".*.part")):
                 shutil.rmtree(part) if part.is_dir() else part.unlink()  # what a killed process left half written
             yield
@@ -128,11 +128,11 @@ class RunFolder:
         if self.config.exists():
             self.read_config()
         if not self.settings.exists():
-            mend = "leave out --resume to begin one"
-            raise InputError("holds no run to resume", where=str(self.path), mend=mend)
+            hint = "leave out --resume to begin one"
+            raise InputError("holds no run to resume", where=str(self.path), hint=hint)
         if CLOSING not in self.settings.read_text(encoding="utf-8", errors="replace"):
-            mend = "settings are missing, so the run cannot go on as it began"
-            raise InputError("is cut short", where=str(self.settings), mend=mend)
+            hint = "settings are missing, so the run cannot go on as it began"
+            raise InputError("is cut short", where=str(self.settings), hint=hint)
 
     def write_config(self, system: str, config: Any, version: str, **more: Any) -> None:
         """Write config.json."""
@@ -144,23 +144,23 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """config.json, once it is known to be ours and not from the future."""
         if not self.path.exists():
-            raise InputError("there is no such run", where=str(self.path), mend="`ensue fit` makes one")
+            raise InputError("there is no such run", where=str(self.path), hint="`ensue fit` makes one")
         if not self.config.exists():
             unfinished = self.settings.exists()
-            mend = "go on with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
-            raise InputError("is not a finished run (no config.json)", where=str(self.path), mend=mend)
+            hint = "go on with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
+            raise InputError("is not a finished run (no config.json)", where=str(self.path), hint=hint)
         config: dict[str, Any] = read_json(self.config)
         kinds = {"format": int, "system": str, "model": dict}
         if not isinstance(config, dict) or not all(isinstance(config.get(n), kind) for n, kind in kinds.items()):
             raise InputError(
                 "was not made by ensue",
                 where=str(self.config),
-                mend="`ensue convert` reads folders of other tools",
+                hint="`ensue convert` reads folders of other tools",
             )
         if config["format"] > FORMAT:
             raise InputError(
                 f"was made by a newer version of ensue ({config.get('ensue', '?')})",
                 where=str(self.path),
-                mend="upgrade ensue",
+                hint="upgrade ensue",
             )
         return config

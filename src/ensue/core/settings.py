@@ -147,7 +147,7 @@ def parse_assignments(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise InputError(f"--set {line!r} is not name=value", mend="write for example --set train.lr=3e-4")
+            raise InputError(f"--set {line!r} is not name=value", hint="write for example --set train.lr=3e-4")
         result[name.strip()] = value.strip()
     return result
 

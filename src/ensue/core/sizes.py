@@ -18,7 +18,7 @@ def size_in_bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.strip().upper())
     result = int(float(found[1]) * UNITS[found[2]]) if found else 0
     if result <= 0:
-        raise InputError(f"{text!r} is no amount of memory", mend="write 500M or 4G")
+        raise InputError(f"{text!r} is no amount of memory", hint="write 500M or 4G")
     return result
 
 

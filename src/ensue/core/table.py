@@ -54,4 +54,4 @@ def load_target(target: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"cannot import {target!r}: {error}", mend="write package.module:Class") from error
+        raise InputError(f"cannot import {target!r}: {error}", hint="write package.module:Class") from error

@@ -58,7 +58,7 @@ class Streams:
         self._tokens = tokens
         self._targets = len(tokens) - 1
         if self._targets < 1:
-            raise InputError(f"a text of {len(tokens)} tokens has nothing to predict", mend="give more text")
+            raise InputError(f"a text of {len(tokens)} tokens has nothing to predict", hint="give more text")
         self.rows = max(1, min(rows, self._targets // length))
         self.length = length
         self.seed = seed
@@ -96,9 +96,9 @@ class Windows:
         _check(rows, length)
         targets = len(tokens) - 1
         if targets < length:
-            mend = f"choose a smaller context or train.length (at most {targets}), or give more text"
+            hint = f"choose a smaller context or train.length (at most {targets}), or give more text"
             what = f"the text has {len(tokens)} tokens, fewer than a window of {length} and its last target"
-            raise InputError(what, mend=mend)
+            raise InputError(what, hint=hint)
         self._tokens = tokens
         self._count = max(1, (targets - length + 1) // length)
         self._slack = min(length, targets - self._count * length + 1)
@@ -134,7 +134,7 @@ def _chance(seed: int, epoch: int) -> np.random.Generator:
 def _check(rows: int, length: int) -> None:
     """Rows and length as people give them."""
     if rows < 1 or length < 1:
-        raise InputError(f"a batch of {rows} rows of {length} tokens", mend="choose at least 1 of each")
+        raise InputError(f"a batch of {rows} rows of {length} tokens", hint="choose at least 1 of each")
 
 
 def _batch(parts: list[np.ndarray], fresh: bool) -> Batch:

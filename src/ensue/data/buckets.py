@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ensue.data.grouping import BLUR, Grouping, padded
+from ensue.data.length_grouping import BLUR, Grouping, padded
 from ensue.data.pair_tokens import PairTokens
 
 LAYERS = 60

@@ -78,12 +78,12 @@ def read_dates(cells: Sequence[str], places: Sequence[str]) -> np.ndarray:
             if not is_date(cells[place])
             else "dates with the day and with the month first"
         )
-        raise InputError(what, where=places[place], mend="write dates as 2016-07-01 or 2016-07-01 13:00")
+        raise InputError(what, where=places[place], hint="write dates as 2016-07-01 or 2016-07-01 13:00")
     if len(both) == 2 and not np.array_equal(both[0], both[1]):
         both = [dates for dates in both if bool((np.diff(dates) >= np.timedelta64(0)).all())]
         if len(both) != 1:
             what = f"{cells[0]!r} may be a day and a month, or a month and a day"
-            raise InputError(what, where=places[0], mend="write dates as 2016-07-01")
+            raise InputError(what, where=places[0], hint="write dates as 2016-07-01")
     return both[0]
 
 

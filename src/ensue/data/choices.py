@@ -50,8 +50,8 @@ def read_choices(files: Sequence[str | Path], how: Reading, notes: list[str]) ->
         name = source_name(file)
         table = read_table(file, choice_roles(how.wanted), chosen, notes, how.skip)
         if not any(role.startswith("ending") for role in table.called):
-            mend = "name the columns ending0, ending1, … or choose them with --columns ending0=…,ending1=…"
-            raise InputError("there are no choices", where=name, mend=mend)
+            hint = "name the columns ending0, ending1, … or choose them with --columns ending0=…,ending1=…"
+            raise InputError("there are no choices", where=name, hint=hint)
         found += _choices(table, name, how.wanted, notes)
     return found
 
@@ -92,7 +92,7 @@ def _endings(row: dict[str, Any], where: str) -> tuple[str, ...]:
         if isinstance(held, dict):  # as the Hub's sets of questions have it: {"text": […], "label": […]}
             held = held.get("text")
         if held and not (isinstance(held, list) and all(isinstance(ending, str) for ending in held)):
-            raise InputError("the choices are not a list of texts", where=where, mend='write ["…", "…"]')
+            raise InputError("the choices are not a list of texts", where=where, hint='write ["…", "…"]')
         endings += held or []
     start = row.get("start", "").strip()
     return tuple(f"{start} {ending.strip()}".strip() if ending.strip() else "" for ending in endings)
@@ -106,7 +106,7 @@ def _index(label: str, wanted: bool, where: str) -> int | None:
         return int(label)
     if label or wanted:
         what = f"the label {short(label)!r} is not the number of a choice" if label else "the label is missing"
-        raise InputError(what, where=where, mend="give the number of the right choice, counted from 0")
+        raise InputError(what, where=where, hint="give the number of the right choice, counted from 0")
     return None
 
 

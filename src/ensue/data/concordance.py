@@ -68,7 +68,7 @@ def concordance(
 ) -> Concordance:
     """Every place of ``word``, whatever its case; ``most`` of them are kept to be shown (0: all)."""
     if window < 1:
-        raise InputError(f"a window of {window} holds no context", mend="use 1 or more")
+        raise InputError(f"a window of {window} holds no context", hint="use 1 or more")
     wanted = word.lower()
     near: Counter[str] = Counter()
     everything: Counter[str] = Counter()
@@ -105,5 +105,5 @@ def _missing(word: str, known: Counter[str], sources: Sequence[Source] | Source)
     alike = [one for one in known if abs(len(one) - len(word)) < 4 and one[:1] == word[:1].lower()]
     near = difflib.get_close_matches(word.lower(), sorted(alike), n=3)
     where = ", ".join(str(source) for source in listed(sources))
-    mend = f"near it: {', '.join(near)}" if near else "one word, with no spaces or punctuation, is looked for"
-    return InputError(f"the text has no {word!r}", where=where, mend=mend)
+    hint = f"near it: {', '.join(near)}" if near else "one word, with no spaces or punctuation, is looked for"
+    return InputError(f"the text has no {word!r}", where=where, hint=hint)

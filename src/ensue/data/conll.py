@@ -62,7 +62,7 @@ def read_tagged(files: Sequence[str | Path], how: Reading, notes: list[str]) -> 
         if broken:
             notes.append(f"{name}: {counted(len(broken), 'sentence')} left out, the first because of {broken[0]}")
         if not sentences:
-            raise InputError("there is no sentence in this file", where=name, mend="give a word and its tag a line")
+            raise InputError("there is no sentence in this file", where=name, hint="give a word and its tag a line")
         scheme, said = _scheme(sentences, name) if how.wanted else ("", "tags, if any, are not looked at")
         words = sum(len(sentence.words) for sentence in sentences)
         notes.append(f"{name}: {counted(len(sentences), 'sentence')}, {counted(words, 'word')}; {said}")
@@ -72,11 +72,11 @@ def read_tagged(files: Sequence[str | Path], how: Reading, notes: list[str]) -> 
             found.append(Tagged(tuple(sentence.words), tags, where, tuple(sentence.numbers)))
     kinds = {tag for one in found for tag in one.tags or ()}
     if how.learn and len(kinds) == 1:
-        mend = "give examples with other tags, or choose their column with --columns word=…,tag=…"
-        raise InputError(f"every word has the tag {kinds.pop()!r}", where=found[0].where, mend=mend)
+        hint = "give examples with other tags, or choose their column with --columns word=…,tag=…"
+        raise InputError(f"every word has the tag {kinds.pop()!r}", where=found[0].where, hint=hint)
     if how.learn and len(found) == 1:
         what = f"there is one sentence of {counted(len(found[0].words), 'word')}, and nothing else to learn from"
-        raise InputError(what, where=found[0].where, mend="put a blank line after each sentence")
+        raise InputError(what, where=found[0].where, hint="put a blank line after each sentence")
     return found
 
 
@@ -97,7 +97,7 @@ def read_words(file: str | Path, columns: str = "", notes: list[str] | None = No
         ]
     )
     if not found:
-        raise InputError("there is no sentence in this file", where=name, mend="give one sentence a line")
+        raise InputError("there is no sentence in this file", where=name, hint="give one sentence a line")
     return found
 
 
@@ -108,7 +108,7 @@ def _chosen(columns: str) -> dict[str, int]:
         if role not in ROLES:
             raise unknown_name("column", role, ROLES)
         if not value.isdecimal() or int(value) < 1:
-            raise InputError(f"the column {value!r} of {role} is not a number", mend="count columns from 1")
+            raise InputError(f"the column {value!r} of {role} is not a number", hint="count columns from 1")
         places[role] = int(value)
     return places
 
@@ -199,14 +199,14 @@ class _Columns:
             self.width, self.places = len(cells), _places(len(cells), self.chosen, self.universal, where)
         if len(cells) != self.width:
             what = f"{counted(len(cells), 'column')} where the first line has {self.width}"
-            mend = "give every word the same columns, and a blank line after each sentence"
-            raise InputError(what, where=where, mend=mend)
+            hint = "give every word the same columns, and a blank line after each sentence"
+            raise InputError(what, where=where, hint=hint)
         if self.universal and not cells[0].isdecimal():
             return None  # 1-2 is written as one word and stands again as two, 1.1 is not in the text
         word, tag = cells[self.places["word"] - 1].strip(), cells[self.places["tag"] - 1].strip()
         if not word or (self.wanted and (not tag or (self.universal and tag == "_"))):
             what = f"the {'tag' if word else 'word'} is missing"
-            raise InputError(what, where=where, mend="give every word a tag")
+            raise InputError(what, where=where, hint="give every word a tag")
         return word, tag
 
 
@@ -215,10 +215,10 @@ def _places(width: int, chosen: dict[str, int], universal: bool, where: str) -> 
     places = {"word": 1, "tag": width} | (UNIVERSAL if universal else {}) | chosen
     if max(places.values()) > width:
         what = f"{counted(width, 'column')} where {max(places.values())} are needed"
-        raise InputError(what, where=where, mend="choose others with --columns word=…,tag=…")
+        raise InputError(what, where=where, hint="choose others with --columns word=…,tag=…")
     if places["word"] == places["tag"]:
-        mend = "give a word and its tag a line, or choose others with --columns word=…,tag=…"
-        raise InputError(f"word and tag are both the column {places['tag']}", where=where, mend=mend)
+        hint = "give a word and its tag a line, or choose others with --columns word=…,tag=…"
+        raise InputError(f"word and tag are both the column {places['tag']}", where=where, hint=hint)
     return places
 
 
@@ -304,8 +304,8 @@ def _no_scheme(sentences: Sequence[_Sentence], others: set[str], name: str) -> I
     for sentence in sentences:
         for tag, number in zip(sentence.tags, sentence.numbers):
             if tag in others:
-                mend = "give all tags as B-X, I-X and O, or as plain words"
-                return InputError(f"tags in no known scheme: {tag!r}", where=f"{name}:{number}", mend=mend)
+                hint = "give all tags as B-X, I-X and O, or as plain words"
+                return InputError(f"tags in no known scheme: {tag!r}", where=f"{name}:{number}", hint=hint)
     raise AssertionError("a tag that was read is in no sentence")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from ensue.core.errors import unknown_name
 from ensue.core.files import write_text
 from ensue.data.cache import cache_folder, writable
-from ensue.data.copying import copying_text
+from ensue.data.copy_task import copying_text
 from ensue.data.senses import sense_text
 
 BUILTIN: dict[str, str] = {

@@ -93,7 +93,7 @@ def forms(language: str) -> tuple[Form, ...]:
     try:
         from babel import Locale
     except ImportError as error:
-        raise InputError("the corpus dates needs Babel", mend="install it: pip install babel") from error
+        raise InputError("the corpus dates needs Babel", hint="install it: pip install babel") from error
     locale = Locale.parse(language)
     lengths = [locale.date_formats[length] for length in ("full", "long", "medium", "short")]
     skeletons = [locale.datetime_skeletons[name] for name in _SKELETONS if name in locale.datetime_skeletons]

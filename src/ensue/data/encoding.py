@@ -39,7 +39,7 @@ def dtype_of(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:
 def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> Encoded:
     """Neighbouring parts as tokens.
 
-    >>> from ensue.data.tokenizers.letters import ByteTokenizer
+    >>> from ensue.data.tokenizers.char import ByteTokenizer
     >>> encode_parts(ByteTokenizer(), [("hi", True, True), ("yo", True, False)]).tokens.tolist()
     [104, 105, 256, 121, 111]
     """

@@ -14,7 +14,7 @@ from typing import Literal
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted, line_numbers
-from ensue.data.guessing import (
+from ensue.data.column_inference import (
     Column,
     are_names,
     columns_of,
@@ -246,7 +246,7 @@ def _examples(
 def note_empty(empty: list[int], full: int, name: str, notes: list[str]) -> None:
     """Say which lines were left out; an error if no line was kept."""
     if not full:
-        raise InputError("there is no text in any line", where=name, mend="give lines with a text and its label")
+        raise InputError("there is no text in any line", where=name, hint="give lines with a text and its label")
     if empty:
         notes.append(f"{name}: left out {counted(len(empty), 'line')} without text ({line_numbers(empty)})")
 
@@ -256,13 +256,13 @@ def _label(text: str, task: Task, wanted: bool, where: str) -> str | None:
     label = text.strip()
     if not label:
         if wanted:
-            raise InputError("the label is missing", where=where, mend="give every line a label, or leave the line out")
+            raise InputError("the label is missing", where=where, hint="give every line a label, or leave the line out")
         return None
     if task == "regress" and abs(number_of(label) or 0.0) > LARGEST:
-        raise InputError(f"the label {short(label)!r} is too large", where=where, mend="divide all of them")
+        raise InputError(f"the label {short(label)!r} is too large", where=where, hint="divide all of them")
     if task == "regress" and number_of(label) is None:
-        mend = "give finite numbers; classes are learned with classify or pair"
-        raise InputError(f"the label {short(label)!r} is not a number", where=where, mend=mend)
+        hint = "give finite numbers; classes are learned with classify or pair"
+        raise InputError(f"the label {short(label)!r} is not a number", where=where, hint=hint)
     return label
 
 
@@ -271,7 +271,7 @@ def _check_texts(examples: Sequence[Labelled]) -> None:
     for example in examples:
         if len(example.texts) != len(examples[0].texts):
             what = f"{counted(len(example.texts), 'text')} where {examples[0].where} has {len(examples[0].texts)}"
-            raise InputError(what, where=example.where, mend="give files with the same columns")
+            raise InputError(what, where=example.where, hint="give files with the same columns")
 
 
 def _check_labels(examples: Sequence[Labelled], task: Task, name: str) -> None:
@@ -279,10 +279,10 @@ def _check_labels(examples: Sequence[Labelled], task: Task, name: str) -> None:
     counts = Counter(example.label for example in examples)
     if len(counts) == 1:
         what = f"every line has the label {short(str(examples[0].label))!r}, so that there is nothing to learn"
-        raise InputError(what, where=name, mend="give examples of two labels at least, or other --columns")
+        raise InputError(what, where=name, hint="give examples of two labels at least, or other --columns")
     if task != "regress" and len(examples) >= 20 and len(counts) == len(examples):
-        mend = "choose the label with --columns, or learn numbers with regress"
-        raise InputError("every line has a label of its own", where=name, mend=mend)
+        hint = "choose the label with --columns, or learn numbers with regress"
+        raise InputError("every line has a label of its own", where=name, hint=hint)
 
 
 def _understood(table: Table, examples: Sequence[Labelled], task: Task) -> str:
@@ -346,7 +346,7 @@ def read_texts(
         found = read_labelled([file], task, Reading(columns, wanted=False), notes, keep_empty)
         if n_texts and len(found[0].texts) != n_texts:
             what = f"{counted(len(found[0].texts), 'text')} in a line where the model takes {n_texts}"
-            raise InputError(what, where=found[0].where, mend="choose them with --columns text1=…,text2=…")
+            raise InputError(what, where=found[0].where, hint="choose them with --columns text1=…,text2=…")
         return found
     name, found, empty = source_name(file), [], []
     for number, line in enumerate(read_lines(file), start=1):

@@ -23,7 +23,7 @@ def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]
     ``corpora`` are what could have been named in place of a file that is not there.
     """
     if source != "-" and is_folder(source):
-        raise InputError("is a folder", where=str(source), mend="give one of its files")
+        raise InputError("is a folder", where=str(source), hint="give one of its files")
     for path, name, _ in files_of(source, [], "give a file or -", corpora):
         with opened(path, name) as file:
             skip_mark(file, name)

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.data.grouping import padded
-from ensue.data.tokenizers.marks import Marks
+from ensue.data.length_grouping import padded
+from ensue.data.tokenizers.special_tokens import Marks
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,14 @@ class MaskedRows:
         seed: int = 0,
     ) -> None:
         if marks.mask is None:
-            raise InputError("this tokenizer has no mask", mend="use --tokenizer wordpiece, bpe or unigram")
+            raise InputError("this tokenizer has no mask", hint="use --tokenizer wordpiece, bpe or unigram")
         if len(documents.tokens) < 2:
             raise InputError("the text has no tokens to hide")
         if length < 8:
-            raise InputError(f"rows of {length} tokens are too short", mend="use at least 8")
+            raise InputError(f"rows of {length} tokens are too short", hint="use at least 8")
         if pairs and len(documents) < 2:
-            mend = "separate documents by blank lines, or leave the next sentence out: next_sentence=false"
-            raise InputError("the text is one document, so no sentence can be from another one", mend=mend)
+            hint = "separate documents by blank lines, or leave the next sentence out: next_sentence=false"
+            raise InputError("the text is one document, so no sentence can be from another one", hint=hint)
         self._documents, self._marks, self._vocabulary = documents, marks, vocabulary
         self._length, self._pairs, self._hiding, self._seed = length, pairs, hiding, seed
         marked = (marks.first, marks.between, marks.last, marks.pad, marks.mask, unknown)
@@ -139,8 +139,8 @@ class MaskedRows:
         self.rows = rows
         stretches, other = self._stretches(0)
         if not len(stretches) or (pairs and other.all()):
-            mend = "end documents by blank lines, not sentences, or leave the next sentence out: next_sentence=false"
-            raise InputError("no document has a sentence that follows another", mend=mend)
+            hint = "end documents by blank lines, not sentences, or leave the next sentence out: next_sentence=false"
+            raise InputError("no document has a sentence that follows another", hint=hint)
         self.steps_per_epoch = self._steps(0)
         real = (stretches[:, 1] - stretches[:, 0] + stretches[:, 3] - stretches[:, 2]).sum()
         self.padding = 1 - float(real / len(stretches) + self._marked) / length

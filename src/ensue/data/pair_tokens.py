@@ -73,7 +73,7 @@ def encode_pairs(
         long = [number for place, number in enumerate(pairs.numbers) if place not in fits]
         what = f"{counted(len(long), 'pair')} with more than {most:,} tokens on a side ({line_numbers(long)})"
         if not kept:
-            raise InputError(f"all there is are {what}", mend="choose a larger context or a coarser tokenizer")
+            raise InputError(f"all there is are {what}", hint="choose a larger context or a coarser tokenizer")
         if notes is not None:
             notes.append(f"left out {what}")
     (source, source_at), (target, target_at) = (_joined([side[place] for place in kept]) for side in sides)

@@ -79,17 +79,17 @@ def built_in_pairs(part: str) -> Pairs:
 def _check(sources: list[str | Path], columns: Mapping[str, str] | None) -> None:
     """What can be said before anything is read."""
     if len(sources) not in (1, 2):
-        mend = "give two parallel files, or one with both languages"
-        raise InputError(f"sentence pairs do not come from {len(sources)} files", mend=mend)
+        hint = "give two parallel files, or one with both languages"
+        raise InputError(f"sentence pairs do not come from {len(sources)} files", hint=hint)
     for source in sources:
         corpus = source == DATES and isinstance(source, str)
         if (corpus and len(sources) == 2) or (is_builtin(source) and not corpus):
             what = "is to be given alone" if corpus else "has no translations"
-            raise InputError(f"the corpus {what}", where=str(source), mend="give files, or the corpus dates alone")
+            raise InputError(f"the corpus {what}", where=str(source), hint="give files, or the corpus dates alone")
         if source != "-" and is_folder(source):
-            raise InputError("is a folder", where=str(source), mend="give the two files in it")
+            raise InputError("is a folder", where=str(source), hint="give the two files in it")
     if columns and (len(sources) == 2 or sources == [DATES]):
-        raise InputError("columns are chosen in one file that has both languages", mend="leave the columns out")
+        raise InputError("columns are chosen in one file that has both languages", hint="leave the columns out")
     for side in columns or {}:
         if side not in SIDES:
             raise unknown_name("side of a pair", side, SIDES)
@@ -108,7 +108,7 @@ def _full(rows: Iterable[Row], taken_for: str, name: str, notes: list[str]) -> P
         pairs.target.append(_unbroken(target))
         pairs.numbers.append(number)
     if not len(pairs):
-        raise InputError("there is no pair with both sides", where=name, mend="give sentences and translations")
+        raise InputError("there is no pair with both sides", where=name, hint="give sentences and translations")
     if empty:
         notes.append(f"{name}: left out {counted(len(empty), 'pair')} with an empty side ({line_numbers(empty)})")
     if broken:
@@ -125,11 +125,11 @@ def _parallel(source: str | Path, target: str | Path) -> tuple[str, Iterator[Row
     """Two files, line by line."""
     for path in (source, target):
         if is_jsonl(Path(path)):
-            mend = "give it alone, with both languages in it"
-            raise InputError("a JSONL file is not one side of parallel files", where=str(path), mend=mend)
+            hint = "give it alone, with both languages in it"
+            raise InputError("a JSONL file is not one side of parallel files", where=str(path), hint=hint)
     left, right = list(read_lines(source)), list(read_lines(target))
     if len(left) != len(right):
         what = f"the files are not parallel: {len(left):,} lines and {len(right):,} lines"
-        raise InputError(what, where=f"{source} and {target}", mend="give files whose lines belong together")
+        raise InputError(what, where=f"{source} and {target}", hint="give files whose lines belong together")
     numbers = range(1, len(left) + 1)
     return f"two parallel files, {counted(len(left), 'line')} each", zip(numbers, left, right)

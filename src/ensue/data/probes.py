@@ -38,13 +38,13 @@ def read_probe(source: str | Path) -> list[MinimalPair]:
     """All pairs of a file or a folder."""
     path = Path(source)
     if not path.exists():
-        raise InputError("there is no such file", where=str(source), mend=MEND)
+        raise InputError("there is no such file", where=str(source), hint=MEND)
     if not path.is_dir():
         return list(_read(path))
     files = [file for file in sorted(path.iterdir()) if _kind(file) in READERS and _kind(file) != ".text"]
     pairs = [pair for file in files for pair in _read(file)]
     if not pairs:
-        raise InputError("there are no pairs in this folder", where=str(source), mend=MEND)
+        raise InputError("there are no pairs in this folder", where=str(source), hint=MEND)
     return pairs
 
 
@@ -56,13 +56,13 @@ def _kind(path: Path) -> str:
 def _read(path: Path) -> Iterator[MinimalPair]:
     kind = _kind(path)
     if kind not in READERS:
-        raise InputError("is no file of pairs", where=str(path), mend=MEND)
+        raise InputError("is no file of pairs", where=str(path), hint=MEND)
     count = 0
     for pair in READERS[kind](path):
         count += 1
         yield pair
     if not count:
-        raise InputError("there is no pair in this file", where=str(path), mend=MEND)
+        raise InputError("there is no pair in this file", where=str(path), hint=MEND)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -81,12 +81,12 @@ def _objects(path: Path) -> Iterator[MinimalPair]:
         try:
             record = json.loads(line)
         except ValueError as error:
-            raise InputError("not JSON", where=where, mend="give one JSON object a line") from error
+            raise InputError("not JSON", where=where, hint="give one JSON object a line") from error
         if not isinstance(record, dict):
             raise InputError("not a JSON object", where=where)
         texts = [record.get(f"sentence_{side}", record.get(side)) for side in ("good", "bad")]
         if not all(isinstance(text, str) and text for text in texts):
-            raise InputError("there are no two texts", where=where, mend="name them sentence_good and sentence_bad")
+            raise InputError("there are no two texts", where=where, hint="name them sentence_good and sentence_bad")
         named = {
             "phenomenon": record.get("linguistics_term"),
             "paradigm": record.get("UID"),
@@ -111,11 +111,11 @@ def _agreement(path: Path) -> Iterator[MinimalPair]:
     gold, text = (path.with_name(_renamed(path.name, ending)) for ending in ("gold", "text"))
     for file in (gold, text):
         if not file.exists():
-            raise InputError(f"{file.name} is not there", where=str(path), mend="the two files belong together")
+            raise InputError(f"{file.name} is not there", where=str(path), hint="the two files belong together")
     sentences, answers = list(_lines(text)), list(_lines(gold))
     if len(sentences) != len(answers):
         what = f"{len(sentences):,} sentences, but {len(answers):,} lines in {gold.name}"
-        raise InputError(what, where=str(text), mend="the two files belong together line by line")
+        raise InputError(what, where=str(text), hint="the two files belong together line by line")
     for (_, sentence), (where, answer) in zip(sentences, answers):
         yield _before_verb(sentence.split(), answer.split("\t"), where)
 
@@ -141,8 +141,8 @@ def _before_verb(words: list[str], cells: list[str], where: str) -> MinimalPair:
             place, right, wrong = int(cells[0]), cells[1], cells[2]
             groups = {"attractors": int(cells[3])} if len(cells) > 3 else {}
     except (ValueError, IndexError) as error:
-        mend = "columns are: place of the verb, right form, wrong form, attractors"
-        raise InputError("not the columns of a .gold file", where=where, mend=mend) from error
+        hint = "columns are: place of the verb, right form, wrong form, attractors"
+        raise InputError("not the columns of a .gold file", where=where, hint=hint) from error
     if not 0 < place < len(words):
         raise InputError(f"there is no word {place} in a sentence of {len(words)}", where=where)
     before = " ".join(words[:place])

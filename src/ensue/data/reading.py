@@ -134,16 +134,16 @@ def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Ite
             count += 1
             yield from _records(file, name, field or "text", notes) if lines else _cut(file, name)
     if not count:
-        raise InputError("there is no text in this folder", where=str(source), mend="give one with text files")
+        raise InputError("there is no text in this folder", where=str(source), hint="give one with text files")
 
 
 def skip_mark(file: io.BufferedReader, name: str) -> None:
     """Go past the mark that some editors put before UTF-8; an empty file and one in UTF-16 are refused."""
     start = file.peek(len(_MARK))[: len(_MARK) + 1]
     if not start.removeprefix(_MARK):
-        raise InputError("the file is empty", where=name, mend="give a file with text in it")
+        raise InputError("the file is empty", where=name, hint="give a file with text in it")
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError("is UTF-16", where=name, mend="convert it: iconv -f UTF-16 -t UTF-8")
+        raise InputError("is UTF-16", where=name, hint="convert it: iconv -f UTF-16 -t UTF-8")
     if start.startswith(_MARK):
         file.read(len(_MARK))
 
@@ -156,10 +156,10 @@ def opened(path: Path, name: str) -> Iterator[io.BufferedReader]:
             stream: Any = gzip.GzipFile(fileobj=raw) if is_gzip(path) else raw
             yield io.BufferedReader(stream, BLOCK)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        mend = "compress it again, or rename it if it is plain text"
-        raise InputError("the gzip file is damaged or cut short", where=name, mend=mend) from error
+        hint = "compress it again, or rename it if it is plain text"
+        raise InputError("the gzip file is damaged or cut short", where=name, hint=hint) from error
     except PermissionError as error:
-        raise InputError("may not be read", where=name, mend="change its permissions") from error
+        raise InputError("may not be read", where=name, hint="change its permissions") from error
 
 
 def _cut(file: IO[bytes], name: str) -> Iterator[Piece]:
@@ -224,13 +224,13 @@ def decoded(data: bytes, name: str, line: int) -> str:
     """UTF-8 as text; ``line`` is the number of the first line, for the error."""
     if (zero := data.find(b"\0")) >= 0:
         where = f"{name}:{line + data.count(10, 0, zero)}"
-        raise InputError("binary data (a zero byte)", where=where, mend="give a text file in UTF-8")
+        raise InputError("binary data (a zero byte)", where=where, hint="give a text file in UTF-8")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         where = f"{name}:{line + data.count(10, 0, error.start)}"
-        mend = "convert the file to UTF-8, for example with iconv -f LATIN1 -t UTF-8"
-        raise InputError(f"not UTF-8 (byte 0x{data[error.start]:02x})", where=where, mend=mend) from error
+        hint = "convert the file to UTF-8, for example with iconv -f LATIN1 -t UTF-8"
+        raise InputError(f"not UTF-8 (byte 0x{data[error.start]:02x})", where=where, hint=hint) from error
 
 
 def _records(file: IO[bytes], name: str, field: str, notes: list[str]) -> Iterator[Piece]:
@@ -249,7 +249,7 @@ def _records(file: IO[bytes], name: str, field: str, notes: list[str]) -> Iterat
     if empty:
         notes.append(f"{name}: skipped {empty} documents without text")
     if not count:
-        raise InputError("there is no document in this file", where=name, mend="give one JSON object a line")
+        raise InputError("there is no document in this file", where=name, hint="give one JSON object a line")
 
 
 def _record(line: str, where: str, field: str) -> str:
@@ -257,20 +257,20 @@ def _record(line: str, where: str, field: str) -> str:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InputError("not JSON", where=where, mend="give one JSON object a line") from error
+        raise InputError("not JSON", where=where, hint="give one JSON object a line") from error
     if not isinstance(record, dict):
-        raise InputError("not a JSON object", where=where, mend=f'a line should look like {{"{field}": "…"}}')
+        raise InputError("not a JSON object", where=where, hint=f'a line should look like {{"{field}": "…"}}')
     if field not in record:
-        mend = f"name one of its fields: {', '.join(map(str, record))}" if record else "the object is empty"
-        raise InputError(f"there is no field {field!r}", where=where, mend=mend)
+        hint = f"name one of its fields: {', '.join(map(str, record))}" if record else "the object is empty"
+        raise InputError(f"there is no field {field!r}", where=where, hint=hint)
     text = record[field]
     if not isinstance(text, str):
         raise InputError(f"the field {field!r} is not text but {type(text).__name__}", where=where)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        mend = "write the character as UTF-8"
-        raise InputError("half of a surrogate pair, which is no character", where=where, mend=mend) from error
+        hint = "write the character as UTF-8"
+        raise InputError("half of a surrogate pair, which is no character", where=where, hint=hint) from error
     return text
 
 

@@ -28,9 +28,9 @@ def contexts_in(lines: Iterable[str], word: str, where: str) -> list[Context]:
         words = tuple((text if tab else line).split())
         places = [place for place, one in enumerate(words) if one.lower() == word.lower()]
         if not places:
-            mend = "put spaces around words, or drop the line"
-            raise InputError(f"there is no {word!r} here", where=f"{where}, line {number}", mend=mend)
+            hint = "put spaces around words, or drop the line"
+            raise InputError(f"there is no {word!r} here", where=f"{where}, line {number}", hint=hint)
         found += [Context(words, place, sense.strip() if tab else "") for place in places]
     if not found:
-        raise InputError("there is no sentence in it", where=where, mend=f"give some with {word!r}")
+        raise InputError("there is no sentence in it", where=where, hint=f"give some with {word!r}")
     return found

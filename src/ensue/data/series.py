@@ -18,8 +18,8 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.core.wording import counted, line_numbers
 from ensue.data.calendar import NO_DATES, SPARSE, Frequency, find_frequency, is_shifted
-from ensue.data.grids import SAMPLE, Grid, numbers_in, read_grid
 from ensue.data.lines import source_name
+from ensue.data.number_tables import SAMPLE, Grid, numbers_in, read_grid
 from ensue.data.series_columns import Wanted, blocks_of, chosen_columns, dates_in
 
 
@@ -70,7 +70,7 @@ def read_series(sources: Sequence[str | Path], wanted: Wanted, notes: list[str])
     for source, other in zip(sources[1:], found[1:]):
         if other.names != first.names or (other.dates is None) != (first.dates is None):
             what = f"has the columns {', '.join(other.names)}, and {source_name(sources[0])} {', '.join(first.names)}"
-            raise InputError(what, where=source_name(source), mend="name columns that all files have: --target …")
+            raise InputError(what, where=source_name(source), hint="name columns that all files have: --target …")
         if other.frequency != first.frequency:
             whose = f"{source_name(sources[0])}, whose season is taken for all, {first.frequency.spoken}"
             notes.append(f"{source_name(source)}: steps are {other.frequency.spoken}, and those of {whose}")
@@ -104,7 +104,7 @@ def _read_file(source: str | Path, wanted: Wanted, notes: list[str]) -> Series:
     numbers = np.stack([numbers_in(grid, column) for column in chosen], axis=1)
     for column, name in zip(numbers.T, (grid.names[place] for place in chosen)):
         if np.isnan(column).all():
-            raise InputError(f"the column {name!r} is empty", where=grid.name, mend="leave it out")
+            raise InputError(f"the column {name!r} is empty", where=grid.name, hint="leave it out")
     keys, blocks = blocks_of(grid, wanted)
     pieces = [_in_order(grid, rows, dates, wanted) for rows in blocks]
     frequency = _frequency([dates[rows] for rows in pieces]) if dates is not None else NO_DATES
@@ -112,7 +112,7 @@ def _read_file(source: str | Path, wanted: Wanted, notes: list[str]) -> Series:
     names = tuple(grid.names[place] for place in chosen)
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
-        raise InputError(f"two columns are called {twice!r}", where=grid.name, mend="give each a name of its own")
+        raise InputError(f"two columns are called {twice!r}", where=grid.name, hint="give each a name of its own")
     added = sum(len(values) for values, _ in made) - len(numbers)
     notes.append(_understood(grid, names, len(targets), dated, frequency, keys, left))
     if added:
@@ -174,13 +174,13 @@ def _in_order(grid: Grid, rows: np.ndarray, dates: np.ndarray | None, wanted: Wa
     own, before = rows[place + 1], rows[place]
     shown, earlier = (str(dates[row].astype("datetime64[s]")).replace("T", " ") for row in (own, before))
     if step[place] == 0:
-        what, mend = (
+        what, hint = (
             f"the date {shown} stands twice",
             "keep one, or say which column tells series apart: --set data.id=…",
         )
     else:
-        what, mend = f"the date {shown} stands after {earlier}", "sort the rows, or --set data.order=sort"
-    raise InputError(what, where=grid.where(int(own)), mend=mend)
+        what, hint = f"the date {shown} stands after {earlier}", "sort the rows, or --set data.order=sort"
+    raise InputError(what, where=grid.where(int(own)), hint=hint)
 
 
 def _frequency(blocks: Sequence[np.ndarray]) -> Frequency:

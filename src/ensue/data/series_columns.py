@@ -9,7 +9,7 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.calendar import is_date, read_dates
-from ensue.data.grids import SAMPLE, Grid, is_missing, is_number
+from ensue.data.number_tables import SAMPLE, Grid, is_missing, is_number
 
 NUMBERED = frozenset(("", "no", "no.", "nr", "#", "row", "index", "unnamed: 0"))
 """Headers of a column that numbers the rows."""
@@ -88,7 +88,7 @@ def chosen_columns(grid: Grid, wanted: Wanted, taken: set[int]) -> tuple[list[in
     targets = [grid.find(name) for name in dict.fromkeys(wanted.targets)] or [n for n in numeric if n not in said]
     if not targets:
         raise InputError(
-            "there is no column of numbers", where=grid.name, mend="give numbers in columns, a step a line"
+            "there is no column of numbers", where=grid.name, hint="give numbers in columns, a step a line"
         )
     for place in targets:
         if place in taken:

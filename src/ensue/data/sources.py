@@ -83,13 +83,13 @@ def is_jsonl(path: Path) -> bool:
 
 
 def files_of(
-    source: str | Path, notes: list[str], mend: str = "give a file, a folder or -", corpora: Sequence[str] = ()
+    source: str | Path, notes: list[str], hint: str = "give a file, a folder or -", corpora: Sequence[str] = ()
 ) -> Iterator[tuple[Path, str, bool]]:
     """The files a source stands for: where to read, what to call it, and whether it was found in a folder.
 
-    Where there is none, ``mend`` says what could be given, and so could the names of ``corpora``.
+    Where there is none, ``hint`` says what could be given, and so could the names of ``corpora``.
     """
-    mend = f"{mend}, or the corpus {' or '.join(corpora)}" if corpora else mend
+    hint = f"{hint}, or the corpus {' or '.join(corpora)}" if corpora else hint
     if source == "-":
         yield _spooled("-"), "standard input", False
         return
@@ -97,9 +97,9 @@ def files_of(
     try:
         folder, file, there = path.is_dir(), path.is_file(), path.exists() and str(source) != ""
     except (OSError, ValueError) as error:  # too long for a name, or with a zero byte: a text, perhaps
-        raise InputError("this is not the name of a file", where=f"{str(source)[:40]!r}", mend=mend) from error
+        raise InputError("this is not the name of a file", where=f"{str(source)[:40]!r}", hint=hint) from error
     if not there:
-        raise _missing(source, mend, corpora)
+        raise _missing(source, hint, corpora)
     if folder:
         for found in _folder(path, notes):
             yield found, str(found), True
@@ -138,18 +138,18 @@ def _spooled(name: str) -> Path:
     return copy
 
 
-def _missing(source: str | Path, mend: str, corpora: Sequence[str]) -> InputError:
-    """The error for a file that is not there, with the nearest name that is, or else ``mend``."""
+def _missing(source: str | Path, hint: str, corpora: Sequence[str]) -> InputError:
+    """The error for a file that is not there, with the nearest name that is, or else ``hint``."""
     path = Path(source)
     try:
         names = sorted(file.name for file in path.parent.iterdir() if file.exists())
     except OSError:
-        return InputError("there is no such file", where=str(source), mend=f"nor a folder {path.parent}")
+        return InputError("there is no such file", where=str(source), hint=f"nor a folder {path.parent}")
     built = list(corpora) if path.name == source else []
     for near in difflib.get_close_matches(path.name, [*built, *names], n=1, cutoff=0.6):
         meant = f"the corpus {near!r}" if near in built else str(path.parent / near)
-        return InputError("there is no such file", where=str(source), mend=f"did you mean {meant}?")
-    return InputError("there is no such file", where=str(source) or "''", mend=mend)
+        return InputError("there is no such file", where=str(source), hint=f"did you mean {meant}?")
+    return InputError("there is no such file", where=str(source) or "''", hint=hint)
 
 
 def listed(sources: Sequence[Source] | Source) -> list[Source]:

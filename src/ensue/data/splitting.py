@@ -33,9 +33,9 @@ def held_out(
     text.
     """
     if not 0 < share < 1:
-        raise InputError(f"the share held out is {share}", mend="choose one between 0 and 1")
+        raise InputError(f"the share held out is {share}", hint="choose one between 0 and 1")
     if limit_bytes is not None and limit_bytes < 1:
-        raise InputError(f"at most {limit_bytes} bytes held out is none", mend="choose at least 1")
+        raise InputError(f"at most {limit_bytes} bytes held out is none", hint="choose at least 1")
     names: list[str | Path | Column] = []
     for source in listed(sources):
         if isinstance(source, Slice):
@@ -45,8 +45,8 @@ def held_out(
     tail = round(total * share) if limit_bytes is None else min(round(total * share), limit_bytes)
     if total < SMALLEST or tail < 1:
         where = " ".join(map(str, names))
-        mend = "give more text, or a validation text with --valid"
-        raise InputError(f"{total} bytes are too few to hold a part out", where=where, mend=mend)
+        hint = "give more text, or a validation text with --valid"
+        raise InputError(f"{total} bytes are too few to hold a part out", where=where, hint=hint)
     at = _cut_near(names, field, total, tail)
     return [Slice(tuple(names), 0, at)], [Slice(tuple(names), at, None)]
 
@@ -88,7 +88,7 @@ def held_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
     the same every time, and copies of a pair are on one side. Each side has at least ``least`` pairs.
     """
     if not 0 < share < 1:
-        raise InputError(f"the share held out is {share}", mend="choose one between 0 and 1")
+        raise InputError(f"the share held out is {share}", hint="choose one between 0 and 1")
     copies: dict[bytes, list[int]] = {}
     for place, sides in enumerate(zip(pairs.source, pairs.target)):
         copies.setdefault(hashlib.sha256("\n".join(sides).encode()).digest(), []).append(place)
@@ -101,7 +101,7 @@ def held_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
             break
     if min(len(held), len(pairs) - len(held)) < max(1, least):
         what = f"{counted(len(pairs), 'pair')} ({len(copies):,} different) are too few to hold a part out"
-        raise InputError(what, mend="give more, or validation pairs with --valid")
+        raise InputError(what, hint="give more, or validation pairs with --valid")
     out = set(held)
     return pairs.chosen(place for place in range(len(pairs)) if place not in out), pairs.chosen(sorted(held))
 

@@ -75,15 +75,15 @@ def read_questions(files: Sequence[str | Path], how: Reading, notes: list[str]) 
         for asked in _asked(file, chosen, notes, how.skip):
             tally.asked += 1
             if asked.answers is None and how.wanted:
-                mend = "give answers, or choose their column with --columns answer=…"
-                raise InputError("the answer is missing", where=asked.where, mend=mend)
+                hint = "give answers, or choose their column with --columns answer=…"
+                raise InputError("the answer is missing", where=asked.where, hint=hint)
             if (question := _located(asked, tally, how.learn)) is not None:
                 _add(found, question)
         _tell(tally, list(found.values())[before:], name, notes, how.learn)
     questions = list(found.values())
     if how.learn and how.wanted and not any(question.answers for question in questions):
-        mend = "give some that have an answer in their passage, or choose its column with --columns answer=…"
-        raise InputError("no question has an answer", where=" ".join(map(source_name, files)), mend=mend)
+        hint = "give some that have an answer in their passage, or choose its column with --columns answer=…"
+        raise InputError("no question has an answer", where=" ".join(map(source_name, files)), hint=hint)
     return questions
 
 
@@ -94,8 +94,8 @@ def _add(found: dict[str, Question], question: Question) -> None:
         found[question.id] = question
         return
     if (known.question, known.passage) != (question.question, question.passage):
-        mend = "give every question an id of its own"
-        raise InputError(f"the id {question.id!r} stands for {known.where}, too", where=question.where, mend=mend)
+        hint = "give every question an id of its own"
+        raise InputError(f"the id {question.id!r} stands for {known.where}, too", where=question.where, hint=hint)
     answers = known.answers + question.answers
     found[question.id] = replace(known, answers=answers, impossible=known.impossible and not answers)
 
@@ -105,14 +105,14 @@ def _tell(tally: _Tally, questions: list[Question], name: str, notes: list[str],
     if tally.lost:
         said = f"{counted(len(tally.lost), 'answer')} {'is' if len(tally.lost) == 1 else 'are'} not in their passage"
         if not tally.found and to_learn:
-            mend = "give answers that are copied out of their passages"
-            raise InputError(f"no answer is in its passage (first: {tally.lost[0]})", where=name, mend=mend)
+            hint = "give answers that are copied out of their passages"
+            raise InputError(f"no answer is in its passage (first: {tally.lost[0]})", where=name, hint=hint)
         notes.append(f"{name}: {said} (first: {tally.lost[0]}){', and left out' if to_learn else ''}")
     if tally.moved:
         said = f"{counted(len(tally.moved), 'answer')} found elsewhere in the passage than said, or with other spaces"
         notes.append(f"{name}: {said} (first: {tally.moved[0]})")
     if not tally.asked:
-        raise InputError("there is no question in this file", where=name, mend="give questions and passages")
+        raise InputError("there is no question in this file", where=name, hint="give questions and passages")
     none = sum(question.impossible for question in questions)
     more = f", {none:,} of them without an answer" if none else ""
     notes.append(f"{name}: {counted(len(questions), 'question')}{more}")
@@ -197,8 +197,8 @@ def _json(file: str | Path) -> Any:
     try:
         return json.loads("\n".join(read_lines(file)))
     except (ValueError, RecursionError) as error:
-        mend = 'give SQuAD\'s JSON, {"data": [{"paragraphs": […]}]}, or one JSON object a line'
-        raise InputError(f"not JSON ({error})", where=source_name(file), mend=mend) from error
+        hint = 'give SQuAD\'s JSON, {"data": [{"paragraphs": […]}]}, or one JSON object a line'
+        raise InputError(f"not JSON ({error})", where=source_name(file), hint=hint) from error
 
 
 def _articles(data: Any, name: str) -> Iterator[_Asked]:
@@ -221,7 +221,7 @@ def _held(record: Any, name: str, kind: type, where: str) -> Any:
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind):
         what = f"there is no {'list' if kind is list else 'text'} {name!r}"
-        raise InputError(what, where=where, mend="give SQuAD's JSON: data, paragraphs, context, qas, question")
+        raise InputError(what, where=where, hint="give SQuAD's JSON: data, paragraphs, context, qas, question")
     return value
 
 
@@ -237,7 +237,7 @@ def _rows(file: str | Path, columns: dict[str, str], notes: list[str], skip: boo
             continue
         if not question or not passage.strip():
             what = f"the {'passage' if question else 'question'} is empty"
-            raise InputError(what, where=where, mend="give every question its passage")
+            raise InputError(what, where=where, hint="give every question its passage")
         own = row.get("id", "").strip() or first.setdefault((question, passage), where)
         answers = _answers(row["answer"], row.get("start"), where) if "answer" in row else None
         yield _Asked(own, question, passage, answers, where)
@@ -257,13 +257,13 @@ def _answers(held: Any, start: Any, where: str) -> list[tuple[str, int | None]] 
         else:
             held = [held]
     if not isinstance(held, list):
-        raise InputError("the answer is not a text", where=where, mend='write {"text": "…", "answer_start": 0}')
+        raise InputError("the answer is not a text", where=where, hint='write {"text": "…", "answer_start": 0}')
     starts = start if isinstance(start, list) and len(start) == len(held) else [start] * len(held)
     found = []
     for answer, begins in zip(held, starts):
         text = answer.get("text") if isinstance(answer, dict) else answer
         if not isinstance(text, str):
-            raise InputError("the answer is not a text", where=where, mend='write {"text": "…", "answer_start": 0}')
+            raise InputError("the answer is not a text", where=where, hint='write {"text": "…", "answer_start": 0}')
         found.append((text, _start(answer.get("answer_start") if isinstance(answer, dict) else begins, where)))
     return found
 

@@ -19,7 +19,7 @@ def table_texts(file: str | Path | Column, columns: str, skip: bool = False) -> 
         return file
     said = parse_columns(columns, "text=2")
     if set(said) != {"text"}:
-        raise InputError(f"columns of a text are named as text=2, not {columns!r}", mend="name the text alone")
+        raise InputError(f"columns of a text are named as text=2, not {columns!r}", hint="name the text alone")
     return Column(file, columns, skip)
 
 

@@ -194,7 +194,7 @@ def read_table(
         if len(full) == SAMPLE:
             break
     if not full:
-        raise InputError(f"there is no {roles.noun} in this file", where=name, mend=f"give one {roles.noun} a line")
+        raise InputError(f"there is no {roles.noun} in this file", where=name, hint=f"give one {roles.noun} a line")
     where = f"{name}:{full[0][0]}"
     first = full[0][1]
     places, header = _find(Sample([cells for _, cells in full]), roles, columns, where)
@@ -229,8 +229,8 @@ def _parted(source: str | Path, name: str, roles: Roles) -> tuple[str, Iterator[
         return "tab-separated", _tab_rows(every)
     if _has_commas(source, first):
         return "comma-separated", _comma_rows(every, name)
-    mend = roles.one_column or f"give one {roles.noun} a line with a tab between its columns"
-    raise InputError("has one column: neither tabs nor commas part its lines", where=name, mend=mend)
+    hint = roles.one_column or f"give one {roles.noun} a line with a tab between its columns"
+    raise InputError("has one column: neither tabs nor commas part its lines", where=name, hint=hint)
 
 
 def _has_commas(source: str | Path, first: list[str]) -> bool:
@@ -270,13 +270,13 @@ def _comma_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, Cells]]:
             width = width or (len(cells) if full else 0)
             if full and len(cells) != width:
                 what = f"{counted(len(cells), 'column')} where the first line has {width}"
-                mend = "put fields that hold commas in quotation marks, or part the columns with tabs"
-                raise InputError(what, where=f"{name}:{number}", mend=mend)
+                hint = "put fields that hold commas in quotation marks, or part the columns with tabs"
+                raise InputError(what, where=f"{name}:{number}", hint=hint)
             yield number, cells if full else None
             number = reader.line_num + 1
     except csv.Error as error:
-        mend = "write a quotation mark inside a field twice, or part the columns with tabs"
-        raise InputError(f"not comma-separated ({error})", where=f"{name}:{number}", mend=mend) from error
+        hint = "write a quotation mark inside a field twice, or part the columns with tabs"
+        raise InputError(f"not comma-separated ({error})", where=f"{name}:{number}", hint=hint) from error
 
 
 def _records(lines: Iterator[str], name: str, roles: Roles) -> Iterator[tuple[int, Cells]]:
@@ -289,10 +289,10 @@ def _records(lines: Iterator[str], name: str, roles: Roles) -> Iterator[tuple[in
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError("not JSON", where=where, mend="give one JSON object a line") from error
+            raise InputError("not JSON", where=where, hint="give one JSON object a line") from error
         if not isinstance(record, dict):
             shown = ", ".join(f'"{role.name}": "…"' for role in roles.members if not role.optional)
-            raise InputError("not a JSON object", where=where, mend=f"a line should look like {{{shown}}}")
+            raise InputError("not a JSON object", where=where, hint=f"a line should look like {{{shown}}}")
         inner = record.get(roles.inside)
         yield number, inner if isinstance(inner, dict) else record
 
@@ -356,9 +356,9 @@ def _given(name: str, first: Cells, where: str) -> Key:
             if alike(header.strip()) == alike(name):
                 return key
     if isinstance(first, dict):
-        raise InputError(f"there is no field {name!r}", where=where, mend=f"there is {', '.join(map(str, first))}")
-    mend = f"name columns by number, or as in the first line: {_shown(first)}"
-    raise InputError(f"there is no column {name!r}", where=where, mend=mend)
+        raise InputError(f"there is no field {name!r}", where=where, hint=f"there is {', '.join(map(str, first))}")
+    hint = f"name columns by number, or as in the first line: {_shown(first)}"
+    raise InputError(f"there is no column {name!r}", where=where, hint=hint)
 
 
 def _shown(first: Cells) -> str:
@@ -373,16 +373,16 @@ def _check_places(places: Places, roles: Roles, first: Cells, where: str) -> Non
         if not role.optional and role.name not in places:
             noun = "field" if isinstance(first, dict) else "column"
             what = f"which {noun} is the {role.name} cannot be told"
-            mend = f"say so with --columns {role.name}=…; there is {_shown(first)}"
-            raise InputError(what, where=where, mend=mend)
+            hint = f"say so with --columns {role.name}=…; there is {_shown(first)}"
+            raise InputError(what, where=where, hint=hint)
     keys = list(places.values())
     if len(set(keys)) < len(keys) or any(isinstance(key, int) and key < 0 for key in keys):
         names = " and ".join(places)
         if isinstance(first, dict):
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise InputError(f"{names} are both the field {twice!r}", where=where, mend="choose different ones")
+            raise InputError(f"{names} are both the field {twice!r}", where=where, hint="choose different ones")
         what = f"{names} are the columns {' and '.join(map(_said, keys))}"
-        raise InputError(what, where=where, mend="choose different ones, counted from 1")
+        raise InputError(what, where=where, hint="choose different ones, counted from 1")
     _check_width(first, _needed(places), roles, where)
 
 
@@ -395,7 +395,7 @@ def _check_width(cells: Cells, needed: int, roles: Roles, where: str) -> None:
     """A line must have the columns that were chosen."""
     if len(cells) < needed:
         what = f"{counted(len(cells), 'column')} where {needed} are needed"
-        raise InputError(what, where=where, mend=roles.too_short)
+        raise InputError(what, where=where, hint=roles.too_short)
 
 
 # What stands there.
@@ -442,7 +442,7 @@ def _value(record: dict[str, Any], name: str, role: Role, where: str) -> Any:
     if name not in record:
         if role.optional:
             return None if role.holds == "any" else ""
-        raise InputError(f"there is no field {name!r}", where=where, mend="give the same fields in every line")
+        raise InputError(f"there is no field {name!r}", where=where, hint="give the same fields in every line")
     value = record[name]
     if role.holds == "any":
         return value
@@ -451,6 +451,6 @@ def _value(record: dict[str, Any], name: str, role: Role, where: str) -> Any:
     if not isinstance(value, str):
         raise InputError(f"the field {name!r} is not text but {type(value).__name__}", where=where)
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        mend = "write the character as UTF-8"
-        raise InputError("half of a surrogate pair, which is no character", where=where, mend=mend)
+        hint = "write the character as UTF-8"
+        raise InputError("half of a surrogate pair, which is no character", where=where, hint=hint)
     return value

@@ -78,8 +78,8 @@ def tokenise(
     if found is not None:
         return found
     if not writable(folder):
-        mend = "set ENSUE_CACHE to a folder of yours"
-        raise InputError("token files may not be written here", where=str(folder), mend=mend)
+        hint = "set ENSUE_CACHE to a folder of yours"
+        raise InputError("token files may not be written here", where=str(folder), hint=hint)
 
     def waiting() -> None:
         report("note", {"text": "another process is tokenising the same text; this one waits for it"})
@@ -165,7 +165,7 @@ def _megabytes(count: int) -> str:
 def token_text(text: str, tokenizer: Tokenizer) -> TokenText:
     """The tokens of one document that is already in memory.
 
-    >>> from ensue.data.tokenizers.letters import ByteTokenizer
+    >>> from ensue.data.tokenizers.char import ByteTokenizer
     >>> token_text("hi", ByteTokenizer()).tokens.tolist()
     [256, 104, 105, 256]
     """

@@ -44,11 +44,11 @@ def read_likenesses(source: str | Path) -> list[Likeness]:
         if score is not None and cells[0] and cells[1]:
             found.append(Likeness(cells[0], cells[1], score))
         elif found or number > 1:
-            mend = "a line should look like tiger<tab>cat<tab>7.35"
-            raise InputError("not two words and a number", where=f"{source_name(source)}:{number}", mend=mend)
+            hint = "a line should look like tiger<tab>cat<tab>7.35"
+            raise InputError("not two words and a number", where=f"{source_name(source)}:{number}", hint=hint)
     if not found:
         raise InputError(
-            "there are no pairs of words", where=source_name(source), mend="give word, word, number a line"
+            "there are no pairs of words", where=source_name(source), hint="give word, word, number a line"
         )
     return found
 
@@ -73,13 +73,13 @@ def read_questions(source: str | Path) -> list[Section]:
             continue
         words = re.split(r"\s+", line.strip())
         if len(words) != 4:
-            mend = "a line should look like Athens Greece Berlin Germany"
+            hint = "a line should look like Athens Greece Berlin Germany"
             where = f"{source_name(source)}:{number}"
-            raise InputError(f"{len(words)} words, where a question has four", where=where, mend=mend)
+            raise InputError(f"{len(words)} words, where a question has four", where=where, hint=hint)
         if not sections:
             sections.append(("all", []))
         sections[-1][1].append((words[0], words[1], words[2], words[3]))
     found = [Section(name, tuple(questions)) for name, questions in sections if questions]
     if not found:
-        raise InputError("there are no questions", where=source_name(source), mend="give four words a line")
+        raise InputError("there are no questions", where=source_name(source), hint="give four words a line")
     return found

@@ -75,25 +75,25 @@ def read_words(
     words = np.concatenate([part for part in stream if len(part)] or [np.zeros(0, np.int32)])
     occurring = np.array([counts[word] for word in vocabulary.words], np.int64)
     if known is not None and np.count_nonzero(occurring) < 2:
-        raise InputError("has fewer than two of the words that the run knows", where=where, mend="give another text")
+        raise InputError("has fewer than two of the words that the run knows", where=where, hint="give another text")
     return WordText(vocabulary, words, occurring, counts.total(), size)
 
 
 def _checked(counts: Counter[str], min_count: int, most: int, where: str) -> Sequence[str]:
     """The words to learn; a text with fewer than two of them cannot be learnt from."""
     if not counts:
-        raise InputError("there are no words in this text", where=where, mend="give a text with words in it")
+        raise InputError("there are no words in this text", where=where, hint="give a text with words in it")
     words = chosen_words(counts, min_count, most)
     (common, times), *rest = counts.most_common(2)
     if not words:
         what = f"no word occurs {min_count} times or more (the commonest, {common!r}, {counted(times, 'time')})"
-        mend = f"give more text, or --set tokenizer.min_count={max(1, times // 2)}"
-        raise InputError(what, where=where, mend=mend)
+        hint = f"give more text, or --set tokenizer.min_count={max(1, times // 2)}"
+        raise InputError(what, where=where, hint=hint)
     if not rest:
-        raise InputError(f"the text has only one word, {common!r}", where=where, mend="give a text with more words")
+        raise InputError(f"the text has only one word, {common!r}", where=where, hint="give a text with more words")
     if len(words) < 2:
         what = f"only {words[0]!r} occurs {min_count} times or more, and one word has no neighbours"
-        raise InputError(what, where=where, mend="lower tokenizer.min_count, or give more text")
+        raise InputError(what, where=where, hint="lower tokenizer.min_count, or give more text")
     return words
 
 

@@ -54,8 +54,8 @@ class WordVectors:
         found = self.find(word)
         if found is None:
             near = self.near(word)
-            mend = f"did you mean {', '.join(near)}?" if near else "ask for a word of the text it was learnt from"
-            raise InputError(f"the word {word!r} has no vector", where=self.where, mend=mend)
+            hint = f"did you mean {', '.join(near)}?" if near else "ask for a word of the text it was learnt from"
+            raise InputError(f"the word {word!r} has no vector", where=self.where, hint=hint)
         return found
 
     def near(self, word: str) -> list[str]:

@@ -86,8 +86,8 @@ def find_wordnet(folder: str | Path | None = None) -> WordNet:
         if (place / "data.noun").is_file() and (place / "index.noun").is_file():
             return WordNet(place)
     if named:
-        raise InputError("there is no WordNet here (data.noun, index.noun …)", where=str(named), mend=GET)
-    raise InputError("WordNet is not installed", mend=GET)
+        raise InputError("there is no WordNet here (data.noun, index.noun …)", where=str(named), hint=GET)
+    raise InputError("WordNet is not installed", hint=GET)
 
 
 class WordNet:
@@ -124,14 +124,14 @@ class WordNet:
         """The synset with a name such as ``panda.n.01``."""
         match = _NAME.fullmatch(_listed(name))
         if not match:
-            raise InputError(f"{name!r} is not the name of a synset", mend="write it as panda.n.01")
+            raise InputError(f"{name!r} is not the name of a synset", hint="write it as panda.n.01")
         word, part, number = match[1], match[2], int(match[3])
         offsets = self._offsets(word, part)
         if not offsets:
             raise self.missing(word)
         if not 1 <= number <= len(offsets):
             what = f"{word!r} has no sense {number} as {PARTS[part]}"
-            raise InputError(what, mend=f"it has {len(offsets)}")
+            raise InputError(what, hint=f"it has {len(offsets)}")
         return self._synset(part, offsets[number - 1])
 
     def hypernyms(self, synset: Synset) -> list[Synset]:
@@ -159,8 +159,8 @@ class WordNet:
         form = _listed(word)
         around = {near for part in FILES for near in self._around(form, part)}
         near = difflib.get_close_matches(form, sorted(around), n=3, cutoff=0.6)
-        mend = f"near it: {', '.join(near)}" if near else "nothing there is spelt like it"
-        return InputError(f"WordNet has no {word!r}", mend=mend)
+        hint = f"near it: {', '.join(near)}" if near else "nothing there is spelt like it"
+        return InputError(f"WordNet has no {word!r}", hint=hint)
 
     def _offsets(self, word: str, part: str) -> list[int]:
         """Where the synsets of a listed word begin; none where it is not listed."""
@@ -196,7 +196,7 @@ class WordNet:
         fields = columns.split()
         if not fields or not fields[0].isdecimal() or int(fields[0]) != offset:
             where = str(self.folder / f"data.{_file(part)}")
-            raise InputError(f"no synset begins at byte {offset:,}", where=where, mend=DIFFER)
+            raise InputError(f"no synset begins at byte {offset:,}", where=where, hint=DIFFER)
         count = int(fields[3], 16)
         words = tuple(re.sub(r"\((?:a|p|ip)\)$", "", word) for word in fields[4 : 4 + 2 * count : 2])
         at = 4 + 2 * count
@@ -217,7 +217,7 @@ class WordNet:
         offsets = self._offsets(word, part)
         if offset not in offsets:
             where = str(self.folder / f"index.{_file(part)}")
-            raise InputError(f"{word!r} is not listed with all its synsets", where=where, mend=DIFFER)
+            raise InputError(f"{word!r} is not listed with all its synsets", where=where, hint=DIFFER)
         return f"{word}.{part}.{offsets.index(offset) + 1:02d}"
 
     def _mapped(self, name: str) -> mmap.mmap:
@@ -225,7 +225,7 @@ class WordNet:
         if name not in self._maps:
             path = self.folder / name
             if not path.is_file() or not path.stat().st_size:
-                raise InputError("is missing or empty", where=str(path), mend=GET)
+                raise InputError("is missing or empty", where=str(path), hint=GET)
             with path.open("rb") as file:
                 self._maps[name] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._maps[name]

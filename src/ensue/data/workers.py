@@ -46,7 +46,7 @@ def cores() -> int:
 
 def can_be_shared(tokenizer: Tokenizer) -> bool:
     """Whether another process can be told this tokenizer: not one that numbers words as it meets them."""
-    from ensue.data.tokenizers.finding import KINDS, restore_tokenizer
+    from ensue.data.tokenizers.registry import KINDS, restore_tokenizer
 
     if tokenizer.kind not in (*KINDS, "gpt2"):
         return False
@@ -185,7 +185,7 @@ def _receive(pipe: IO[bytes]) -> bytes:
 
 def serve(ask: IO[bytes], answer: IO[bytes]) -> None:
     """Be a worker until nobody asks any more."""
-    from ensue.data.tokenizers.finding import restore_tokenizer
+    from ensue.data.tokenizers.registry import restore_tokenizer
 
     try:
         tokenizer = restore_tokenizer(json.loads(_receive(ask)))

@@ -67,7 +67,7 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
     config = model.config
     if KINDS[config.mode] != BACKOFF:
         what = f"mode {config.mode!r} has no back-off weights, and ARPA has nothing else"
-        raise InputError(what, where=str(path), mend="use mode kneser-ney or backoff")
+        raise InputError(what, where=str(path), hint="use mode kneser-ney or backoff")
     words = [escape(token) for token in tokens]
     if len(words) != config.vocabulary:
         raise InputError(f"{len(words)} names were given for {config.vocabulary} tokens", where=str(path))
@@ -151,7 +151,7 @@ class _Lines:
         raise self.error("the file ends too early")
 
     def error(self, what: str, number: int | None = None) -> InputError:
-        return InputError(what, where=f"{self.path}, line {number or self.number}", mend="the file may be damaged")
+        return InputError(what, where=f"{self.path}, line {number or self.number}", hint="the file may be damaged")
 
     def expect(self, text: str) -> None:
         found = self.next()

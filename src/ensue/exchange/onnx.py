@@ -37,11 +37,11 @@ def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str
     """
     path = Path(path)
     if importlib.util.find_spec("onnx") is None:
-        raise InputError("ONNX needs a package that is not installed", mend="pip install 'ensue[onnx]'")
+        raise InputError("ONNX needs a package that is not installed", hint="pip install 'ensue[onnx]'")
     if form not in FORMS:
-        raise InputError(f"form {form!r} is unknown", mend=f"there is {', '.join(FORMS)}")
+        raise InputError(f"form {form!r} is unknown", hint=f"there is {', '.join(FORMS)}")
     if opset < OLDEST:
-        raise InputError(f"opset {opset} is too old for this model", mend=f"use {OLDEST} or more")
+        raise InputError(f"opset {opset} is too old for this model", hint=f"use {OLDEST} or more")
     wrapped = _wrapped(_plain(model), form)
     answer = wrapped(*_example(model))
     axes = {name: {0: "batch", 1: "length"} for name in INPUTS}
@@ -75,12 +75,12 @@ def _wrapped(model: nn.Module, form: str) -> nn.Module:
     body = model.body if isinstance(model, (BERT, Labelled)) else model
     if not isinstance(body, (Encoder, GPTLanguageModel)):
         name = type(body).__name__
-        raise InputError(f"a {name} has no ONNX form", mend="bert, roberta and what they label have one")
+        raise InputError(f"a {name} has no ONNX form", hint="bert, roberta and what they label have one")
     if form == "vectors":
         return Vectors(body)
     if isinstance(model, (BERT, Labelled)):
         return Logits(model)
-    raise InputError(f"a {type(model).__name__} alone has no ONNX form but vectors", mend='use form="vectors"')
+    raise InputError(f"a {type(model).__name__} alone has no ONNX form but vectors", hint='use form="vectors"')
 
 
 def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:

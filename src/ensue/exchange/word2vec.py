@@ -96,7 +96,7 @@ def _check_size(path: Path, name: str, header: tuple[int, int]) -> None:
     count, width = header
     if not is_gzip(path) and path.stat().st_size < count * (4 * width + 2):
         fits = path.stat().st_size // (4 * width + 2)
-        raise InputError(f"has room for {fits:,} of the {count:,} vectors that it announces", where=name, mend=CUT)
+        raise InputError(f"has room for {fits:,} of the {count:,} vectors that it announces", where=name, hint=CUT)
 
 
 class _Rows:
@@ -104,7 +104,7 @@ class _Rows:
 
     def __init__(self, name: str, count: int, width: int) -> None:
         if count and not 0 < width <= WIDEST:
-            raise InputError(f"vectors of {width:,} numbers cannot be", where=f"{name}:1", mend="is it a vector file?")
+            raise InputError(f"vectors of {width:,} numbers cannot be", where=f"{name}:1", hint="is it a vector file?")
         self.name, self.count, self.width = name, count, width
         self.words: dict[str, int] = {}
         self.matrix = np.empty((min(count, ROWS) or ROWS, width), np.float32)
@@ -133,21 +133,21 @@ class _Rows:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
             what = f"a word that is not UTF-8 (byte 0x{data[error.start]:02x})"
-            mend = "convert the file to UTF-8" if where.rpartition(":")[2].isdigit() else CUT
-            raise InputError(what, where=where, mend=mend) from error
+            hint = "convert the file to UTF-8" if where.rpartition(":")[2].isdigit() else CUT
+            raise InputError(what, where=where, hint=hint) from error
 
     def finished(self, notes: list[str] | None) -> WordVectors:
         """All of them, once they are known to be all."""
         if not self.words:
-            raise InputError("there are no vectors in this file", where=self.name, mend=CUT)
+            raise InputError("there are no vectors in this file", where=self.name, hint=CUT)
         if self.count and self.seen < self.count:
             what = f"ends after {self.seen:,} of the {self.count:,} vectors that it announces"
-            raise InputError(what, where=self.name, mend=CUT)
+            raise InputError(what, where=self.name, hint=CUT)
         matrix = self.matrix[: len(self.words)]
         wrong = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if len(wrong):
             word = list(self.words)[wrong[0]]
-            raise InputError(f"the vector of {word!r} holds a value that is not finite", where=self.name, mend=CUT)
+            raise InputError(f"the vector of {word!r} holds a value that is not finite", where=self.name, hint=CUT)
         if self.twice and notes is not None:
             notes.append(f"{self.name}: {counted(self.twice, 'word')} came twice; the first vector is taken")
         return WordVectors(list(self.words), matrix, self.name)
@@ -169,7 +169,7 @@ def _read_text(file: IO[bytes], rows: _Rows, line: int) -> None:
         numbers = _numbers(parts[1:])
         longer = b" " in parts[0] and _numbers(parts[0].rsplit(b" ", 1)[1:]) is not None
         if len(parts) != rows.width + 1 or numbers is None or not parts[0] or longer:
-            raise InputError(_wrong(data, rows.width), where=where, mend=CUT)
+            raise InputError(_wrong(data, rows.width), where=where, hint=CUT)
         rows.add(rows.word(parts[0], where), numbers)
 
 
@@ -180,8 +180,8 @@ def _width(data: bytes, where: str) -> int:
     while width < len(parts) - 1 and _numbers(parts[-1 - width :][:1]) is not None:
         width += 1
     if not 0 < width <= WIDEST:
-        mend = "give a vector file: a word and its numbers a line, or the binary format"
-        raise InputError("not a word and its numbers", where=where, mend=mend)
+        hint = "give a vector file: a word and its numbers a line, or the binary format"
+        raise InputError("not a word and its numbers", where=where, hint=hint)
     return width
 
 
@@ -210,7 +210,7 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
         where = f"{rows.name}, vector {rows.seen + 1:,}"
         word = rows.word(buffer[at:space].lstrip(b"\n"), where)
         if not word:
-            raise InputError("a vector without a word", where=where, mend=CUT)
+            raise InputError("a vector without a word", where=where, hint=CUT)
         rows.add(word, np.frombuffer(buffer, "<f4", rows.width, space + 1))
         at = space + 1 + size
     if (buffer[at:] + file.read(BLOCK)).strip(b"\n"):
@@ -221,7 +221,7 @@ def write_word2vec(vectors: WordVectors, path: str | Path) -> None:
     """Write vectors: binary where the name ends in .bin, else text; compressed where it ends in .gz."""
     path = Path(path)
     if path.is_dir():
-        raise InputError("is a folder", where=str(path), mend="name a file, e.g. vectors.txt or vectors.bin")
+        raise InputError("is a folder", where=str(path), hint="name a file, e.g. vectors.txt or vectors.bin")
     for word in vectors.words:
         if not word or word.split() != [word]:
             raise InputError(f"the word {word!r} holds white space, which the format cannot say", where=str(path))

@@ -105,16 +105,16 @@ def cell_size(across: int, down: int, room: int) -> int:
 def _checked(weights: Any, shape: tuple[int, ...], legend: str) -> np.ndarray:
     alpha = np.asarray(weights.detach().cpu() if hasattr(weights, "detach") else weights, dtype=np.float64)
     if alpha.shape != shape:
-        raise InputError(f"weights have the shape {alpha.shape} and not {shape}", mend=f"give {legend}")
+        raise InputError(f"weights have the shape {alpha.shape} and not {shape}", hint=f"give {legend}")
     if alpha.size == 0:
-        raise InputError("there are no words to align", mend="give at least one source and one target word")
+        raise InputError("there are no words to align", hint="give at least one source and one target word")
     if alpha.size > MOST_MARKS:
         raise InputError(
             f"{alpha.size:,} cells are more than a picture of {MOST_MARKS:,} marks holds",
-            mend="choose fewer heads or layers (weights[[0, 5]]), or part of the words (weights[..., :40, :40])",
+            hint="choose fewer heads or layers (weights[[0, 5]]), or part of the words (weights[..., :40, :40])",
         )
     if not np.isfinite(alpha).all() or alpha.min() < 0:
-        raise InputError("attention weights must be numbers from 0 on", mend="give them after the softmax")
+        raise InputError("attention weights must be numbers from 0 on", hint="give them after the softmax")
     return alpha
 
 

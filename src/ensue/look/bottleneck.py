@@ -31,7 +31,7 @@ def bottleneck_chart(
     """
     rows = [{"model": model, **row} for model, curve in curves.items() for row in curve]
     if not rows:
-        raise InputError("there is no curve to draw", mend="give at least one model with one bin of lengths")
+        raise InputError("there is no curve to draw", hint="give at least one model with one bin of lengths")
     bins = [label for _, label in sorted({(row["low"], row["label"]): None for row in rows})]
     models, caption = list(curves), caption or f"{changes(curves)}. {CHANCE}"
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(models))]

@@ -98,7 +98,7 @@ def _checked(confusion: Any, names: Sequence[str]) -> np.ndarray:
     if counts.shape != (len(names), len(names)):
         raise InputError(
             f"confusions have the shape {counts.shape} and there are {len(names)} names",
-            mend="give a row and a column for each class",
+            hint="give a row and a column for each class",
         )
     if not counts.any():
         raise InputError("there is nothing to draw: no text was scored")

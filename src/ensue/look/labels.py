@@ -134,11 +134,11 @@ def _curves(points: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str
 
 def _check(points: list[dict[str, Any]]) -> None:
     if not points:
-        raise InputError("there is no curve to draw", mend="give at least one point")
+        raise InputError("there is no curve to draw", hint="give at least one point")
     for point in points:
         if point["labels"] < 1:
             what = f"{point['system']}, {point['start']}, has a point at {point['labels']} labels"
-            raise InputError(what, mend="a logarithmic axis begins at 1 label")
+            raise InputError(what, hint="a logarithmic axis begins at 1 label")
 
 
 def _tips(measure: str) -> list[Any]:

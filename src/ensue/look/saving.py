@@ -56,7 +56,7 @@ def check_ending(path: str | Path) -> Path:
     """The path, where its ending says what to write; else refuse it."""
     path = Path(path)
     if path.suffix not in ENDINGS:
-        raise InputError(f"{path.name!r} has no ending for a picture", mend=f"use {', '.join(ENDINGS)}")
+        raise InputError(f"{path.name!r} has no ending for a picture", hint=f"use {', '.join(ENDINGS)}")
     return path
 
 
@@ -65,7 +65,7 @@ def check_page_ending(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in PAGE_ENDINGS:
         what = f"this view is a page (.html) or numbers (.json), not {path.name!r}"
-        raise InputError(what, mend=f"use {' or '.join(PAGE_ENDINGS)}")
+        raise InputError(what, hint=f"use {' or '.join(PAGE_ENDINGS)}")
     return path
 
 

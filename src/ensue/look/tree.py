@@ -94,7 +94,7 @@ def read_tree(trace: Mapping[str, Any]) -> Tree:
             raise InputError(f"two nodes have the id {node.id}", where="trace")
         nodes[node.id] = node
     if not nodes:
-        raise InputError("the trace has no nodes", mend="record it with --trace while translating")
+        raise InputError("the trace has no nodes", hint="record it with --trace while translating")
     children: dict[int | None, list[int]] = defaultdict(list)
     for node in sorted(nodes.values(), key=lambda n: (-n.score, n.id)):
         if node.parent is not None and (node.parent not in nodes or nodes[node.parent].step >= node.step):
@@ -112,7 +112,7 @@ def _node(record: Mapping[str, Any], where: str) -> Node:
     if missing:
         raise InputError(f"{', '.join(missing)} missing", where=where)
     if record["fate"] not in FATES:
-        raise InputError(f"unknown fate {record['fate']!r}", where=where, mend=f"there is {', '.join(FATES)}")
+        raise InputError(f"unknown fate {record['fate']!r}", where=where, hint=f"there is {', '.join(FATES)}")
     try:
         return Node(
             id=int(record["id"]),

@@ -40,7 +40,7 @@ def word_map(
     """A dot and a label for each word at its ``points`` (n, 2), and an arrow for each pair of words."""
     if not 1 < len(words) <= MOST_MARKS or np.shape(points) != (len(words), 2):
         what = f"{len(words):,} words at points of the shape {np.shape(points)} make no map"
-        raise InputError(what, mend=f"give 2 to {MOST_MARKS:,} words, and a point for each")
+        raise InputError(what, hint=f"give 2 to {MOST_MARKS:,} words, and a point for each")
     frame = Frame.around(points)
     pixels = frame.pixels(points)
     role = roles(pairs)

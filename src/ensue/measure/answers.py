@@ -176,8 +176,8 @@ def _check_questions(
     unanswered = [question for question in wanted if question not in predictions]
     if unanswered:
         what = f"{len(unanswered)} of {len(wanted)} questions have no prediction, first {unanswered[0]!r}"
-        raise InputError(what, mend="give each one, also an empty one")
+        raise InputError(what, hint="give each one, also an empty one")
     unscored = [question for question in wanted if not math.isfinite((no_answer or {}).get(question, math.nan))]
     if no_answer is not None and unscored:
         what = f"{len(unscored)} of {len(wanted)} questions have no score of having no answer, first {unscored[0]!r}"
-        raise InputError(what, mend="give each question a number")
+        raise InputError(what, hint="give each question a number")

@@ -94,7 +94,7 @@ def draw_network(*, steps: int = 3, hidden: int = 1, inputs: int = 1, outputs: i
     """A network with weights, inputs and targets drawn at random."""
     for name, value, most in (("steps", steps, MOST_STEPS), ("hidden", hidden, MOST_HIDDEN)):
         if not 1 <= value <= most:
-            raise InputError(f"--{name} {value} cannot be written out", mend=f"use 1 to {most}")
+            raise InputError(f"--{name} {value} cannot be written out", hint=f"use 1 to {most}")
     chance = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -122,7 +122,7 @@ def with_values(network: Network, values: Mapping[str, Sequence[float]]) -> Netw
             raise InputError(f"{name} has {held.numel()} numbers ({shape}), not {len(numbers)}")
         changed[name] = torch.tensor(list(numbers), dtype=torch.float64).view(held.shape).to(held.dtype)
         if name == "y" and not all(n in range(len(network.v)) for n in numbers):
-            raise InputError(f"y says which of {len(network.v)} outputs is right", mend="count them from 0")
+            raise InputError(f"y says which of {len(network.v)} outputs is right", hint="count them from 0")
     return replace(network, **changed)
 
 
@@ -199,7 +199,7 @@ def bptt_numbers(network: Network, *, costs: Sequence[int] = (), cut: int = 0) -
     counted = sorted(set(costs)) or list(range(1, T + 1))
     for name, value in (("--costs", counted[0]), ("--costs", counted[-1]), ("--cut", cut or 1)):
         if not 1 <= value <= T:
-            raise InputError(f"{name} {value} is no step", mend=f"steps are 1 to {T}")
+            raise InputError(f"{name} {value} is no step", hint=f"steps are 1 to {T}")
     found = {weight: _gradients(network, made, weight, counted, cut) for weight in ("w", "u", "v")}
     return {
         "steps": T,

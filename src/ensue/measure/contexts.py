@@ -63,7 +63,7 @@ def context_score(model: Any, batches: Iterable[Any], ranks: Ranks = SINGLE) -> 
     finally:
         model.train(was_training)
     if not words:
-        raise InputError("there is no word to score", mend="give some sentences")
+        raise InputError("there is no word to score", hint="give some sentences")
     means = {name: total / counts[name] for name, total in sums.items()}
     return ContextScore(
         loss=sum(means.values()),

@@ -55,7 +55,7 @@ def ranks(values: Numbers) -> np.ndarray:
 def _checked(a: Numbers, b: Numbers) -> tuple[np.ndarray, np.ndarray]:
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if len(first) != len(second):
-        raise InputError(f"{len(first)} numbers have {len(second)} to compare with", mend="give them in pairs")
+        raise InputError(f"{len(first)} numbers have {len(second)} to compare with", hint="give them in pairs")
     if not len(first):
         raise InputError("there are no numbers to compare")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):

@@ -2,7 +2,7 @@
 
     parameters     all, and those that a token meets (of experts it meets only a few)
     reading        FLOPs of reading one token and predicting the next, averaged over a stretch of text
-    training       FLOPs and memory of one step: the loss of a batch and its gradients (see ensue.measure.ledger)
+    training       FLOPs and memory of one step: the loss of a batch and its gradients (see ensue.measure.op_counter)
     generating     FLOPs of one token more, with a state that holds what was before; the state's bytes
 
 Bytes of training: weights, their gradients, what the optimiser remembers of each, and activations: the most that a step
@@ -22,11 +22,11 @@ from torch.utils import _pytree
 from torch.utils.flop_counter import FlopCounterMode
 
 from ensue.data.batches import Batch
-from ensue.measure.ledger import Ledger, Operation, without_numbers
+from ensue.measure.op_counter import Ledger, Operation, without_numbers
 from ensue.nn.experts import Experts
 from ensue.nn.recompute import recompute_blocks
 from ensue.nn.recurrent import Recurrent
-from ensue.train.labelling import masked
+from ensue.train.label_objectives import masked
 from ensue.train.objectives import OBJECTIVES, in_context
 from ensue.train.optimisers import build_optimiser
 from ensue.train.settings import TrainSettings

@@ -101,7 +101,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
     for place, tag in enumerate(tags):
         if not _is_entity_tag(tag):
-            raise InputError(f"tag {tag!r} is not O and does not begin with B- or I-", mend="score single tags instead")
+            raise InputError(f"tag {tag!r} is not O and does not begin with B- or I-", hint="score single tags instead")
         if tag == "O":
             continue
         type_ = tag[2:] or NO_TYPE
@@ -131,11 +131,11 @@ def _flat(sentences: Sentences) -> list[str]:
 
 def _check_lengths(wanted: Sentences, given: Sentences) -> None:
     if len(wanted) != len(given):
-        raise InputError(f"{len(wanted)} sentences have tags of {len(given)}", mend="give tags for each sentence")
+        raise InputError(f"{len(wanted)} sentences have tags of {len(given)}", hint="give tags for each sentence")
     for number, (truth, found) in enumerate(zip(wanted, given), 1):
         if len(truth) != len(found):
             raise InputError(
-                f"sentence {number} has {len(truth)} words and {len(found)} tags", mend="give a tag for each word"
+                f"sentence {number} has {len(truth)} words and {len(found)} tags", hint="give a tag for each word"
             )
     if not any(map(len, wanted)):
         raise InputError("there are no tags to score")

@@ -49,7 +49,7 @@ def gates_over(model: Any, read: Tensor, layer: int = 0) -> Gates:
     """The gates and states of a recurrent layer (from 1; without it the last) at each of the tokens ``read`` (T,)."""
     part = find_part(model, layer)
     if not isinstance(part, Carried):
-        raise InputError("a model without recurrent layers has no gates", mend="name an rnn, gru or lstm")
+        raise InputError("a model without recurrent layers has no gates", hint="name an rnn, gru or lstm")
     cell, gates, states = part.layer.cell, [], []
 
     def keep(a: Tensor, before: Memory, after: Memory) -> Memory:

@@ -33,9 +33,9 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
+from ensue.kernels.int8 import QuantisedLinear
 from ensue.nn.blocks import Block
 from ensue.nn.intra_attention import IntraAttention
-from ensue.nn.quantised import QuantisedLinear
 from ensue.nn.recurrent import Cell, Memory, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
 
 ROWS = 32
@@ -73,9 +73,9 @@ def gradient_flow(model: Any, tokens: Tensor, layer: int = 0) -> Flow:
     Transformer reads.
     """
     if not model.traits.causal:
-        raise InputError("a model that sees both sides of a word has no gradient against distance", mend="leave it out")
+        raise InputError("a model that sees both sides of a word has no gradient against distance", hint="leave it out")
     if any(isinstance(part, QuantisedLinear) for part in model.modules()):
-        raise InputError("a model in eight bits has no gradients", mend="leave out --int8")
+        raise InputError("a model in eight bits has no gradients", hint="leave out --int8")
     find_part(model, layer)  # refuse what has none before anything is copied
     model = copy.deepcopy(model).double().eval().requires_grad_(True)
     part = find_part(model, layer)
@@ -217,13 +217,13 @@ def find_part(model: Any, layer: int = 0) -> Part:
     blocks = [part for part in parts if isinstance(part, Block)]
     layers = recurrent or blocks
     if not 0 <= layer <= max(1, len(layers)):
-        raise InputError(f"there is no layer {layer}", mend=f"there are {len(layers)}" if layers else "leave it out")
+        raise InputError(f"there is no layer {layer}", hint=f"there are {len(layers)}" if layers else "leave it out")
     if recurrent:
         return Carried(recurrent, layer or len(recurrent))
     if blocks:
         return ReadByBlock(blocks, layer or 1)
     if not isinstance(getattr(model, "embed", None), nn.Module):
-        raise InputError("a model of counts has no gradients", mend="name a neural one")
+        raise InputError("a model of counts has no gradients", hint="name a neural one")
     return Embedded(model.embed)
 
 

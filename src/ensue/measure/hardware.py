@@ -21,7 +21,7 @@ import torch
 
 from ensue.core.errors import unknown_name
 from ensue.core.memory import memory_here
-from ensue.measure.ledger import Operation
+from ensue.measure.op_counter import Operation
 
 UTILISATION = 0.45
 """The share of the best FLOP/s that is assumed to be reached."""

@@ -91,7 +91,7 @@ def confusion_table(wanted: Places, given: Places, names: Sequence[str]) -> np.n
     [[1, 0], [1, 1]]
     """
     if len(wanted) != len(given):
-        raise InputError(f"{len(wanted)} labels are wanted and {len(given)} given", mend="give one for each row")
+        raise InputError(f"{len(wanted)} labels are wanted and {len(given)} given", hint="give one for each row")
     if len(wanted) == 0:
         raise InputError("there are no labels to score")
     classes, pairs = len(names), np.array([wanted, given], dtype=np.int64)

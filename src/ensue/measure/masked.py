@@ -71,7 +71,7 @@ def masked_score(
         model.train(was_training)
     fill, right, guess, hidden, rows, follow, told, pairs = (ranks.total(float(one)) for one in sums)
     if not hidden:
-        raise InputError("there is nothing to hide in this text", mend="give more text")
+        raise InputError("there is nothing to hide in this text", hint="give more text")
     each = fill / hidden
     return MaskedScore(
         loss=each + (follow / pairs if pairs else 0.0),

@@ -30,7 +30,7 @@ def text_log_probs(
 ) -> np.ndarray:
     """log P of each text, in nats, (N,); a model that reads backward reads each from its end."""
     if not model.traits.steps:
-        raise InputError("a model that sees both sides of a word gives a text no probability", mend="use lstm or gpt")
+        raise InputError("a model that sees both sides of a word gives a text no probability", hint="use lstm or gpt")
     model.eval()
     ids = [tokenizer.encode(text)[:: -1 if backward else 1].astype(np.int64) for text in texts]
     charged = np.array([tokenizer.surcharge(text, True, False)[0] for text in texts]) * math.log(2)

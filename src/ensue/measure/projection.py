@@ -50,9 +50,9 @@ def tsne(points: np.ndarray, perplexity: float = 30.0, steps: int = 750) -> tupl
     """
     n = len(points)
     if n > MOST:
-        raise InputError(f"t-SNE of {n:,} words takes too long", mend=f"choose at most {MOST:,}, or --method pca")
+        raise InputError(f"t-SNE of {n:,} words takes too long", hint=f"choose at most {MOST:,}, or --method pca")
     if n < 4:
-        raise InputError(f"t-SNE of {n} words says nothing", mend="choose 4 or more, or --method pca")
+        raise InputError(f"t-SNE of {n} words says nothing", hint="choose 4 or more, or --method pca")
     p = joint_probabilities(points, min(perplexity, (n - 1) / 3))
     y = principal(points)[0]
     y = 1e-4 * y / max(float(y[:, 0].std()), TINY)

@@ -48,7 +48,7 @@ def sense_score(vectors: np.ndarray, senses: Sequence[str]) -> SenseScore:
     1.0
     """
     if len(vectors) < 2 or len(set(senses)) < 2:
-        raise InputError("two senses or more are needed", mend="put a sense and a tab before each sentence")
+        raise InputError("two senses or more are needed", hint="put a sense and a tab before each sentence")
     near = similarities(vectors)
     same = np.array([[a == b for b in senses] for a in senses])
     nearest = near >= near.max(1, keepdims=True) - SAME

@@ -91,7 +91,7 @@ def _local(module: nn.Module) -> int:
 def _ranks(count: int) -> Iterator[Any]:
     """So many ranks, of which this process is the first and the others are not there."""
     if dist.is_initialized():
-        raise InputError("this process is one of several ranks already", mend="run `ensue cost` without torchrun")
+        raise InputError("this process is one of several ranks already", hint="run `ensue cost` without torchrun")
     from torch.distributed.device_mesh import init_device_mesh
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -168,7 +168,7 @@ def length_edges(sources: Sequence[str], bins: int = 6) -> tuple[int, ...]:
     (2,)
     """
     if bins < 1 or not sources:
-        raise InputError(f"{bins} bins of {len(sources)} sentences cannot be made", mend="give at least one of each")
+        raise InputError(f"{bins} bins of {len(sources)} sentences cannot be made", hint="give at least one of each")
     lengths = [len(source.split()) for source in sources]
     shares = np.arange(1, bins) / bins
     edges = {int(edge) for edge in np.quantile(lengths, shares, method="inverted_cdf")}
@@ -188,9 +188,9 @@ def bleu_by_length(
     give ``edges=length_edges(sources, bins=6)``.
     """
     if not all(before < after for before, after in pairwise((0, *edges))):
-        raise InputError(f"edges {tuple(edges)} do not rise from 1 on", mend="give them in order, such as (8, 12, 20)")
+        raise InputError(f"edges {tuple(edges)} do not rise from 1 on", hint="give them in order, such as (8, 12, 20)")
     if len(sources) != len(outputs):
-        raise InputError(f"{len(sources)} sources have {len(outputs)} outputs", mend="give one output a source")
+        raise InputError(f"{len(sources)} sources have {len(outputs)} outputs", hint="give one output a source")
     counts = _corpus_counts(outputs, references)
     lengths = np.array([len(source.split()) for source in sources])
     rows = []
@@ -274,7 +274,7 @@ def _choices(outputs: Sequence[str], references: References) -> list[list[str]]:
     choices = [[some] if isinstance(some, str) else list(some) for some in references]
     for number, some in enumerate(choices, 1):
         if not some:
-            raise InputError(f"sentence {number} has no reference", mend="give at least one")
+            raise InputError(f"sentence {number} has no reference", hint="give at least one")
     return choices
 
 
@@ -282,7 +282,7 @@ def _same_number(outputs: Sequence[Any], references: Sequence[Any]) -> None:
     if len(outputs) != len(references):
         raise InputError(
             f"{len(outputs)} outputs have {len(references)} references",
-            mend="give each output, also an empty one, its reference or list of references",
+            hint="give each output, also an empty one, its reference or list of references",
         )
     if not outputs:
         raise InputError("there are no outputs to score")

@@ -45,7 +45,7 @@ def _best(vectors: WordVectors, wanted: np.ndarray, without: Sequence[int], top:
     """The words with the largest cosines with a vector, but for some."""
     length = float(np.linalg.norm(wanted))
     if not length:
-        raise InputError("a vector of zeros points nowhere", where=vectors.where, mend="ask for another word")
+        raise InputError("a vector of zeros points nowhere", where=vectors.where, hint="ask for another word")
     cosines = vectors.unit @ (wanted / length)
     cosines[list(without)] = -np.inf
     cosines[~vectors.matrix.any(axis=1)] = -np.inf
@@ -78,7 +78,7 @@ def likeness_score(vectors: WordVectors, pairs: Sequence[Likeness]) -> LikenessS
     missing = tuple(word for word in asked if vectors.find(word) is None)
     if len(known) < 2:
         what = f"of {len(pairs):,} pairs {len(known)} have vectors for both words"
-        raise InputError(what, where=vectors.where, mend="learn vectors from a text that has more of these words")
+        raise InputError(what, where=vectors.where, hint="learn vectors from a text that has more of these words")
     first, second = (vectors.unit[[vectors.place(getattr(one, side)) for one in known]] for side in ("first", "second"))
     cosines = np.einsum("nd,nd->n", first.astype(np.float64), second.astype(np.float64))
     scores = [one.score for one in known]
@@ -119,7 +119,7 @@ def analogy_score(vectors: WordVectors, sections: Sequence[Section]) -> list[Sec
     right, asked, missing = (sum(getattr(one, name) for one in found) for name in ("right", "asked", "missing"))
     if not asked:
         what = f"of {missing:,} questions none has vectors for all its words"
-        raise InputError(what, where=vectors.where, mend="learn vectors from a text that has more of these words")
+        raise InputError(what, where=vectors.where, hint="learn vectors from a text that has more of these words")
     return [*found, SectionScore("all", right, asked, missing)]
 
 

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.settings import check
+from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.models.encoder import Encoded, Encoder, EncoderConfig, initialise
 from ensue.models.model import Model, answer
 from ensue.nn.feed_forward import ACTIVATIONS
-from ensue.nn.output import mean_cross_entropy
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import NoState, State
 

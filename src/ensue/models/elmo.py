@@ -29,11 +29,11 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.settings import check, check_below_one, check_positive
+from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.models.context import ContextModel, known, neighbours
 from ensue.models.model import answer
 from ensue.nn.characters import CharacterWords
 from ensue.nn.dropout import Dropout
-from ensue.nn.output import mean_cross_entropy
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import ProjectedLSTMCell, Recurrent
 from ensue.nn.sampling import sampled_cross_entropy

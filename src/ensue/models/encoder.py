@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.settings import check, check_below_one, check_positive
+from ensue.kernels.autograd_guards import plain
+from ensue.kernels.packing import Packing
 from ensue.nn.attention import FullAttention
 from ensue.nn.blocks import EncoderBlock
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
-from ensue.nn.kernels import plain
-from ensue.nn.packing import Packing
 from ensue.nn.positions import LearnedPositions
 
 
@@ -158,7 +158,7 @@ class Encoder(nn.Module):
     def _check_fits(self, time: int) -> None:
         if time > self.config.context:
             what = f"{time} tokens do not fit into a context of {self.config.context}"
-            raise InputError(what, mend="cut the text")
+            raise InputError(what, hint="cut the text")
 
     def _embedded(self, tokens: Tensor, segments: Tensor | None, positions: Tensor) -> Tensor:
         """h_0 (…, D) of tokens, segments and positions (…)."""

@@ -240,7 +240,7 @@ class GPTForecaster(Forecaster):
         size = memory.used + T
         if self.config.positions == "learned" and size > self.longest:
             what = f"{size} steps are more than the {self.longest} that learned positions reach"
-            raise InputError(what, mend="train with positions=rotary, or with a longer horizon")
+            raise InputError(what, hint="train with positions=rotary, or with a longer horizon")
         h = self.dropout(self.positions(self.read(x), memory.places(T), size))
         after = []
         for block, past in zip(self.blocks, before.layers):

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.settings import check, check_below_one, check_positive
+from ensue.kernels.decode_program import Player, Recorder, Tape, single
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.attention import SelfAttention
@@ -37,7 +38,6 @@ from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
-from ensue.nn.tape import Player, Recorder, Tape, single
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,7 +280,7 @@ class GPTLanguageModel(LanguageModel):
         return tape.decoder(self.blocks, self.norm, self.head)
 
     def _player(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Player | None:
-        """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
+        """What reads one token of each row in one call, where it can; see ``ensue.kernels.decode_program``."""
         own = type(self).forward is GPTLanguageModel.forward
         if not own or not single(tokens, lengths, want) or len(tokens) != state.count:
             return None
@@ -310,7 +310,7 @@ class GPTLanguageModel(LanguageModel):
         """Refuse where sliding is switched off or would hide what was asked for."""
         size = state.blocks[0].used + tokens.shape[1]
         if self.config.past == "raise":
-            raise InputError(f"{size} tokens do not fit into a context of {self.config.context}", mend="set past=slide")
+            raise InputError(f"{size} tokens do not fit into a context of {self.config.context}", hint="set past=slide")
         if "attention" in want:
             raise InputError(
                 f"attention is shown within one window of {self.config.context} tokens; this text has {size}"

@@ -25,13 +25,13 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.settings import check, check_below_one
-from ensue.models.depths import body_depths, layers_of
+from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.models.encoder import Encoder
+from ensue.models.layer_depths import body_depths, layers_of
 from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.nn.batch_norm import BatchNorm
 from ensue.nn.dropout import Dropout
-from ensue.nn.output import mean_cross_entropy
 
 POOLINGS = ("auto", "first", "last", "mean", "max", "concat")
 DENSE = {"none": None, "tanh": torch.tanh, "relu": torch.relu}

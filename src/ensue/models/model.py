@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.errors import InputError
-from ensue.nn.output import mean_cross_entropy
+from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
 
@@ -84,7 +84,7 @@ class Model(nn.Module):
         """
         if type(self).log_prob is not Model.log_prob:
             if smoothing:
-                raise InputError(f"{type(self).__name__} has a log_prob of its own", mend="use train.label_smoothing=0")
+                raise InputError(f"{type(self).__name__} has a log_prob of its own", hint="use train.label_smoothing=0")
             values, after = self.log_prob(tokens, targets, state, lengths)
             return -values.sum() / (targets.numel() if lengths is None else lengths.sum()), after
         output = self(tokens, state, lengths, want=("hidden",) if goes_on else ("hidden", "end"))

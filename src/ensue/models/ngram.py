@@ -34,7 +34,6 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.models.language import LanguageModel
-from ensue.models.ngram_lanes import score_in_lanes, sizes_after
 from ensue.models.ngram_lookup import (
     ADD,
     BACKOFF,
@@ -47,6 +46,7 @@ from ensue.models.ngram_lookup import (
     look_up,
     read,
 )
+from ensue.models.ngram_scoring import score_in_lanes, sizes_after
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
@@ -83,17 +83,17 @@ class NGramConfig:
 
     def __post_init__(self) -> None:
         if self.vocabulary < 1:
-            raise InputError(f"vocabulary is {self.vocabulary}", mend="at least 1 is needed")
+            raise InputError(f"vocabulary is {self.vocabulary}", hint="at least 1 is needed")
         if not 1 <= self.order <= HIGHEST:
-            raise InputError(f"order is {self.order}", mend=f"choose 1 to {HIGHEST}")
+            raise InputError(f"order is {self.order}", hint=f"choose 1 to {HIGHEST}")
         if self.mode not in get_args(Mode):
-            raise InputError(f"mode is {self.mode!r}", mend=f"choose one of {', '.join(get_args(Mode))}")
+            raise InputError(f"mode is {self.mode!r}", hint=f"choose one of {', '.join(get_args(Mode))}")
         if not (self.delta > 0 and math.isfinite(self.delta)):
-            raise InputError(f"delta is {self.delta}", mend="choose a number above 0")
+            raise InputError(f"delta is {self.delta}", hint="choose a number above 0")
         if not 0 < self.alpha <= 1:
-            raise InputError(f"alpha is {self.alpha}", mend="choose a number above 0 and at most 1")
+            raise InputError(f"alpha is {self.alpha}", hint="choose a number above 0 and at most 1")
         if not -1 <= self.end < self.vocabulary:
-            raise InputError(f"end is {self.end}", mend=f"choose a token from 0 to {self.vocabulary - 1}, or -1")
+            raise InputError(f"end is {self.end}", hint=f"choose a token from 0 to {self.vocabulary - 1}, or -1")
 
 
 class NGram(LanguageModel):
@@ -217,7 +217,7 @@ class NGram(LanguageModel):
         S(w|c) = P(w|c) Z(c), and Z(c) = α Z(c') / b(c) up to the empty context.
         """
         if self.config.mode != "backoff":
-            raise InputError(f"mode is {self.config.mode!r}", mend="only mode 'backoff' has these scores")
+            raise InputError(f"mode is {self.config.mode!r}", hint="only mode 'backoff' has these scores")
         most = self.config.order - 1
         given = torch.tensor([list(context)[max(len(context) - most, 0) :]], dtype=torch.int64)
         empty = RecentTokens.empty(1, most)
@@ -237,7 +237,7 @@ class NGram(LanguageModel):
         """Take these tables as they are, of whatever length; a memory-mapped one stays so."""
         wrong = misfits(self.config, tables)
         if wrong:
-            raise InputError(wrong, mend="the file may be cut short or belong to other settings")
+            raise InputError(wrong, hint="the file may be cut short or belong to other settings")
         for name in TABLES:
             setattr(self, name, tables[name])
         return self
@@ -346,5 +346,5 @@ def ngrams(tokens: Sequence[Item], order: int) -> list[tuple[Item, ...]]:
     [('the', 'students', 'opened'), ('students', 'opened', 'their')]
     """
     if order < 1:
-        raise InputError(f"order is {order}", mend="at least 1 is needed")
+        raise InputError(f"order is {order}", hint="at least 1 is needed")
     return [tuple(tokens[at : at + order]) for at in range(len(tokens) - order + 1)]

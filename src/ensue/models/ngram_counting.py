@@ -153,8 +153,8 @@ class NGramCounter:
 def checked(tokens: NDArray[Any], vocabulary: int) -> Ints:
     """The tokens in 32 bits; one outside the vocabulary is an error for people."""
     if len(tokens) >= MOST_TOKENS:
-        mend = "count it in parts on disk: --memory 4G"
-        raise InputError(f"a text of {len(tokens):,} tokens is too long to be counted in memory", mend=mend)
+        hint = "count it in parts on disk: --memory 4G"
+        raise InputError(f"a text of {len(tokens):,} tokens is too long to be counted in memory", hint=hint)
     if len(tokens):
         low, high = int(tokens.min()), int(tokens.max())
         if low < 0 or high >= vocabulary:

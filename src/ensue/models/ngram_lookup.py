@@ -21,7 +21,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ensue.core.compiling import watch
+from ensue.core.compile_notice import watch
 
 watch()
 

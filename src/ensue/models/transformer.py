@@ -24,23 +24,23 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.settings import check, check_positive
+from ensue.kernels import short_attention
+from ensue.kernels.decode_program import Memory, Player, Recorder, Tape, single
+from ensue.kernels.matmul import linear
+from ensue.kernels.packing import Packing, Rows
+from ensue.kernels.threads import ROWS
 from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
 from ensue.models.source_reader import SourceReader
-from ensue.nn import short_attention
 from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
 from ensue.nn.attention_state import AttentionState, all_longer
 from ensue.nn.blocks import BLOCKS, DECODER_BLOCKS
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
-from ensue.nn.packing import Packing, Rows
 from ensue.nn.positions import SinusoidalPositions
-from ensue.nn.products import linear
 from ensue.nn.protocol import Output, Want
 from ensue.nn.source import Source
 from ensue.nn.state import State
-from ensue.nn.tape import Memory, Player, Recorder, Tape, single
-from ensue.nn.threads import ROWS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,7 +267,7 @@ class Transformer(ConditionalModel):
     def _player(
         self, tokens: Tensor, state: TransformerState, lengths: Tensor | None, want: Sequence[Want]
     ) -> Player | None:
-        """What reads one token of each row in one call, where it can; see ``ensue.nn.tape``."""
+        """What reads one token of each row in one call, where it can; see ``ensue.kernels.decode_program``."""
         own = type(self).forward is Transformer.forward
         lined_up = len(tokens) == state.blocks[0].count == state.source.count
         if not own or not lined_up or not single(tokens, lengths, want):
@@ -318,7 +318,7 @@ class Transformer(ConditionalModel):
     ) -> Tensor:
         """The mean of −log P over all real targets (N, T) of sources (N, S).
 
-        Short sentences are read one after the other, without padding (see ``ensue.nn.packing``).
+        Short sentences are read one after the other, without padding (see ``ensue.kernels.packing``).
         """
         config, times = self.config, [source.shape[1], tokens.shape[1]]
         able = short_attention.able(config.heads, config.hidden, times, self.embed.weight)

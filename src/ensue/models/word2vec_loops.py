@@ -28,7 +28,7 @@ from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ensue.core.compiling import watch
+from ensue.core.compile_notice import watch
 
 watch()
 

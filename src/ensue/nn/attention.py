@@ -20,17 +20,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.nn import blocked_attention, short_attention
+from ensue.kernels import blocked_attention, short_attention
+from ensue.kernels.autograd_guards import plain
+from ensue.kernels.decode_program import Tape, Unwritten
+from ensue.kernels.dropout_mask import mask as dropout_mask
+from ensue.kernels.int8 import part
+from ensue.kernels.matmul import linear
+from ensue.kernels.packing import Packing, Rows
 from ensue.nn.attention_state import SHARED, AttentionState
-from ensue.nn.dropout import mask as dropout_mask
-from ensue.nn.kernels import plain
-from ensue.nn.packing import Packing, Rows
 from ensue.nn.positions import Rotary, rotate
-from ensue.nn.products import linear
-from ensue.nn.quantised import part
 from ensue.nn.source import Source
 from ensue.nn.state import zeros_beside
-from ensue.nn.tape import Tape, Unwritten
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ensue.kernels.decode_program import Memory
 from ensue.nn.state import State
-from ensue.nn.tape import Memory
 
 SHARED = 1024
 """Rows of a group share a memory of at most so many places; with more, each has its own."""

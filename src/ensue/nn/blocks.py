@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from ensue.kernels.decode_program import Tape, written
+from ensue.kernels.packing import Packing, Rows
 from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
 from ensue.nn.attention_state import AttentionState
 from ensue.nn.dropout import Dropout
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import FeedForward
-from ensue.nn.packing import Packing, Rows
 from ensue.nn.recompute import Recomputed
 from ensue.nn.residual import add_norm
 from ensue.nn.source import Source
-from ensue.nn.tape import Tape, written
 
 
 class Block(Recomputed):

@@ -3,7 +3,7 @@
     y = x ∘ m / (1 − p),  m_i = 1 with probability 1 − p, else 0          (Srivastava et al., 2014)
 
 A byte decides about a unit, so eight of them come from one 64-bit draw, and p is a multiple of 1/256. Where a loop of
-our own can run, torch draws but one number, which seeds the rest (see ensue.nn.loops).
+our own can run, torch draws but one number, which seeds the rest (see ensue.kernels.dropout_mask).
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.nn.kernels import plain
-from ensue.nn.threads import reachable, run
-
-STEPS = 256
+from ensue.kernels.autograd_guards import plain
+from ensue.kernels.dropout_mask import mask
 
 
 class Dropout(nn.Module):
@@ -96,33 +94,3 @@ class _Added(torch.autograd.Function):
         """∂x, ∂y."""
         (drawn,) = ctx.saved_tensors
         return above[0], above[0] * drawn, None
-
-
-def limit(p: float) -> int:
-    """The byte below which a unit is switched off."""
-    return min(max(round(p * STEPS), 1), STEPS - 1)
-
-
-def mask(like: Tensor, p: float) -> Tensor:
-    """m / (1 − p) in the shape of ``like``: zeros and one other value, of mean 1."""
-    off, count = limit(p), like.numel()
-    if reachable(like) and like.dim():
-        return drawn_mask(like.shape, off, new_seed())
-    draws = torch.empty(-(-count // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
-    bytes_ = draws.view(torch.uint8)[:count].view(like.shape)
-    kept = torch.empty(like.shape, dtype=like.dtype)  # a comparison can write numbers: no truth values in between
-    return torch.ge(bytes_, off, out=kept).mul_(STEPS / (STEPS - off))
-
-
-def new_seed() -> int:
-    """A number of torch's generator: whoever restores that draws the same masks."""
-    return int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
-
-
-def drawn_mask(shape: torch.Size, off: int, seed: int) -> Tensor:
-    """The mask of a seed, the same each time."""
-    from ensue.nn import loops  # numba takes a while to import
-
-    kept = torch.empty(shape, dtype=torch.float32)
-    run(loops.masks, kept.numel() // max(shape[-1], 1), shape[-1], seed, off, kept)
-    return kept

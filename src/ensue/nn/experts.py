@@ -29,9 +29,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.kernels.autograd_guards import visible
+from ensue.kernels.threads import numberless
 from ensue.nn.feed_forward import FeedForward
-from ensue.nn.kernels import visible
-from ensue.nn.threads import numberless
 
 _balances: ContextVar[list[Tensor] | None] = ContextVar("balances", default=None)
 

@@ -4,7 +4,7 @@
 
 What stands between the two layers is the widest thing in a block, so that each pass over it counts. The fused kernel
 applies f's derivative on the way back in place and sums it up for the bias; relu takes the bias along, and GPT's gelu
-is made again on the way back instead of kept (see ensue.nn.gelu_loops):
+is made again on the way back instead of kept (see ensue.kernels.gelu_loops):
 
     u = W_1 x + b_1,  h = f(u),  ∂h = W_2ᵀ ∂y,  ∂u = ∂h ∘ f′(u),  ∂W_2 = ∂y hᵀ,  ∂W_1 = ∂u xᵀ,  ∂x = W_1ᵀ ∂u
 
@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.nn.kernels import differentiable, plain
-from ensue.nn.products import summed, times
-from ensue.nn.quantised import QuantisedLinear
-from ensue.nn.tape import Tape
-from ensue.nn.threads import PART, reachable, run
+from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.decode_program import Tape
+from ensue.kernels.int8 import QuantisedLinear
+from ensue.kernels.matmul import summed, times
+from ensue.kernels.threads import PART, reachable, run
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def _gelu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Te
     u = times(x, up, bias)
     if not reachable(u):
         return F.gelu(u, approximate="tanh"), (u,)
-    from ensue.nn import gelu_loops as loops  # numba takes a while to import
+    from ensue.kernels import gelu_loops as loops  # numba takes a while to import
 
     h = torch.empty_like(u)
     run(loops.gelu, *u.shape, u, h)
@@ -58,7 +58,7 @@ def _gelu_backward(above: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         h = F.gelu(u, approximate="tanh")
         by_u: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate="tanh", grad_input=above)
         return h, by_u, by_u.sum(0)
-    from ensue.nn import gelu_loops as loops
+    from ensue.kernels import gelu_loops as loops
 
     M, inner = u.shape
     h, sums = torch.empty_like(u), u.new_empty(-(-M // PART), inner)
@@ -81,7 +81,7 @@ def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Te
     if not reachable(x, bias) or not bias.is_contiguous():
         h = F.relu_(times(x, up, bias))
         return h, (h,)
-    from ensue.nn import loops  # numba takes a while to import
+    from ensue.kernels import elementwise_loops as loops  # numba takes a while to import
 
     h = times(x, up)
     run(loops.add_relu, *h.shape, h, bias)
@@ -92,7 +92,7 @@ def _relu_backward(above: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not reachable(above):
         by_u: Tensor = torch.ops.aten.threshold_backward.grad_input(above, h, 0, grad_input=above)
         return h, by_u, by_u.sum(0)
-    from ensue.nn import loops
+    from ensue.kernels import elementwise_loops as loops
 
     M, inner = h.shape
     sums = h.new_empty(-(-M // PART), inner)

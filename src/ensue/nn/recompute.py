@@ -40,4 +40,4 @@ def recompute(model: nn.Module, system: str) -> None:
     """The same as a setting of training asks for; a system that has no blocks is refused."""
     if not recompute_blocks(model):
         what = f"{system} has no blocks of attention that could be computed again"
-        raise InputError(what, mend="use train.recompute=none")
+        raise InputError(what, hint="use train.recompute=none")

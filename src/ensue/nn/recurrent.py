@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ensue.nn.projected import projected, usable
+from ensue.kernels.lstmp import projected, usable
 from ensue.nn.state import State, zeros_beside
 
 Memory = tuple[Tensor, ...]
@@ -233,7 +233,7 @@ def reference(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> 
 
 
 def on_cpu(cell: ProjectedLSTMCell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tuple[Tensor, Memory]:
-    """Our operation for the LSTM with a projection, which oneDNN does not have; see ensue.nn.projected."""
+    """Our operation for the LSTM with a projection, which oneDNN does not have; see ensue.kernels.lstmp."""
     if not usable(x, cell.weight_x):
         return reference(cell, x, memory, lengths)
     h, c = memory

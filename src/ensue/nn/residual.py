@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.nn.dropout import Dropout, drawn_mask, limit, new_seed
-from ensue.nn.kernels import differentiable, plain
-from ensue.nn.threads import PART, reachable, run
+from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.dropout_mask import drawn_mask, limit, new_seed
+from ensue.kernels.threads import PART, reachable, run
+from ensue.nn.dropout import Dropout
 
 
 def add_norm(x: Tensor, y: Tensor, dropout: Dropout, norm: nn.LayerNorm) -> Tensor:
@@ -62,7 +63,7 @@ class _Fused(torch.autograd.Function):
         ctx: Any, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, epsilon: float, off: int, seed: int
     ) -> Tensor:
         """z."""
-        from ensue.nn import loops  # numba takes a while to import
+        from ensue.kernels import elementwise_loops as loops  # numba takes a while to import
 
         D = x.shape[-1]
         z, normal, scale = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
@@ -75,7 +76,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂x, ∂y, ∂γ, ∂β."""
-        from ensue.nn import loops
+        from ensue.kernels import elementwise_loops as loops
 
         *inputs, normal, scale = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations

@@ -86,7 +86,7 @@ class Location(Score):
         size, places = keys.shape[1], self.place.out_features
         if size > places:
             what = f"location attention knows {places} places; this source has {size}"
-            raise InputError(what, mend="train with a larger context")
+            raise InputError(what, hint="train with a larger context")
         scores: Tensor = self.place(s)[..., :size]
         return scores
 

@@ -25,13 +25,13 @@ from torch import Tensor
 from ensue.core.errors import unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import check, check_positive
+from ensue.search.backpointers import Page, Pool, Step, hypothesis
 from ensue.search.beam_trace import Teller
-from ensue.search.best import best
 from ensue.search.constraints import NEVER, Constraints
-from ensue.search.history import Page, Pool, Step, hypothesis
 from ensue.search.hypotheses import Found
-from ensue.search.rules import LENGTH_RULES, Coverage, LengthRule
-from ensue.search.stepping import Model, lined_up, picked, quiet, read
+from ensue.search.length_penalty import LENGTH_RULES, Coverage, LengthRule
+from ensue.search.model_step import Model, lined_up, picked, quiet, read
+from ensue.search.topk import best
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

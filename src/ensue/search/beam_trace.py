@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ensue.search.backpointers import Mark, Page
 from ensue.search.constraints import Constraints
-from ensue.search.history import Mark, Page
 from ensue.search.hypotheses import Hypothesis
-from ensue.search.rules import LengthRule
+from ensue.search.length_penalty import LengthRule
 from ensue.search.trace import Fate, Trace, ending
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.nn.protocol import Output, Want
 from ensue.nn.state import State
-from ensue.search.stepping import quiet
+from ensue.search.model_step import quiet
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Ensemble:
 
     def __init__(self, models: Sequence[Any]) -> None:
         if not models:
-            raise InputError("an ensemble needs a model", mend="give at least one")
+            raise InputError("an ensemble needs a model", hint="give at least one")
         self.models = tuple(models)
         sizes = [model.config.vocabulary for model in models if hasattr(getattr(model, "config", None), "vocabulary")]
         _same_vocabulary(sizes)
@@ -82,4 +82,4 @@ def _mean_attention(seen: list[Tensor]) -> tuple[Tensor, ...] | None:
 def _same_vocabulary(sizes: list[int]) -> None:
     if len(set(sizes)) > 1:
         what = f"the models of an ensemble have vocabularies of {', '.join(map(str, sizes))} tokens"
-        raise InputError(what, mend="train them with one tokenizer")
+        raise InputError(what, hint="train them with one tokenizer")

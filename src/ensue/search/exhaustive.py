@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.search.backpointers import Mark, Page, Pool, Step, hypothesis
 from ensue.search.beam import Search
 from ensue.search.constraints import NEVER, Constraints
-from ensue.search.history import Mark, Page, Pool, Step, hypothesis
 from ensue.search.hypotheses import Found, Hypothesis
-from ensue.search.rules import Coverage
-from ensue.search.stepping import Model, lined_up, quiet, read
+from ensue.search.length_penalty import Coverage
+from ensue.search.model_step import Model, lined_up, quiet, read
 from ensue.search.trace import Trace, ending
 
 MOST = 200_000
@@ -94,7 +94,7 @@ def _check_number(vocabulary: int, longest: int, constraints: Constraints) -> No
     number = going_on**longest + (sum(going_on**t for t in range(constraints.shortest, longest)) if ends else 0)
     if number > MOST:
         what = f"there are {number:,} hypotheses of up to {longest} tokens of {vocabulary}, more than {MOST:,}"
-        raise InputError(what, mend="use beam search")
+        raise InputError(what, hint="use beam search")
 
 
 def _answer(pages: list[Page], marks: list[Mark], how: Search, constraints: Constraints, trace: bool) -> Found:

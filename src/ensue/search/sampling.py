@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError, NoDistribution
-from ensue.search.best import best
 from ensue.search.hypotheses import Found, Hypothesis
-from ensue.search.stepping import Model, Reading, lined_up, picked, quiet, read
+from ensue.search.model_step import Model, Reading, lined_up, picked, quiet, read
+from ensue.search.topk import best
 from ensue.search.trace import Trace, ending
 
 FEW = (512, 4096)

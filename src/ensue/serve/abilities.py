@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from ensue.core.errors import InputError
 from ensue.nn.recurrent import Recurrent
-from ensue.serve.forms import Figure, SeriesForm
+from ensue.serve.schemas import Figure, SeriesForm
 from ensue.verbs.attention import attends
-from ensue.verbs.disciplines import DISCIPLINES
+from ensue.verbs.race_metrics import DISCIPLINES
 from ensue.verbs.run import Run
 from ensue.verbs.runs.contexts import ContextRun
 from ensue.verbs.runs.forecast import ForecastRun

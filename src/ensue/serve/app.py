@@ -16,14 +16,14 @@ from starlette.exceptions import HTTPException
 
 from ensue import __version__
 from ensue.core.errors import InputError
-from ensue.serve import forms
-from ensue.serve.counts import Counted, Counts
+from ensue.serve import schemas as forms
+from ensue.serve.errors import SAID, Refused, answer
 from ensue.serve.guard import COOKIE, Guard
-from ensue.serve.hall import Hall, without_dashes
+from ensue.serve.metrics import Counted, Counts
+from ensue.serve.model_registry import Hall, without_dashes
 from ensue.serve.openai_api import add_openai
-from ensue.serve.own_api import add_own
 from ensue.serve.page import add_page
-from ensue.serve.refusals import SAID, Refused, answer
+from ensue.serve.verbs_api import add_own
 from ensue.serve.views_api import add_views
 
 PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ensue.search.together import Drawn, Row, Together
+from ensue.search.continuous_batching import Drawn, Row, Together
 
 Deliver = Callable[[Row, Drawn | Exception], None]
 

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.requests import ClientDisconnect
 
-from ensue.serve.refusals import Refused, answer
+from ensue.serve.errors import Refused, answer
 
 MOST_BYTES = 1 << 20
 COOKIE = "ensue-key"

@@ -9,10 +9,10 @@ import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from ensue.serve import forms
-from ensue.serve.completing import complete
-from ensue.serve.hall import Hall
-from ensue.serve.refusals import Refused
+from ensue.serve import schemas as forms
+from ensue.serve.completions_api import complete
+from ensue.serve.errors import Refused
+from ensue.serve.model_registry import Hall
 
 MOST_LETTERS = 100_000
 """Of all texts of one request that are read in one go."""

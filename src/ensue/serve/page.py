@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from ensue.serve.refusals import Refused
+from ensue.serve.errors import Refused
 
 FOLDER = Path(__file__).parent / "page"
 CHARTS = "vega.js"

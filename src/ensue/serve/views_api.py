@@ -13,9 +13,9 @@ from fastapi.responses import HTMLResponse, Response
 from ensue.core.events import Report
 from ensue.look.tree_page import tree_html
 from ensue.search.beam import Search
-from ensue.serve import forms
-from ensue.serve.hall import Hall, Served, jsonable
-from ensue.serve.refusals import Refused
+from ensue.serve import schemas as forms
+from ensue.serve.errors import Refused
+from ensue.serve.model_registry import Hall, Served, jsonable
 from ensue.verbs.look import look
 from ensue.verbs.runs.translation import TranslationRun
 from ensue.verbs.translate import trace_of

@@ -19,16 +19,16 @@ from ensue.core.events import Abandoned, Report, silent, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.data.documents import read_sentences
-from ensue.data.rows import RowBatch, RowBatches, Rows, batch_of, in_order, rows_of
+from ensue.data.labelled_rows import RowBatch, RowBatches, Rows, batch_of, in_order, rows_of
 from ensue.data.sources import Source
 from ensue.data.splitting import spread
-from ensue.data.tokenizers.finding import KINDS, load_tokenizer
-from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.spelt import SpeltTokenizer, fit_spelt
+from ensue.data.tokenizers.registry import KINDS, load_tokenizer
+from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.data.tokenizers.spelled_words import SpeltTokenizer, fit_spelt
 from ensue.measure.contexts import ContextScore, context_score
 from ensue.models.context import ContextModel, known
-from ensue.tasks import usual
+from ensue.tasks import defaults as usual
 from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective, in_context
@@ -67,14 +67,14 @@ def spelt(tokenizer: Tokenizer, where: str) -> SpeltTokenizer:
     """Refuse a tokenizer whose tokens are no words with letters."""
     if isinstance(tokenizer, SpeltTokenizer):
         return tokenizer
-    raise InputError("this tokenizer does not spell words", where=where, mend="leave out --tokenizer")
+    raise InputError("this tokenizer does not spell words", where=where, hint="leave out --tokenizer")
 
 
 def choose_tokenizer(settings: TokenizerSettings, sentences: Sequence[str]) -> SpeltTokenizer:
     """Words by frequency, or the tokenizer that the settings name."""
     if settings.kind in KINDS and settings.kind != "word":
         what = f"a {settings.kind} tokenizer has no words to spell"
-        raise InputError(what, mend="leave out --tokenizer, or give the tokenizer.json of such a run")
+        raise InputError(what, hint="leave out --tokenizer, or give the tokenizer.json of such a run")
     if settings.kind not in ("auto", "spelt", "word"):
         return spelt(load_tokenizer(settings.kind), settings.kind)
     parts = ((sentence, True, True) for sentence in sentences)
@@ -100,11 +100,11 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
     tell_notes(notes, "and {} more notes", report)
     where = ", ".join(map(str, data.files))
     if not train:
-        raise InputError("there is no sentence to learn from", where=where, mend="give some text")
+        raise InputError("there is no sentence to learn from", where=where, hint="give some text")
     if not valid and data.holdout:
         if len(train) < 2:
-            mend = "give more text, or a validation text with --valid"
-            raise InputError("one sentence is too little to hold a part out", where=where, mend=mend)
+            hint = "give more text, or a validation text with --valid"
+            raise InputError("one sentence is too little to hold a part out", where=where, hint=hint)
         train, valid = _parted(train, data.holdout)
     if folder is not None and folder.tokenizer.exists():
         tokenizer = spelt(load_tokenizer(folder.tokenizer), str(folder.tokenizer))

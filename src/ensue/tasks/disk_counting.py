@@ -1,7 +1,8 @@
 """Counting n-grams of a text that does not fit into memory, to the same model as in memory, bit for bit.
 
 The text is counted in parts. A part is counted in memory; its n-grams are, order by order, a sorted run on disk (see
-``ensue.data.runs``). Then the runs of all parts are merged, order by order: the key of an n-gram is the number of its
+``ensue.data.external_sort``). Then the runs of all parts are merged, order by order: the key of an n-gram is the
+number of its
 context among all contexts, which the order before has told, and its last word. At last the tables are mapped and
 estimated in place, and pages that were read are given back before they are more than the limit.
 
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.files import disk_errors, read_json, sync, write_json
-from ensue.data.runs import Run, Stored, merge
+from ensue.data.external_sort import Run, Stored, merge
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_counting import NGramCounter
 from ensue.models.ngram_estimates import kneser_ney
@@ -50,8 +51,8 @@ class DiskCounter:
 
     def __init__(self, config: NGramConfig, folder: Path, memory: int) -> None:
         if config.mode != "kneser-ney":
-            mend = "leave out --memory, or use mode=kneser-ney"
-            raise InputError(f"mode {config.mode!r} is not estimated within a limit of memory", mend=mend)
+            hint = "leave out --memory, or use mode=kneser-ney"
+            raise InputError(f"mode {config.mode!r} is not estimated within a limit of memory", hint=hint)
         self.config, self.folder, self.memory = config, folder, memory
 
     def count(self, tokens: NDArray[Any], report: Report, stopped: Callable[[], bool]) -> NGram | None:
@@ -221,10 +222,10 @@ class DiskCounter:
 def check_on_disk(model: Any, budget: float) -> None:
     """Refuse what cannot be counted within a limit of memory."""
     if not isinstance(model, NGram):
-        raise InputError("train.memory is for n-grams", mend="leave out --memory")
+        raise InputError("train.memory is for n-grams", hint="leave out --memory")
     if budget:
-        mend = "leave out one of them; Ctrl-C stops, and --resume goes on"
-        raise InputError("a budget cannot be kept where n-grams are counted on disk", mend=mend)
+        hint = "leave out one of them; Ctrl-C stops, and --resume goes on"
+        raise InputError("a budget cannot be kept where n-grams are counted on disk", hint=hint)
     DiskCounter(model.config, Path(), 0)
 
 

@@ -4,7 +4,7 @@
     cls    v = h_1                the first token
 
 Normalised to length one, so that a dot product is a cosine. Texts of similar lengths are read together and vectors come
-back in the order of the texts. With ``int8`` linear layers compute in eight bits; see ``ensue.nn.quantised``.
+back in the order of the texts. With ``int8`` linear layers compute in eight bits; see ``ensue.kernels.int8``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.data.rows import batch_of, in_order, rows_of
-from ensue.data.tokenizers.many import encode_many
-from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.labelled_rows import batch_of, in_order, rows_of
+from ensue.data.tokenizers.batch_encoding import encode_many
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.kernels.int8 import quantise
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import pool, width_of
-from ensue.nn.quantised import quantise
 
 POOLINGS = ("mean", "cls", "last", "max")
 AT_ONCE = 2048
@@ -52,7 +52,7 @@ def sentence_vectors(
 ) -> np.ndarray:
     """A vector for each text, (N, D), float32; texts longer than the model reads lose their end."""
     if pooling not in POOLINGS:
-        raise InputError(f"there is no pooling {pooling!r}", mend=f"use {', '.join(POOLINGS)}")
+        raise InputError(f"there is no pooling {pooling!r}", hint=f"use {', '.join(POOLINGS)}")
     most, marks = longest or most_at_once(body), marks_of(tokenizer)
     ids = encode_many(tokenizer, list(texts))
     rows = [framed(marks, one, None, most) for one in ids]

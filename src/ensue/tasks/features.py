@@ -16,18 +16,18 @@ from torch import Tensor, nn
 from ensue.core.errors import InputError
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build
-from ensue.data.rows import Rows, batch_of, in_order
-from ensue.data.tokenizers.finding import load_tokenizer
+from ensue.data.labelled_rows import Rows, batch_of, in_order
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.spelt import SpeltTokenizer, fit_spelt
+from ensue.data.tokenizers.registry import load_tokenizer
+from ensue.data.tokenizers.spelled_words import SpeltTokenizer, fit_spelt
 from ensue.models.features import FeatureConfig, Features
 from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS
 from ensue.nn.characters import CharacterWords
 from ensue.nn.state import State
 from ensue.tasks.translation import load_tokenizers
+from ensue.train.loss_reduction import ALONE, Pool
 from ensue.train.objectives import Objective
-from ensue.train.pooling import ALONE, Pool
 
 BODY = "lstm"
 """The system that reads features, where nothing says another."""
@@ -63,11 +63,11 @@ def check_reads(system: str, config: FeatureConfig | None) -> None:
     if system != COVE:
         return
     if config is None or not config.run:
-        raise InputError("cove reads the encoder of a model that translates", mend="name one: --from runs/en-de")
+        raise InputError("cove reads the encoder of a model that translates", hint="name one: --from runs/en-de")
     lender = _lender(config)["system"]
     if getattr(SYSTEMS.load(lender), "task", "") != "translation":
-        mend = "name one, or leave out --model cove"
-        raise InputError(f"is a run of {lender}, which does not translate", where=config.run, mend=mend)
+        hint = "name one, or leave out --model cove"
+        raise InputError(f"is a run of {lender}, which does not translate", where=config.run, hint=hint)
 
 
 def _lender(config: FeatureConfig) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _lender(config: FeatureConfig) -> dict[str, Any]:
     found = RunFolder(Path(config.run)).read_config()
     if not lends(found["system"]) or "head" in found:
         can = ", ".join(name for name in SYSTEMS if lends(name))
-        raise InputError(f"is a run of {found['system']}, which lends no features", where=config.run, mend=f"use {can}")
+        raise InputError(f"is a run of {found['system']}, which lends no features", where=config.run, hint=f"use {can}")
     return found
 
 
@@ -93,7 +93,7 @@ def feature_tokenizer(config: FeatureConfig, tokens: Any, texts: Sequence[str]) 
     found = load_tokenizer(tokens.kind) if Path(tokens.kind).exists() else None
     if found is None or (spells and not isinstance(found, SpeltTokenizer)):
         raise InputError(
-            "features need the tokenizer that their run has", where=config.run, mend="leave out --tokenizer"
+            "features need the tokenizer that their run has", where=config.run, hint="leave out --tokenizer"
         )
     return found
 

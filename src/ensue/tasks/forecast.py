@@ -24,10 +24,9 @@ from ensue.data.series_windows import SeriesWindows, WindowBatches
 from ensue.data.splitting import spread
 from ensue.data.waves import CHOSEN, LEARNT, STEPS, WAVES, waves
 from ensue.measure.forecast import error_band, mean_of, pinball
-from ensue.tasks import usual
+from ensue.tasks import defaults as usual
 from ensue.tasks.data_settings import SeriesSettings
-from ensue.tasks.means import Means
-from ensue.tasks.series_form import (
+from ensue.tasks.series_encoding import (
     LEVELS,
     Form,
     check_long_enough,
@@ -38,7 +37,8 @@ from ensue.tasks.series_form import (
     windows_hash,
 )
 from ensue.tasks.settings import Settings
-from ensue.train.forecasting import Forecast, loss_unit
+from ensue.tasks.training_options import Means
+from ensue.train.forecast_objectives import Forecast, loss_unit
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 from ensue.train.ranks import SINGLE, Ranks
@@ -109,11 +109,11 @@ def is_waves(files: Any) -> bool:
 def series_in(files: Any, wanted: Wanted, notes: list[str], horizon: int) -> Series:
     """The series of files, or of the built-in corpus."""
     if WAVES in map(str, files) and len(files) > 1 and not Path(WAVES).exists():
-        raise InputError("is a corpus of its own, and is not read beside files", where=WAVES, mend="name it alone")
+        raise InputError("is a corpus of its own, and is not read beside files", where=WAVES, hint="name it alone")
     if not is_waves(files):
         return read_series(list(files), wanted, notes)
     if wanted.targets not in ((), ("x",)) or wanted.key:
-        raise InputError("has one column, x, and 10,000 series", where=WAVES, mend="leave out --target and data.id")
+        raise InputError("has one column, x, and 10,000 series", where=WAVES, hint="leave out --target and data.id")
     held = waves(horizon)
     at = np.arange(len(held) + 1) * held.shape[1]
     values = held.reshape(-1, 1).astype(np.float64)
@@ -227,9 +227,9 @@ def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
         per_epoch = batches(settings, model, corpus).steps_per_epoch
         train = replace(train, epochs=max(EPOCHS, round(UPDATES * train.accumulate / per_epoch, 1)))
     if train.loss == "pinball" and not model.config.quantiles:
-        raise InputError("train.loss = pinball is of quantiles", mend="say which: --set quantiles=0.1,0.5,0.9")
+        raise InputError("train.loss = pinball is of quantiles", hint="say which: --set quantiles=0.1,0.5,0.9")
     if train.loss in ("mse", "mae") and model.config.quantiles:
-        raise InputError(f"train.loss = {train.loss} learns one value, not quantiles", mend="use train.loss=pinball")
+        raise InputError(f"train.loss = {train.loss} learns one value, not quantiles", hint="use train.loss=pinball")
     loss = ("pinball" if model.config.quantiles else "mse") if train.loss == "auto" else train.loss
     return usual.settled(replace(settings, train=replace(train, loss=loss)))
 

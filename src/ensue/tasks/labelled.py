@@ -15,27 +15,27 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.wording import counted
 from ensue.data.labelled import Reading
-from ensue.data.rows import RowBatches, Rows
+from ensue.data.labelled_rows import RowBatches, Rows
 from ensue.data.splitting import spread, spread_groups
-from ensue.data.tokenizers.finding import save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.registry import save_tokenizer
 from ensue.models.labelled import Labelled
 from ensue.nn.adapters import adapt, adaptable, merge
-from ensue.tasks import usual
-from ensue.tasks.bodies import body_for
+from ensue.tasks import defaults as usual
+from ensue.tasks.backbones import body_for
+from ensue.tasks.example_encoding import form_of
 from ensue.tasks.features import Remembered, check_reads, features_for
-from ensue.tasks.label_form import form_of
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels.kind import Form, LabelKind, Written
-from ensue.tasks.means import Means
-from ensue.tasks.resolving import MOST_EVAL_EXAMPLES
 from ensue.tasks.settings import Settings
-from ensue.train.labelling import Label
+from ensue.tasks.settings_resolution import MOST_EVAL_EXAMPLES
+from ensue.tasks.training_options import Means
+from ensue.train.label_objectives import Label
+from ensue.train.layer_unfreezing import Thawing
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 from ensue.train.ranks import SINGLE, Ranks
 from ensue.train.settings import LabelTrainSettings
-from ensue.train.thawing import Thawing
 
 MOST_HELD_OUT = 2000
 BATCH_TOKENS, MOST_BATCH_TOKENS = 1000, 8000
@@ -144,13 +144,13 @@ class LabelTask:
         """The settings with everything that was left to us filled in."""
         train, data = settings.train, settings.data
         if train.adapters and (train.freeze or train.layer_decay < 1):
-            raise InputError("adapters leave the body as it is", mend="leave out train.freeze and train.layer_decay")
+            raise InputError("adapters leave the body as it is", hint="leave out train.freeze and train.layer_decay")
         if train.adapters and not adaptable(model.body, _beside_head):
             what = f"{settings.run.system} has no layers for adapters"
-            raise InputError(what, mend="leave out train.adapters, or use bert, roberta or gpt")
+            raise InputError(what, hint="leave out train.adapters, or use bert, roberta or gpt")
         if train.reach and getattr(model.body, "cuts", "") != "streams":
             what = f"train.reach is for a state that is carried on, which {settings.run.system} has not"
-            raise InputError(what, mend="leave it out, or use lstm, gru or rnn")
+            raise InputError(what, hint="leave it out, or use lstm, gru or rnn")
         labels = corpus.form.labels if self.kind.loss == "label" else ()
         filled = replace(
             settings,
@@ -175,12 +175,12 @@ class LabelTask:
         train = settings.train
         if train.language and not hasattr(model.body, "head"):
             what = f"train.language asks for the next token, which {settings.run.system} does not say"
-            raise InputError(what, mend="use gpt or lstm, or leave it out")
+            raise InputError(what, hint="use gpt or lstm, or leave it out")
         weights = None
         if train.class_weights == "balanced":
             asked = targets[targets >= 0]
             if self.kind.loss != "label" or self.kind.head == "choice" or not len(asked):
-                raise InputError(f"{self.kind.name} has no labels to balance", mend="use train.class_weights=none")
+                raise InputError(f"{self.kind.name} has no labels to balance", hint="use train.class_weights=none")
             counts = np.bincount(asked, minlength=len(corpus.form.labels))
             weights = torch.tensor(counts.sum() / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
         return Label(self.kind.loss, weights, train.label_smoothing, train.language)
@@ -193,7 +193,7 @@ class LabelTask:
             adapt(model.body, train.adapters, train.adapters_alpha, _beside_head)
             return Means(None, self.kind.chosen_by)
         if train.unfreeze and not train.freeze:
-            raise InputError("train.unfreeze lets go of frozen layers, and none is", mend="set train.freeze too")
+            raise InputError("train.unfreeze lets go of frozen layers, and none is", hint="set train.freeze too")
         frozen = top if train.freeze < 0 else min(train.freeze, top)
         if not frozen and train.layer_decay == 1.0:
             return Means(None, self.kind.chosen_by)

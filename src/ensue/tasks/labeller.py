@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from ensue.core.events import Abandoned, Report, silent
-from ensue.data.rows import Rows, batch_of, in_order
+from ensue.data.labelled_rows import Rows, batch_of, in_order
+from ensue.kernels.int8 import quantise
 from ensue.models.labelled import Labelled
-from ensue.nn.quantised import quantise
 from ensue.tasks.labels.kind import Form, LabelKind, Written
 
 AT_ONCE = 2048

@@ -24,23 +24,23 @@ from ensue.data.reading import measure_text
 from ensue.data.sources import Slice, Source, is_builtin
 from ensue.data.splitting import held_out
 from ensue.data.table_texts import table_texts
-from ensue.data.tokenizers.finding import find_tokenizer, fit_tokenizer, load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.registry import find_tokenizer, fit_tokenizer, load_tokenizer
 from ensue.data.tokens import TokenText, tokenise
 from ensue.data.waves import WAVES
 from ensue.measure.language import LanguageScore, language_score, stream_count, total_log_prob
-from ensue.models.depths import body_depths, layers_of
 from ensue.models.language import LanguageModel
+from ensue.models.layer_depths import body_depths, layers_of
 from ensue.search.sampling import Sampling, sample
-from ensue.tasks import usual
+from ensue.tasks import defaults as usual
 from ensue.tasks.data_settings import DataSettings
-from ensue.tasks.means import Means
-from ensue.tasks.resolving import systems_for
 from ensue.tasks.settings import Settings, TokenizerSettings
+from ensue.tasks.settings_resolution import systems_for
+from ensue.tasks.training_options import Means
+from ensue.train.layer_unfreezing import Thawing
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import OBJECTIVES, Objective
 from ensue.train.ranks import SINGLE, Ranks
-from ensue.train.thawing import Thawing
 
 SMALL_TEXT = 150_000
 """Bytes below which a text is tokenised by characters where nothing else is said."""
@@ -69,11 +69,11 @@ class Corpus:
 def check_text(sources: Sequence[Source]) -> None:
     """Refuse the built-in corpora of pairs and of series, unless a file has its name."""
     if DATES in sources and not Path(DATES).exists():
-        mend = f"it is for systems that translate: {', '.join(systems_for('translation'))}"
-        raise InputError("the corpus holds sentence pairs, not text", where=DATES, mend=mend)
+        hint = f"it is for systems that translate: {', '.join(systems_for('translation'))}"
+        raise InputError("the corpus holds sentence pairs, not text", where=DATES, hint=hint)
     if WAVES in sources and not Path(WAVES).exists():
-        mend = "it is to forecast: ensue fit forecast waves --model lstm"
-        raise InputError("the corpus holds series, not text", where=WAVES, mend=mend)
+        hint = "it is to forecast: ensue fit forecast waves --model lstm"
+        raise InputError("the corpus holds series, not text", where=WAVES, hint=hint)
 
 
 def text_sources(files: Sequence[Source], columns: str, skip: bool = False) -> list[Source]:
@@ -136,7 +136,7 @@ def prepare(
     tell_notes(notes, "and {} more files were skipped", report)
     if not any(len(np.unique(part)) > 2 for part in _parts(corpus.train.tokens)):  # one token and the end mark
         what = "the text has a vocabulary of one: there is nothing to predict"
-        raise InputError(what, where=", ".join(map(str, data.files)), mend="give another text or tokenizer")
+        raise InputError(what, where=", ".join(map(str, data.files)), hint="give another text or tokenizer")
     return corpus
 
 
@@ -184,9 +184,9 @@ def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams
     train, context = settings.train, model.traits.context
     if train.cut == "streams" and model.cuts == "windows":
         what = f"train.cut = 'streams' carries a state on, but {settings.run.system} has none to carry"
-        raise InputError(what, mend="use train.cut=windows")
+        raise InputError(what, hint="use train.cut=windows")
     if model.cuts == "windows" and context and train.length > context:
-        raise InputError(f"train.length = {train.length} is more than context = {context}", mend="make it smaller")
+        raise InputError(f"train.length = {train.length} is more than context = {context}", hint="make it smaller")
     kind = Streams if train.cut == "streams" else Windows
     return kind(corpus.train.tokens, train.batch, train.length, derive(settings.run.seed, "data"))
 

@@ -19,7 +19,7 @@ def check_bf16(device: str) -> None:
         return
     trial = "import torch; x = torch.ones(1, 64, 64).bfloat16(); torch.nn.LSTM(64, 64).bfloat16()(x); x @ x"
     if subprocess.run([sys.executable, "-W", "ignore", "-c", trial], capture_output=True, check=False).returncode:
-        raise InputError("this CPU does not compute bf16", mend="use --set train.precision=float32")
+        raise InputError("this CPU does not compute bf16", hint="use --set train.precision=float32")
 
 
 def check_device(name: str) -> str:
@@ -33,7 +33,7 @@ def check_device(name: str) -> str:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, ValueError) as error:
         raise InputError(
-            f"there is no device {name!r} here", mend="--device auto takes the fastest there is"
+            f"there is no device {name!r} here", hint="--device auto takes the fastest there is"
         ) from error
     return name
 
@@ -41,7 +41,7 @@ def check_device(name: str) -> str:
 def data_files(sources: Sequence[str | Path]) -> tuple[str, ...]:
     """Sources as run.toml names them: paths made absolute, so that a run can be resumed from anywhere."""
     if any(str(source) == "" for source in sources):
-        raise InputError("the name of the text is empty", mend="name a file, a folder, - or a built-in corpus")
+        raise InputError("the name of the text is empty", hint="name a file, a folder, - or a built-in corpus")
     return tuple(
         str(s) if s == "-" or is_builtin(s) or s in (DATES, WAVES) or not _there(Path(s)) else str(Path(s).absolute())
         for s in sources

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.data.rows import batch_of, rows_of
+from ensue.data.labelled_rows import batch_of, rows_of
 from ensue.data.senses import Context
-from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.spans import words_of
+from ensue.data.tokenizers.special_tokens import framed, marks_of
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.models.context import ContextModel
 from ensue.models.encoder import Encoder
@@ -34,7 +34,7 @@ AT_ONCE = 64
 def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context], layer: int = 0) -> np.ndarray:
     """A vector for each context's word, (N, D), float32; ``layer`` counts from 1, and 0 is the last."""
     if not 0 <= layer <= depth_of(body):
-        raise InputError(f"there is no layer {layer}", mend=f"choose 1 to {depth_of(body)}")
+        raise InputError(f"there is no layer {layer}", hint=f"choose 1 to {depth_of(body)}")
     if isinstance(tokenizer, Vocabulary):
         return _own_vectors(body, tokenizer, contexts)
     marks, rows, places = marks_of(tokenizer), [], []
@@ -43,7 +43,7 @@ def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context]
         ids, words = words_of(tokenizer, context.words)
         if longest is not None and 1 < longest < len(ids) + 2:
             what = f"a sentence of {len(ids)} tokens, where {longest - 2} can be read"
-            raise InputError(what, where=context.text[:60], mend="shorten it")
+            raise InputError(what, where=context.text[:60], hint="shorten it")
         rows.append(framed(marks, ids))
         places.append(1 + np.flatnonzero(words == context.place))
     held = rows_of(rows, np.zeros(len(rows), dtype=np.int64))
@@ -61,7 +61,7 @@ def _own_vectors(body: Any, tokenizer: Vocabulary, contexts: Sequence[Context]) 
     found = {word: tokenizer.encode(word) for word in words}
     for word, ids in found.items():
         if not len(ids):
-            raise InputError(f"the word {word!r} has no vector", mend="ask for a word of the text it was learnt from")
+            raise InputError(f"the word {word!r} has no vector", hint="ask for a word of the text it was learnt from")
     matrix: np.ndarray = body.embed.weight[torch.tensor([int(found[word][-1]) for word in words])].float().numpy()
     return matrix
 

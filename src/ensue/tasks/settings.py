@@ -1,4 +1,4 @@
-"""All settings of a run, as run.toml has them; see ``ensue.tasks.resolving`` for how they come together."""
+"""All settings of a run, as run.toml has them; see ``ensue.tasks.settings_resolution`` for how they come together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a task is to ``fit``: how its data is read, what is trained on it, and how the outcome is measured.
 
 A task is a module with these functions. It joins a reader, a model, an objective and a measure, and nothing else. Where
-it has nothing to add, its functions are those of ``ensue.tasks.usual``.
+it has nothing to add, its functions are those of ``ensue.tasks.defaults``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
 from ensue.models.table import model_class
-from ensue.tasks import contexts, forecast, language_modelling, masked, translation, words
-from ensue.tasks.distilled import DistilTask
+from ensue.tasks import contexts, forecast, language_modelling, translation, words
+from ensue.tasks import masked_modelling as masked
+from ensue.tasks.distillation import DistilTask
 from ensue.tasks.features import acquaint
 from ensue.tasks.labelled import LabelTask
 from ensue.tasks.labels import LABEL_KINDS
-from ensue.tasks.means import Means
 from ensue.tasks.settings import VOCABULARIES, Settings
+from ensue.tasks.training_options import Means
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 
@@ -107,7 +108,7 @@ def build_model(settings: Settings, corpus: Any) -> Any:
         model: Model = cls(cls.Config(**values))
     except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"a model of this size cannot be built ({reason})", mend="choose smaller settings") from error
+        raise InputError(f"a model of this size cannot be built ({reason})", hint="choose smaller settings") from error
     made = task.with_head(settings, model, corpus)
     acquaint(made, getattr(corpus, "tokenizer", None))
     return made

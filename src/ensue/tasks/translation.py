@@ -25,17 +25,17 @@ from ensue.data.pairs import Pairs, built_in_pairs, read_pairs
 from ensue.data.sources import is_builtin
 from ensue.data.splitting import held_out_pairs
 from ensue.data.tables import parse_columns
-from ensue.data.tokenizers.finding import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.registry import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
 from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
-from ensue.tasks import usual
+from ensue.tasks import defaults as usual
 from ensue.tasks.data_settings import PairSettings
-from ensue.tasks.resolving import systems_for
 from ensue.tasks.settings import PairTokenizerSettings, Settings
-from ensue.tasks.translating import Translator
+from ensue.tasks.settings_resolution import systems_for
+from ensue.tasks.translator import Translator
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import ExpectedReward, Objective, Translate
 from ensue.train.ranks import SINGLE, Ranks
@@ -79,8 +79,8 @@ def check_pairs(sources: Sequence[str | Path]) -> None:
     for source in sources:
         if is_builtin(source):
             systems = ", ".join(systems_for("language"))
-            mend = f"give sentence pairs, or the corpus {DATES}; systems that learn from text are {systems}"
-            raise InputError("the corpus is text and has no translations", where=str(source), mend=mend)
+            hint = f"give sentence pairs, or the corpus {DATES}; systems that learn from text are {systems}"
+            raise InputError("the corpus is text and has no translations", where=str(source), hint=hint)
 
 
 def read_parts(data: PairSettings, notes: list[str]) -> tuple[Pairs, Pairs | None]:
@@ -163,7 +163,7 @@ def model_facts(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
     if settings.model.get("tied") == "auto":
         facts["tied"] = "all" if corpus.joint else "target"
     elif settings.model.get("tied") == "all" and not corpus.joint:
-        raise InputError("tied = 'all' needs one vocabulary for both languages", mend="use tokenizer.joint=true")
+        raise InputError("tied = 'all' needs one vocabulary for both languages", hint="use tokenizer.joint=true")
     return facts
 
 

@@ -18,14 +18,14 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.wording import counted
-from ensue.data.tokenizers.finding import load_tokenizer
-from ensue.data.tokenizers.marked import MarkedTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.tokenizers.word import WordTokenizer
+from ensue.data.tokenizers.wrapped import MarkedTokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.exchange.word2vec import read_word2vec
-from ensue.tasks.bodies import body_of, system_config
-from ensue.tasks.opening import model_in
+from ensue.tasks.backbones import body_of, system_config
+from ensue.tasks.load_model import model_in
 from ensue.tasks.settings import Settings
 
 LETTERS = ("byte", "char")
@@ -58,7 +58,7 @@ def table_of(model: Any, name: str = "embed") -> nn.Embedding | None:
 
 
 def _no_vectors(system: str, where: str) -> InputError:
-    return InputError(f"{system} has no vectors of words", where=where, mend="use a run of word2vec, lstm, bert …")
+    return InputError(f"{system} has no vectors of words", where=where, hint="use a run of word2vec, lstm, bert …")
 
 
 def table_vectors(model: Any, tokenizer: Tokenizer, where: str, system: str) -> WordVectors:
@@ -72,7 +72,7 @@ def table_vectors(model: Any, tokenizer: Tokenizer, where: str, system: str) -> 
             found.setdefault(word, token)
     if not found:
         what = f"its tokens ({tokenizer.kind}) are no words, so there are no vectors of words"
-        raise InputError(what, where=where, mend="train it with --tokenizer word")
+        raise InputError(what, where=where, hint="train it with --tokenizer word")
     matrix = table.weight.detach()[torch.tensor(list(found.values()))].float().numpy()
     return WordVectors(list(found), matrix, where)
 
@@ -93,7 +93,7 @@ def start_tables(settings: Settings, model: Any, corpus: Any, report: Report) ->
     """Begin a model's embeddings with vectors; words without one keep their random start, and are counted."""
     system, path, notes = settings.run.system, settings.run.embeddings, []  # type: ignore[var-annotated]
     if table_of(model) is None:
-        raise InputError(f"{system} has no embeddings to begin with vectors", mend="leave out --embeddings")
+        raise InputError(f"{system} has no embeddings to begin with vectors", hint="leave out --embeddings")
     vectors = vectors_in(path, notes)
     tables = {"": (table_of(model), corpus.tokenizer)}
     source = table_of(model, "embed_source")
@@ -108,7 +108,7 @@ def start_tables(settings: Settings, model: Any, corpus: Any, report: Report) ->
         notes.append(_said(words, vectors, path, which))
     if not begun:
         what = f"has none of the words of this text ({tokenizer.kind} tokens)"
-        raise InputError(what, where=path, mend="use --tokenizer word, or other vectors")
+        raise InputError(what, where=path, hint="use --tokenizer word, or other vectors")
     for note in notes:
         report("note", {"text": note})
 
@@ -119,7 +119,7 @@ def _check_width(table: nn.Embedding, vectors: WordVectors, path: str, settings:
     if width != table.embedding_dim:
         name = "embedding" if hasattr(config, "embedding") else "hidden"
         what = f"has vectors of {width} numbers, and the embeddings of {settings.run.system} have {table.embedding_dim}"
-        raise InputError(what, where=path, mend=f"--set {name}={width} makes them fit")
+        raise InputError(what, where=path, hint=f"--set {name}={width} makes them fit")
 
 
 def start_table(table: nn.Embedding, words: Sequence[str | None], vectors: WordVectors) -> int:

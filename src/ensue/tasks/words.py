@@ -16,22 +16,22 @@ from ensue.core.events import Report, tell_notes
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
-from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.word_text import WordText, read_words
 from ensue.models.word2vec import Word2Vec
 from ensue.models.word2vec_training import Learning, Word2VecTrainer
 from ensue.nn.state import State
-from ensue.tasks import usual
+from ensue.tasks import defaults as usual
 from ensue.tasks.language_modelling import check_text
 from ensue.tasks.machine import check_device
 from ensue.tasks.settings import Settings
 from ensue.train.checkpoints import Checkpoints
-from ensue.train.in_place import plan_in_place, train_in_place
 from ensue.train.loop import Evaluate, Outcome
+from ensue.train.loss_reduction import ALONE, Pool
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
-from ensue.train.pooling import ALONE, Pool
+from ensue.train.word2vec_loop import plan_in_place, train_in_place
 
 RATES = {"skipgram": 0.025, "cbow": 0.075}
 """The learning rate of each mode; CBOW's steps are shared among the words of a window (İrsoy et al., 2021)."""
@@ -72,8 +72,8 @@ def known_words(settings: Settings, folder: RunFolder | None) -> Vocabulary | No
         return None
     found = load_tokenizer(path or settings.tokenizer.kind)
     if not isinstance(found, Vocabulary):
-        mend = "use --tokenizer word, or the tokenizer of a word2vec run"
-        raise InputError("is no list of words", where=str(path or settings.tokenizer.kind), mend=mend)
+        hint = "use --tokenizer word, or the tokenizer of a word2vec run"
+        raise InputError("is no list of words", where=str(path or settings.tokenizer.kind), hint=hint)
     return found
 
 
@@ -90,9 +90,9 @@ def model_facts(settings: Settings, corpus: WordText) -> dict[str, Any]:
 def resolved(settings: Settings, model: Word2Vec, corpus: WordText) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
     if check_device(settings.run.device) != "cpu" and settings.run.device != "auto":
-        raise InputError("word2vec is trained on the CPU", mend="leave out --device")
+        raise InputError("word2vec is trained on the CPU", hint="leave out --device")
     if settings.run.compile:
-        raise InputError("the loops of word2vec are compiled already", mend="leave out --compile")
+        raise InputError("the loops of word2vec are compiled already", hint="leave out --compile")
     train = settings.train
     length = len(corpus.words) * train.epochs
     return replace(

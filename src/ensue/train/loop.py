@@ -23,13 +23,13 @@ from ensue.core.seeds import random_state, restore_random_state
 from ensue.nn.state import State
 from ensue.train.checkpoints import BEST, STOP, Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
+from ensue.train.layer_unfreezing import Thawing
+from ensue.train.loss_reduction import ALONE
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
 from ensue.train.optimisers import build_optimiser, learning_rate, move, optimiser_tensors
-from ensue.train.pooling import ALONE
 from ensue.train.ranks import Ask, Measure, Ranks, plainly
 from ensue.train.settings import TextTrainSettings, TrainSettings
-from ensue.train.thawing import Thawing
 
 MOST_ROLLBACKS = 10
 Evaluate = Measure
@@ -307,7 +307,7 @@ def roll_back(work: Training, optimiser: torch.optim.Optimizer, broken: Progress
     if broken.rollbacks == MOST_ROLLBACKS:
         raise InputError(
             f"the loss is not finite at step {broken.step + 1}, even at a {2**MOST_ROLLBACKS}th of the learning rate",
-            mend="lower train.lr, or look for odd values in the data",
+            hint="lower train.lr, or look for odd values in the data",
         )
     work.checkpoints.forget_stop()
     progress, state = restore(work, optimiser, work.checkpoints.scheduled())

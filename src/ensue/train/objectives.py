@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ensue.nn.state import State
 from ensue.search.sampling import Sampling, draw
-from ensue.train.pooling import ALONE, Pool
+from ensue.train.loss_reduction import ALONE, Pool
 
 
 class Objective(Protocol):
@@ -61,7 +61,8 @@ def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> t
 
 @dataclass(frozen=True)
 class Translate:
-    """−log P of each target token, given the source and the tokens before it, smoothed (see ensue.nn.output).
+    """−log P of each target token, given the source and the tokens before it, smoothed (see
+    ensue.kernels.cross_entropy).
 
     The decoder is fed the true tokens, not its own (teacher forcing).
     """

@@ -1,12 +1,14 @@
 """What training asks of the processes that train together; ``Ranks`` is one process alone, for which it is nothing.
 
     rank r of n holds rows ⌊rB/n⌋ … ⌊(r+1)B/n⌋ − 1 of a batch of B
-    loss = Σ_r loss_r,   ∇ = Σ_r ∇loss_r          each loss_r the rank's share of the whole mean (ensue.train.pooling)
+    loss = Σ_r loss_r,   ∇ = Σ_r ∇loss_r          each loss_r the rank's share of the whole mean
+    (ensue.train.loss_reduction)
 
 A batch is a pure function of its number, so every rank knows the whole batch and takes its rows: nothing is sent about,
 and each token is seen once. What is decided (to stop, which weights are best) is decided by the first rank, or by all
-of them together. ``ensue.train.together`` is one of several processes, each with all weights; ``ensue.train.sharding``
-one of several with a part of them; ``ensue.train.meeting`` is how they find each other.
+of them together. ``ensue.train.data_parallel`` is one of several processes, each with all weights;
+``ensue.train.sharding``
+one of several with a part of them; ``ensue.train.process_group`` is how they find each other.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from ensue.core.events import Abandoned
 from ensue.nn.state import State
 from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
+from ensue.train.loss_reduction import ALONE, Pool
 from ensue.train.optimisers import gradients_of, norm_of, restore_optimiser
-from ensue.train.pooling import ALONE, Pool
 
 Value = TypeVar("Value")
 Ask = Callable[[Callable[[], Any]], Any]

@@ -36,10 +36,10 @@ from ensue.core.errors import InputError
 from ensue.core.files import ROOM, whole_folder
 from ensue.nn.experts import Experts
 from ensue.train.checkpoints import SHARDS, Checkpoint, Checkpoints, Tensors
+from ensue.train.data_parallel import SharedCheckpoints, Together
 from ensue.train.interrupts import Interrupts
 from ensue.train.optimisers import gradients_of, restore_optimiser
 from ensue.train.ranks import Ask, Measure, Ranks
-from ensue.train.together import SharedCheckpoints, Together
 
 KEPT = 1 << 28
 """The most bytes of a model that each rank gathers once for a whole evaluation, and not block by block: what is small
@@ -165,7 +165,7 @@ class ShardedCheckpoints(SharedCheckpoints):
             except CheckpointException as error:  # what went wrong on some rank is told to all
                 rank, (cause, _) = next(iter(error.failures.items()))
                 what = f"rank {rank} cannot write its part ({str(cause).strip().splitlines()[0]})"
-                raise InputError(what, where=str(self.folder), mend=ROOM) from cause
+                raise InputError(what, where=str(self.folder), hint=ROOM) from cause
 
 
 def units_of(model: nn.Module) -> list[nn.Module]:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.marks import framed, marks_of
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.special_tokens import framed, marks_of
 from ensue.look.alignment import alignment_chart
 from ensue.look.attention import heads_chart, layers_that_fit, lines_chart
 from ensue.look.marks import COLOURS, MOST_MARKS
@@ -22,8 +22,8 @@ from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
 from ensue.search.beam import Search
-from ensue.tasks.bodies import body_of
-from ensue.tasks.filling import with_masks
+from ensue.tasks.backbones import body_of
+from ensue.tasks.mask_filling import with_masks
 from ensue.verbs.run import load
 from ensue.verbs.runs.labelled import LabelRun
 from ensue.verbs.runs.language import LanguageRun
@@ -69,15 +69,15 @@ def attention(
     or source, and ``target`` may be given. Layers and heads count from 1. A tab parts two texts.
     """
     if len(runs) != 1:
-        raise InputError(f"attention is of one run, not {len(runs)}", mend="name one")
+        raise InputError(f"attention is of one run, not {len(runs)}", hint="name one")
     if not text.strip():
-        raise InputError("attention is shown on a text", mend='give it with --text "…"')
+        raise InputError("attention is shown on a text", hint='give it with --text "…"')
     run = load(runs[0])
     looks = looks_of(run, text, target, part)
     if not 0 <= layer <= len(looks.layers):
-        raise InputError(f"there is no layer {layer}", mend=f"there are {len(looks.layers)}")
+        raise InputError(f"there is no layer {layer}", hint=f"there are {len(looks.layers)}")
     if not 0 <= head <= len(looks.layers[0]):
-        raise InputError(f"there is no head {head}", mend=f"there are {len(looks.layers[0])}")
+        raise InputError(f"there is no head {head}", hint=f"there are {len(looks.layers[0])}")
     name = f"{Path(runs[0]).name} ({run.system})"
     numbers: dict[str, Any] = {"system": run.system, "kind": looks.kind, "tokens": looks.who, "looked_at": looks.what}
     numbers["of"] = {"layers": len(looks.layers), "heads": len(looks.layers[0])}
@@ -97,7 +97,7 @@ def _grid(looks: Looks, name: str, numbers: dict[str, Any], layer: int) -> View:
     fit = layers_that_fit(len(shown), len(looks.layers[0]), len(looks.who), len(looks.what))
     if not fit:
         what = f"{len(looks.who):,} × {len(looks.what):,} tokens are too many for one picture"
-        raise InputError(what, mend="give a shorter text, or one head with --head")
+        raise InputError(what, hint="give a shorter text, or one head with --head")
     if fit < len(shown):
         shown, more = shown[-fit:], f"The last {fit} of {count} layers: more do not fit for so many tokens."
     chosen = {number: looks.layers[number - 1] for number in shown}
@@ -115,7 +115,7 @@ def _one_head(looks: Looks, name: str, numbers: dict[str, Any], layer: int, head
     weights = looks.layers[layer - 1][head - 1]
     if weights.size > MOST_MARKS:
         what = f"{len(looks.who):,} × {len(looks.what):,} tokens are too many for one picture"
-        raise InputError(what, mend="give a shorter text, or one of its words with --word")
+        raise InputError(what, hint="give a shorter text, or one of its words with --word")
     title = f"{name}: layer {layer}, head {head}"
     draw = partial(lines_chart, looks.who, looks.what, {f"head {head}": weights}, title=title)
     return View(draw, {**numbers, "layer": layer, "head": head, "weights": weights.round(6).tolist()})
@@ -140,12 +140,12 @@ def _fan(looks: Looks, name: str, numbers: dict[str, Any], layer: int, head: int
 def _rolled(looks: Looks, name: str, numbers: dict[str, Any], chosen: Any) -> View:
     """All layers as one."""
     if chosen:
-        raise InputError("a roll-out is of all layers and heads", mend="leave out --layer, --head and --word")
+        raise InputError("a roll-out is of all layers and heads", hint="leave out --layer, --head and --word")
     if looks.carried:
         what = "a roll-out counts what attention passes on, and a recurrent network also carries words along"
-        raise InputError(what, mend="leave out --rolled")
+        raise InputError(what, hint="leave out --rolled")
     if looks.kind == "cross":
-        raise InputError("a roll-out is of tokens that look at each other", mend="use --part source")
+        raise InputError("a roll-out is of tokens that look at each other", hint="use --part source")
     found = rollout(looks.layers)
     title = f"{name}: how much of each token is in each, after {len(looks.layers)} layers"
     draw = partial(
@@ -170,7 +170,7 @@ def place_of(word: str, tokens: list[str]) -> int:
     for same in (str, str.lower):
         if same(word) in (found := [same(token) for token in bare]):
             return found.index(same(word))
-    raise InputError(f"{word!r} is no token of this text", mend=f"these are: {' '.join(bare)}")
+    raise InputError(f"{word!r} is no token of this text", hint=f"these are: {' '.join(bare)}")
 
 
 def attends(run: Run) -> bool:
@@ -187,7 +187,7 @@ def looks_of(run: Run, text: str, target: str = "", part: str = "") -> Looks:
         return _translating(run, text, target, part or "cross")
     for option, given in (("target", target), ("part", part)):
         if given:
-            raise InputError(f"--{option} is for translation models", where=str(run.folder.path), mend="leave it out")
+            raise InputError(f"--{option} is for translation models", where=str(run.folder.path), hint="leave it out")
     with torch.no_grad():
         return _reading(run, text)
 
@@ -225,13 +225,13 @@ def _translating(run: TranslationRun, text: str, target: str, part: str) -> Look
     """A translation model: the target's looks at the source, or the source's at itself."""
     if part not in PARTS:
         raise InputError(
-            f"there is no part {part!r}", mend=" or ".join(f"{name} ({what})" for name, what in PARTS.items())
+            f"there is no part {part!r}", hint=" or ".join(f"{name} ({what})" for name, what in PARTS.items())
         )
     if part == "cross":
         source, words, weights = run.alignment(text, target=target)
         return Looks(words, source, weights, "cross")
     if target:
-        raise InputError("the source looks at itself before there is a target", mend="leave out --target")
+        raise InputError("the source looks at itself before there is a target", hint="leave out --target")
     if not isinstance(run.model, Transformer):
         raise _no_attention(run, "'s encoder")
     source_ids, _, _ = pair_tokens(run.translator(), text, "x", Search())
@@ -249,12 +249,12 @@ def _check_room(run: Run, size: int, most: int | None) -> None:
     """Refuse a text that is longer than a model sees at once."""
     if most is not None and size > most:
         what = f"this text has {size:,} tokens, and the model sees {most:,} at once"
-        raise InputError(what, where=str(run.folder.path), mend="give a shorter one")
+        raise InputError(what, where=str(run.folder.path), hint="give a shorter one")
 
 
 def _no_attention(run: Run, whose: str = "") -> InputError:
-    mend = (
+    hint = (
         "gpt, bert, transformer and seq2seq look, and recurrent networks that were fitted with attend; those without "
         "have gates: ensue look gates"
     )
-    return InputError(f"{run.system}{whose} has no attention", where=str(run.folder.path), mend=mend)
+    return InputError(f"{run.system}{whose} has no attention", where=str(run.folder.path), hint=hint)

@@ -59,10 +59,10 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
         try:
             model = cls(cls.Config(**_sizes(cls))) if hasattr(cls, "Config") else cls()
         except TypeError as error:
-            raise InputError(f"{what} cannot be built: {error}", mend="give it a Config, or no arguments") from error
+            raise InputError(f"{what} cannot be built: {error}", hint="give it a Config, or no arguments") from error
         missing = [name for name in ("start", "forward", "log_prob", "traits", "config") if not hasattr(model, name)]
         if missing:
-            raise InputError(f"{what} has no {missing[0]}, so it is no language model", mend="see docs/python.md")
+            raise InputError(f"{what} has no {missing[0]}, so it is no language model", hint="see docs/python.md")
     result = []
     for found in tested(model):
         report("phase", {"name": found.law})
@@ -91,7 +91,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
     folder.read_config()
     flat = read_toml(folder.settings)
     if "-" in (*flat["data.files"], *flat.get("distil.files", ())):
-        raise InputError("this run read standard input, which is gone", mend="train from a file to prove its resume")
+        raise InputError("this run read standard input, which is gone", hint="train from a file to prove its resume")
     by_steps = not hasattr(model_class(str(flat["system"]), str(flat.get("task", ""))), "counter")
     with tempfile.TemporaryDirectory(prefix="ensue-proof-") as name:
         base = [

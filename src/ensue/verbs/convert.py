@@ -13,8 +13,8 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
-from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.marks import has_frame, marks_of
+from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.special_tokens import has_frame, marks_of
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
@@ -25,10 +25,10 @@ from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2ve
 from ensue.models.labelled import Labelled
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
-from ensue.tasks.bodies import system_config
+from ensue.tasks.backbones import system_config
 from ensue.tasks.word_tables import vectors_in
 from ensue.verbs.run import load
-from ensue.verbs.weights import write_weights
+from ensue.verbs.save_weights import write_weights
 
 TARGETS = ("hf", "onnx", "arpa", "word2vec")
 
@@ -57,7 +57,7 @@ def convert(
     folder = RunFolder(Path(out) if out else Path("runs") / name)
     if path.is_dir():
         if RunFolder(path).ours():
-            raise InputError("convert to what?", where=str(path), mend=f"add --to {', --to '.join(TARGETS)}")
+            raise InputError("convert to what?", where=str(path), hint=f"add --to {', --to '.join(TARGETS)}")
         return _from_folder(path, folder, task, force, report)
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
@@ -66,8 +66,8 @@ def convert(
     if is_vector_file(path):
         return _from_vectors(path, folder, force, report)
     if not path.name.removesuffix(".gz").endswith(".arpa"):
-        mend = "name a folder of Hugging Face's library, an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
-        raise InputError("is no format that is known here", where=str(path), mend=mend)
+        hint = "name a folder of Hugging Face's library, an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
+        raise InputError("is no format that is known here", where=str(path), hint=hint)
     return _from_arpa(path, folder, force)
 
 
@@ -78,13 +78,13 @@ def _from_folder(path: Path, folder: RunFolder, said: str, force: bool, report: 
     for note in found.notes:
         report("note", {"text": f"{path}: {note}"})
     if found.tokenizer is None:
-        raise InputError("there is no tokenizer in this folder", where=str(path), mend="add its tokenizer.json")
+        raise InputError("there is no tokenizer in this folder", where=str(path), hint="add its tokenizer.json")
     made = model_from(found)
     tokenizer = load_tokenizer(found.tokenizer if found.tokenizer.name == folder.tokenizer.name else path)
     config = system_config(made.model)
     if tokenizer.size > config.vocabulary:
         what = f"has {tokenizer.size} tokens, the model {config.vocabulary}"
-        raise InputError(what, where=str(found.tokenizer), mend="it belongs to another model")
+        raise InputError(what, where=str(found.tokenizer), hint="it belongs to another model")
     task = _converted_task(made.task, said, str(path))
     folder.make(force)
     save_tokenizer(tokenizer, folder.tokenizer)
@@ -111,7 +111,7 @@ def _from_folder(path: Path, folder: RunFolder, said: str, force: bool, report: 
 def _converted_task(task: str, said: str, where: str) -> str:
     """What a folder's model is for. Its class does not say whether it labels one text or two: ``said`` does."""
     if said and {said, task} - {"classify", "pair"} and said != task:
-        raise InputError(f"is made to {task}, not to {said}", where=where, mend="leave out --task")
+        raise InputError(f"is made to {task}, not to {said}", where=where, hint="leave out --task")
     return said or task
 
 
@@ -150,7 +150,7 @@ def _to_onnx(path: Path, target: Path, force: bool) -> Path:
 def _check_new(target: Path, force: bool) -> None:
     """Refuse to write over what is there, unless ``force`` says so."""
     if target.exists() and (target.is_file() or any(target.iterdir())) and not force:
-        raise InputError("is there already", where=str(target), mend="--force replaces it")
+        raise InputError("is there already", where=str(target), hint="--force replaces it")
 
 
 def _figures(model: Any, folder: RunFolder) -> dict[str, Any]:
@@ -201,9 +201,9 @@ def _to_arpa(path: Path, target: Path, force: bool) -> Path:
     if run.direction == "backward":
         raise InputError("reads from the end, which an ARPA file cannot say", where=str(path))
     if target.is_dir():
-        raise InputError("is a folder", where=str(target), mend="name a file, e.g. model.arpa")
+        raise InputError("is a folder", where=str(target), hint="name a file, e.g. model.arpa")
     if target.exists() and not force:
-        raise InputError("is there already", where=str(target), mend="--force replaces it")
+        raise InputError("is there already", where=str(target), hint="--force replaces it")
     names = [run.tokenizer.name(token) for token in range(run.tokenizer.size)]
     write_arpa(run.model, names, target)
     return target

@@ -12,8 +12,8 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build as build_settings
 from ensue.models.table import SYSTEMS
-from ensue.tasks.resolving import read_settings, resolve, task_name
 from ensue.tasks.settings import LABELS, VOCABULARIES
+from ensue.tasks.settings_resolution import read_settings, resolve, task_name
 
 if TYPE_CHECKING:
     from ensue.measure.cost import Training
@@ -69,7 +69,7 @@ def cost(
     known = int(begun.get("vocabulary", 0)) or getattr(chosen.tokenizer, "vocabulary", 0)
     size = vocabulary if vocabulary is not None else known or VOCABULARY
     if size < 2:
-        raise InputError(f"a vocabulary of {size} is too small", mend="at least 2 tokens are needed")
+        raise InputError(f"a vocabulary of {size} is too small", hint="at least 2 tokens are needed")
     values = {name: size if name in VOCABULARIES else value for name, value in chosen.model.items()}
     if values.get("tied") == "auto":
         values["tied"] = "all"  # one vocabulary for both languages
@@ -116,7 +116,7 @@ def _run(system: str, preset: str) -> dict[str, Any]:
     if system in SYSTEMS or not folder.settings.exists():
         return {}
     if preset:
-        raise InputError("a run has settings of its own", where=system, mend="leave out --preset")
+        raise InputError("a run has settings of its own", where=system, hint="leave out --preset")
     return read_settings(folder.settings)
 
 
@@ -128,12 +128,12 @@ def _countable(system: str) -> Any:
     if cls.__name__ == "NGram":
         raise InputError(
             "an n-gram model has no parameters: its size follows from the text",
-            mend="see `ensue look ngrams`",
+            hint="see `ensue look ngrams`",
         )
     if getattr(cls, "task", "") in LABELS:
-        raise InputError(f"{system} is built on another run, whose size it has too", mend="ask for that one's system")
+        raise InputError(f"{system} is built on another run, whose size it has too", hint="ask for that one's system")
     if task_name(system) == "forecast":
-        raise InputError(f"{system} reads numbers, and its size follows from the series", mend="`ensue fit` says it")
+        raise InputError(f"{system} reads numbers, and its size follows from the series", hint="`ensue fit` says it")
     return cls
 
 
@@ -146,7 +146,7 @@ def _check_numbers(batch: int, length: int, ranks: int, utilisation: float, toke
     if not 0 <= tokens < float("inf"):
         raise InputError(f"{tokens:g} tokens cannot be trained on")
     if tokens and not hardware:
-        raise InputError("how long it takes depends on the machine", mend="name one: --hardware a100, or here")
+        raise InputError("how long it takes depends on the machine", hint="name one: --hardware a100, or here")
 
 
 def _precision(precision: str, device: Hardware | None) -> str:
@@ -154,13 +154,13 @@ def _precision(precision: str, device: Hardware | None) -> str:
         raise unknown_name("precision", precision, ["auto", "float32", "bf16"])
     chosen = precision if precision != "auto" else (device.precision() if device else "float32")
     if device is not None and chosen not in device.flops:
-        raise InputError(f"{device.name} has no speed in {chosen}", mend=f"use {' or '.join(device.flops)}")
+        raise InputError(f"{device.name} has no speed in {chosen}", hint=f"use {' or '.join(device.flops)}")
     return chosen
 
 
 def _built(cls: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(values.get("layers"), int) and values["layers"] > DEEPEST:
-        raise InputError(f"{values['layers']:,} layers cannot be counted", mend=f"at most {DEEPEST:,} can")
+        raise InputError(f"{values['layers']:,} layers cannot be counted", hint=f"at most {DEEPEST:,} can")
     try:
         return cls(cls.Config(**values))
     except (RuntimeError, OverflowError, TypeError) as error:
@@ -176,7 +176,7 @@ def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple
         most = getattr(model.config, "context", time)  # it reads no more at once
         if length > most:
             what = f"rows of {length:,} tokens do not fit into a context of {most:,}"
-            raise InputError(what, mend=f"give --set context={length} as well")
+            raise InputError(what, hint=f"give --set context={length} as well")
         time = min(time, most)
     return -(-_rows(train, batch, time) // max(ranks, 1)), time
 
@@ -210,7 +210,7 @@ def _training(step: Training, train: Any, precision: str) -> dict[str, Any]:
 
 def _depth(model: Any, length: int) -> list[dict[str, Any]]:
     """Chains of operations, for a text and one half as long."""
-    from ensue.measure.chains import depth
+    from ensue.measure.path_length import depth
 
     layers = getattr(model.config, "layers", 1)
     most = min(model.traits.context or 32, length or 32, 32, max(8, FOLLOWED // layers))
@@ -263,7 +263,7 @@ def _time(
 
 def _layers(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The table of kinds of layers, counted."""
-    from ensue.measure.chains import LayerSettings, layer_table
+    from ensue.measure.path_length import LayerSettings, layer_table
 
     chosen = build_settings(LayerSettings, dict(settings))
     return {"system": LAYERS, "settings": asdict(chosen), "layers": [asdict(one) for one in layer_table(chosen)]}

@@ -9,7 +9,7 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
-from ensue.tasks.distilled import Teacher
+from ensue.tasks.distillation import Teacher
 from ensue.tasks.machine import data_files
 from ensue.verbs.fit import fit
 from ensue.verbs.run import Run, load
@@ -63,4 +63,4 @@ def _check_beginning(begun: Any, student: str) -> None:
     """A student can only begin with a run of its own system."""
     if begun and load(begun).system != student:
         what = f"is a {load(begun).system}, so a {student} cannot begin with it"
-        raise InputError(what, where=str(begun), mend="leave out --from, or name another student")
+        raise InputError(what, where=str(begun), hint="leave out --from, or name another student")

@@ -30,14 +30,14 @@ def embed(
 ) -> np.ndarray:
     """A vector for each text of a file, or of ``texts``, (N, D); written to ``out`` where it is given."""
     if out is not None and Path(out).suffix not in ENDINGS:
-        raise InputError("is no kind of file for vectors", where=str(out), mend=f"end it in {', '.join(ENDINGS)}")
+        raise InputError("is no kind of file for vectors", where=str(out), hint=f"end it in {', '.join(ENDINGS)}")
     if texts is None:
         notes: list[str] = []
         texts = [one.texts[0] for one in read_texts(file, "", 1, notes, keep_empty=True)]
         for note in notes:
             report("note", {"text": note})
     if not texts:
-        raise InputError("there is no text", where=str(file), mend="give one a line")
+        raise InputError("there is no text", where=str(file), hint="give one a line")
     held = load(run)
     report("phase", {"name": "reading"})
     vectors = held.embed(texts, pooling=pooling, normalise=normalise, int8=int8, report=report)

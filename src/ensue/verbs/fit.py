@@ -23,23 +23,24 @@ from ensue.core.settings import describe, read_toml
 from ensue.models.ngram import NGram
 from ensue.models.table import model_class
 from ensue.nn.recompute import recompute
-from ensue.tasks.bodies import system_config
+from ensue.tasks.backbones import system_config
 from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
 from ensue.tasks.features import described
 from ensue.tasks.machine import check_bf16, check_device, data_files
-from ensue.tasks.resolving import check_task, read_settings, resolve
 from ensue.tasks.settings import LABELS, VOCABULARIES, Settings
+from ensue.tasks.settings_resolution import check_task, read_settings, resolve
 from ensue.tasks.task import Task, build_model, task_of
+from ensue.train.budget import plan
 from ensue.train.checkpoints import Checkpoints
-from ensue.train.choosing import choose_weights
 from ensue.train.counting import fit_by_counting
 from ensue.train.interrupts import stoppable
 from ensue.train.loop import Outcome, Training, train
-from ensue.train.meeting import ranks_here
 from ensue.train.metrics import Metrics
-from ensue.train.plan import plan
+from ensue.train.model_selection import choose_weights
+from ensue.train.process_group import ranks_here
 from ensue.train.ranks import Ranks
-from ensue.verbs.beginning import (
+from ensue.verbs.cards import model_card
+from ensue.verbs.init_from import (
     begun_model,
     begun_settings,
     check_apart,
@@ -47,11 +48,10 @@ from ensue.verbs.beginning import (
     lends_features,
     system_and_task,
 )
-from ensue.verbs.cards import model_card
+from ensue.verbs.memory_check import check_room
 from ensue.verbs.ranks import check_learns, check_ranks, in_turn, read_corpus, trainers
-from ensue.verbs.room import check_room
 from ensue.verbs.run import Run, load
-from ensue.verbs.weights import write_weights
+from ensue.verbs.save_weights import write_weights
 
 COUNTING = "counting"
 """The folder in a run where n-grams are sorted that do not fit into memory; it goes when the run is complete."""
@@ -91,7 +91,7 @@ def fit(
         report = report if ranks.first else silent
         if resume:
             if config is not None:
-                raise InputError("--resume goes on with the run's own run.toml", mend="leave out --config")
+                raise InputError("--resume goes on with the run's own run.toml", hint="leave out --config")
             return _resume(folder, what, typed, seconds(str(budget)) if budget else 0.0, report, ranks)
         if budget is not None:
             typed["train.budget"] = seconds(str(budget))
@@ -164,13 +164,13 @@ def _resolved(what: str, model: str, typed: dict[str, Any], config: str | Path |
     chosen = resolve(system, task=task, preset=preset, layers=[file, typed])
     if chosen.distil is not None:
         if not chosen.distil.files:
-            raise InputError("there is no text for the teacher to label", mend="name some: --unlabelled text.txt")
+            raise InputError("there is no text for the teacher to label", hint="name some: --unlabelled text.txt")
     elif not chosen.data.files:
         if task in LABELS or task == "forecast":
-            mend = f"name a file: ensue fit {task} {'train.tsv' if task in LABELS else 'my.csv'}"
-            raise InputError("there is nothing to learn from", mend=mend)
-        mend = "name a file, a folder, - or a built-in corpus such as pydoc"
-        raise InputError("there is no text to learn from", mend=mend)
+            hint = f"name a file: ensue fit {task} {'train.tsv' if task in LABELS else 'my.csv'}"
+            raise InputError("there is nothing to learn from", hint=hint)
+        hint = "name a file, a folder, - or a built-in corpus such as pydoc"
+        raise InputError("there is no text to learn from", hint=hint)
     return chosen
 
 
@@ -194,7 +194,7 @@ def _check_samples(task: Task, settings: Settings, corpus: Any, model: Any) -> N
     if hasattr(model, "counter") or task.writer(settings, model, corpus, torch.device("cpu")) is None:
         what = f"{settings.run.system} has no samples to show as it learns"
         held_out = corpus.valid is not None
-        raise InputError(what, mend="leave out --sample-every" + ("" if held_out else ", or hold something out"))
+        raise InputError(what, hint="leave out --sample-every" + ("" if held_out else ", or hold something out"))
 
 
 def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, report: Report, ranks: Ranks) -> Run:
@@ -220,8 +220,8 @@ def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, 
     task = task_of(chosen)
     corpus = read_corpus(chosen, folder, report, ranks)
     if chosen.data.hash != corpus.hash:
-        mend, files = "put it back, or begin a new run", (*chosen.data.files, *getattr(chosen.distil, "files", ()))
-        raise InputError("the text has changed since this run began", where=", ".join(files), mend=mend)
+        hint, files = "put it back, or begin a new run", (*chosen.data.files, *getattr(chosen.distil, "files", ()))
+        raise InputError("the text has changed since this run began", where=", ".join(files), hint=hint)
     # a checkpoint holds every weight, so the run it began with may be gone
     saved = ranks.agree(ranks.first and Checkpoints(folder.checkpoints).latest() is not None)
     model = build_model(chosen, corpus) if saved else begun_model(chosen, corpus, report)
@@ -231,20 +231,20 @@ def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, 
 
 def _check_same(folder: RunFolder, chosen: Settings, what: str, flat: dict[str, Any], typed: dict[str, Any]) -> None:
     """A run goes on as it began: what was typed beside --resume must be what it has."""
-    where, mend = str(folder.path), "leave it out, or begin a new run"
+    where, hint = str(folder.path), "leave it out, or begin a new run"
     own = ("", chosen.run.system, chosen.run.task)
     if what not in own and not Path(what).exists():
-        raise InputError(f"is a {chosen.run.system}, not a {what}", where=where, mend=mend)
+        raise InputError(f"is a {chosen.run.system}, not a {what}", where=where, hint=hint)
     extra = {name: value for name, value in typed.items() if name not in ("device", "compile")}
     asked = resolve(chosen.run.system, layers=[flat, extra])
     for table in ("run", *chosen.tables):
         for field in describe(type(getattr(chosen, table))):
             old, new = (getattr(getattr(s, table), field.name) for s in (chosen, asked))
             if old != new and field.name not in ("budget", "shard"):
-                raise InputError(f"has {field.name} = {old!r}, not {new!r}", where=where, mend=mend)
+                raise InputError(f"has {field.name} = {old!r}, not {new!r}", where=where, hint=hint)
     for name, old in chosen.model.items():
         if asked.model[name] != old:
-            raise InputError(f"has {name} = {old!r}, not {asked.model[name]!r}", where=where, mend=mend)
+            raise InputError(f"has {name} = {old!r}, not {asked.model[name]!r}", where=where, hint=hint)
 
 
 def _prepare_process(settings: Settings, ranks: Ranks) -> None:
@@ -279,8 +279,8 @@ def _trained(folder: RunFolder, settings: Settings, corpus: Any, model: Any, rep
     except KeyboardInterrupt:
         raise Interrupted(folder.path, again) from None
     except torch._dynamo.exc.TorchDynamoException as error:
-        mend = "leave out --compile, or see what is missing with --debug"
-        raise InputError("this machine's compiler cannot compile the model", mend=mend) from error
+        hint = "leave out --compile, or see what is missing with --debug"
+        raise InputError("this machine's compiler cannot compile the model", hint=hint) from error
     if stopped.startswith("SIG"):
         raise Interrupted(folder.path, again)
     return load(folder.path)

@@ -11,7 +11,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.run_folder import RunFolder
-from ensue.data.copying import LETTERS, LONGEST, copying_questions
+from ensue.data.copy_task import LETTERS, LONGEST, copying_questions
 from ensue.look.bptt_page import bptt_html
 from ensue.look.bptt_text import bptt_text
 from ensue.look.gates import gates_chart, room_for
@@ -51,7 +51,7 @@ def bptt(
     backpropagation does.
     """
     if what:
-        raise InputError("bptt is of a small network of its own, not of a run", mend="ensue look gradients RUN … is")
+        raise InputError("bptt is of a small network of its own, not of a run", hint="ensue look gradients RUN … is")
     network = with_values(draw_network(steps=steps, hidden=hidden, seed=seed), read_values(values))
     numbers = bptt_numbers(network, costs=read_steps(costs), cut=cut)
     return View(partial(bptt_html, numbers), numbers, partial(bptt_text, numbers))
@@ -69,9 +69,9 @@ def read_values(given: Sequence[str]) -> dict[str, list[float]]:
         try:
             found[name.strip()] = [float(number) for number in numbers.split(",")]
         except ValueError as error:
-            raise InputError(f"--values {item!r} is not NAME=NUMBER,NUMBER,…", mend="e.g. --values w=0.5") from error
+            raise InputError(f"--values {item!r} is not NAME=NUMBER,NUMBER,…", hint="e.g. --values w=0.5") from error
         if not np.isfinite(found[name.strip()]).all():
-            raise InputError(f"--values {item!r} holds a number that is not finite", mend="e.g. --values w=0.5")
+            raise InputError(f"--values {item!r} holds a number that is not finite", hint="e.g. --values w=0.5")
     return found
 
 
@@ -84,7 +84,7 @@ def read_steps(given: str) -> list[int]:
     try:
         return [int(number) for number in given.split(",")] if given else []
     except ValueError as error:
-        raise InputError(f"--costs {given!r} is not a list of steps", mend="e.g. --costs 3,4,5") from error
+        raise InputError(f"--costs {given!r} is not a list of steps", hint="e.g. --costs 3,4,5") from error
 
 
 def gradients(runs: Files, *, text: str = "", layer: int = 0) -> View:
@@ -119,7 +119,7 @@ def gradients(runs: Files, *, text: str = "", layer: int = 0) -> View:
 def gates(runs: Files, *, text: str = "", layer: int = 0, units: int = 0) -> View:
     """The gates and states of a recurrent layer over a text; ``units`` at most, those that change most."""
     if len(runs) != 1:
-        raise InputError(f"gates are of one run, not {len(runs)}", mend="name one")
+        raise InputError(f"gates are of one run, not {len(runs)}", hint="name one")
     (run,) = _language_runs(runs, text)
     tokens, whole = _tokens(run, text)
     seen = gates_over(run.model, torch.from_numpy(tokens[1:]), layer)
@@ -150,14 +150,14 @@ def gates(runs: Files, *, text: str = "", layer: int = 0, units: int = 0) -> Vie
 def training(runs: Files) -> View:
     """Norms of gradients over training runs, and how many were clipped."""
     if not runs:
-        raise InputError("whose training?", mend="name a run")
+        raise InputError("whose training?", hint="name a run")
     found = []
     for name, path in zip(short_names([str(path) for path in runs]), runs):
         run = load(path)
         clip = float(run.settings.get("train.clip", 0.0))
         records = norm_records(run.folder, clip)
         if not records:
-            raise InputError("has no norms of gradients in its metrics", where=str(path), mend="train it by gradient")
+            raise InputError("has no norms of gradients in its metrics", where=str(path), hint="train it by gradient")
         clipped, updates = (sum(record[key] for record in records) for key in ("clipped", "updates"))
         facts = {"name": name, "run": str(path), "system": run.system, "clip": clip}
         found.append({**facts, "clipped": clipped, "updates": updates, "records": records})
@@ -198,9 +198,9 @@ def copied(run: LanguageRun, gap: int, seed: int = 0) -> dict[str, Any]:
 def _language_runs(runs: Files, text: str) -> list[LanguageRun]:
     """Runs of language models, and a text to show them on."""
     if not runs:
-        raise InputError("of which run?", mend="name one or more")
+        raise InputError("of which run?", hint="name one or more")
     if not text.strip():
-        raise InputError("gradients and gates are shown on a text", mend='give it with --text "…"')
+        raise InputError("gradients and gates are shown on a text", hint='give it with --text "…"')
     return [_language_run(path) for path in runs]
 
 
@@ -208,7 +208,7 @@ def _language_run(path: Place) -> LanguageRun:
     run = load(path)
     if not isinstance(run, LanguageRun):
         what = f"this {run.system} is of the task {run.task}, no language model"
-        raise InputError(what, where=str(path), mend="name a run that goes on with text: fit rnn, gru, lstm or gpt")
+        raise InputError(what, where=str(path), hint="name a run that goes on with text: fit rnn, gru, lstm or gpt")
     return run
 
 

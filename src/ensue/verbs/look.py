@@ -26,11 +26,10 @@ from ensue.tasks.data_settings import DataSettings
 from ensue.tasks.machine import data_files
 from ensue.tasks.settings import TokenizerSettings
 from ensue.train.counting import count
-from ensue.train.forecasting import loss_unit
+from ensue.train.forecast_objectives import loss_unit
 from ensue.train.metrics import read_metrics
 from ensue.verbs.attention import attention
 from ensue.verbs.cost import cost
-from ensue.verbs.glances import next_tokens, positions, surprise
 from ensue.verbs.gradients import bptt, copying, gates, gradients, training
 from ensue.verbs.race_view import race_view
 from ensue.verbs.run import load
@@ -40,6 +39,7 @@ from ensue.verbs.runs.translation import TranslationRun, aligning_layer
 from ensue.verbs.senses import layer_shares
 from ensue.verbs.senses import senses as word_senses
 from ensue.verbs.steps import step_numbers
+from ensue.verbs.token_views import next_tokens, positions, surprise
 from ensue.verbs.view import Files, Place, View
 from ensue.verbs.word_map import word_view
 
@@ -65,8 +65,8 @@ def _check_options(view: str, options: Iterable[str]) -> None:
     for name in options:
         takers = [other for other, function in VIEWS.items() if name in signature(function).parameters]
         if view not in takers:
-            mend = f"it is for {', '.join(takers)}" if takers else "leave it out"
-            raise InputError(f"{view} cannot use --{name}", mend=mend)
+            hint = f"it is for {', '.join(takers)}" if takers else "leave it out"
+            raise InputError(f"{view} cannot use --{name}", hint=hint)
 
 
 def curves(runs: Files) -> View:
@@ -89,7 +89,7 @@ def _unit_of(run: Run) -> str:
 def race(folders: Files) -> View:
     """A race: the measure against training time, or against labels."""
     if len(folders) != 1:
-        raise InputError(f"one race is looked at, not {len(folders)}", mend="name the folder of one")
+        raise InputError(f"one race is looked at, not {len(folders)}", hint="name the folder of one")
     return race_view(folders[0])
 
 
@@ -123,11 +123,11 @@ def alignment(
     run, how = _one_sentence("an alignment is", runs, text, target, beam)
     source, words, weights = run.alignment(text, target=target, search=how)
     if not 0 <= layer <= len(weights):
-        raise InputError(f"there is no layer {layer}", mend=f"there are {len(weights)}")
+        raise InputError(f"there is no layer {layer}", hint=f"there are {len(weights)}")
     number = layer or aligning_layer(len(weights))
     heads = weights[number - 1]  # (H, T, S)
     if not 0 <= head <= len(heads):
-        raise InputError(f"there is no head {head}", mend=f"there are {len(heads)}")
+        raise InputError(f"there is no head {head}", hint=f"there are {len(heads)}")
     shown = heads[head - 1] if head else heads.mean(0)
     numbers = {"system": run.system, "text": text, "source": source, "target": words, "layer": number}
     numbers |= {"head": head or None, "weights": shown.tolist()}
@@ -151,19 +151,19 @@ def steps(runs: Files, *, text: str = "", target: str = "", beam: int | None = N
 def _one_sentence(said: str, runs: Files, text: str, target: str, beam: int | None) -> tuple[TranslationRun, Search]:
     """The run and the search, where one sentence is looked at; ``said`` begins what is said of other wishes."""
     if len(runs) != 1:
-        raise InputError(f"{said} of one run, not {len(runs)}", mend="name one")
+        raise InputError(f"{said} of one run, not {len(runs)}", hint="name one")
     run = _translating(runs[0])
     if not text.strip():
-        raise InputError(f"{said} of a sentence", mend='give it with --text "…"')
+        raise InputError(f"{said} of a sentence", hint='give it with --text "…"')
     if target and beam is not None:
-        raise InputError("a given --target is not searched for", mend="leave out --beam or --target")
+        raise InputError("a given --target is not searched for", hint="leave out --beam or --target")
     return run, Search() if beam is None else Search(beam=beam)
 
 
 def bottleneck(runs: Files, *, data: Files = ()) -> View:
     """BLEU against the length of the source, for several runs on the same pairs."""
     if not data:
-        raise InputError("BLEU by length is of pairs", mend="give them with --data test.en --data test.de")
+        raise InputError("BLEU by length is of pairs", hint="give them with --data test.en --data test.de")
     held = {str(run): _translating(run) for run in runs}
     found = {name: run.score(*map(str, data)).by_length for name, run in held.items()}
     rows = [{"run": name, "by_length": curve, "change": change(curve)} for name, curve in found.items()]
@@ -178,7 +178,7 @@ def senses(what: Files, *, word: str | None = None, layer: int = 0, text: str = 
     file is ever opened. ``text`` gives sentences, one a line.
     """
     if word is not None and len(what) != 1:
-        raise InputError(f"senses are of one run, not {len(what)}", mend="name one")
+        raise InputError(f"senses are of one run, not {len(what)}", hint="name one")
     run, typed, files = what[0] if what else "", str(what[1]) if len(what) > 1 else "", what[2:]
     found = word_senses(run, typed if word is None else word, files, layer, text)
     return View(partial(senses_chart, found.numbers, found.title, found.caption), found.numbers, said=found.caption)
@@ -193,7 +193,7 @@ def layers(runs: Files) -> View:
 def words(runs: Files, *, words: str = "", pairs: str = "", method: str = "pca") -> View:
     """Words of a run or a vector file on a map: ``words`` (else the commonest), arrows for ``pairs`` (king:queen)."""
     if len(runs) != 1:
-        raise InputError(f"a map is of the words of one run, not {len(runs)}", mend="name one")
+        raise InputError(f"a map is of the words of one run, not {len(runs)}", hint="name one")
     numbers, draw = word_view(runs[0], words, pairs, method)
     return View(draw, numbers)
 
@@ -201,7 +201,7 @@ def words(runs: Files, *, words: str = "", pairs: str = "", method: str = "pca")
 def forecast(runs: Files, *, data: Files = (), target: str = "") -> View:
     """What a run expects of series it was not trained on: the past, the forecast with its band, and what came."""
     if len(runs) != 1:
-        raise InputError(f"a forecast is of one run, not {len(runs)}", mend="name one")
+        raise InputError(f"a forecast is of one run, not {len(runs)}", hint="name one")
     numbers = forecasting(runs[0], load(runs[0])).chart_numbers(data, target)
     return View(partial(forecast_chart, numbers), numbers)
 
@@ -210,14 +210,14 @@ def _translating(path: Place) -> TranslationRun:
     """A run that translates."""
     run = load(path)
     if not isinstance(run, TranslationRun):
-        raise InputError(f"{run.system} translates nothing", where=str(path), mend="name a run of a translation system")
+        raise InputError(f"{run.system} translates nothing", where=str(path), hint="name a run of a translation system")
     return run
 
 
 def draw_confusion(figures: Mapping[str, Any], path: Path) -> None:
     """Which labels were taken for which, from what ``score`` answered, to a file."""
     if "confusion" not in figures:
-        raise InputError("only labels have a confusion to draw", mend="leave out --out")
+        raise InputError("only labels have a confusion to draw", hint="leave out --out")
     save_chart(confusion_chart(figures["confusion"], figures["labels"]), path)
 
 

@@ -18,7 +18,7 @@ from ensue.verbs.runs.language import LanguageRun
 def probe(run: Run, source: str | Path, *, out: str | Path | None = None, report: Report = silent) -> dict[str, Any]:
     """Accuracy on the minimal pairs of a file or folder, of all and by kind; drawn to ``out`` where that is given."""
     if not isinstance(run, LanguageRun):
-        raise InputError(f"{run.system} is no language model", where=str(run.folder.path), mend="leave out --probe")
+        raise InputError(f"{run.system} is no language model", where=str(run.folder.path), hint="leave out --probe")
     if out is not None:
         check_ending(out)
     pairs = read_probe(source)

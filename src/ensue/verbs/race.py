@@ -21,9 +21,9 @@ from ensue.core.run_folder import RunFolder
 from ensue.look.saving import save_chart
 from ensue.nn.recurrent import Recurrent
 from ensue.tasks.task import TASKS
-from ensue.verbs.disciplines import Discipline, find_discipline
 from ensue.verbs.fit import fit
-from ensue.verbs.lanes import Lane, Terms, agreed, begun_facts, common_corpus, lanes
+from ensue.verbs.race_metrics import Discipline, find_discipline
+from ensue.verbs.race_plan import Lane, Terms, agreed, begun_facts, common_corpus, lanes
 from ensue.verbs.race_results import Entrant, Race, mean_entrant
 from ensue.verbs.race_view import race_view
 from ensue.verbs.run import Run, load
@@ -116,16 +116,16 @@ def _facts(terms: Terms, settings: Mapping[str, Any], corpus: Any) -> dict[str, 
 def _check_folder(folder: Path, force: bool, resume: bool) -> None:
     """Refuse to write where a race cannot be, before anything is touched."""
     if folder.is_file():
-        raise InputError("is a file, not a folder", where=str(folder), mend="choose another --out")
+        raise InputError("is a file, not a folder", where=str(folder), hint="choose another --out")
     if resume and not (folder / "race.json").exists():
-        raise InputError("holds no race to resume", where=str(folder), mend="leave out --resume to begin one")
+        raise InputError("holds no race to resume", where=str(folder), hint="leave out --resume to begin one")
     if folder.exists() and any(folder.iterdir()) and not resume:
         if not force:
-            mend = "--resume goes on with it, --force replaces it"
-            raise InputError("is there already", where=str(folder), mend=mend)
+            hint = "--resume goes on with it, --force replaces it"
+            raise InputError("is there already", where=str(folder), hint=hint)
         if not (folder / "race.json").exists():
             what = "is not a race, so --force will not delete it"
-            raise InputError(what, where=str(folder), mend="choose another --out")
+            raise InputError(what, where=str(folder), hint="choose another --out")
 
 
 def _begin(folder: Path, facts: dict[str, Any], resume: bool) -> None:
@@ -135,7 +135,7 @@ def _begin(folder: Path, facts: dict[str, Any], resume: bool) -> None:
         for name in ("task", "hash", "budget", "match", "seeds", "settings", "shares", "from"):
             if before.get(name) != facts.get(name):
                 what = f"was a race with another {SAME.get(name, name)}"
-                raise InputError(what, where=str(folder), mend="--force begins a new one")
+                raise InputError(what, where=str(folder), hint="--force begins a new one")
     elif folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def _entrant(terms: Terms, lane: Lane, folder: Path, again: str, report: Report)
             run = _trained(terms.discipline, lane, seed, path, report)
             figures, remark = terms.discipline.figures(run), _remark(run)
             if figures[measure.key] is None:
-                raise InputError(f"what is held out gives no {measure.title}", mend="see score --json for the rest")
+                raise InputError(f"what is held out gives no {measure.title}", hint="see score --json for the rest")
         except Interrupted as stop:
             raise Interrupted(folder, again) from stop
         except Exception as error:  # one failure must not end the race; it stands in the table

@@ -8,7 +8,7 @@ from typing import Any
 
 from ensue.core.wording import counted, listed
 from ensue.look.race import entrant_name
-from ensue.verbs.disciplines import LANGUAGE, Discipline
+from ensue.verbs.race_metrics import LANGUAGE, Discipline
 
 
 @dataclass

@@ -12,8 +12,8 @@ from ensue.core.files import read_json
 from ensue.look.labels import label_curve
 from ensue.look.race import entrant_name, race_chart
 from ensue.train.metrics import read_metrics
-from ensue.verbs.disciplines import Discipline, find_discipline
-from ensue.verbs.lanes import lane_folder
+from ensue.verbs.race_metrics import Discipline, find_discipline
+from ensue.verbs.race_plan import lane_folder
 from ensue.verbs.view import View
 
 
@@ -26,11 +26,11 @@ def race_view(folder: str | PathLike[str]) -> View:
     """Each one's way while it trained, and where it ended; of a race on shares of the labels what labels bring."""
     path = Path(folder)
     if not is_race(path):
-        raise InputError("holds no race", where=str(path), mend="`ensue race … --out` makes one")
+        raise InputError("holds no race", where=str(path), hint="`ensue race … --out` makes one")
     race = read_json(path / "race.json")
     discipline = find_discipline(race.get("task", "lm"))
     if all(one[discipline.measure.key] is None for one in race["systems"]):
-        raise InputError("has no result to draw yet", where=str(path), mend="`ensue race … --resume` goes on with it")
+        raise InputError("has no result to draw yet", where=str(path), hint="`ensue race … --resume` goes on with it")
     draw = partial(_labels, race, discipline) if race.get("shares") else partial(_times, race, path, discipline)
     return View(draw, race)
 

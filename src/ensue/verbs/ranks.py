@@ -15,8 +15,8 @@ from ensue.core.run_folder import RunFolder
 from ensue.models.table import model_class
 from ensue.tasks.settings import Settings
 from ensue.tasks.task import task_of
+from ensue.train.data_parallel import Together
 from ensue.train.ranks import Ranks
-from ensue.train.together import Together
 
 Value = TypeVar("Value")
 WITHOUT = "run it without torchrun"
@@ -38,7 +38,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report, ra
     if ranks.count == 1:
         return task.corpus_of(settings, folder, report)
     if "-" in (*settings.data.files, *settings.data.valid):
-        raise InputError("several ranks cannot share standard input", mend="give a file")
+        raise InputError("several ranks cannot share standard input", hint="give a file")
     with tempfile.TemporaryDirectory(prefix="ensue-tokenizers-") as name:
         there = RunFolder(Path(name))
         if ranks.first:
@@ -50,7 +50,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report, ra
             corpus = task.corpus_of(settings, there if any(there.path.iterdir()) else folder, report)
     if ranks.agree(corpus.hash) != corpus.hash:
         where = ", ".join(map(str, settings.data.files))
-        raise InputError("is not what the first rank reads", where=where, mend="give all machines the same data")
+        raise InputError("is not what the first rank reads", where=where, hint="give all machines the same data")
     return corpus
 
 
@@ -60,9 +60,9 @@ def check_learns(settings: Settings, ranks: Ranks) -> None:
         return
     system = settings.run.system
     if hasattr(model_class(system, settings.run.task), "counter"):
-        raise InputError(f"{system} is not trained by gradient, so several ranks are no use to it", mend=WITHOUT)
+        raise InputError(f"{system} is not trained by gradient, so several ranks are no use to it", hint=WITHOUT)
     if hasattr(task_of(settings), "fit"):
-        raise InputError(f"{system} has a way of its own to learn, which is for one process", mend=WITHOUT)
+        raise InputError(f"{system} has a way of its own to learn, which is for one process", hint=WITHOUT)
 
 
 def check_ranks(settings: Settings, model: nn.Module, ranks: Ranks) -> None:
@@ -73,13 +73,13 @@ def check_ranks(settings: Settings, model: nn.Module, ranks: Ranks) -> None:
     single = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
     if settings.train.shard and single:
         what = f"{settings.run.system} has a weight that is a single number ({single[0]}), which FSDP cannot cut"
-        raise InputError(what, mend="leave out --shard")
+        raise InputError(what, hint="leave out --shard")
     if settings.train.shard and getattr(settings.train, "unfreeze", 0):
         what = "train.unfreeze lets go of layers one by one, which FSDP cannot"
-        raise InputError(what, mend="leave out --shard or train.unfreeze")
+        raise InputError(what, hint="leave out --shard or train.unfreeze")
     if settings.train.shard and getattr(settings.train, "objective", "") == "reward":
         what = "train.objective=reward draws translations of its own on every rank, which FSDP cannot"
-        raise InputError(what, mend="leave out --shard")
+        raise InputError(what, hint="leave out --shard")
 
 
 def trainers(settings: Settings, ranks: Ranks) -> Ranks:

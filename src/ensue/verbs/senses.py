@@ -13,7 +13,7 @@ from ensue.data.senses import SENSES, Context, contexts
 from ensue.measure.projection import principal
 from ensue.measure.senses import sense_score, similarities
 from ensue.models.ngram import NGram
-from ensue.tasks.bodies import body_of
+from ensue.tasks.backbones import body_of
 from ensue.tasks.senses import context_vectors, depth_of
 from ensue.verbs.run import Run, load
 from ensue.verbs.view import Files, Place
@@ -43,9 +43,9 @@ def sense_contexts(word: str, files: Files, text: str = "") -> list[Context]:
         found = contexts(word)
     else:
         known = " and ".join(SENSES)
-        raise InputError(f"{word!r} has no built-in contexts ({known} have)", mend="name a file of sentences with it")
+        raise InputError(f"{word!r} has no built-in contexts ({known} have)", hint="name a file of sentences with it")
     if len(found) < 3:
-        raise InputError(f"{len(found)} contexts say nothing", mend="give at least 3")
+        raise InputError(f"{len(found)} contexts say nothing", hint="give at least 3")
     return found[:MOST]
 
 
@@ -55,12 +55,12 @@ def senses(path: Place, word: str, files: Files = (), layer: int = 0, text: str 
     Contexts come from ``text``, from ``files``, or from the built-in corpus.
     """
     if not word.strip():
-        raise InputError("senses of which word?", mend="name a run and a word: ensue look senses runs/elmo bank")
+        raise InputError("senses of which word?", hint="name a run and a word: ensue look senses runs/elmo bank")
     run = load(path)
     held = sense_contexts(word, files, text)
     body = body_of(run.model)
     if not in_context(run):
-        raise InputError(f"{run.system} has no vectors of words", where=str(path), mend="use elmo, bert or lstm")
+        raise InputError(f"{run.system} has no vectors of words", where=str(path), hint="use elmo, bert or lstm")
     vectors = context_vectors(body, run.tokenizer, held, layer)
     return _described(run, word, held, vectors, layer)
 
@@ -112,8 +112,8 @@ def layer_shares(runs: Files) -> list[dict[str, Any]]:
         run = load(path)
         held = run.config.get("features")
         if not held:
-            mend = "name one that was trained with --from runs/elmo"
-            raise InputError("reads no features, so it has no layers to weigh", where=str(path), mend=mend)
+            hint = "name one that was trained with --from runs/elmo"
+            raise InputError("reads no features, so it has no layers to weigh", where=str(path), hint=hint)
         row = {"run": run.folder.path.name, "task": run.task, "of": held["system"]}
         found.append({**row, "shares": held["shares"], "scale": held["scale"]})
     return found

@@ -9,8 +9,8 @@ from typing import Any
 from ensue.core.settings import describe
 from ensue.models.table import FORECASTERS, SYSTEMS
 from ensue.tasks.recipes import recipes_for
-from ensue.tasks.resolving import tables
 from ensue.tasks.settings import VOCABULARIES
+from ensue.tasks.settings_resolution import tables
 
 
 def systems(name: str = "") -> dict[str, Any]:

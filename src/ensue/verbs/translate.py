@@ -14,7 +14,7 @@ from ensue.data.tokenizers.protocol import Tokenizer, visible
 from ensue.look.tree_page import tree_html
 from ensue.look.tree_text import tree_text
 from ensue.search.beam import Search
-from ensue.tasks.translating import Translation
+from ensue.tasks.translator import Translation
 
 ENDINGS = (".html", ".json", ".txt")
 
@@ -22,9 +22,9 @@ ENDINGS = (".html", ".json", ".txt")
 def trace_of(translation: Translation, tokenizer: Tokenizer, search: Search) -> dict[str, Any]:
     """The search of a translation as plain data: every expansion, with parent, token, log-probability and fate."""
     if not translation.found:
-        raise InputError("an empty line has nothing to search", mend="give some text")
+        raise InputError("an empty line has nothing to search", hint="give some text")
     if len(translation.found) > 1:
-        raise InputError("the line was split, and a trace is of one search", mend="give a shorter line")
+        raise InputError("the line was split, and a trace is of one search", hint="give a shorter line")
     trace = translation.found[0].trace
     assert trace is not None
     return {**trace.as_dict(tokenizer.name), "source": translation.source, "alpha": search.alpha}
@@ -33,7 +33,7 @@ def trace_of(translation: Translation, tokenizer: Tokenizer, search: Search) -> 
 def check_ending(path: Path) -> None:
     """Refuse a file name that does not say what to write, before anything is searched."""
     if path.suffix not in ENDINGS:
-        raise InputError(f"{path.name!r} has no ending for a trace", mend=f"use {', '.join(ENDINGS)}")
+        raise InputError(f"{path.name!r} has no ending for a trace", hint=f"use {', '.join(ENDINGS)}")
 
 
 def write_trace(trace: dict[str, Any], path: Path) -> None:
@@ -58,7 +58,7 @@ def named_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> tuple[int, ...]:
     for name in names:
         if (own := known.get(name) or known.get(visible(name))) is None:
             near = difflib.get_close_matches(visible(name), known, n=1, cutoff=0.5)
-            mend = f"did you mean {near[0]!r}?" if near else "name one as a trace does"
-            raise InputError(f"there is no token {name!r}", mend=mend)
+            hint = f"did you mean {near[0]!r}?" if near else "name one as a trace does"
+            raise InputError(f"there is no token {name!r}", hint=hint)
         found += own
     return tuple(found)

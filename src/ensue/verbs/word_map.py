@@ -35,7 +35,7 @@ def map_numbers(
         raise unknown_name("method", method, METHODS)
     chosen = list(dict.fromkeys([*words, *(word for pair in pairs for word in pair)])) or list(table.words[:SHOWN])
     if len(chosen) < 2:
-        raise InputError("a map needs two words or more", mend='give them with --words "king queen …"')
+        raise InputError("a map needs two words or more", hint='give them with --words "king queen …"')
     held = table.unit[[table.place(word) for word in chosen]]
     points, shares = principal(held)
     cost = None
@@ -86,7 +86,7 @@ def read_pairs(text: str) -> list[tuple[str, str]]:
     for one in text.split():
         a, colon, b = one.partition(":")
         if not (a and colon and b) or a == b:
-            raise InputError(f"{one!r} is no pair of words", mend="write --pairs king:queen")
+            raise InputError(f"{one!r} is no pair of words", hint="write --pairs king:queen")
         pairs.append((a, b))
     return pairs
 

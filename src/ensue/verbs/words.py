@@ -26,7 +26,7 @@ def neighbours(run: Place, word: str, *, top: int = 10, by: str = "cosine") -> l
         return measured.neighbours(vectors_of(run), word, top)
     held = load(run)
     if not isinstance(held, WordRun):
-        raise InputError(f"{held.system} has no P(o | c)", where=str(run), mend="use a run of word2vec, or --by cosine")
+        raise InputError(f"{held.system} has no P(o | c)", where=str(run), hint="use a run of word2vec, or --by cosine")
     return held.likeliest(word, top, of_text=by == "context")
 
 

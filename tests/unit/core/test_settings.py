@@ -7,7 +7,7 @@ from ensue.core.durations import seconds, spoken
 from ensue.core.errors import InputError
 from ensue.core.settings import build, convert, describe, parse_assignments, toml_lines, toml_value
 from ensue.models.table import SYSTEMS
-from ensue.tasks.resolving import foreign, read_settings, resolve
+from ensue.tasks.settings_resolution import foreign, read_settings, resolve
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.verbs.systems import systems
 
@@ -97,7 +97,7 @@ def test_run_toml_says_everything_with_its_meaning():
 
 
 @pytest.mark.parametrize(
-    ("system", "name", "mend"),
+    ("system", "name", "hint"),
     [
         ("lstm", "train.label_smoothing", "lstm learns from text, so leave it out"),
         ("gpt", "train.batch_tokens", "gpt learns from text: use train.batch"),
@@ -113,8 +113,8 @@ def test_run_toml_says_everything_with_its_meaning():
         ("transformer", "data.direction", "leave it out"),
     ],
 )
-def test_a_setting_of_another_task_is_refused(system, name, mend):
-    with pytest.raises(InputError, match=f"setting '{name}' is for .*; .*{mend}"):
+def test_a_setting_of_another_task_is_refused(system, name, hint):
+    with pytest.raises(InputError, match=f"setting '{name}' is for .*; .*{hint}"):
         resolve(system, layers=[{name: "1"}])
     table, _, own = name.partition(".")
     assert own not in tomllib.loads(resolve(system, layers=[]).toml())[table]

@@ -18,9 +18,9 @@ from tokenizers import models, pre_tokenizers
 from ensue.core.errors import InputError
 from ensue.data.tokenizers import Tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.bert import BERT_MARKS, ROBERTA_MARKS
-from ensue.data.tokenizers.marked import MarkedTokenizer
-from ensue.data.tokenizers.marked_fitting import MARKED_KINDS, fit_marked
 from ensue.data.tokenizers.subword import LETTERS, SubwordTokenizer
+from ensue.data.tokenizers.wrapped import MarkedTokenizer
+from ensue.data.tokenizers.wrapped_fitting import MARKED_KINDS, fit_marked
 
 TEXT = "The cat sat on the mat, the dog did not; it's a naïve café. [MASK] <mask> 12 unbelievable cats\n"
 TEXTS = [TEXT] * 30
@@ -130,7 +130,7 @@ def test_saved_and_loaded_they_are_the_same(kind: str, tmp_path: Path) -> None:
 def test_fitting_is_the_same_in_every_process(tmp_path: Path) -> None:
     code = """if True:
         import sys, json, hashlib
-        from ensue.data.tokenizers.marked_fitting import MARKED_KINDS, fit_marked
+        from ensue.data.tokenizers.wrapped_fitting import MARKED_KINDS, fit_marked
         texts = open(sys.argv[1]).read().split("|")
         for kind in MARKED_KINDS:
             for lowercase in (False, True):
@@ -159,7 +159,7 @@ def test_too_small_a_vocabulary_is_said_in_one_line() -> None:
 
 
 def test_wordpiece_keeps_the_frequent_letters_of_a_large_alphabet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ensue.data.tokenizers.marked_fitting.ALPHABET", 3)
+    monkeypatch.setattr("ensue.data.tokenizers.wrapped_fitting.ALPHABET", 3)
     made = fit_marked("wordpiece", ["aaa bb c d", "aab b c c ad"], 30, 1)
     assert made.unknown in made.encode("d") and made.encode("ad").tolist() == [made.unknown]
     assert [made.name(token) for token in made.encode("b c aab")] == ["b", "c", "aab"]

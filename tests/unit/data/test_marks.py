@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.letters import ByteTokenizer, fit_chars
-from ensue.data.tokenizers.marks import Marks, framed, marks_of
+from ensue.data.tokenizers.char import ByteTokenizer, fit_chars
+from ensue.data.tokenizers.special_tokens import Marks, framed, marks_of
 
 BERT = Marks(first=1, between=2, last=2, double=False, mask=4, pad=0)
 ROBERTA = Marks(first=1, between=2, last=2, double=True, mask=4, pad=0)

@@ -8,7 +8,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.data.masking import Documents, Hiding, MaskedRows, chosen_places, in_halves, pairs_of, stretches_of
-from ensue.data.tokenizers.marks import Marks
+from ensue.data.tokenizers.special_tokens import Marks
 
 BERT = Marks(first=2, between=3, last=3, double=False, mask=4, pad=0)
 ROBERTA = Marks(first=0, between=2, last=2, double=True, mask=5, pad=1)

@@ -9,7 +9,7 @@ from pair_files import pairs_of, sentences
 from ensue.core.errors import InputError
 from ensue.data.pair_tokens import encode_pairs
 from ensue.data.pairs import Pairs
-from ensue.data.tokenizers.letters import ByteTokenizer, fit_chars
+from ensue.data.tokenizers.char import ByteTokenizer, fit_chars
 from ensue.data.tokenizers.word import fit_words, word_tokenizer
 
 

@@ -6,8 +6,8 @@ import torch
 
 from ensue.data.batches import Batch
 from ensue.data.buckets import PairBatch
+from ensue.data.labelled_rows import NOT_ASKED, RowBatch, batch_of, rows_of
 from ensue.data.masking import MaskedBatch
-from ensue.data.rows import NOT_ASKED, RowBatch, batch_of, rows_of
 from ensue.data.series_windows import SeriesBatch
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers import KINDS, Tokenizer
-from ensue.data.tokenizers.finding import fit_to_texts
-from ensue.data.tokenizers.marked_fitting import fit_marked
+from ensue.data.tokenizers.registry import fit_to_texts
 from ensue.data.tokenizers.spans import spans_of, words_of
 from ensue.data.tokenizers.word import word_tokenizer
+from ensue.data.tokenizers.wrapped_fitting import fit_marked
 
 TEXT = "The cat sat  on a mat.\nNaïve café's 🎈 #1 cats, unbelievable\t!\n"
 MARKED = ("marked wordpiece", "marked bpe", "marked unigram", "cased wordpiece")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ensue.data.tokenizers.finding import find_tokenizer, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.registry import find_tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.spans import words_of
-from ensue.data.tokenizers.spelt import SpeltTokenizer, fit_spelt
+from ensue.data.tokenizers.spelled_words import SpeltTokenizer, fit_spelt
 from ensue.data.tokenizers.word import WordTokenizer
 
 TEXT = [("the cat sat on the mat\nthe end", True, True)]

@@ -9,7 +9,7 @@ from ensue.data.reading import measure_text, pieces
 from ensue.data.sources import Column, Slice
 from ensue.data.splitting import held_out
 from ensue.data.table_texts import table_texts
-from ensue.data.tokenizers.letters import ByteTokenizer
+from ensue.data.tokenizers.char import ByteTokenizer
 from ensue.data.tokens import tokenise
 
 ROWS = [(str(number % 2), f"review number {number} is a fine text") for number in range(40)]

@@ -21,10 +21,11 @@ from ensue.core.errors import InputError, Paused
 from ensue.data import reading, tokens
 from ensue.data.encoding import count_words, encode_parts, gathered
 from ensue.data.reading import Part
-from ensue.data.tokenizers import KINDS, Tokenizer, finding, fit_tokenizer
-from ensue.data.tokenizers.finding import save_tokenizer
-from ensue.data.tokenizers.letters import ByteTokenizer
-from ensue.data.tokenizers.spelt import fit_spelt
+from ensue.data.tokenizers import KINDS, Tokenizer, fit_tokenizer
+from ensue.data.tokenizers import registry as finding
+from ensue.data.tokenizers.char import ByteTokenizer
+from ensue.data.tokenizers.registry import save_tokenizer
+from ensue.data.tokenizers.spelled_words import fit_spelt
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.data.tokens import TokenText, tokenise
 from ensue.data.workers import Workers, _Worker, can_be_shared, serve
@@ -184,7 +185,7 @@ def test_a_killed_process_leaves_what_it_has_done_and_no_worker(files: list[Path
         import os, signal, sys
         from pathlib import Path
         from ensue.data import reading, workers
-        from ensue.data.tokenizers.finding import load_tokenizer
+        from ensue.data.tokenizers.registry import load_tokenizer
         from ensue.data.tokens import tokenise
 
         reading.BLOCK = 4096

@@ -11,7 +11,7 @@ from ensue.core.errors import InputError
 from ensue.data import reading
 from ensue.data.splitting import held_out
 from ensue.data.tokenizers import KINDS, fit_tokenizer
-from ensue.data.tokenizers.letters import ByteTokenizer
+from ensue.data.tokenizers.char import ByteTokenizer
 from ensue.data.tokens import TokenText, token_text, tokenise
 
 TEXT = "the cat sat\non the mat\n"

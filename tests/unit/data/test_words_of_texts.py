@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.finding import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.word_questions import Likeness, read_likenesses, read_questions
 from ensue.data.word_text import read_words

@@ -306,8 +306,8 @@ def test_what_has_no_form_there_says_what_has(tmp_path):
         (labelled(learned, kind="choice"), "bert and roberta"),
         (RoBERTa(RoBERTa.Config(**SMALL, activation="relu")), "activation=gelu-erf"),
     ]
-    for model, mend in cases:
-        with pytest.raises(InputError, match=re.escape(mend)) as error:
+    for model, hint in cases:
+        with pytest.raises(InputError, match=re.escape(hint)) as error:
             write(model, tmp_path / "out", "classify", ["x", "y", "z"])
         assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="kind byte has no form"):

@@ -8,12 +8,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from ensue.kernels.packing import Rows
 from ensue.measure.cost import LOSSES, active_parameters, by_equation, flops_per_token, generating, training
-from ensue.measure.ledger import Ledger, without_numbers
+from ensue.measure.op_counter import Ledger, without_numbers
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.table import SYSTEMS
-from ensue.nn.packing import Rows
 from ensue.train.settings import TrainSettings
 
 SMALL = {

@@ -3,7 +3,7 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.measure import hardware
 from ensue.measure.hardware import HARDWARE, Curve, Machine, find_hardware
-from ensue.measure.ledger import Operation
+from ensue.measure.op_counter import Operation
 
 
 def test_an_unknown_machine_gets_the_nearest():

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.copying import LETTERS, copying_questions, copying_text
+from ensue.data.copy_task import LETTERS, copying_questions, copying_text
 from ensue.data.probes import MinimalPair, read_probe
-from ensue.data.tokenizers.letters import ByteTokenizer
+from ensue.data.tokenizers.char import ByteTokenizer
 from ensue.measure.language import log_probs
 from ensue.measure.probes import probe_figures, text_log_probs
 from ensue.models.bidirectional import BidirectionalLanguageModel

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.models.depths import body_depths
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled, pool
 from ensue.models.laws import labelled_laws
+from ensue.models.layer_depths import body_depths
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.ulmfit import ULMFiT, ULMFiTConfig, WeightDropped
 from ensue.models.window import WindowConfig, WindowLanguageModel

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ensue.nn.dropout import Dropout, drawn_mask, mask
-from ensue.nn.threads import torch_threads
+from ensue.kernels.dropout_mask import drawn_mask, mask
+from ensue.kernels.threads import torch_threads
+from ensue.nn.dropout import Dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])

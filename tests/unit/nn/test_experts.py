@@ -5,11 +5,11 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.exchange.huggingface.writing import _check_gpt
+from ensue.kernels.int8 import QuantisedLinear, quantise
 from ensue.measure.cost import active_parameters, flops_per_token
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.nn.experts import GATES, KERNELS, Experts, Gate, balance_of, balances
 from ensue.nn.feed_forward import FeedForward
-from ensue.nn.quantised import QuantisedLinear, quantise
 
 
 def mixture(width=8, experts=4, active=2, gate="plain", dtype=torch.float64, inner=None):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ensue.kernels.threads import torch_threads
 from ensue.nn.dropout import Dropout
 from ensue.nn.residual import add_norm, fused, reference
-from ensue.nn.threads import torch_threads
 
 pytestmark = pytest.mark.skipif(torch_threads() is None, reason="torch runs on another OpenMP here")
 NAMES = ("x", "y", "weight", "bias")

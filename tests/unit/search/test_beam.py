@@ -9,7 +9,7 @@ from ensue.core.errors import InputError
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
-from ensue.search import rules
+from ensue.search import length_penalty as rules
 from ensue.search.beam import Search, beam_search
 from ensue.search.exhaustive import exhaustive
 from ensue.train.counting import count

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.search.continuous_batching import Drawn, Row
 from ensue.search.sampling import Sampling, sample
-from ensue.search.together import Drawn, Row
 from ensue.serve.engine import Busy, Closed, Engine
 
 V = 19

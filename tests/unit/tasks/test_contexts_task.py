@@ -9,7 +9,7 @@ import ensue
 from ensue.core.errors import InputError
 from ensue.core.files import sha256
 from ensue.core.settings import read_toml
-from ensue.data.tokenizers.spelt import fit_spelt
+from ensue.data.tokenizers.spelled_words import fit_spelt
 from ensue.tasks.contexts import rows_in
 
 SHAPE = {"hidden": 12, "projection": 6, "filters": (3, 4), "letter": 4, "train.batch_tokens": 60}

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.finding import fit_to_texts
-from ensue.data.tokenizers.marked_fitting import fit_marked
-from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.tokenizers.registry import fit_to_texts
+from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.data.tokenizers.wrapped_fitting import fit_marked
 from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel

@@ -6,7 +6,7 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.core.events import silent
 from ensue.tasks import forecast
-from ensue.tasks.resolving import resolve
+from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.task import build_model
 
 

@@ -10,14 +10,14 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import silent
-from ensue.data.rows import rows_of
+from ensue.data.labelled_rows import rows_of
 from ensue.models.labelled import HeadConfig
-from ensue.tasks.label_form import row_length
+from ensue.tasks.example_encoding import row_length
 from ensue.tasks.labelled import batch_tokens, drawn, mean_loss
 from ensue.tasks.labeller import Labeller, logits_of
-from ensue.tasks.resolving import resolve
+from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.task import build_model, task_of
-from ensue.train.labelling import Label
+from ensue.train.label_objectives import Label
 from ensue.train.settings import LabelTrainSettings
 
 SMALL = {"layers": 1, "heads": 2, "hidden": 8, "context": 32, "tokenizer.vocabulary": 400, "tokenizer.min_count": 1}

@@ -8,10 +8,10 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.labelled import Answer, Choice, Labelled, Question, Tagged
-from ensue.data.rows import NOT_ASKED
-from ensue.data.tokenizers.finding import fit_to_texts
-from ensue.data.tokenizers.marked_fitting import fit_marked
-from ensue.data.tokenizers.marks import framed, marks_of
+from ensue.data.labelled_rows import NOT_ASKED
+from ensue.data.tokenizers.registry import fit_to_texts
+from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.data.tokenizers.wrapped_fitting import fit_marked
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.answer import ANSWER, LONGEST_ANSWER, best_span, windows
 from ensue.tasks.labels.choose import CHOOSE

@@ -10,10 +10,10 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.events import silent
 from ensue.data.splitting import spread
-from ensue.data.tokenizers.marked_fitting import fit_marked
+from ensue.data.tokenizers.wrapped_fitting import fit_marked
 from ensue.measure.masked import masked_score
-from ensue.tasks import masked
-from ensue.tasks.resolving import resolve
+from ensue.tasks import masked_modelling as masked
+from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.task import build_model
 
 SMALL = {

@@ -5,7 +5,7 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import RECIPES, recipe_of, recipes_for
-from ensue.tasks.resolving import LEARNING, READERS, resolve
+from ensue.tasks.settings_resolution import LEARNING, READERS, resolve
 
 BEGUN = {"begin_with": "run"}
 

@@ -9,14 +9,14 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.run_folder import RunFolder
 from ensue.data.pairs import Pairs
-from ensue.data.tokenizers.finding import load_tokenizer
+from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.search.beam import Search
 from ensue.tasks import translation
 from ensue.tasks.data_settings import PairSettings
-from ensue.tasks.resolving import resolve
 from ensue.tasks.settings import PairTokenizerSettings
+from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.task import TASKS, build_model, task_of
-from ensue.tasks.translating import Translator
+from ensue.tasks.translator import Translator
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 SMALL = {"hidden": 8, "layers": 1, "train.steps": 1, "tokenizer.kind": "word", "tokenizer.min_count": 1}

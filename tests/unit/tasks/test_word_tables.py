@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.finding import fit_to_texts
-from ensue.data.tokenizers.marked_fitting import fit_marked
+from ensue.data.tokenizers.registry import fit_to_texts
 from ensue.data.tokenizers.vocabulary import Vocabulary
+from ensue.data.tokenizers.wrapped_fitting import fit_marked
 from ensue.data.word_vectors import WordVectors
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.tasks.word_tables import start_table, table_vectors, words_of_tokens

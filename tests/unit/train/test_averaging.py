@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ensue.train.checkpoints import BEST, Checkpoint, Checkpoints
-from ensue.train.choosing import choose_weights
 from ensue.train.loop import Outcome, Training
+from ensue.train.model_selection import choose_weights
 from ensue.train.objectives import next_token
 from ensue.train.settings import TrainSettings
 

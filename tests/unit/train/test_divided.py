@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from ensue.data.labelled_rows import batch_of, rows_of
 from ensue.data.masking import MaskedBatch
 from ensue.data.pair_tokens import PairTokens
-from ensue.data.rows import batch_of, rows_of
 from ensue.measure.contexts import context_score
 from ensue.measure.language import total_log_prob
 from ensue.measure.masked import masked_score
@@ -20,8 +20,8 @@ from ensue.models.context2vec import Context2vec, Context2vecConfig
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel, RecurrentConfig
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.tasks.translation import log_prob_sums
+from ensue.train.data_parallel import Together
 from ensue.train.ranks import SINGLE
-from ensue.train.together import Together
 
 
 class Thread(Together):

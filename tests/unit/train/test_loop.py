@@ -13,12 +13,12 @@ from ensue.data.batches import Streams, Windows
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.nn.dropout import Dropout
+from ensue.train.budget import plan
 from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.loop import Training, train
 from ensue.train.metrics import Metrics, read_metrics
 from ensue.train.objectives import next_token
 from ensue.train.optimisers import learning_rate
-from ensue.train.plan import plan
 from ensue.train.settings import TextTrainSettings, TrainSettings
 
 TOKENS = np.random.default_rng(0).integers(1, 12, size=2000)

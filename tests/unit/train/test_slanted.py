@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ensue.train import plan as planning
+from ensue.train import budget as planning
+from ensue.train.budget import plan, step_paces, steps_within
+from ensue.train.layer_unfreezing import Thawing
 from ensue.train.optimisers import build_optimiser, learning_rate
-from ensue.train.plan import plan, step_paces, steps_within
 from ensue.train.ranks import Ranks
 from ensue.train.settings import LabelTrainSettings, TrainSettings
-from ensue.train.thawing import Thawing
 
 
 def paper(t, T, cut_frac=0.1, ratio=32, highest=0.01):

@@ -13,7 +13,7 @@ import ensue
 from ensue.core.errors import InputError, Interrupted
 from ensue.core.files import sha256
 from ensue.core.settings import read_toml
-from ensue.tasks import distilled
+from ensue.tasks import distillation as distilled
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.verbs import fit as fitting
 

@@ -12,13 +12,13 @@ from ensue.core.files import read_json
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
 from ensue.look.labels import savings
-from ensue.tasks.resolving import resolve
+from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.task import TASKS
 from ensue.verbs import race as module
-from ensue.verbs.disciplines import DISCIPLINES, find_discipline
 from ensue.verbs.fit import fit
-from ensue.verbs.lanes import UPDATES, agreed, common_corpus, lanes
 from ensue.verbs.race import race
+from ensue.verbs.race_metrics import DISCIPLINES, find_discipline
+from ensue.verbs.race_plan import UPDATES, agreed, common_corpus, lanes
 from ensue.verbs.race_results import Entrant, Race
 
 SHAPE = {"hidden": 16, "layers": 1, "bert.heads": 2, "bert.inner": 16, "bert.context": 24}

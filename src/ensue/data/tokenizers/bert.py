@@ -8,8 +8,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.marked import MarkedTokenizer, as_mark, bert_frame, roberta_frame
 from ensue.data.tokenizers.subword import PREFIX, merging
+from ensue.data.tokenizers.wrapped import MarkedTokenizer, as_mark, bert_frame, roberta_frame
 
 BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_MARKS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -94,4 +94,4 @@ def roberta_from_files(vocab: Mapping[str, int], merges: str, described: Mapping
 def _check_marks(vocab: Mapping[str, int], marks: Iterable[str]) -> None:
     missing = [name for name in marks if name not in vocab]
     if missing:
-        raise InputError(f"the vocabulary has no {missing[0]}", mend=f"it needs {' '.join(marks)}")
+        raise InputError(f"the vocabulary has no {missing[0]}", hint=f"it needs {' '.join(marks)}")

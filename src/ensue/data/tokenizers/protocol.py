@@ -66,8 +66,8 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        mend = "give it in UTF-8"
-        raise InputError("the text holds half of a surrogate pair, which is no character", mend=mend) from error
+        hint = "give it in UTF-8"
+        raise InputError("the text holds half of a surrogate pair, which is no character", hint=hint) from error
 
 
 def visible(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.letters import ByteTokenizer, CharTokenizer
+from ensue.data.tokenizers.char import ByteTokenizer, CharTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer, utf8
 from ensue.data.tokenizers.word import WordTokenizer
 

@@ -17,9 +17,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from ensue.core.errors import InputError
 from ensue.data.reading import chunks
-from ensue.data.tokenizers.memory import GPT2_WORDS, LONE_HASH_WORDS, WordMemory
 from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible_bytes
 from ensue.data.tokenizers.spans import library_spans
+from ensue.data.tokenizers.word_cache import GPT2_WORDS, LONE_HASH_WORDS, WordMemory
 
 PREFIX = "##"
 LONGEST = 64
@@ -71,8 +71,8 @@ class SubwordTokenizer:
         try:
             return bytes(LETTERS[letter] for letter in token)
         except KeyError as error:
-            mend = "only byte-level tokenizers can be used"
-            raise InputError(f"the token {token!r} is not made of bytes", mend=mend) from error
+            hint = "only byte-level tokenizers can be used"
+            raise InputError(f"the token {token!r} is not made of bytes", hint=hint) from error
 
     def encode(self, text: str) -> np.ndarray:
         """The parts of the text's words."""
@@ -143,8 +143,8 @@ def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: in
     """Train BPE, WordPiece or Unigram; the same text gives the same tokenizer."""
     least = 1 + len(LETTERS) * (2 if kind == "wordpiece" else 1)
     if vocabulary < least:
-        mend = f"choose at least {least}: every byte is a token"
-        raise InputError(f"a {kind} vocabulary of {vocabulary} is too small", mend=mend)
+        hint = f"choose at least {least}: every byte is a token"
+        raise InputError(f"a {kind} vocabulary of {vocabulary} is too small", hint=hint)
     alphabet = sorted(LETTERS)
     options: dict[str, Any] = {"vocab_size": vocabulary, "initial_alphabet": alphabet, "show_progress": False}
     if kind == "bpe":
@@ -196,7 +196,7 @@ def settled_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str], m
 def gpt2_tokenizer(vocab: Mapping[str, int], merges: str) -> SubwordTokenizer:
     """GPT-2's tokenizer from the contents of its two files: the same text gives the same numbers."""
     if GPT2_END not in vocab:
-        raise InputError("not GPT-2's vocabulary and merges", mend=f"it has {GPT2_END} and two parts a line")
+        raise InputError("not GPT-2's vocabulary and merges", hint=f"it has {GPT2_END} and two parts a line")
     return _wrapped(merging(vocab, merges), GPT2_END)
 
 
@@ -204,7 +204,7 @@ def merging(vocab: Mapping[str, int], merges: str) -> Any:
     """The library's BPE from the contents of a file of numbers and one of merges, two parts a line."""
     lines = [line.split(" ") for line in merges.split("\n") if line and not line.startswith("#version")]
     if any(len(line) != 2 for line in lines):
-        raise InputError("not a file of merges", mend="each line has two parts")
+        raise InputError("not a file of merges", hint="each line has two parts")
     try:
         return models.BPE(vocab=dict(vocab), merges=[(left, right) for left, right in lines])
     except (TypeError, ValueError, OverflowError):

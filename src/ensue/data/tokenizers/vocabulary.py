@@ -44,8 +44,8 @@ class Vocabulary:
     @property
     def end(self) -> int:
         """There is none, which is said to whoever wants to train a model of texts with it."""
-        mend = "use --tokenizer word, or start from its vectors with --embeddings"
-        raise InputError("a list of words has no end mark, so it cannot be a model's tokenizer", mend=mend)
+        hint = "use --tokenizer word, or start from its vectors with --embeddings"
+        raise InputError("a list of words has no end mark, so it cannot be a model's tokenizer", hint=hint)
 
     def encode(self, text: str) -> np.ndarray:
         """The words that are known, and one break for all line ends that follow each other."""

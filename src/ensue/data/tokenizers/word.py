@@ -38,8 +38,8 @@ class _Table(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         if self.unknown is None:
-            mend = "fit a tokenizer to text that has it"
-            raise InputError(f"the word {word!r} is not in the vocabulary, which has no {UNKNOWN}", mend=mend)
+            hint = "fit a tokenizer to text that has it"
+            raise InputError(f"the word {word!r} is not in the vocabulary, which has no {UNKNOWN}", hint=hint)
         return self.unknown
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numba
 import numpy as np
 
-from ensue.core.compiling import watch
+from ensue.core.compile_notice import watch
 
 watch()
 

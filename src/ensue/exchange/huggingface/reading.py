@@ -149,7 +149,7 @@ def _may_be_task(found: Found, task: str, outputs: int) -> None:
     where = str(found.path / CONFIG)
     if found.config.get("problem_type") == "multi_label_classification":
         what = "several labels at once (problem_type = multi_label_classification) have no form here"
-        raise InputError(what, where=where, mend="labels here exclude each other")
+        raise InputError(what, where=where, hint="labels here exclude each other")
     if task in ("classify", "tag") and found.labels is not None and len(found.labels) != outputs:
         raise InputError(f"id2label has {len(found.labels)} labels, and the head {outputs} outputs", where=where)
     wanted = {"regress": 1, "choose": 1, "answer": 2}.get(task, outputs)
@@ -186,7 +186,7 @@ def _family(config: dict[str, Any], where: str) -> Family:
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         what = "does not say its model_type" if name is None else f"a model_type {name!r} has no form here"
-        raise InputError(what, where=where, mend=f"there is {', '.join(FAMILIES)}")
+        raise InputError(what, where=where, hint=f"there is {', '.join(FAMILIES)}")
     return FAMILIES[name]
 
 
@@ -197,7 +197,7 @@ def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
         raise InputError(f"architectures = {said!r} should be a list of classes", where=where)
     found = next((name for name in said if name in family.classes), None)
     if found is None:
-        raise InputError(f"a {said[0]} has no form here", where=where, mend=f"there is {', '.join(family.classes)}")
+        raise InputError(f"a {said[0]} has no form here", where=where, hint=f"there is {', '.join(family.classes)}")
     return str(found)
 
 
@@ -212,7 +212,7 @@ def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
         raise InputError("id2label does not number its labels 0, 1, 2, …", where=where) from error
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
-        raise InputError(f"id2label has the label {twice!r} twice", where=where, mend="give each a name of its own")
+        raise InputError(f"id2label has the label {twice!r} twice", where=where, hint="give each a name of its own")
     return labels
 
 
@@ -248,8 +248,8 @@ def is_pickle(path: Path) -> bool:
 def pickle_refused(path: Path) -> InputError:
     """The error for a pickle: why it is not opened, and what to do."""
     what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not"
-    mend = "open it with transformers where you trust it and save_pretrained(folder, safe_serialization=True)"
-    return InputError(what, where=str(path.parent), mend=mend)
+    hint = "open it with transformers where you trust it and save_pretrained(folder, safe_serialization=True)"
+    return InputError(what, where=str(path.parent), hint=hint)
 
 
 def _file(path: Path) -> dict[str, Tensor]:
@@ -323,7 +323,7 @@ def _checked(family: Family, heads: tuple[str, ...], body: Names, weights: dict[
     broken = sorted((name for name in needed if not bool(weights[name].isfinite().all())), key=_natural)
     if broken:
         what = f"tensors hold what is no number (NaN or infinite): {_listed(broken)}"
-        raise InputError(what, where=where, mend="save or download the model again")
+        raise InputError(what, where=where, hint="save or download the model again")
     others = {name for head in family.heads for name in head_names(family, head, POOL)}
     extra = set(weights) - needed
     if extra - others:

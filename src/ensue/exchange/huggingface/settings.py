@@ -25,7 +25,7 @@ def check_settings(family: Family, config: dict[str, Any], where: str) -> None:
         value = config.get(name, allowed[0])
         if value not in allowed:
             said = " or ".join(str(one) for one in allowed)
-            raise InputError(f"{name} = {value!r} has no form here", where=where, mend=f"it can be {said}")
+            raise InputError(f"{name} = {value!r} has no form here", where=where, hint=f"it can be {said}")
 
 
 def _always_gelu(family: Family, config: dict[str, Any]) -> bool:

@@ -125,7 +125,7 @@ def form_of(model: nn.Module) -> Form:
         _check_gpt_head(model)
         return Form(GPT2, (model.config.kind,), model.body, "body.", "")
     name = type(model.body if isinstance(model, Labelled) else model).__name__
-    raise InputError(f"a {name} has no form in Hugging Face's library", mend="bert, roberta and gpt have one")
+    raise InputError(f"a {name} has no form in Hugging Face's library", hint="bert, roberta and gpt have one")
 
 
 def _masked_form(model: BERT) -> Form:
@@ -139,7 +139,7 @@ def _masked_form(model: BERT) -> Form:
     if isinstance(body.config, RoBERTaConfig) and model.next is None:
         if body.config.activation != "gelu-erf":
             what = f"RoBERTa's masked head with activation={body.config.activation} has no form in their library"
-            raise InputError(what, mend="activation=gelu-erf has one")
+            raise InputError(what, hint="activation=gelu-erf has one")
         family = ROBERTA
     elif heads == ("masked",) and _is_distilled(body):
         family = DISTILBERT
@@ -151,20 +151,20 @@ def _encoder_form(model: Labelled, body: Encoder) -> Form:
     whole = head.kind in ("whole", "choice")
     if whole and head.hidden:
         what = f"a head with hidden={head.hidden} has no form in Hugging Face's library"
-        raise InputError(what, mend="one with hidden=0 has")
+        raise InputError(what, hint="one with hidden=0 has")
     if whole and head.norm != "none":
         what = f"a head with norm={head.norm} has no form in Hugging Face's library"
-        raise InputError(what, mend="one with norm=none has")
+        raise InputError(what, hint="one with norm=none has")
     if whole and head.pooling != "first":
         what = f"a head with pooling={head.pooling} has no form in Hugging Face's library"
-        raise InputError(what, mend="one with pooling=first has")
+        raise InputError(what, hint="one with pooling=first has")
     family = ROBERTA if isinstance(body.config, RoBERTaConfig) else BERT_FAMILY
     if family is BERT_FAMILY and _is_distilled(body) and (not whole or head.dense == "relu"):
         family = DISTILBERT
     dense = "relu" if family is DISTILBERT else "tanh"
     if whole and head.dense != dense:
         what = f"a head with dense={head.dense} has no form in Hugging Face's library for this encoder"
-        raise InputError(what, mend=f"one with dense={dense} has")
+        raise InputError(what, hint=f"one with dense={dense} has")
     return Form(family, (head.kind,), body, "body.", "body.pooler" if model.dense is None else "dense")
 
 
@@ -175,19 +175,19 @@ def _is_distilled(body: Encoder) -> bool:
 def _check_gpt(model: GPTLanguageModel) -> None:
     config = model.config
     if config.experts > 1:
-        raise InputError("a gpt with experts has no form in Hugging Face's library", mend="one with experts=1 has")
+        raise InputError("a gpt with experts has no form in Hugging Face's library", hint="one with experts=1 has")
     if config.positions != "learned" or config.norm != "pre":
         what = f"a gpt with positions={config.positions}, norm={config.norm} has no form in Hugging Face's library"
-        raise InputError(what, mend="one with positions=learned, norm=pre has")
+        raise InputError(what, hint="one with positions=learned, norm=pre has")
 
 
 def _check_gpt_head(model: Labelled) -> None:
     head = model.config
     if head.kind == "choice":
-        raise InputError("a gpt that chooses has no form in Hugging Face's library", mend="bert and roberta have one")
+        raise InputError("a gpt that chooses has no form in Hugging Face's library", hint="bert and roberta have one")
     if head.kind == "whole" and (head.pooling, head.dense) != ("last", "none"):
         what = f"a gpt's head with pooling={head.pooling}, dense={head.dense} has no form in Hugging Face's library"
-        raise InputError(what, mend="one with pooling=last, dense=none has")
+        raise InputError(what, hint="one with pooling=last, dense=none has")
 
 
 def their_weights(model: nn.Module, form: Form, pad: int | None) -> dict[str, Tensor]:
@@ -211,7 +211,7 @@ def _without_bias(own: dict[str, Tensor]) -> dict[str, Tensor]:
     if not torch.allclose(weight @ shift, bias, atol=1e-6):
         raise InputError(
             "a gpt's head whose outputs depend on each other has no form in Hugging Face's library",
-            mend="its head has no bias; train with fewer labels or a wider model",
+            hint="its head has no bias; train with fewer labels or a wider model",
         )
     norm = own["body.norm.bias"]
     return {**own, "out.bias": torch.zeros_like(own["out.bias"]), "body.norm.bias": (norm.double() + shift).to(norm)}
@@ -222,7 +222,7 @@ def _pad(form: Form, marks: Marks | None) -> int | None:
     if form.family is GPT2:
         return None if marks is None or marks.pad == marks.last else marks.pad
     if marks is None:
-        raise InputError("an encoder is written with a tokenizer that has marks", mend="this one has none")
+        raise InputError("an encoder is written with a tokenizer that has marks", hint="this one has none")
     return marks.pad
 
 
@@ -268,7 +268,7 @@ def tokens_of(state: Mapping[str, Any]) -> dict[int, str]:
     model = state.get("model")
     if not isinstance(model, Mapping) or not model.get("vocab"):
         what = f"a tokenizer of kind {state.get('kind', 'unknown')} has no form in Hugging Face's library"
-        raise InputError(what, mend="bpe, wordpiece and unigram have one")
+        raise InputError(what, hint="bpe, wordpiece and unigram have one")
     vocabulary = model["vocab"]
     if isinstance(vocabulary, Mapping):
         found = {int(number): str(name) for name, number in vocabulary.items()}

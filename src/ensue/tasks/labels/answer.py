@@ -17,11 +17,11 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.labelled import Question, Reading
-from ensue.data.rows import rows_of
+from ensue.data.labelled_rows import rows_of
 from ensue.data.squad import read_questions
-from ensue.data.tokenizers.many import encode_many
-from ensue.data.tokenizers.marks import framed
+from ensue.data.tokenizers.batch_encoding import encode_many
 from ensue.data.tokenizers.spans import spans_of
+from ensue.data.tokenizers.special_tokens import framed
 from ensue.measure.answers import answer_scores
 from ensue.tasks.labels.kind import Form, Written
 
@@ -63,7 +63,7 @@ class Span:
         """A question and its passage, with a tab between."""
         question, tab, passage = text.partition("\t")
         if not tab:
-            raise InputError("there is no passage", where=where, mend="put a tab between question and passage")
+            raise InputError("there is no passage", where=where, hint="put a tab between question and passage")
         return Question(where, question, passage, (), False, where)
 
     def labels(self, examples: Sequence[Question]) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class Span:
         marks = form.marks
         if form.stride >= form.length // 2:
             what = f"data.stride = {form.stride} is too much of rows of {form.length} tokens"
-            raise InputError(what, mend=f"use less than {form.length // 2}")
+            raise InputError(what, hint=f"use less than {form.length // 2}")
         questions = encode_many(form.tokenizer, [one.question for one in examples])
         rows, targets, notes = [], [], []
         for number, one in enumerate(examples):

@@ -11,9 +11,9 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.data.choices import read_choices
 from ensue.data.labelled import Choice, Reading
-from ensue.data.rows import rows_of
-from ensue.data.tokenizers.many import encode_many
-from ensue.data.tokenizers.marks import framed
+from ensue.data.labelled_rows import rows_of
+from ensue.data.tokenizers.batch_encoding import encode_many
+from ensue.data.tokenizers.special_tokens import framed
 from ensue.tasks.labels.kind import Form, Written, softmax
 
 
@@ -32,7 +32,7 @@ class Choose:
         for one in found:
             if len(one.choices) != len(found[0].choices):
                 what = f"{len(one.choices)} choices where the first example has {len(found[0].choices)}"
-                raise InputError(what, where=one.where, mend="give as many to every context")
+                raise InputError(what, where=one.where, hint="give as many to every context")
         return found
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Choice]:
@@ -44,7 +44,7 @@ class Choose:
         context, *choices = text.split("\t")
         if len(choices) < 2:
             raise InputError(
-                "there is nothing to choose from", where=where, mend="put tabs between context and choices"
+                "there is nothing to choose from", where=where, hint="put tabs between context and choices"
             )
         return Choice(context, tuple(choices), None, where)
 

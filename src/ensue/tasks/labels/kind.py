@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.guessing import number_of
+from ensue.data.column_inference import number_of
 from ensue.data.labelled import Reading
-from ensue.data.rows import Rows
-from ensue.data.tokenizers.marks import Marks, marks_of
+from ensue.data.labelled_rows import Rows
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.special_tokens import Marks, marks_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class LabelKind(Protocol):
 
     @property
     def loss(self) -> str:
-        """label, number or span; see ensue.train.labelling."""
+        """label, number or span; see ensue.train.label_objectives."""
 
     @property
     def chosen_by(self) -> str:
@@ -100,7 +100,7 @@ def label_number(label: str | None, labels: Sequence[str], where: str) -> int:
     """Which of the labels one is; one that is not among them is named with its line."""
     if label is None or label not in labels:
         shown = ", ".join(labels[:8]) + (" …" if len(labels) > 8 else "")
-        raise InputError(f"the label {label!r} is none of {shown}", where=where, mend="train with it, or mend the line")
+        raise InputError(f"the label {label!r} is none of {shown}", where=where, hint="train with it, or hint the line")
     return list(labels).index(label)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ensue.data.conll import read_tagged, read_words
 from ensue.data.labelled import Reading, Tagged
-from ensue.data.rows import NOT_ASKED, rows_of
-from ensue.data.tokenizers.marks import framed
+from ensue.data.labelled_rows import NOT_ASKED, rows_of
 from ensue.data.tokenizers.spans import words_of
+from ensue.data.tokenizers.special_tokens import framed
 from ensue.measure.entities import are_entities, spans_of, tag_scores
 from ensue.tasks.labels.kind import Form, Written, label_number, softmax
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.labelled import Labelled, Reading, read_labelled, read_texts
-from ensue.data.rows import rows_of
-from ensue.data.tokenizers.many import encode_many
-from ensue.data.tokenizers.marks import framed
+from ensue.data.labelled_rows import rows_of
+from ensue.data.tokenizers.batch_encoding import encode_many
+from ensue.data.tokenizers.special_tokens import framed
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores
 from ensue.tasks.labels.kind import Form, Written, in_order, label_number, softmax
@@ -43,7 +43,7 @@ class Whole:
         parts = [text] if self.texts == 1 else text.split("\t")
         wanted = self.texts or min(len(parts), 2)
         if len(parts) != wanted:
-            raise InputError(f"{len(parts)} texts where {wanted} are needed", where=where, mend="put a tab between")
+            raise InputError(f"{len(parts)} texts where {wanted} are needed", where=where, hint="put a tab between")
         return Labelled(tuple(parts), None, where)
 
     def labels(self, examples: Sequence[Labelled]) -> tuple[str, ...]:

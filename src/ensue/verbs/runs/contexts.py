@@ -8,9 +8,9 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.sources import Source
 from ensue.measure.contexts import ContextScore
+from ensue.tasks.cloze import filled_gaps
 from ensue.tasks.contexts import score_files
-from ensue.tasks.filling import Filled
-from ensue.tasks.gaps import filled_gaps
+from ensue.tasks.mask_filling import Filled
 from ensue.verbs.runs.run import Run, Text
 
 
@@ -27,19 +27,19 @@ class ContextRun(Run):
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> ContextScore:
         """The perplexity of words, from each of their sides."""
         if not files:
-            raise InputError("it is scored on sentences", mend="name a file")
+            raise InputError("it is scored on sentences", hint="name a file")
         length = int(self.settings.get("data.length", 100))
         return score_files(self.model, self.tokenizer, files, field, length, report)
 
     def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
-        """Which words fit into the gaps of a text, each [MASK]; see ``ensue.tasks.gaps.filled_gaps``."""
+        """Which words fit into the gaps of a text, each [MASK]; see ``ensue.tasks.cloze.filled_gaps``."""
         if rounds or temperature:
             raise InputError(
-                "its gaps are filled one by one, by the likeliest word", mend="leave out the other options"
+                "its gaps are filled one by one, by the likeliest word", hint="leave out the other options"
             )
         return filled_gaps(self.model, self.tokenizer, text, top)
 
     def generate(self, prompt: str = "", **how: Any) -> list[Text]:
         """It has no next word to say."""
-        mend = f'ensue fill {self.folder.path} "{prompt or "once"} [MASK] ."'
-        raise InputError(f"{self.system} reads from both ends, so it fills in", mend=mend)
+        hint = f'ensue fill {self.folder.path} "{prompt or "once"} [MASK] ."'
+        raise InputError(f"{self.system} reads from both ends, so it fills in", hint=hint)

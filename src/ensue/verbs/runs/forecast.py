@@ -28,10 +28,10 @@ from ensue.data.waves import CHOSEN, STEPS
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.forecast import ForecastScore
 from ensue.models.table import model_class
-from ensue.search.forecasting import forecast
+from ensue.search.forecast_rollout import forecast
 from ensue.tasks.forecast import is_waves, series_in
-from ensue.tasks.opening import fill
-from ensue.tasks.series_form import Form, forecasts_of, learnt_rows, origins_of, rows_at_once, scored, with_band
+from ensue.tasks.load_model import fill
+from ensue.tasks.series_encoding import Form, forecasts_of, learnt_rows, origins_of, rows_at_once, scored, with_band
 from ensue.verbs.runs.run import Run
 
 PANELS = 4
@@ -124,7 +124,7 @@ class ForecastRun(Run):
         """The next ``horizon`` steps after the end of each series in a file, with quantiles where they are known."""
         self.check_options([name for name, given in (("columns", columns), ("int8", int8)) if given])
         if texts or file is None:
-            raise InputError("a forecaster reads series", mend="name a file")
+            raise InputError("a forecaster reads series", hint="name a file")
         horizon = horizon or self.form.horizon
         if horizon < 1:
             raise InputError(f"--horizon {horizon} must be at least 1")
@@ -170,7 +170,7 @@ class ForecastRun(Run):
                 report("note", {"text": text})
         if not ends:
             longest = max(end - begin for begin, end in series.parts())
-            raise InputError(f"{counted(longest, 'step')}, {least}", where=file, mend="give a longer past")
+            raise InputError(f"{counted(longest, 'step')}, {least}", where=file, hint="give a longer past")
         return ends
 
     @torch.inference_mode()
@@ -225,8 +225,8 @@ class ForecastRun(Run):
         if not len(found):
             longest = max(end - begin for begin, end in series.parts())
             what = f"{counted(longest, 'step')}, of which none can be scored"
-            mend = f"give at least {form.window + form.horizon:,} steps, or some after those it learnt from"
-            raise InputError(what, where=", ".join(map(str, files)), mend=mend)
+            hint = f"give at least {form.window + form.horizon:,} steps, or some after those it learnt from"
+            raise InputError(what, where=", ".join(map(str, files)), hint=hint)
         return series, form.windows(series, found)
 
     def score(self, *files: Source, report: Report = silent) -> BacktestScore:
@@ -297,5 +297,5 @@ class ForecastRun(Run):
 def forecasting(path: str | PathLike[str], run: Run) -> ForecastRun:
     """A run, once it is known to forecast."""
     if not isinstance(run, ForecastRun):
-        raise InputError(f"{run.system} forecasts nothing", where=str(path), mend="name a run of `ensue fit forecast`")
+        raise InputError(f"{run.system} forecasts nothing", where=str(path), hint="name a run of `ensue fit forecast`")
     return run

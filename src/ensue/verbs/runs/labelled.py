@@ -12,13 +12,13 @@ from ensue.core.events import Report, silent
 from ensue.data.labelled import Reading
 from ensue.data.sources import Source
 from ensue.data.tables import columns_there
-from ensue.tasks.label_form import texts_of
+from ensue.tasks.example_encoding import texts_of
 from ensue.tasks.labelled import with_known_labels
 from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
-from ensue.tasks.opening import form_in
+from ensue.tasks.load_model import form_in
 from ensue.verbs.runs.run import Run
 
 
@@ -50,7 +50,7 @@ class LabelRun(Run):
         given = list(options)
         if "out" in given and self.task not in ("classify", "pair", "tag"):
             raise InputError(
-                f"{self.task} has no confusion to draw", where=str(self.folder.path), mend="leave out --out"
+                f"{self.task} has no confusion to draw", where=str(self.folder.path), hint="leave out --out"
             )
         super().check_options(given)
 

@@ -41,7 +41,7 @@ class LanguageRun(Run):
             skip = self.settings.get("data.bad_lines") == "skip"
             found = tokenise(text_sources(files, columns, skip), self.tokenizer, field=field, report=report)
         if not found.bytes:
-            raise InputError("the text is empty", mend="give some text")
+            raise InputError("the text is empty", hint="give some text")
         if self.direction == "backward":
             return replace(found, tokens=found.tokens[::-1])
         return found
@@ -116,4 +116,4 @@ class LanguageRun(Run):
 
     def _needs_steps(self, what: str) -> None:
         if not self.model.traits.steps:
-            raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", mend="use lstm or gpt")
+            raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", hint="use lstm or gpt")

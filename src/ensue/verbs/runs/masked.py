@@ -11,9 +11,9 @@ from ensue.core.events import Report, silent
 from ensue.data.labelled import read_texts
 from ensue.data.sources import Source
 from ensue.measure.masked import MaskedScore
-from ensue.tasks.filling import Filled, filled
-from ensue.tasks.masked import follows, score_files
-from ensue.tasks.resolving import resolve
+from ensue.tasks.mask_filling import Filled, filled
+from ensue.tasks.masked_modelling import follows, score_files
+from ensue.tasks.settings_resolution import resolve
 from ensue.verbs.runs.run import Run, Text
 
 
@@ -30,7 +30,7 @@ class MaskedRun(Run):
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
         """How well it fills in what is hidden in files, and tells which sentence follows."""
         if not files:
-            raise InputError("an encoder is scored on documents", mend="name a file")
+            raise InputError("an encoder is scored on documents", hint="name a file")
         settings = resolve(self.system, layers=[self.settings])
         return score_files(settings, self.model, self.tokenizer, files, field, report)
 
@@ -52,15 +52,15 @@ class MaskedRun(Run):
         for number, pair in enumerate(pairs, start=1):
             if len(pair) != 2:
                 what = f"{len(pair)} texts where an encoder tells whether one follows another"
-                raise InputError(what, where=f"text {number}", mend="put a tab between two texts")
+                raise InputError(what, where=f"text {number}", hint="put a tab between two texts")
         chances = follows(self.model, self.tokenizer, [(pair[0], pair[1]) for pair in pairs])
         return [{"follows": p >= 0.5, "probability": p} for p in chances]
 
     def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
-        """Fill in every [MASK] of a text; see ``ensue.tasks.filling.filled``."""
+        """Fill in every [MASK] of a text; see ``ensue.tasks.mask_filling.filled``."""
         return filled(self.model, self.tokenizer, text, top=top, rounds=rounds, seed=seed, temperature=temperature)
 
     def generate(self, prompt: str = "", **how: Any) -> list[Text]:
         """An encoder has no next token to say."""
-        mend = f'ensue fill {self.folder.path} "{prompt or "once"} [MASK] [MASK]" --rounds 4'
-        raise InputError(f"a {self.system} sees both sides of a word, so it fills in", mend=mend)
+        hint = f'ensue fill {self.folder.path} "{prompt or "once"} [MASK] [MASK]" --rounds 4'
+        raise InputError(f"a {self.system} sees both sides of a word, so it fills in", hint=hint)

@@ -16,23 +16,23 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
-from ensue.data.tokenizers.finding import load_tokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.word_vectors import WordVectors
+from ensue.kernels.int8 import quantise
 from ensue.models.encoder import Encoder
 from ensue.models.ngram import NGram
-from ensue.nn.quantised import quantise
 from ensue.search.sampling import Sample
-from ensue.tasks.bodies import body_of
+from ensue.tasks.backbones import body_of
 from ensue.tasks.embedding import sentence_vectors
-from ensue.tasks.filling import Filled
-from ensue.tasks.opening import model_in
-from ensue.tasks.resolving import task_name
-from ensue.tasks.translating import Translation
+from ensue.tasks.load_model import model_in
+from ensue.tasks.mask_filling import Filled
+from ensue.tasks.settings_resolution import task_name
+from ensue.tasks.translator import Translation
 from ensue.tasks.word_tables import table_vectors
 
 if TYPE_CHECKING:
-    from ensue.verbs.looking import Looking
+    from ensue.verbs.run_views import Looking
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Run:
     @cached_property
     def look(self) -> Looking:
         """What there is to see of it: ``run.look.attention("…")``, ``run.look.curves()``; notebooks show it."""
-        from ensue.verbs.looking import Looking
+        from ensue.verbs.run_views import Looking
 
         return Looking(self)
 
@@ -116,7 +116,7 @@ class Run:
     def small(self) -> Any:
         """The model with linear layers in eight bits."""
         if not isinstance(self.model, nn.Module) or isinstance(self.model, NGram):
-            raise InputError(f"{self.system} counts: it has no layers for --int8", where=str(self), mend="leave it out")
+            raise InputError(f"{self.system} counts: it has no layers for --int8", where=str(self), hint="leave it out")
         return quantise(self.model)
 
     def reader(self, int8: bool) -> Any:
@@ -138,7 +138,7 @@ class Run:
         for name in options:
             if name in refused:
                 what = f"{self.system} cannot use --{name.replace('_', '-')}"
-                raise InputError(what, where=str(self.folder.path), mend=refused[name])
+                raise InputError(what, where=str(self.folder.path), hint=refused[name])
 
     def score(self, *args: Any, **kwargs: Any) -> Any:
         """How well the model does on files."""

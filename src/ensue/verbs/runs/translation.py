@@ -15,8 +15,8 @@ from ensue.data.sources import Source
 from ensue.measure.translation import bleu_by_length
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
-from ensue.tasks.translating import Translation, Translator
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
+from ensue.tasks.translator import Translation, Translator
 from ensue.verbs.runs.run import Run
 
 
@@ -55,7 +55,7 @@ class TranslationRun(Run):
             if tuple(tokenizer.state() for tokenizer in load_tokenizers(other.folder)) != own:
                 what = "has another vocabulary, so it cannot be asked together with the first"
                 raise InputError(
-                    what, where=str(other.folder.path), mend="train it with --tokenizer RUN/tokenizer.json"
+                    what, where=str(other.folder.path), hint="train it with --tokenizer RUN/tokenizer.json"
                 )
         own_model = self.reader(int8)
         model = Ensemble([own_model, *(run.reader(int8) for run in ensemble)]) if ensemble else own_model
@@ -85,7 +85,7 @@ class TranslationRun(Run):
     ) -> PairScore:
         """BLEU, chrF and perplexity on pairs: two files, or one with columns."""
         if not files:
-            raise InputError("a translation model is scored on pairs", mend="name two files, or one with two columns")
+            raise InputError("a translation model is scored on pairs", hint="name two files, or one with two columns")
         notes: list[str] = []
         pairs = files_of_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
         for note in notes:
@@ -118,14 +118,14 @@ def pair_tokens(between: Translator, text: str, target: str, search: Search) -> 
     source, longest = between.encode(line), between.longest
     if not line or len(source) > longest:
         what = "an empty text" if not line else f"a text of {len(source):,} tokens"
-        raise InputError(f"{what} cannot be shown", mend=f"give 1 to {longest:,} tokens")
+        raise InputError(f"{what} cannot be shown", hint=f"give 1 to {longest:,} tokens")
     if not target:
         best = between.translate([line], search)[0].found[0].best
         return source, best.tokens, best.ended
     ids: list[int] = between.tokenizer.encode(target.strip()).tolist()
     if not 0 < len(ids) < longest:
         what = f"a target of {len(ids):,} tokens cannot be shown"
-        raise InputError(what, mend=f"give 1 to {longest - 1:,} and leave the end mark to the model")
+        raise InputError(what, hint=f"give 1 to {longest - 1:,} and leave the end mark to the model")
     return source, ids, True
 
 

@@ -82,7 +82,7 @@ class WordRun(Run):
         given = [f"pooling={pooling}"] * (pooling != "mean") + [name for name, value in others.items() if value]
         if given:
             what = f"{given[0]} is for models that read texts"
-            raise InputError(what, where=str(self.folder.path), mend="leave it out: word vectors have a mean")
+            raise InputError(what, where=str(self.folder.path), hint="leave it out: word vectors have a mean")
         ids = [self.tokenizer.encode(text) for text in texts]
         known = [one[one >= 0] for one in ids]
         result = np.zeros((len(texts), self.vectors.matrix.shape[1]), dtype=np.float32)
@@ -99,10 +99,10 @@ class WordRun(Run):
     def _log_probabilities(self, given: str | Sequence[str], of_text: bool) -> np.ndarray:
         words = given.split() if isinstance(given, str) else list(given)
         if not words:
-            raise InputError("given what?", mend="name a word")
+            raise InputError("given what?", hint="name a word")
         if not self.contexts.matrix.any():
             what = "has one vector for each word, and probabilities take two"
-            raise InputError(what, where=str(self.folder.path), mend="`ensue fit word2vec` keeps both")
+            raise InputError(what, where=str(self.folder.path), hint="`ensue fit word2vec` keeps both")
         places = [self.vectors.place(word) for word in words]
         found: np.ndarray = self.model.log_probabilities(places, of_text=of_text).numpy()
         return found

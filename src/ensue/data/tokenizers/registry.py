@@ -1,0 +1,267 @@
+"""Tokenizers by name or by file: fitted, saved, loaded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.files import read_json, write_text
+from ensue.data.reading import Part, measure_text, parts, pieces
+from ensue.data.sources import Source
+from ensue.data.tokenizers.char import ByteTokenizer, CharTokenizer, fit_chars
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.spelled_words import SpeltTokenizer
+from ensue.data.tokenizers.vocabulary import Vocabulary
+from ensue.data.tokenizers.word import WordTokenizer, fit_words
+
+KINDS: dict[str, str] = {
+    "byte": "a token a byte; nothing to fit, nothing is ever unknown",
+    "char": "a token a character",
+    "word": "a token a word between white space; a newline is the end mark",
+    "bpe": "parts of words by byte-pair encoding; nothing is ever unknown",
+    "wordpiece": "parts of words, the longest first, as BERT has them; nothing is ever unknown",
+    "unigram": "parts of words by their probabilities; nothing is ever unknown",
+}
+"""The tokenizers that can be fitted, with a line on each."""
+
+VOCABULARY = {"char": None, "word": 20_000, "bpe": 4096, "wordpiece": 4096, "unigram": 4096}
+"""How many tokens each kind has at most, if nothing is said."""
+
+FITTED_TO = 1 << 27
+"""Bytes. Of a longer text so many are read to fit words and parts of words to, evenly from all of it."""
+
+FILE = "tokenizer.json"
+CONFIG = "tokenizer_config.json"
+BERT_FILE = "vocab.txt"
+GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+BERT_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""What ``tokenizer_config.json`` calls the settings of ``tokenizer.json``."""
+
+
+def fit_tokenizer(
+    kind: str,
+    sources: Sequence[Source] | Source,
+    *,
+    vocabulary: int | None = None,
+    min_count: int | None = None,
+    field: str | None = None,
+    size: int | None = None,
+    notes: list[str] | None = None,
+) -> Tokenizer:
+    """Fit a tokenizer to a text.
+
+    ``vocabulary``: at most so many tokens, marks included. ``min_count``: what is rarer is no token of its
+    own; for words see ``fit_words``, for parts of words it is how often a pair must be seen to be joined.
+
+    Of a text of more than 128 MiB a part of that size is read, always the same, evenly from all of it; ``notes``
+    collects that this was so. ``size`` is the bytes of the text, for who knows them already.
+
+    >>> fit_tokenizer("char", "hello").size  # h e l o, the end mark, the unknown mark
+    6
+    """
+    text = parts(pieces(sources, field))
+    if kind in KINDS and kind not in ("byte", "char"):  # their tables are small whatever the text
+        size = measure_text(sources, field)[1] if size is None else size
+        if size > FITTED_TO:
+            text = sampled(text, FITTED_TO / size)
+            if notes is not None:
+                share = f"{FITTED_TO / 1e6:,.0f} of the text's {size / 1e6:,.0f} MB, evenly from all of it"
+                notes.append(f"the {kind} tokenizer is fitted to {share}")
+    return fit_to_texts(kind, text, vocabulary=vocabulary, min_count=min_count)
+
+
+def sampled(parts: Iterable[Part], share: float) -> Iterator[Part]:
+    """Some parts of a text, evenly from all of it, with about a ``share`` of its letters; always the same.
+
+    >>> [text for text, _, _ in sampled([(letter, True, True) for letter in "abcdefgh"], 0.25)]
+    ['a', 'e']
+    """
+    seen = taken = 0
+    for part in parts:
+        if taken <= share * seen:
+            taken += len(part[0])
+            yield part
+        seen += len(part[0])
+
+
+def fit_to_texts(
+    kind: str,
+    parts: Iterable[Part],
+    *,
+    vocabulary: int | None = None,
+    min_count: int | None = None,
+) -> Tokenizer:
+    """Fit a tokenizer to texts at hand, each with whether it opens a line and whether it closes its document.
+
+    >>> fit_to_texts("word", [("a b a", True, True)]).size  # a, b, the end mark, the unknown mark
+    4
+    """
+    if kind not in KINDS:
+        raise unknown_name("tokenizer", kind, KINDS)
+    if vocabulary is not None and vocabulary < 3:
+        raise InputError(f"a vocabulary of {vocabulary} is too small", hint="choose at least 3")
+    if kind == "byte":
+        return ByteTokenizer()
+    limit = VOCABULARY[kind] if vocabulary is None else vocabulary
+    if kind == "word":
+        return fit_words(parts, limit, min_count)
+    texts = (text for text, _, _ in parts)
+    if kind == "char":
+        return fit_chars(texts, limit, min_count or 1)
+    from ensue.data.tokenizers.subword import fit_subwords
+
+    assert limit is not None
+    return fit_subwords(kind, texts, limit, min_count or 2)
+
+
+def save_tokenizer(tokenizer: Tokenizer, path: str | Path) -> None:
+    """Write ``tokenizer.json``, at ``path`` or into the folder ``path``."""
+    file = Path(path) / FILE if Path(path).is_dir() else Path(path)
+    write_text(file, json.dumps(tokenizer.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Read a ``tokenizer.json``, a folder that has one, or the files of GPT-2, BERT or RoBERTa in a folder.
+
+    A ``tokenizer.json`` may be ours or Hugging Face's; BERT has ``vocab.txt``, the others a vocabulary and
+    merges. ``tokenizer_config.json``, where it is there, says whether case and accents count.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return _restored(read_json(path), path)
+    if (path / FILE).exists():
+        return _restored(_as_described(read_json(path / FILE), _described(path)), path / FILE)
+    found = _from_files(path)
+    if found is not None:
+        return found
+    hint = "give a folder with tokenizer.json, with vocab.txt, or with vocab.json and merges.txt"
+    raise InputError("there is no tokenizer in this folder", where=str(path), hint=hint)
+
+
+def find_tokenizer(text: str) -> str | Tokenizer:
+    """What ``--tokenizer`` names: a kind, still to be fitted, or a tokenizer that was there already.
+
+    >>> find_tokenizer("bpe")
+    'bpe'
+    """
+    if text in KINDS:
+        return text
+    if text and Path(text).exists():
+        found = load_tokenizer(text)
+        return found.closed() if isinstance(found, SpeltTokenizer) else found
+    if "/" in text or text.endswith(".json"):
+        raise InputError("there is no such file", where=text, hint=f"or give one of {', '.join(KINDS)}")
+    raise unknown_name("tokenizer", text, KINDS)
+
+
+def restore_tokenizer(state: Any) -> Tokenizer:
+    """The tokenizer that gave this ``state``.
+
+    >>> restore_tokenizer(ByteTokenizer().state()).kind
+    'byte'
+    """
+    kind = state.get("kind") if isinstance(state, dict) else None
+    if kind == "byte":
+        return ByteTokenizer()
+    if kind == "char":
+        return CharTokenizer.restore(state)
+    if kind == "word":
+        return WordTokenizer.restore(state)
+    if kind == "spelt":
+        return SpeltTokenizer.restore(state)
+    if kind == "words":
+        return Vocabulary.restore(state)
+    if isinstance(state, dict) and "model" in state:
+        return _from_library(state)
+    raise InputError("does not describe a tokenizer")
+
+
+def _restored(state: Any, path: Path) -> Tokenizer:
+    """The tokenizer a file describes."""
+    try:
+        return restore_tokenizer(state)
+    except InputError as error:
+        raise InputError(str(error), where=str(path)) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("is damaged", where=str(path), hint="fit the tokenizer again") from error
+
+
+def _from_library(state: dict[str, Any]) -> Tokenizer:
+    """A tokenizer of the ``tokenizers`` library: one mark is an end mark, several are those of BERT and others."""
+    special = [token for token in state.get("added_tokens") or () if token.get("special")]
+    if len(special) == 1:
+        from ensue.data.tokenizers.subword import SubwordTokenizer
+
+        return SubwordTokenizer.restore(state)
+    from ensue.data.tokenizers.wrapped import MarkedTokenizer
+
+    return MarkedTokenizer.restore(state)
+
+
+def _as_described(state: Any, described: dict[str, Any]) -> Any:
+    """A ``tokenizer.json`` with BERT's settings for letters as ``tokenizer_config.json`` has them beside it."""
+    normalizer = state.get("normalizer") if isinstance(state, dict) else None
+    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
+        return state
+    said = {ours: described[theirs] for theirs, ours in BERT_SETTINGS.items() if theirs in described}
+    return {**state, "normalizer": {**normalizer, **said}}
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    """What ``tokenizer_config.json`` says, if there is one."""
+    file = folder / CONFIG
+    found = read_json(file) if file.exists() else {}
+    if not isinstance(found, dict):
+        raise InputError("does not describe a tokenizer", where=str(file))
+    return found
+
+
+def _from_files(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a folder with BERT's one file, or with GPT-2's or RoBERTa's two, compressed or not."""
+    for ending in ("", ".gz"):
+        for vocab, merges in GPT2_FILES:
+            files = folder / (vocab + ending), folder / (merges + ending)
+            if all(file.exists() for file in files):
+                return _vocabulary_and_merges(*files)
+        if (file := folder / (BERT_FILE + ending)).exists():
+            from ensue.data.tokenizers.bert import bert_from_lines
+
+            with _said_of(file):
+                return bert_from_lines(_text(file), _described(folder))
+    return None
+
+
+def _vocabulary_and_merges(vocab: Path, merges: Path) -> Tokenizer:
+    from ensue.data.tokenizers.bert import is_roberta, roberta_from_files
+    from ensue.data.tokenizers.subword import gpt2_tokenizer
+
+    with _said_of(vocab.parent):
+        numbers = json.loads(_text(vocab))
+        if is_roberta(numbers):
+            return roberta_from_files(numbers, _text(merges), _described(vocab.parent))
+        return gpt2_tokenizer(numbers, _text(merges))
+
+
+def _text(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+
+
+@contextmanager
+def _said_of(path: Path) -> Iterator[None]:
+    """Errors of reading, in one line that names the file or folder."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error), where=str(path)) from error
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise InputError(f"cannot be read ({error})", where=str(path)) from error

@@ -1,0 +1,216 @@
+"""Tokenizers with marks around and inside texts, as BERT, DistilBERT and RoBERTa have them.
+
+BERT's WordPiece (Devlin et al. 2019) has [PAD] [UNK] [CLS] [SEP] [MASK], RoBERTa's byte-level BPE (Liu et al.
+2019) <s> <pad> </s> <unk> <mask>. ``tokenizer.json`` is the ``tokenizers`` library's own file, which Hugging
+Face's classes read and write.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, processors
+
+from ensue.core.errors import InputError
+from ensue.data.tokenizers.protocol import Ids, as_list, utf8, visible, visible_bytes
+from ensue.data.tokenizers.spans import library_spans
+from ensue.data.tokenizers.special_tokens import Marks
+from ensue.data.tokenizers.subword import LETTERS, ascii_words
+from ensue.data.tokenizers.word_cache import BERT_WORDS, LineMemory, WordMemory
+
+NAMES = {
+    "first": ("[CLS]", "<s>"),
+    "last": ("[SEP]", "</s>"),
+    "pad": ("[PAD]", "<pad>"),
+    "unknown": ("[UNK]", "<unk>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""What each mark is called in the vocabularies of BERT and RoBERTa."""
+
+BLOCK = 4096
+"""The library is given so many texts at once: what it says of each takes much room."""
+
+
+class MarkedTokenizer:
+    """A tokenizer with marks before, between and after texts, and one for a hidden token."""
+
+    lines = False
+
+    def __init__(self, inner: Tokenizer) -> None:
+        inner.no_truncation()
+        inner.no_padding()
+        inner.encode_special_tokens = True  # what looks like a mark in a text is text
+        self.marks = _settle(inner)
+        self.end = self.marks.last
+        self._inner = inner
+        self._state: dict[str, Any] = json.loads(inner.to_str())
+        model = self._state["model"]
+        self.kind = str(model["type"]).lower()
+        unknown: int | None = model.get("unk_id")  # a Unigram says it by number, the others by name
+        named = _named(inner, model.get("unk_token"), *NAMES["unknown"])
+        self.unknown = named if unknown is None else unknown
+        vocabulary: dict[str, int] = inner.get_vocab()
+        self.size = 1 + max(vocabulary.values())
+        self.spaced = "ByteLevel" in _types(self._state["pre_tokenizer"])
+        self._memory = _memory(inner, self._state)
+        known = self._state["normalizer"] is None and self._memory is not None and self.kind != "wordpiece"
+        self._lossless = known and LETTERS.keys() <= vocabulary.keys()
+        self._special = frozenset(token["id"] for token in self._state["added_tokens"] if token["special"])
+        self._silent = frozenset({self.marks.first, self.marks.between, self.marks.last, self.marks.pad})
+
+    def encode(self, text: str) -> np.ndarray:
+        """The parts of the text's words, without marks."""
+        data = utf8(text)
+        if self._memory is not None:
+            return self._memory.encode(data)
+        return np.array(self._inner.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """``encode`` of many texts: plain ones by their words, the rest by the library on all its threads."""
+        found: dict[int, np.ndarray] = {}
+        hard: list[int] = []
+        for place, text in enumerate(texts):
+            if self._memory is not None and text.isascii():
+                found[place] = self._memory.encode(text.encode())
+            else:
+                utf8(text)
+                hard.append(place)
+        for start in range(0, len(hard), BLOCK):
+            block = hard[start : start + BLOCK]
+            made = self._inner.encode_batch_fast([texts[place] for place in block], add_special_tokens=False)
+            found |= {place: np.array(one.ids, dtype=np.int32) for place, one in zip(block, made, strict=True)}
+        return [found[place] for place in range(len(texts))]
+
+    def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens and the characters each stands for; see ``spans_of``."""
+        return library_spans(self._inner, text)
+
+    def decode(self, ids: Ids) -> str:
+        """The text as it can be read; of the marks, those for unknown and for hidden tokens are shown."""
+        shown = [token for token in as_list(ids) if token not in self._silent]
+        return str(self._inner.decode(shown, skip_special_tokens=False))
+
+    def name(self, token: int) -> str:
+        """The part as it can be printed."""
+        name = self._inner.id_to_token(token) or f"<{token}>"  # numbers without a token are left out of some files
+        if self.spaced and token not in self._special and LETTERS.keys() >= set(name):
+            return visible_bytes(bytes(LETTERS[letter] for letter in name))
+        return visible(name)
+
+    def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
+        """Nothing, if nothing is lost; else the bits are not known."""
+        if not self._lossless:
+            what = f"this {self.kind} tokenizer loses case or white space, so bits per byte cannot be counted"
+            raise InputError(what, hint="choose byte, char, word or bpe for a language model")
+        return 0.0, 0
+
+    def state(self) -> dict[str, Any]:
+        """The library's own description."""
+        return self._state
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> MarkedTokenizer:
+        """The tokenizer that gave this ``state``, or that another program wrote."""
+        try:
+            inner = Tokenizer.from_str(json.dumps(state))
+        except Exception as error:  # the library raises nothing narrower
+            raise InputError(f"not a tokenizer that can be read ({error})") from error
+        return cls(inner)
+
+
+def bert_frame(first: tuple[str, int], last: tuple[str, int]) -> Any:
+    """[CLS] A [SEP] B [SEP], for the library, from the two marks' names and numbers."""
+    return processors.TemplateProcessing(
+        single=f"{first[0]}:0 $A:0 {last[0]}:0",
+        pair=f"{first[0]}:0 $A:0 {last[0]}:0 $B:1 {last[0]}:1",
+        special_tokens=[first, last],
+    )
+
+
+def roberta_frame(first: tuple[str, int], last: tuple[str, int], prefix_space: bool = False) -> Any:
+    """<s> A </s> </s> B </s>, for the library."""
+    return processors.RobertaProcessing(last, first, trim_offsets=True, add_prefix_space=prefix_space)
+
+
+def as_mark(name: str) -> AddedToken:
+    """A mark as the files of BERT and RoBERTa have it: <mask> takes the space before it."""
+    return AddedToken(name, lstrip=name == NAMES["mask"][1], normalized=False, special=True)
+
+
+def _settle(inner: Tokenizer) -> Marks:
+    """A tokenizer's marks. What its file leaves out is added: that they are special, a frame, a decoder."""
+    state = json.loads(inner.to_str())
+    framing = _framing(state["post_processor"])
+    first, last = framing[:2] if framing else (_named(inner, *NAMES[role]) for role in ("first", "last"))
+    if first is None or last is None:
+        what = "a tokenizer with several marks needs one before and one after a text"
+        raise InputError(what, hint="[CLS] and [SEP], or <s> and </s>")
+    pad, mask = (_named(inner, *NAMES[role]) for role in ("pad", "mask"))
+    known = {token["id"] for token in state["added_tokens"] if token["special"]}
+    new = {token for token in (first, last, pad, mask) if token is not None} - known
+    inner.add_special_tokens([as_mark(inner.id_to_token(token)) for token in sorted(new)])
+    double = framing[2] if framing else inner.id_to_token(first) == NAMES["first"][1]
+    if framing is None:
+        ends = (inner.id_to_token(first), first), (inner.id_to_token(last), last)
+        inner.post_processor = roberta_frame(*ends) if double else bert_frame(*ends)
+    if inner.decoder is None:
+        inner.decoder = _decoder(state)
+    return Marks(first=first, between=last, last=last, double=double, mask=mask, pad=pad or 0)
+
+
+def _decoder(state: Mapping[str, Any]) -> Any:
+    """The decoder for a file that has none."""
+    if state["model"]["type"] == "WordPiece":
+        return decoders.WordPiece(prefix=state["model"]["continuing_subword_prefix"])
+    return decoders.ByteLevel() if "ByteLevel" in _types(state["pre_tokenizer"]) else decoders.Fuse()
+
+
+def _named(inner: Tokenizer, *names: str | None) -> int | None:
+    """The number of the first of some names that the vocabulary has."""
+    found = (inner.token_to_id(name) for name in names if name is not None)
+    return next((token for token in found if token is not None), None)
+
+
+def _framing(described: Any) -> tuple[int, int, bool] | None:
+    """The marks before and after a text, and whether two stand between a pair, from a post-processor."""
+    kind = described["type"] if described else None
+    if kind == "Sequence":
+        return next(filter(None, map(_framing, described["processors"])), None)
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        return described["cls"][1], described["sep"][1], kind == "RobertaProcessing"
+    if kind != "TemplateProcessing":
+        return None
+    number = {name: found["ids"][0] for name, found in described["special_tokens"].items()}
+    single, pair = (_template(described[form]) for form in ("single", "pair"))
+    if len(single) != 3 or single[1] is not None:
+        return None
+    between = pair[pair.index(None) + 1 :]
+    return number[single[0]], number[single[2]], len(between) > 1 and None not in between[:2]
+
+
+def _template(parts: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """A template's marks in order, with None for a text."""
+    return [part["SpecialToken"]["id"] if "SpecialToken" in part else None for part in parts]
+
+
+def _types(described: Any) -> Iterator[str]:
+    """The types of a pre-tokenizer or decoder and of what it is made of."""
+    if described:
+        yield described["type"]
+        for inner in described.get("pretokenizers", ()):
+            yield from _types(inner)
+
+
+def _memory(inner: Tokenizer, state: Mapping[str, Any]) -> WordMemory | None:
+    """A memory of words, if the way this tokenizer cuts a text into words is one that is known."""
+    if not all(token["special"] for token in state["added_tokens"]) or state["model"].get("dropout"):
+        return None
+    normalizer, cut = state["normalizer"], state["pre_tokenizer"]
+    if normalizer is None:
+        words = ascii_words(cut)
+        return None if words is None else WordMemory(inner, words)
+    bert = normalizer["type"] == "BertNormalizer" and normalizer["clean_text"]
+    return LineMemory(inner, BERT_WORDS) if bert and cut == {"type": "BertPreTokenizer"} else None

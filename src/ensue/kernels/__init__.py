@@ -1,0 +1,1 @@
+"""Fast CPU implementations of operations, each beside the reference it is tested against."""

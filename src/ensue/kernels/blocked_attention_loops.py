@@ -1,0 +1,194 @@
+"""Attention within rows of any length, compiled like ensue.kernels.elementwise_loops: a block of queries at a time,
+whose weights are
+made again on the way back.
+
+Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d. A matrix is an address
+and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that ``ensue.kernels.threads.run``
+makes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray
+from numpy.typing import NDArray
+
+from ensue.kernels.elementwise_loops import draw, inner, loop, pointer, take
+from ensue.kernels.short_attention_loops import head, softmax_backward, two
+from ensue.kernels.simd import LANES
+from ensue.kernels.softmax_loops import soften
+from ensue.kernels.tiles import across, address, along, product, product_added, rounded, turn
+
+Floats = NDArray[np.float32]
+f32 = np.float32
+
+BLOCK = 64
+"""How many queries are a block: with all their weights they stay in the cache."""
+EACH = BLOCK // 8
+"""Words of random bits for the weights of a key in a block, a byte each."""
+
+
+@inner
+def copy_in(x: Any, into: Floats, count: int) -> None:
+    """Rows that lie apart, one after the other, and zeros behind them."""
+    d = into.shape[1]
+    for r in range(count):
+        row = carray(pointer(x[0] + 4 * r * x[1]), (d,), np.float32)
+        for i in range(d):
+            into[r, i] = row[i]
+    into[count:] = f32(0)
+
+
+@inner
+def copy_out(x: Floats, to: Any, count: int) -> None:
+    """The other way round."""
+    d = x.shape[1]
+    for r in range(count):
+        row = carray(pointer(to[0] + 4 * r * to[1]), (d,), np.float32)
+        for i in range(d):
+            row[i] = x[r, i]
+
+
+@inner
+def block_weights(p: Floats, keys: Floats, turned: Floats, first: int, size: int, causal: int) -> None:
+    """Pᵀ of a block of queries, of which the first is number ``first``, over its first ``size`` keys."""
+    product(address(p), along(address(keys)), address(turned), len(p), p.shape[1], len(turned))
+    scale = f32(1 / (np.sqrt(len(turned)) * np.log(2)))
+    for column in range(0, p.shape[1], LANES):
+        soften(address(p), size, column, first, causal, scale)
+    p[size:] = f32(0)
+
+
+@inner
+def block_mask(mask: Floats, words: Any, seed: int, place: int, off: int) -> None:
+    """m / (1 − p) of a block, (S, BLOCK); ``place`` is that of its first word among all."""
+    on, bytes_ = f32(256 / (256 - off)), words.view(np.uint8)
+    for s in range(len(mask)):
+        draw(words, seed, place + s * EACH)
+        for i in range(mask.shape[1]):
+            mask[s, i] = on if bytes_[i] >= off else f32(0)
+
+
+@inner
+def multiply(x: Floats, y: Floats) -> None:
+    """x ∘ y, written over x."""
+    for r in range(len(x)):
+        for i in range(x.shape[1]):
+            x[r, i] *= y[r, i]
+
+
+@inner
+def seen_of(row: Any, first: int, wide: int, causal: int) -> int:
+    """How many keys a block of queries from ``first`` on sees, some of them only its last."""
+    return int(min(row[4], first + wide)) if causal else int(row[4])
+
+
+@inner
+def block_place(unit: int, first: int, most: int, longest: int) -> int:
+    """Where a block's random words begin: blocks of a head in order, then heads, then rows."""
+    blocks = (most + BLOCK - 1) // BLOCK
+    return int((unit * blocks + first // BLOCK) * rounded(longest) * EACH)
+
+
+@loop
+def attend_blocks(a: Any) -> None:
+    """Y = (P ∘ m) V, (M, D), of rows of any length; without dropout ``off`` is 0."""
+    B, H, d, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
+    rows = carray(pointer(a[10]), (B, 6), np.int64)
+    query, key, value, out = two(a, 11), two(a, 13), two(a, 15), two(a, 17)
+    keys, values = np.empty((rounded(longest), d), np.float32), np.empty((rounded(longest), d), np.float32)
+    turned, found = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
+    weights, mask = np.empty((rounded(longest), BLOCK), np.float32), np.empty((rounded(longest), BLOCK), np.float32)
+    words = np.empty(EACH, np.uint64)
+    unit = take(a)
+    while unit < B * H:
+        row, h = rows[unit // H], unit % H
+        copy_in(head(key, row[2], h, d), keys, row[3])
+        copy_in(head(value, row[2], h, d), values, row[3])
+        for first in range(0, row[1], BLOCK):
+            count = min(BLOCK, row[1] - first)
+            size = seen_of(row, first, count, causal)
+            p = weights[: rounded(size)]
+            if size == 0:
+                found[:] = f32(0)
+            else:
+                turn(head(query, row[0] + first, h, d), turned, count)
+                block_weights(p, keys, turned, first, size, causal)
+                if off:
+                    block_mask(mask[: len(p)], words, seed, block_place(unit, first, most, longest), off)
+                    multiply(p, mask)
+                product(address(found), across(address(p)), address(values), BLOCK, d, len(p))
+            copy_out(found, head(out, row[0] + first, h, d), count)
+        unit = take(a)
+
+
+@loop
+def attend_blocks_backward(a: Any) -> None:
+    """∂Q, ∂K, ∂V of ∂Y; weights are made again."""
+    B, H, d, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
+    rows = carray(pointer(a[10]), (B, 6), np.int64)
+    query, key, value, above = two(a, 11), two(a, 13), two(a, 15), two(a, 17)
+    by_query, by_key, by_value = two(a, 19), two(a, 21), two(a, 23)
+    S = rounded(longest)
+    keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
+    by_keys, by_values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
+    turned, turned_above = np.empty((d, BLOCK), np.float32), np.empty((d, BLOCK), np.float32)
+    queries, by_y = np.empty((BLOCK, d), np.float32), np.empty((BLOCK, d), np.float32)
+    weights, scores, mask = (
+        np.empty((S, BLOCK), np.float32),
+        np.empty((S, BLOCK), np.float32),
+        np.empty((S, BLOCK), np.float32),
+    )
+    words, scale = np.empty(EACH, np.uint64), f32(1 / np.sqrt(d))
+    unit = take(a)
+    while unit < B * H:
+        row, h = rows[unit // H], unit % H
+        copy_in(head(key, row[2], h, d), keys, row[3])
+        copy_in(head(value, row[2], h, d), values, row[3])
+        by_keys[:] = f32(0)
+        by_values[:] = f32(0)
+        for first in range(0, row[1], BLOCK):
+            count = min(BLOCK, row[1] - first)
+            size = seen_of(row, first, count, causal)
+            if size == 0:
+                queries[:] = f32(0)
+                copy_out(queries, head(by_query, row[0] + first, h, d), count)
+                continue
+            p, by = weights[: rounded(size)], scores[: rounded(size)]
+            copy_in(head(query, row[0] + first, h, d), queries, count)
+            copy_in(head(above, row[0] + first, h, d), by_y, count)
+            turn(address(queries), turned, BLOCK)
+            turn(address(by_y), turned_above, BLOCK)
+            block_weights(p, keys, turned, first, size, causal)
+            product(address(by), along(address(values)), address(turned_above), len(p), BLOCK, d)
+            if off:
+                block_mask(mask[: len(p)], words, seed, block_place(unit, first, most, longest), off)
+                multiply(by, mask)
+            softmax_backward(p, by, scale)
+            if off:
+                multiply(p, mask)
+            product_added(address(by_keys), along(address(by)), address(queries), len(p), d, BLOCK)
+            product_added(address(by_values), along(address(p)), address(by_y), len(p), d, BLOCK)
+            product(address(queries), across(address(by)), address(keys), BLOCK, d, len(p))
+            copy_out(queries, head(by_query, row[0] + first, h, d), count)
+        copy_out(by_keys, head(by_key, row[2], h, d), row[3])
+        copy_out(by_values, head(by_value, row[2], h, d), row[3])
+        unit = take(a)
+
+
+@loop
+def block_masks(a: Any) -> None:
+    """The masks of all weights, (B, H, T, S), of rows with T queries and S keys."""
+    B, H, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7]
+    out = carray(pointer(a[8]), (B * H, most, longest), np.float32)
+    mask, words = np.empty((rounded(longest), BLOCK), np.float32), np.empty(EACH, np.uint64)
+    unit = take(a)
+    while unit < B * H:
+        for first in range(0, most, BLOCK):
+            block_mask(mask, words, seed, block_place(unit, first, most, longest), off)
+            for t in range(first, min(first + BLOCK, most)):
+                for s in range(longest):
+                    out[unit, t, s] = mask[s, t - first]
+        unit = take(a)

@@ -1,0 +1,174 @@
+"""The loss of an output layer, without its logits ever standing in memory whole.
+
+    z = W h + b,   J = 1/M Σ_m −log softmax(z_m)[y_m]
+    ∂J/∂z = (softmax(z) − target) / M,   ∂J/∂h = Wᵀ ∂J/∂z,   ∂J/∂W = ∂J/∂z hᵀ
+
+The gradient of a softmax needs nothing but the softmax, so it is made on the way forward, a slice of tokens at a time.
+A slice's logits are made a few columns c of the vocabulary at a time, small enough to be written over with
+e_c = exp(z_c − max z_c) while they are in the cache. All that is left is linear: with t = max z over all columns and
+n = Σ_c exp(max z_c − t) Σ e_c, the softmax of columns c is s_c e_c, s_c = exp(max z_c − t) / n, so that its share of
+∂J/∂h is Σ_c s_c W_cᵀ e_c, and of ∂J/∂W_c it is e_c (s_c h)ᵀ: numbers are divided where they are few.
+
+Legend: M tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.matmul import spare, times
+from ensue.kernels.threads import reachable, run
+
+SLICE = 1 << 24
+"""How many logits stand at once: 64 MB in float32. Fewer, and the weights are read again too often."""
+COLUMNS = 2048
+"""How many tokens of the vocabulary are looked at together: with a slice, a few MB."""
+FEW = 1 << 18
+"""Fewer logits than this are in the cache anyway."""
+
+
+def reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
+    """The mean cross-entropy, plainly; a softmax in bfloat16 would lose the tail, so logits are float32 at least."""
+    logits = F.linear(hidden, weight, bias)
+    logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    return F.cross_entropy(logits, targets, label_smoothing=smoothing)
+
+
+def sliced(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
+    """The same, slice by slice, its gradients made on the way."""
+    learns = torch.is_grad_enabled()  # inside forward it is always off
+    loss: Tensor = _Sliced.apply(hidden, weight, bias, targets, smoothing, learns)  # type: ignore[no-untyped-call]
+    return loss
+
+
+KERNELS = {"reference": reference, "sliced": sliced}
+
+
+def mean_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0, kernel: str = "auto"
+) -> Tensor:
+    """The mean of −log softmax(W h + b) at the targets, (M, D), (V, D), (V,), (M,) → a scalar.
+
+    With ``smoothing`` ε the target is 1 − ε of the truth and ε of the uniform distribution (Szegedy et al., 2016).
+    """
+    if kernel == "auto":
+        kernel = "sliced" if plain(hidden, weight) and len(targets) * len(weight) >= FEW else "reference"
+    return KERNELS[kernel](hidden, weight, bias, targets, smoothing)
+
+
+class _Sliced(torch.autograd.Function):
+    """Forward makes the gradients too; backward only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, learns: bool
+    ) -> Tensor:
+        """The mean loss."""
+        M, V = len(hidden), len(weight)
+        by_hidden, by_weight, by_bias = (learns and wanted for wanted in ctx.needs_input_grad[:3])
+        grad_hidden = torch.zeros_like(hidden) if by_hidden else None
+        grad_weight = torch.empty_like(weight) if by_weight else None
+        grad_bias = torch.zeros_like(bias) if by_bias and bias is not None else None
+        total = hidden.new_zeros(())
+        parts = range(0, V, COLUMNS)
+        step = -(-M // -(-M // max(1, SLICE // V)))  # slices of the same size, or nearly
+        step += spare(step)  # so that only the last one is padded
+        for at in range(0, M, step):
+            here = slice(at, min(at + step, M))
+            h, rows = _with_spare(hidden[here]), here.stop - at
+            kept, tops, sums = [], [], []
+            for c in parts:
+                z, top, norm = _softened(h, weight[c : c + COLUMNS], None if bias is None else bias[c : c + COLUMNS])
+                kept += [z] if learns else []
+                tops.append(top)
+                sums.append(norm)
+            highest, scales = torch.stack(tops)[:, :rows], torch.stack(sums)[:, :rows]  # (parts, M)
+            top = highest.amax(0)
+            shares = highest.sub_(top).exp_()
+            norm = scales.mul_(shares).sum(0)
+            total += (top + norm.log()).sum()
+            shares /= norm * M
+            for z, c, share in zip(kept, parts, shares[..., None]):
+                own = slice(c, c + COLUMNS)
+                if grad_hidden is not None:
+                    grad_hidden[here].addcmul_(times(z, weight[own].T)[:rows], share)
+                if grad_weight is not None:
+                    scaled = hidden[here] * share
+                    torch.addmm(grad_weight[own], z[:rows].T, scaled, beta=int(at > 0), out=grad_weight[own])
+                if grad_bias is not None:
+                    grad_bias[own].addmv_(z[:rows].T, share[:, 0])
+        chosen = (hidden * weight.index_select(0, targets)).sum()
+        if bias is not None:
+            chosen = chosen + bias.index_select(0, targets).sum()
+        total -= (1 - smoothing) * chosen
+        if smoothing:  # the mean of W h + b over the vocabulary is that of W and b: no pass over the logits
+            total -= smoothing * (hidden.sum(0) @ weight.mean(0))
+            if bias is not None:
+                total -= smoothing * M * bias.mean()
+        _take_targets(hidden, weight, targets, smoothing, grad_hidden, grad_weight, grad_bias)
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, hidden, weight, bias, targets)
+        ctx.smoothing = smoothing
+        return total / M
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """∂J/∂h, ∂J/∂W, ∂J/∂b."""
+        *grads, hidden, weight, bias, targets = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+            equation = partial(reference, targets=targets, smoothing=ctx.smoothing)
+            found = differentiable(equation, (hidden, weight, bias), ctx.needs_input_grad[:3], above)
+            return *found, None, None, None
+        if above[0].device.type != "cpu" or above[0] != 1:  # else it is the loss itself, as mostly: no pass over them
+            grads = [None if grad is None else grad * above[0] for grad in grads]
+        return *grads, None, None, None
+
+
+def _with_spare(h: Tensor) -> Tensor:
+    """h (M, D) and what is spare, rows of zeros."""
+    more = spare(len(h))
+    return F.pad(h, (0, 0, 0, more)) if more else h.contiguous()
+
+
+def _softened(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """exp(z − max z) of z = W h + b, (M, C), max z and the sum, (M,) each."""
+    z = times(h, weight, bias)
+    if not reachable(z):
+        top = z.amax(1).clamp_(min=torch.finfo(z.dtype).min)  # where all are −∞ they stay it
+        return z.sub_(top[:, None]).exp_(), top, z.sum(1)
+    from ensue.kernels import softmax_loops as loops  # numba takes a while to import
+
+    top, norm = z.new_empty(len(z)), z.new_empty(len(z))
+    run(loops.soften_rows, *z.shape, z, top, norm)
+    return z, top, norm
+
+
+def _take_targets(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    grad_hidden: Tensor | None,
+    grad_weight: Tensor | None,
+    grad_bias: Tensor | None,
+) -> None:
+    """Take the target from the softmax: 1 − ε of the truth, ε / V of every token; sparse, or the same everywhere."""
+    V, M = len(weight), len(targets)
+    sure, rest = (smoothing - 1) / M, smoothing / M
+    if grad_hidden is not None:
+        grad_hidden.add_(weight.index_select(0, targets), alpha=sure)
+        if smoothing:
+            grad_hidden.sub_(weight.mean(0), alpha=rest)
+    if grad_weight is not None:
+        grad_weight.index_add_(0, targets, hidden, alpha=sure)
+        if smoothing:
+            grad_weight.sub_(hidden.sum(0), alpha=rest / V)
+    if grad_bias is not None:
+        grad_bias.index_add_(0, targets, hidden.new_ones(M), alpha=sure)
+        if smoothing:
+            grad_bias.sub_(smoothing / V)

@@ -1,0 +1,221 @@
+"""The loops themselves, compiled by numba on first use and kept on disk: dropout masks, residual path and layer
+norm, bias and relu. Gelu, softmax and attention have files of their own.
+
+    z_i = mix(seed + i γ),  γ the odd number next to 2⁶⁴ / golden ratio            (SplitMix64: Steele et al., 2014)
+
+Random bits depend on the seed and their place alone, so they are made where they are needed and made again on the way
+back: no mask is ever stored. Each byte decides about one unit.
+
+Legend: M rows, D width. A loop is given ``a``, the row of numbers that ``ensue.kernels.threads.run`` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from ensue.core.compile_notice import watch
+from ensue.kernels.threads import PART
+
+watch()
+
+GAMMA, FIRST, SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+ARGUMENT = types.CPointer(types.int64)
+OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract"}}
+"""Sums may be taken in any order, or they would go number by number."""
+
+Floats = NDArray[np.float32]
+f32 = np.float32
+
+
+@cache
+def source_stamp() -> str:
+    """A digest of every kernel's source. Numba caches compiled code until this changes.
+
+    Numba by itself looks at the one file a function is in, but kernels are compiled from pieces of several files.
+    """
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def stamped(compiled: Any) -> Any:
+    """Tie what numba caches of a compiled function to ``source_stamp``."""
+    compiled._cache._cache_file._source_stamp = source_stamp()
+    return compiled
+
+
+def loop(function: Callable[[Any], None]) -> Any:
+    """Compile a loop over parts to a C function."""
+    compiled = CFunc(function, normalize_signature(types.void(ARGUMENT)), locals={}, options=OPTIONS)
+    compiled.enable_caching()
+    stamped(compiled).compile()
+    return compiled
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """Compile a piece of a loop."""
+    return stamped(numba.njit(cache=True, **OPTIONS)(function))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def take(context: Any, row: Any) -> Any:
+    """The number of the next part, which nobody else then gets."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("add", arguments[0], ir.Constant(ir.IntType(64), 1), "seq_cst")
+
+    return types.int64(ARGUMENT), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pointer(context: Any, address: Any) -> Any:
+    """An address as what ``carray`` takes."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), make
+
+
+@inner
+def draw(words: NDArray[np.uint64], seed: int, first: int) -> None:
+    """Words ``first`` … of a seed."""
+    for i in range(len(words)):
+        z = np.uint64(seed) + np.uint64(first + i + 1) * GAMMA
+        z = (z ^ (z >> np.uint64(30))) * FIRST
+        z = (z ^ (z >> np.uint64(27))) * SECOND
+        words[i] = z ^ (z >> np.uint64(31))
+
+
+@loop
+def masks(a: Any) -> None:
+    """m / (1 − p), (M, D): 0 with probability ``off`` / 256."""
+    M, D, seed, off = a[1], a[2], a[3], np.uint8(a[4])
+    mask = carray(pointer(a[5]), (M, D), np.float32)
+    on = f32(256 / (256 - a[4]))
+    words = np.empty((D + 7) // 8, np.uint64)
+    bytes_ = words.view(np.uint8)
+    start = take(a) * PART
+    while start < M:
+        for r in range(start, min(start + PART, M)):
+            draw(words, seed, r * len(words))
+            for i in range(D):
+                mask[r, i] = on if bytes_[i] >= off else f32(0)
+        start = take(a) * PART
+
+
+@inner
+def normalise(s: Floats, weight: Floats, bias: Floats, epsilon: float, normal: Floats, z: Floats) -> Any:
+    """n and z of a row; 1 / √(var s + ε)."""
+    total, square = f32(0), f32(0)
+    for i in range(len(s)):
+        total += s[i]
+    mean = total / f32(len(s))
+    for i in range(len(s)):
+        square += (s[i] - mean) * (s[i] - mean)
+    scale = f32(1) / np.sqrt(square / f32(len(s)) + epsilon)
+    for i in range(len(s)):
+        normal[i] = (s[i] - mean) * scale
+        z[i] = normal[i] * weight[i] + bias[i]
+    return scale
+
+
+@loop
+def add_norm(a: Any) -> None:
+    """z = LN(x + y ∘ m), and what the way back needs: n and 1 / √(var s + ε)."""
+    M, D, seed, off = a[1], a[2], a[3], np.uint8(a[4])
+    x, y = carray(pointer(a[5]), (M, D), np.float32), carray(pointer(a[6]), (M, D), np.float32)
+    weight, bias = carray(pointer(a[7]), (D,), np.float32), carray(pointer(a[8]), (D,), np.float32)
+    epsilon = carray(pointer(a[9]), (1,), np.float32)[0]
+    z, normal = carray(pointer(a[10]), (M, D), np.float32), carray(pointer(a[11]), (M, D), np.float32)
+    scale = carray(pointer(a[12]), (M,), np.float32)
+    on = f32(256 / (256 - a[4]))
+    words, s = np.empty((D + 7) // 8, np.uint64), np.empty(D, np.float32)
+    bytes_ = words.view(np.uint8)
+    start = take(a) * PART
+    while start < M:
+        for r in range(start, min(start + PART, M)):
+            draw(words, seed, r * len(words))
+            for i in range(D):
+                s[i] = x[r, i] + (y[r, i] * on if bytes_[i] >= off else f32(0))
+            scale[r] = normalise(s, weight, bias, epsilon, normal[r], z[r])
+        start = take(a) * PART
+
+
+@inner
+def gather(by_z: Floats, normal: Floats, weight: Floats, by_weight: Floats, by_bias: Floats) -> Any:
+    """Add a row's share of ∂γ and ∂β; mean ∂n and mean(∂n ∘ n)."""
+    plain, along = f32(0), f32(0)
+    for i in range(len(by_z)):
+        by_weight[i] += by_z[i] * normal[i]
+        by_bias[i] += by_z[i]
+        plain += by_z[i] * weight[i]
+        along += by_z[i] * weight[i] * normal[i]
+    return plain / f32(len(by_z)), along / f32(len(by_z))
+
+
+@loop
+def add_norm_backward(a: Any) -> None:
+    """∂x, ∂y, and ∂γ and ∂β of each part, (parts, 2, D)."""
+    M, D, seed, off = a[1], a[2], a[3], np.uint8(a[4])
+    by_z, normal = carray(pointer(a[5]), (M, D), np.float32), carray(pointer(a[6]), (M, D), np.float32)
+    scale, weight = carray(pointer(a[7]), (M,), np.float32), carray(pointer(a[8]), (D,), np.float32)
+    by_x, by_y = carray(pointer(a[9]), (M, D), np.float32), carray(pointer(a[10]), (M, D), np.float32)
+    sums = carray(pointer(a[11]), ((M + PART - 1) // PART, 2, D), np.float32)
+    on = f32(256 / (256 - a[4]))
+    words = np.empty((D + 7) // 8, np.uint64)
+    bytes_ = words.view(np.uint8)
+    part = take(a)
+    while part * PART < M:
+        sums[part] = f32(0)
+        for r in range(part * PART, min((part + 1) * PART, M)):
+            draw(words, seed, r * len(words))
+            plain, along = gather(by_z[r], normal[r], weight, sums[part, 0], sums[part, 1])
+            for i in range(D):
+                by = (by_z[r, i] * weight[i] - plain - normal[r, i] * along) * scale[r]
+                by_x[r, i] = by
+                by_y[r, i] = by * on if bytes_[i] >= off else f32(0)
+        part = take(a)
+
+
+@loop
+def add_relu(a: Any) -> None:
+    """max(v + b, 0), written over v (M, D)."""
+    M, D = a[1], a[2]
+    v, bias = carray(pointer(a[3]), (M, D), np.float32), carray(pointer(a[4]), (D,), np.float32)
+    start = take(a) * PART
+    while start < M:
+        for r in range(start, min(start + PART, M)):
+            for i in range(D):
+                u = v[r, i] + bias[i]
+                v[r, i] = f32(0) if u < f32(0) else u  # what is no number stays none
+        start = take(a) * PART
+
+
+@loop
+def relu_backward(a: Any) -> None:
+    """∂u, written over ∂h (M, D), and its sum over each part, (parts, D)."""
+    M, D = a[1], a[2]
+    by, h = carray(pointer(a[3]), (M, D), np.float32), carray(pointer(a[4]), (M, D), np.float32)
+    sums = carray(pointer(a[5]), ((M + PART - 1) // PART, D), np.float32)
+    part = take(a)
+    while part * PART < M:
+        sums[part] = f32(0)
+        for r in range(part * PART, min((part + 1) * PART, M)):
+            for i in range(D):
+                by_u = f32(0) if h[r, i] <= f32(0) else by[r, i]
+                by[r, i] = by_u
+                sums[part, i] += by_u
+        part = take(a)

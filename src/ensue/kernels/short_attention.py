@@ -1,0 +1,142 @@
+"""Attention within short rows, as sentences are, with a gradient of its own.
+
+    P = softmax(Q Kᵀ / √d),  Y = P V
+    ∂V = Pᵀ ∂Y,  ∂P = ∂Y Vᵀ,  ∂S = P ∘ (∂P − Σ_s P ∘ ∂P) / √d,  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q
+
+Torch's kernel never holds P, which pays where rows are long. Where they are short P is small, and keeping it saves
+making it again; a head's matrices then never leave the cache. What was projected side by side is read where it lies,
+and its gradient is written side by side. Rows lie one after the other, padded to one length or not.
+
+Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.packing import Rows
+from ensue.kernels.threads import LANES, ROWS, reachable, run
+
+SHORT = 64
+"""The most queries and the most keys: beyond, torch's kernel is as fast."""
+
+Parts = tuple[Tensor, ...]
+"""Queries, keys and values in their order as they were projected, (3D,), or (D, 2D), or (D, D, D), of padded rows
+(B, T or S, …) or of packed ones (M, …)."""
+
+
+def width(parts: Parts) -> int:
+    """D."""
+    return sum(part.shape[-1] for part in parts) // 3
+
+
+def split(parts: Parts, heads: int) -> list[Tensor]:
+    """Q, K, V of padded rows, each (B, H, T or S, d)."""
+    D = width(parts)
+    return [one.view(*one.shape[:2], heads, D // heads).transpose(1, 2) for one in apart(parts)]
+
+
+def apart(parts: Parts) -> list[Tensor]:
+    """Queries, keys and values, each (…, D)."""
+    D = width(parts)
+    return [one for part in parts for one in part.chunk(part.shape[-1] // D, dim=-1)]
+
+
+def fits(parts: Parts, heads: int) -> bool:
+    """Whether the loops take padded rows (B, T or S, …) as they lie, and are faster."""
+    return able(heads, width(parts), [part.shape[1] for part in parts], *parts) and all(
+        part.stride(-1) == 1 and part.stride(0) == part.shape[1] * part.stride(1) for part in parts
+    )
+
+
+def able(heads: int, width: int, times: list[int], *tensors: Tensor) -> bool:
+    """Whether something is learnt in a way the loops know, of rows that are short but have a tile of queries and one
+    of keys at least, with heads that are so many tiles wide.
+    """
+    return (
+        torch.is_grad_enabled()
+        and all(one.numel() for one in tensors)
+        and reachable(*tensors)
+        and plain(*tensors)
+        and all(ROWS <= time <= SHORT for time in times)
+        and width // heads % LANES == 0
+    )
+
+
+def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False) -> Tensor:
+    """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D).
+
+    Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.
+    """
+    (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
+    y = packed(tuple(part.flatten(0, 1) for part in parts), heads, Rows.padded(B, T, S, sizes), causal)
+    return y.view(B, T, -1)
+
+
+def packed(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor:
+    """The same of packed rows, (M, D)."""
+    result: Tensor = _Short.apply(heads, rows, causal, *parts)  # type: ignore[no-untyped-call]
+    return result
+
+
+def reference(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor:
+    """The equation, operation by operation, row by row; who sees nothing looks nowhere."""
+    query, key, value = (one.view(len(one), heads, -1).transpose(0, 1) for one in apart(parts))  # (H, M, d)
+    found = []
+    for begin, T, begin_keys, S, seen, _ in rows.table.tolist():
+        q, k, v = query[:, begin : begin + T], *(one[:, begin_keys : begin_keys + S] for one in (key, value))
+        hidden = (torch.arange(S) >= seen).expand(T, S)
+        if causal:
+            hidden = hidden | torch.ones(T, S, dtype=torch.bool).triu(1)
+        scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
+        found.append((begin, weights @ v))
+    ordered = [y for _, y in sorted(found, key=lambda one: one[0])]
+    return torch.cat(ordered, dim=1).transpose(0, 1).flatten(1)
+
+
+def places(parts: Parts) -> list[Tensor | int]:
+    """Where Q, K and V begin, and how far tokens are apart."""
+    return [held for one in apart(parts) for held in (one, one.stride(0))]
+
+
+class _Short(torch.autograd.Function):
+    """Both ways a loop of our own."""
+
+    @staticmethod
+    def forward(ctx: Any, heads: int, rows: Rows, causal: bool, *parts: Tensor) -> Tensor:
+        """Y."""
+        from ensue.kernels import short_attention_loops as loops  # numba takes a while to import
+
+        D = width(parts)
+        y, weights = parts[0].new_empty(len(parts[0]), D), parts[0].new_empty(heads * rows.weights)
+        held = (rows.queries, rows.table, *places(parts), y, D, weights)
+        run(loops.attend, len(y), len(rows.table), heads, D // heads, int(causal), *held)
+        ctx.save_for_backward(weights, *parts)
+        ctx.heads, ctx.rows, ctx.causal = heads, rows, causal
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """The gradient of each part."""
+        from ensue.kernels import short_attention_loops as loops
+
+        weights, *parts = ctx.saved_tensors
+        rows, needed = ctx.rows, ctx.needs_input_grad[3:]
+        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+
+            def equation(*own: Tensor) -> Tensor:
+                return reference(own, ctx.heads, rows, ctx.causal)
+
+            return None, None, None, *differentiable(equation, parts, needed, above)
+        by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
+        D = by_y.shape[1]
+        held = (*places(tuple(parts)), by_y, D, *places(grads), weights)
+        fixed = (len(rows.table), ctx.heads, D // ctx.heads, rows.queries, rows.keys, rows.table)
+        run(loops.attend_backward, len(by_y), *fixed, *held)
+        return None, None, None, *(grad if need else None for grad, need in zip(grads, needed))

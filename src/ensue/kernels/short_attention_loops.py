@@ -1,0 +1,105 @@
+"""Attention within short rows, compiled like ensue.kernels.elementwise_loops: weights are kept for the way back.
+
+Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d. A matrix is an address
+and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that ``ensue.kernels.threads.run``
+makes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray
+from numpy.typing import NDArray
+
+from ensue.kernels.elementwise_loops import inner, loop, pointer, take
+from ensue.kernels.simd import LANES
+from ensue.kernels.softmax_loops import soften, soften_backward
+from ensue.kernels.tiles import across, address, along, lanes, product, turn
+
+Floats = NDArray[np.float32]
+f32 = np.float32
+
+
+@inner
+def two(a: Any, at: int) -> Any:
+    """A part (M, D): its address, and how far tokens are apart."""
+    return a[at], a[at + 1]
+
+
+@inner
+def head(part: Any, first: int, h: int, d: int) -> Any:
+    """A head of a row, (T, d), that begins at token ``first`` of a part."""
+    return part[0] + 4 * (first * part[1] + h * d), part[1]
+
+
+@inner
+def kept(a: Any, place: int, row: Any, heads: int) -> Any:
+    """Pᵀ of a row of ``ensue.kernels.packing.Rows``, (H, S, T) with T rounded up to lanes, among those of all rows."""
+    return carray(pointer(a[place] + 4 * heads * row[5]), (heads, row[3], lanes(row[1])), np.float32)
+
+
+@inner
+def softmax(p: Floats, size: int, causal: int, scale: float) -> None:
+    """The softmax of each column of scores (S, T), of which ``size`` rows are seen."""
+    for column in range(0, p.shape[1], LANES):
+        soften(address(p), size, column, 0, causal, scale)
+    p[size:] = f32(0)
+
+
+@loop
+def attend(a: Any) -> None:
+    """Y = P V, (M, D), and Pᵀ = softmax(K Qᵀ / √d) of each row."""
+    B, H, d, causal, most = a[2], a[3], a[4], a[5], a[6]
+    rows = carray(pointer(a[7]), (B, 6), np.int64)
+    query, key, value, out = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
+    room = np.zeros(d * lanes(most), np.float32)
+    scale = f32(1 / (np.sqrt(d) * np.log(2)))
+    b = take(a)
+    while b < B:
+        row = rows[b]
+        first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
+        wide = lanes(T)
+        turned, weights = room[: d * wide].reshape(d, wide), kept(a, 16, row, H)
+        for h in range(H):
+            p = weights[h]
+            turn(head(query, first, h, d), turned, T)
+            product(address(p), along(head(key, begin, h, d)), address(turned), S, wide, d)
+            softmax(p, size, causal, scale)
+            product(head(out, first, h, d), across(address(p)), head(value, begin, h, d), T, d, size)
+        b = take(a)
+
+
+@inner
+def softmax_backward(p: Floats, by: Floats, scale: float) -> None:
+    """∂S of ∂P, written over it."""
+    for column in range(0, p.shape[1], LANES):
+        soften_backward(address(p), address(by), len(p), column, scale)
+
+
+@loop
+def attend_backward(a: Any) -> None:
+    """∂Q, ∂K, ∂V of ∂Y and Pᵀ."""
+    B, H, d, most, longest = a[2], a[3], a[4], a[5], a[6]
+    rows = carray(pointer(a[7]), (B, 6), np.int64)
+    query, key, value, above = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
+    by_query, by_key, by_value = two(a, 16), two(a, 18), two(a, 20)
+    room, more = np.zeros(d * lanes(most), np.float32), np.empty(longest * lanes(most), np.float32)
+    scale = f32(1 / np.sqrt(d))
+    b = take(a)
+    while b < B:
+        row = rows[b]
+        first, T, begin, S = row[0], row[1], row[2], row[3]
+        wide = lanes(T)
+        turned, weights = room[: d * wide].reshape(d, wide), kept(a, 22, row, H)
+        by = more[: S * wide].reshape(S, wide)
+        for h in range(H):
+            p, by_y = weights[h], head(above, first, h, d)
+            turn(by_y, turned, T)
+            product(address(by), along(head(value, begin, h, d)), address(turned), S, wide, d)
+            softmax_backward(p, by, scale)
+            product(head(by_query, first, h, d), across(address(by)), head(key, begin, h, d), T, d, S)
+            product(head(by_key, begin, h, d), along(address(by)), head(query, first, h, d), S, d, T)
+            product(head(by_value, begin, h, d), along(address(p)), by_y, S, d, T)
+        b = take(a)

@@ -1,0 +1,281 @@
+"""Pre-training an encoder: documents in, a model that fills in what is hidden out.
+
+It joins the reader and tokenizer, a model, the objective and the measure. Held-out documents are scored with masks that
+are always the same, beside what guessing each token by how often it occurs would cost (the unigram's loss).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Abandoned, Report, silent, tell_notes
+from ensue.core.run_folder import RunFolder
+from ensue.core.seeds import derive
+from ensue.data.documents import read_documents
+from ensue.data.masking import Documents, Hiding, MaskedRows
+from ensue.data.sources import Source
+from ensue.data.splitting import spread
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.registry import find_tokenizer, load_tokenizer
+from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.data.tokenizers.wrapped import MarkedTokenizer
+from ensue.data.tokenizers.wrapped_fitting import fit_marked
+from ensue.measure.masked import MaskedScore, masked_score
+from ensue.models.bert import BERT
+from ensue.tasks import defaults as usual
+from ensue.tasks.settings import MarkedTokenizerSettings, Settings
+from ensue.train.label_objectives import masked as masked_loss
+from ensue.train.loop import Evaluate
+from ensue.train.objectives import Objective
+from ensue.train.ranks import SINGLE, Ranks
+
+VOCABULARY = {"small": 8192, "large": 30_522}
+"""How many tokens a vocabulary has at most, for a small text and for a large one, if nothing is said."""
+LARGE_TEXT = 50_000_000
+"""Bytes from which a text is large."""
+EVAL_ROWS = 200
+SCORE_ROWS = 2000
+"""How many rows the final figures are of, at the most."""
+
+# what most tasks do
+save_tokenizers, prepared, with_head = usual.save_tokenizers, usual.prepared, usual.with_head
+means, finished, writer = usual.means, usual.finished, usual.writer
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents to learn from and some to validate with, as tokens."""
+
+    tokenizer: MarkedTokenizer
+    train: Documents
+    valid: Documents | None
+
+    @property
+    def hash(self) -> str:
+        """Of both as tokens."""
+        whole = hashlib.sha256()
+        for part in (self.train, self.valid):
+            if part is not None:
+                for array in (part.tokens, part.sentences, part.documents):
+                    whole.update(np.ascontiguousarray(array).tobytes())
+        return whole.hexdigest()
+
+
+def marked(tokenizer: Tokenizer, where: str = "") -> MarkedTokenizer:
+    """Refuse a tokenizer without marks."""
+    if isinstance(tokenizer, MarkedTokenizer) and tokenizer.marks.mask is not None:
+        return tokenizer
+    raise InputError("this tokenizer has no mask", where=where, hint="use --tokenizer wordpiece, bpe or unigram")
+
+
+def encoder_tokenizer(settings: MarkedTokenizerSettings, texts: Iterable[str], vocabulary: int) -> Tokenizer:
+    """The tokenizer that an encoder's settings name, fitted to texts where it is not given ready, with ``vocabulary``
+    tokens at most where they say no number."""
+    found = find_tokenizer("wordpiece" if settings.kind == "auto" else settings.kind)
+    if not isinstance(found, str):
+        return found
+    if found not in ("wordpiece", "bpe", "unigram"):
+        raise InputError(f"a {found} tokenizer has no marks for an encoder", hint="use wordpiece, bpe or unigram")
+    return fit_marked(found, texts, settings.vocabulary or vocabulary, settings.min_count or 2, settings.lowercase)
+
+
+def choose_tokenizer(settings: MarkedTokenizerSettings, documents: Sequence[Sequence[str]]) -> MarkedTokenizer:
+    """The tokenizer that the settings name, fitted to the documents where it is not given ready."""
+    size = sum(len(sentence) for document in documents for sentence in document)
+    texts = (sentence for document in documents for sentence in document)
+    vocabulary = VOCABULARY["large" if size >= LARGE_TEXT else "small"]
+    return marked(encoder_tokenizer(settings, texts, vocabulary), settings.kind)
+
+
+def tokenised(documents: Sequence[Sequence[str]], tokenizer: MarkedTokenizer) -> Documents:
+    """Documents as tokens; sentences that come to no token are left out, and so are documents of none."""
+    texts = [sentence for document in documents for sentence in document]
+    ids = tokenizer.encode_batch(texts)
+    place, kept, counts = 0, [], []
+    for document in documents:
+        own = [one for one in ids[place : place + len(document)] if len(one)]
+        place += len(document)
+        kept += own
+        counts += [len(own)] if own else []
+    tokens = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32)
+    return Documents(
+        tokens.astype(np.int32),
+        np.concatenate([[0], np.cumsum([len(one) for one in kept])]).astype(np.int64),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        sum(len(text.encode()) for text in texts),
+    )
+
+
+def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+    """The run's documents as tokens, by the tokenizer in its folder where there is one already."""
+    data = settings.data
+    notes: list[str] = []
+    report("phase", {"name": "reading the text"})
+    train = read_documents(list(data.files), data.field or None, notes)
+    valid = read_documents(list(data.valid), data.field or None, notes) if data.valid else []
+    tell_notes(notes, "and {} more notes", report)
+    least = 2 if settings.model.get("next_sentence") else 1  # of which one can be elsewhere
+    if not valid and data.holdout and len(train) >= 2 * least:
+        chosen = spread(len(train), max(data.holdout, least / len(train)))
+        valid = [train[place] for place in chosen]
+        out = set(chosen)
+        train = [document for place, document in enumerate(train) if place not in out]
+    where = ", ".join(map(str, data.files))
+    if not train:
+        raise InputError("there is no sentence to learn from", where=where, hint="give some text")
+    if folder is not None and folder.tokenizer.exists():
+        tokenizer = marked(load_tokenizer(folder.tokenizer), str(folder.tokenizer))
+    else:
+        report("phase", {"name": "fitting the tokenizer"})
+        tokenizer = choose_tokenizer(settings.tokenizer, train)
+    report("phase", {"name": "tokenising the text"})
+    return Corpus(tokenizer, tokenised(train, tokenizer), tokenised(valid, tokenizer) if valid else None)
+
+
+def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
+    """What the text says of a model."""
+    return {"vocabulary": corpus.tokenizer.size}
+
+
+def objective(settings: Settings, model: BERT, corpus: Corpus) -> Objective:
+    """What training asks of the model."""
+    return masked_loss
+
+
+def resolved(settings: Settings, model: BERT, corpus: Corpus) -> Settings:
+    """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
+    length = settings.train.length or model.config.context
+    if length > model.config.context:
+        raise InputError(f"train.length = {length} is more than context = {model.config.context}", hint="make it less")
+    return usual.settled(replace(settings, train=replace(settings.train, length=length)), corpus.tokenizer)
+
+
+def rows_of(settings: Settings, model: BERT, documents: Documents, tokenizer: Tokenizer, seed: int) -> MaskedRows:
+    """Documents as batches of rows with tokens hidden."""
+    train = settings.train
+    return MaskedRows(
+        documents,
+        marks_of(tokenizer),
+        tokenizer.size,
+        rows=train.batch,
+        length=train.length or model.config.context,
+        pairs=model.config.next_sentence,
+        hiding=Hiding(share=train.mask, mask=train.mask_as_mask, random=train.mask_as_random, anew=train.mask_anew),
+        unknown=tokenizer.unknown,
+        seed=seed,
+    )
+
+
+def batches(settings: Settings, model: BERT, corpus: Corpus) -> MaskedRows:
+    """The training text as batches."""
+    return rows_of(settings, model, corpus.train, corpus.tokenizer, derive(settings.run.seed, "data"))
+
+
+def scored(
+    settings: Settings,
+    model: BERT,
+    documents: Documents,
+    tokenizer: Tokenizer,
+    most: int,
+    heed: Callable[[], bool] = lambda: False,
+    known: Documents | None = None,
+    ranks: Ranks = SINGLE,
+) -> MaskedScore:
+    """A model on rows of documents, hidden always the same way; ``known`` are those it learnt from."""
+    rows = rows_of(settings, model, documents, tokenizer, seed=0)
+    steps = min(rows.steps_per_epoch, max(1, -(-most // rows.rows)))
+
+    def batch(number: int) -> Any:
+        if heed():
+            raise Abandoned
+        return rows.batch(number)
+
+    counts = np.bincount((known or documents).tokens, minlength=tokenizer.size)
+    return masked_score(model, map(batch, range(steps)), counts, "training text" if known else "this text", ranks)
+
+
+def evaluation(settings: Settings, model: BERT, corpus: Corpus) -> Evaluate | None:
+    """What the loop calls to see how the model does on held-out text."""
+    valid = corpus.valid
+    if valid is None:
+        return None
+    try:
+        rows_of(settings, model, valid, corpus.tokenizer, seed=0)
+    except InputError:
+        if settings.data.valid:
+            raise
+        return None  # too little is held out to make a row of
+    most = settings.data.eval_rows or EVAL_ROWS
+
+    def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
+        score = scored(settings, model, valid, corpus.tokenizer, most, stop, ranks=ranks)
+        found = {"valid_loss": score.loss, "masked_accuracy": score.accuracy}
+        return found | ({} if score.next_accuracy is None else {"next_accuracy": score.next_accuracy})
+
+    return evaluate
+
+
+def final_figures(
+    settings: Settings, model: BERT, corpus: Corpus, folder: RunFolder, report: Report
+) -> dict[str, Any] | None:
+    """How the finished model does on the held-out documents."""
+    if evaluation(settings, model, corpus) is None:
+        return None
+    assert corpus.valid is not None
+    report("phase", {"name": "scoring the validation text"})
+    score = scored(settings, model, corpus.valid, corpus.tokenizer, SCORE_ROWS, known=corpus.train)
+    report("result", {"masked_loss": score.masked_loss})
+    return score.as_dict()
+
+
+def score_files(
+    settings: Settings,
+    model: BERT,
+    tokenizer: Tokenizer,
+    files: Sequence[Source],
+    field: str | None,
+    report: Report = silent,
+) -> MaskedScore:
+    """All figures of a model on files."""
+    notes: list[str] = []
+    documents = tokenised(read_documents(list(files), field, notes), marked(tokenizer))
+    tell_notes(notes, "and {} more notes", report)
+    if len(documents.tokens) < 2:
+        raise InputError("there is no sentence to score", where=", ".join(str(Path(str(f))) for f in files))
+    return scored(settings, model, documents, tokenizer, SCORE_ROWS)
+
+
+@torch.inference_mode()
+def follows(model: BERT, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The probability that the second text of each pair goes on where the first ends."""
+    if model.next is None:
+        raise InputError("this encoder did not learn which sentence follows", hint="use one with next_sentence=true")
+    marks, found = marks_of(tokenizer), []
+    for first, second in pairs:
+        ids, segments = framed(marks, tokenizer.encode(first), tokenizer.encode(second), model.config.context)
+        row, kinds = (torch.from_numpy(part.astype(np.int64))[None] for part in (ids, segments))
+        hidden = model.body(row, kinds, None, torch.zeros(1, 1, dtype=torch.long)).hidden[:, 0]
+        found.append(float(model.next_logits(hidden).softmax(-1)[0, 0]))
+    return found
+
+
+def describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    """Facts of a corpus for the model card."""
+    valid = corpus.valid
+    return {
+        "tokenizer": corpus.tokenizer.kind,
+        "vocabulary": corpus.tokenizer.size,
+        "train_documents": len(corpus.train),
+        "train_tokens": len(corpus.train.tokens),
+        "train_bytes": corpus.train.bytes,
+        "valid_documents": len(valid) if valid else 0,
+        "valid_tokens": len(valid.tokens) if valid else 0,
+    }

@@ -1,0 +1,238 @@
+"""Translating lines of text with a model: batches of similar lengths, a search, and text again.
+
+Each line gives one line, whatever is in it; an empty line stays an empty line in its place. A line that is longer than
+the model's longest sentence is cut, or split at its sentence ends and translated part by part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.search.beam import Search, beam_search
+from ensue.search.hypotheses import Found, Hypothesis
+
+BATCH_TOKENS = 3000
+"""Source tokens, padding and hypotheses counted, that are translated at once."""
+SLACK = 20
+"""A translation has at most twice as many tokens as its source, and so many more."""
+_ENDS = tuple(
+    map(re.compile, (r"(?<=[.!?;:])\s+|(?<=[。！？；])", r"(?<=,)\s+|(?<=[，、])", r"\s+")),
+)
+"""Where a line may be split: after sentences, after commas, between words. "3.14" has no sentence end in it."""
+_BREAKS = re.compile(r"\s*[\r\n]+\s*")
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line, what became of it, and how it was found."""
+
+    source: str
+    text: str
+    best: list[tuple[str, Hypothesis]]
+    """The n best, best first; empty where there was nothing to translate."""
+    found: tuple[Found, ...] = ()
+    """One for each part of the line."""
+
+    @property
+    def log_prob(self) -> float:
+        """log P of the translation, summed over parts."""
+        return sum(part.best.log_prob for part in self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        best = [
+            {"text": text, "score": one.score, "log_prob": one.log_prob, "ended": one.ended} for text, one in self.best
+        ]
+        return {"source": self.source, "text": self.text, "log_prob": self.log_prob, "nbest": best}
+
+
+class Translator:
+    """A model (or an ensemble) between two tokenizers."""
+
+    def __init__(self, model: Any, source_tokenizer: Tokenizer, tokenizer: Tokenizer, longest: int = 0) -> None:
+        self.model, self.source_tokenizer, self.tokenizer = model, source_tokenizer, tokenizer
+        self.longest: int = longest or model.config.context
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        how: Search,
+        *,
+        long: str = "cut",
+        trace: bool = False,
+        attention: bool = False,
+        replace_unknown: bool = False,
+        prefix: str = "",
+        most: int = 0,
+        notes: list[str] | None = None,
+        first: int = 1,
+        report: Report = silent,
+    ) -> list[Translation]:
+        """Translate lines, in their order.
+
+        prefix  what every translation begins with
+        most    the most tokens of a translation; 0 means twice those of its source and some more
+        notes   gathers what was cut or split
+        first   the number of the first line
+        """
+        if replace_unknown and (self.tokenizer.kind != "word" or self.source_tokenizer.kind != "word"):
+            raise InputError("unknown words are replaced by words", hint="only a model of --tokenizer word has them")
+        parts: list[tuple[int, str, np.ndarray]] = []
+        for number, line in enumerate(lines):
+            parts += [(number, text, ids) for text, ids in self._parts(line, first + number, long, notes)]
+        begun = self.tokenizer.encode(prefix).tolist()
+        opens = [not at or parts[at - 1][0] != number for at, (number, _, _) in enumerate(parts)]  # else a line goes on
+        found = self._search(
+            [ids for _, _, ids in parts],
+            how,
+            prefixes=[begun if opening else [] for opening in opens] if begun else None,
+            most=most or self.longest,
+            trace=trace,
+            attention=attention or replace_unknown,
+            report=report,
+        )
+        own: list[list[tuple[str, Found]]] = [[] for _ in lines]
+        for (number, text, _), one in zip(parts, found):
+            own[number].append((text, one))
+        return [self._joined(line, mine, replace_unknown) for line, mine in zip(lines, own)]
+
+    def _parts(self, line: str, number: int, long: str, notes: list[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+        """A line as one part, none (it is empty) or several (it is too long)."""
+        text = _BREAKS.sub(" ", line.strip())
+        if not text:
+            return
+        ids = self.encode(text)
+        if len(ids) <= self.longest:
+            yield text, ids
+            return
+        if notes is not None:
+            done = "split" if long == "split" else "cut"
+            notes.append(f"line {number} has {len(ids):,} tokens, more than the model's {self.longest:,}: {done}")
+        if long == "split":
+            for part in self._split(text):
+                yield part, self._cut(self.encode(part))
+        else:
+            yield text, self._cut(ids)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The tokens of a source, its end mark last."""
+        return np.concatenate([self.source_tokenizer.encode(text), [self.source_tokenizer.end]]).astype(np.int64)
+
+    def _cut(self, ids: np.ndarray) -> np.ndarray:
+        """As much of a source as the model takes, with its end mark."""
+        return ids if len(ids) <= self.longest else np.concatenate([ids[: self.longest - 1], ids[-1:]])
+
+    def _split(self, text: str) -> Iterator[str]:
+        """Pieces that fit, cut after a sentence, else after a comma, else between words, else anywhere."""
+        while (room := self._room(text)) < len(text):
+            at = room
+            for ends, least in zip(_ENDS, (room // 3, room // 3, 0)):  # no small pieces for the sake of a full stop
+                places = [match.start() for match in ends.finditer(text, 0, room + 1) if match.start() <= room]
+                if places and places[-1] > least:
+                    at = places[-1]
+                    break
+            yield text[:at].strip()
+            text = text[at:].strip()
+        if text:
+            yield text
+
+    def _room(self, text: str) -> int:
+        """How many characters of a text the model takes; at least one."""
+
+        def fits(size: int) -> bool:
+            return len(self.encode(text[:size])) <= self.longest
+
+        low, high = 1, self.longest  # a token is rarely less than a character
+        while high < len(text) and fits(high):
+            low, high = high, 2 * high
+        if high >= len(text):
+            high = len(text)
+            if fits(high):
+                return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def _search(
+        self,
+        sources: list[np.ndarray],
+        how: Search,
+        *,
+        prefixes: list[list[int]] | None,
+        most: int,
+        trace: bool,
+        attention: bool,
+        report: Report,
+    ) -> list[Found]:
+        """What the search finds for every source, in batches of similar lengths."""
+        found: list[Found | None] = [None] * len(sources)
+        device = next(
+            getattr(self.model, "models", (self.model,))[0].parameters()
+        ).device  # of an ensemble, the first's
+        done = 0
+        for chosen in _batches([len(ids) for ids in sources], max(1, BATCH_TOKENS // how.beam)):
+            lengths = torch.tensor([len(sources[i]) for i in chosen], device=device)
+            block = torch.zeros(len(chosen), int(lengths.max()), dtype=torch.long)
+            for row, i in enumerate(chosen):
+                block[row, : len(sources[i])] = torch.from_numpy(sources[i])
+            with torch.no_grad():
+                state = self.model.start(block.to(device), lengths)
+            answers = beam_search(
+                self.model,
+                state,
+                self.tokenizer.end,
+                end=self.tokenizer.end,
+                longest=(2 * lengths + SLACK).clamp(min=how.shortest + 1).clamp(max=min(self.longest, most)),
+                how=how,
+                prefix=[prefixes[i] for i in chosen] if prefixes else None,
+                trace=trace,
+                attention=attention,
+            )
+            for i, one in zip(chosen, answers):
+                found[i] = one
+            done += len(chosen)
+            report("progress", {"done": done, "total": len(sources)})
+        return [one for one in found if one is not None]
+
+    def _joined(self, line: str, parts: list[tuple[str, Found]], replace_unknown: bool) -> Translation:
+        """A line's translation, its parts' one after the other."""
+        if not parts:
+            return Translation(line, "", [])
+        texts = [[self._text(h, text, replace_unknown) for h in one.hypotheses] for text, one in parts]
+        whole = " ".join(best[0] for best in texts if best[0])
+        best = list(zip(texts[0], parts[0][1].hypotheses)) if len(parts) == 1 else []
+        return Translation(line, whole, best, tuple(one for _, one in parts))
+
+    def _text(self, hypothesis: Hypothesis, source: str, replace_unknown: bool) -> str:
+        """A hypothesis as text; unknown words become the source's words they looked at (Luong et al., 2015)."""
+        if not replace_unknown:
+            return _BREAKS.sub(" ", self.tokenizer.decode(hypothesis.tokens).strip())
+        if hypothesis.attention is None:
+            what = "unknown words are replaced by the words that were looked at, and this model has no attention"
+            raise InputError(what, hint="leave out --replace-unknown")
+        given = source.split()
+        looked = hypothesis.attention[:, : len(given)].argmax(-1).tolist()
+        words = [
+            given[place] if token == self.tokenizer.unknown else self.tokenizer.name(token)
+            for token, place in zip(hypothesis.tokens, looked)
+        ]
+        return " ".join(words)
+
+
+def _batches(lengths: list[int], tokens: int) -> Iterator[list[int]]:
+    """Places in order of length, longest first, so many together that rows × longest ≤ tokens; at least one."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while order:
+        count = max(1, tokens // max(1, lengths[order[0]]))
+        yield order[:count]
+        order = order[count:]

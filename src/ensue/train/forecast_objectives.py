@@ -1,0 +1,58 @@
+"""What forecasting asks of a model, as a loss over a batch of windows.
+
+    mse        (y − ŷ)²
+    mae        |y − ŷ|
+    pinball    ρ_τ(y − q_τ),  ρ_τ(u) = max(τ u, (τ − 1) u)     Koenker and Bassett (1978): least at the τ-quantile
+
+Each is the mean over numbers that were there; what was filled in does not count.
+
+Legend: B rows, P places, H steps ahead, Y targets, Q quantiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ensue.nn.state import State
+from ensue.train.loss_reduction import ALONE, Pool
+
+
+def loss_unit(kind: str, scale: str) -> str:
+    """What a loss is in, by how columns were scaled.
+
+    >>> loss_unit("mse", "standard"), loss_unit("mae", "none")
+    ('squared deviations of the past', 'units of the data')
+    """
+    unit = "units of the data" if scale == "none" else "deviations of the past"
+    return f"squared {unit}" if kind == "mse" else unit
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The mean loss of forecasts."""
+
+    kind: str = "mse"
+    quantiles: tuple[float, ...] = ()
+    last: bool = True
+    """Whether only the end of a window forecasts, or every place of it."""
+
+    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
+        """The mean over what counts; no state is carried on."""
+        found, _ = model(batch.x, None, None, self.last)
+        return pool.share(self.of(found, batch.y, batch.real), batch.real.sum()), None
+
+    def of(self, found: Tensor, y: Tensor, real: Tensor) -> Tensor:
+        """The mean loss of forecasts (B, P, H, Y, Q) against numbers (B, P, H, Y)."""
+        error = y[..., None] - found
+        if self.kind == "pinball":
+            levels = torch.tensor(self.quantiles, dtype=error.dtype, device=error.device)
+            loss = torch.maximum(levels * error, (levels - 1) * error)
+        else:
+            loss = error.square() if self.kind == "mse" else error.abs()
+        if bool(real.all()):
+            return loss.mean()
+        return (loss.mean(-1) * real).sum() / real.sum().clamp(min=1)

@@ -1,0 +1,127 @@
+"""Rows that come and go get what they would have got alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ensue.core.errors import NoDistribution
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
+from ensue.search.continuous_batching import Drawn, Row, Together
+from ensue.search.sampling import Sampling, sample
+
+V = 23
+
+
+def models() -> dict[str, torch.nn.Module]:
+    torch.manual_seed(0)
+    return {
+        "gpt": GPTLanguageModel(GPTConfig(vocabulary=V, layers=2, heads=2, hidden=16, context=64)).double(),
+        "gpt past its window": GPTLanguageModel(
+            GPTConfig(vocabulary=V, layers=1, heads=2, hidden=16, context=8)
+        ).double(),
+        "lstm": LSTMLanguageModel(LSTMConfig(vocabulary=V, hidden=12, layers=2)).double(),
+        "lstm that attends": LSTMLanguageModel(
+            LSTMConfig(vocabulary=V, hidden=12, layers=2, attend=2, span=5)
+        ).double(),
+    }
+
+
+def rows() -> list[Row]:
+    """Prompts of several lengths, some greedy, some drawn."""
+    torch.manual_seed(1)
+    return [
+        Row(torch.randint(V, (size,)), Sampling(tokens=tokens, temperature=t, top_k=k, seed=seed), end=0)
+        for size, tokens, t, k, seed in (
+            (3, 12, 0.0, 0, 0),
+            (9, 5, 1.0, 0, 1),
+            (1, 20, 0.8, 5, 2),
+            (6, 9, 0.0, 0, 3),
+            (3, 7, 0.9, 0, 4),  # as long as the first, with which it may be read
+        )
+    ]
+
+
+def alone(model: torch.nn.Module, row: Row) -> list[int]:
+    return sample(model, row.prompt, row.how, row.end)[0].tokens
+
+
+def run(together: Together, got: dict[int, list[int]]) -> None:
+    for row, one in together.step():
+        assert isinstance(one, Drawn)
+        got.setdefault(id(row), []).append(one.token)
+
+
+@pytest.mark.parametrize("name", models())
+def test_each_gets_what_it_would_have_got_alone_whoever_comes_and_goes(name: str) -> None:
+    model, own, got = models()[name], rows(), {}
+    together = Together(model)
+    together.join(own[:1])
+    run(together, got)
+    together.join(own[1:3])
+    run(together, got)
+    run(together, got)
+    together.join(own[3:])
+    while len(together):
+        run(together, got)
+    assert [got[id(row)] for row in own] == [alone(model, row) for row in rows()]
+
+
+def test_who_leaves_changes_nothing_for_the_others() -> None:
+    model, own, got = models()["gpt"], rows(), {}
+    together = Together(model)
+    together.join(own)
+    run(together, got)
+    together.leave([own[2], Row(torch.tensor([1]), Sampling())])
+    together.leave([own[2]])
+    while len(together):
+        run(together, got)
+    for place in (0, 1, 3, 4):
+        assert got[id(own[place])] == alone(model, rows()[place])
+    assert len(got[id(own[2])]) == 1
+
+
+def test_all_may_leave_and_others_come() -> None:
+    model = models()["lstm"]
+    together = Together(model)
+    together.join([])
+    first, second = rows()[0], rows()[3]
+    together.join([first])
+    together.leave([first])
+    assert not len(together) and together.step() == []
+    together.join([second])
+    got: dict[int, list[int]] = {}
+    while len(together):
+        run(together, got)
+    assert got[id(second)] == alone(model, rows()[3])
+
+
+def test_a_token_is_told_with_its_cost_and_the_likeliest() -> None:
+    model = models()["lstm"]
+    together = Together(model)
+    row = Row(torch.tensor([3, 4]), Sampling(tokens=1, temperature=0.0), best=3)
+    together.join([row])
+    ((_, drawn),) = together.step()
+    assert isinstance(drawn, Drawn) and drawn.last and not drawn.ended
+    assert drawn.best[0] == (drawn.token, drawn.log_prob) and len(drawn.best) == 3
+    assert [p for _, p in drawn.best] == sorted((p for _, p in drawn.best), reverse=True)
+
+
+def test_a_row_that_can_draw_nothing_leaves_alone() -> None:
+    model, own, got = models()["lstm"], rows(), {}
+    together = Together(model)
+    together.join(own[:2])
+    together._logits[1] = float("nan")
+    first, second = together.step()
+    assert isinstance(first[1], Drawn) and isinstance(second[1], NoDistribution) and together.rows == own[:1]
+    got[id(own[0])] = [first[1].token]
+    while len(together):
+        run(together, got)
+    assert got[id(own[0])] == alone(model, rows()[0])
+
+
+def test_next_to_no_heat_is_greedy() -> None:
+    model = models()["lstm"]
+    cold, coldest = (sample(model, torch.tensor([3, 4]), Sampling(tokens=9, temperature=t))[0] for t in (0.0, 5e-324))
+    assert cold.tokens == coldest.tokens

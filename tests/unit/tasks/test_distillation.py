@@ -1,0 +1,19 @@
+"""What a teacher is asked: rows as it reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ensue.data.tokenizers.char import ByteTokenizer
+from ensue.tasks.distillation import same_rows
+from ensue.tasks.labels.kind import Form
+
+
+@pytest.mark.parametrize("other", [{"length": 9}, {"stride": 2}, {"bare": True}])
+def test_a_teacher_that_frames_texts_otherwise_has_rows_of_its_own(other: dict[str, Any]) -> None:
+    own = Form(tokenizer=ByteTokenizer(), labels=("a", "b"), length=8)
+    assert same_rows(own, replace(own, labels=("c",)))
+    assert not same_rows(own, replace(own, **other))

@@ -1,0 +1,122 @@
+"""Filling in: what may be filled in, in how many rounds, and that it is always the same."""
+
+import pytest
+import torch
+
+from ensue.core.errors import InputError
+from ensue.data.tokenizers.wrapped_fitting import fit_marked
+from ensue.models.bert import BERT, BERTConfig
+from ensue.search.mask_filling import distributions, fill_in
+from ensue.tasks.mask_filling import filled, gapped, special
+
+TEXTS = ["the cat sat on the mat", "a dog ran to the big house", "milk is white and snow is cold"] * 4
+MASK = 4
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
+def tokenizer(request):
+    return fit_marked(request.param, TEXTS, 400, min_count=1)
+
+
+def model_of(vocabulary, **changes):
+    torch.manual_seed(0)
+    sizes = {"layers": 2, "heads": 2, "hidden": 16, "context": 24, **changes}
+    made = BERT(BERTConfig(vocabulary=vocabulary, **sizes)).eval()
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return made
+
+
+def test_rounds_hide_fewer_and_fewer_again():
+    row = [2, *[MASK] * 7, 8, MASK, 3]
+    found = fill_in(model_of(30), row, MASK, never=(0, 1, 2, 3, MASK), rounds=4)
+    assert [sum(one.hidden) for one in found.rounds] == [6, 4, 2, 0]  # ⌊8 (4 − r) / 4⌋
+    assert found.places == (1, 2, 3, 4, 5, 6, 7, 9)
+    assert found.tokens[0] == 2 and found.tokens[8] == 8 and found.tokens[10] == 3
+    assert not {0, 1, 2, 3, MASK} & {found.tokens[place] for place in found.places}
+    for before, after in zip(found.rounds, found.rounds[1:]):
+        for place, again in enumerate(before.hidden):
+            if not again:  # what is not hidden again stays
+                assert before.tokens[place] == after.tokens[place]
+        kept = [p for p, again in zip(before.probabilities, before.hidden) if not again]
+        assert max(p for p, again in zip(before.probabilities, before.hidden) if again) <= min(kept)
+    assert found.rounds[-1].tokens == tuple(found.tokens[place] for place in found.places)
+
+
+def test_one_round_takes_the_likeliest_of_each_gap():
+    model, row = model_of(30), [2, MASK, 9, MASK, 3]
+    p = distributions(model, torch.tensor([row]), torch.tensor([[1, 3]]), never=(MASK,))
+    assert p[:, MASK].eq(0).all()
+    torch.testing.assert_close(p.sum(1), torch.ones(2))
+    found = fill_in(model, row, MASK, never=(MASK,))
+    assert [found.tokens[1], found.tokens[3]] == p.argmax(1).tolist()
+    assert found.rounds[0].probabilities == pytest.approx(p.amax(1).tolist())
+    logits = model(torch.tensor([row])).logits[0, [1, 3]]
+    logits[:, MASK] = -torch.inf
+    torch.testing.assert_close(p, logits.softmax(-1))
+
+
+def test_more_rounds_than_gaps_end_when_nothing_is_hidden():
+    assert len(fill_in(model_of(30), [2, MASK, 3], MASK, rounds=9).rounds) == 1
+
+
+def test_drawing_needs_its_seed_alone():
+    def draw(seed):
+        chance = torch.Generator().manual_seed(seed)
+        return fill_in(model_of(30), [2, *[MASK] * 9, 3], MASK, rounds=3, temperature=2.0, generator=chance).tokens
+
+    assert draw(1) == draw(1) and len({draw(seed) for seed in range(4)}) > 1
+
+
+def test_what_cannot_be_filled_in():
+    with pytest.raises(InputError, match="nothing to fill in"):
+        fill_in(model_of(30), [2, 9, 3], MASK)
+    with pytest.raises(InputError, match="0 rounds"):
+        fill_in(model_of(30), [2, MASK, 3], MASK, rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[MASK] cat sat", [1, "cat sat"]),
+        ("the cat [MASK]", ["the cat", 1]),
+        ("the [MASK] [MASK] sat", ["the", 2, "sat"]),
+        ("the [MASK][MASK] sat", ["the", 2, "sat"]),
+        ("[MASK]", [1]),
+        ("the <mask> sat.", ["the", 1, "sat."]),
+    ],
+)
+def test_gaps_anywhere(tokenizer, text, parts):
+    marks = tokenizer.marks
+    wanted = [marks.first]
+    for number, part in enumerate(parts):
+        if isinstance(part, int):
+            wanted += [marks.mask] * part
+        else:
+            space = " " if number and tokenizer.spaced else ""
+            wanted += tokenizer.encode(space + part).tolist()
+    assert gapped(tokenizer, text).tolist() == [*wanted, marks.last]
+
+
+def test_a_text_comes_back_with_words_in_its_gaps(tokenizer):
+    model = model_of(tokenizer.size + 3)  # tables of weights may be larger than a vocabulary
+    with torch.no_grad():
+        model.head.out.bias[tokenizer.size :] = 50.0
+    found = filled(model, tokenizer, "the [MASK] sat on [MASK] mat [MASK]", top=4)
+    assert len(found.gaps) == len(found.chosen) == 3 and len(found.steps) == 3
+    assert all(len(gap) == 4 and gap[0][1] >= gap[-1][1] > 0 for gap in found.gaps)
+    never = {tokenizer.name(token) for token in special(tokenizer) if token is not None}
+    assert not never & {name for gap in found.gaps for name, _ in gap}
+    assert "[MASK]" not in found.text and "<mask>" not in found.text and "sat on" in found.text
+    assert found.steps[-1]["text"] == found.text and not any(found.steps[-1]["hidden_again"])
+    assert filled(model, tokenizer, "the [MASK] sat on [MASK] mat [MASK]", top=4) == found
+    assert found.as_dict()["gaps"][0][0].keys() == {"token", "probability"}
+    assert len(filled(model, tokenizer, "the [MASK] [MASK]", rounds=1).steps) == 1
+
+
+def test_texts_that_cannot_be_filled_in(tokenizer):
+    model = model_of(tokenizer.size)
+    with pytest.raises(InputError, match="nothing to fill in"):
+        filled(model, tokenizer, "the cat")
+    with pytest.raises(InputError, match="the model reads at most 24"):
+        filled(model, tokenizer, "the cat " * 30 + "[MASK]")

@@ -1,0 +1,206 @@
+"""Losses of labels against plain torch; layers that learn slower, later or not at all; and resuming in between."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ensue.data.labelled_rows import NOT_ASKED, RowBatches, rows_of
+from ensue.data.masking import Documents, Hiding, MaskedRows
+from ensue.data.tokenizers.special_tokens import Marks
+from ensue.models.bert import BERT, BERTConfig
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.labelled import HeadConfig, Labelled
+from ensue.train.checkpoints import Checkpoints
+from ensue.train.label_objectives import Label, masked, masked_losses, span_loss
+from ensue.train.layer_unfreezing import Thawing
+from ensue.train.loop import Training, train
+from ensue.train.optimisers import build_optimiser
+from ensue.train.settings import LabelTrainSettings
+
+CHANCE = np.random.default_rng(1)
+ROWS = rows_of(
+    [(CHANCE.integers(2, 20, size=n), np.zeros(n)) for n in CHANCE.integers(3, 9, size=40)],
+    CHANCE.integers(0, 3, size=40),
+)
+
+
+def model_of(dropout=0.1):
+    torch.manual_seed(4)
+    body = BERT(BERTConfig(vocabulary=20, layers=3, heads=2, hidden=8, context=10, dropout=dropout)).body
+    return Labelled(body, HeadConfig(outputs=3, dropout=dropout))
+
+
+def work(folder, thawing=None, objective=None, **settings):
+    given = {"steps": 12, "checkpoint_every": 5, "eval_every": 100, "lr": 1e-2, "warmup": 0.0, **settings}
+    return Training(
+        model=model_of(),
+        objective=objective or Label(),
+        batches=RowBatches(ROWS, 40, seed=1),
+        settings=LabelTrainSettings(**given),
+        checkpoints=Checkpoints(folder / "checkpoints"),
+        thawing=thawing,
+    )
+
+
+# Losses.
+
+
+def test_labels_weights_and_smoothing():
+    logits, targets = torch.randn(6, 4), torch.tensor([0, 1, 3, 3, 2, 0])
+    weights = torch.tensor([0.5, 2.0, 1.0, 3.0])
+    found = Label(weights=weights, smoothing=0.1).of(logits, targets, torch.ones(6))
+    torch.testing.assert_close(found, F.cross_entropy(logits, targets, weights, label_smoothing=0.1))
+    each = -logits.log_softmax(-1)[torch.arange(6), targets]
+    torch.testing.assert_close(Label().of(logits, targets, torch.ones(6)), each.mean())
+
+
+def test_labels_of_tokens_leave_out_what_is_not_asked():
+    logits = torch.randn(2, 3, 4)
+    targets = torch.tensor([[NOT_ASKED, 1, 2], [3, NOT_ASKED, NOT_ASKED]])
+    logs = -logits.log_softmax(-1)
+    wanted = (logs[0, 1, 1] + logs[0, 2, 2] + logs[1, 0, 3]) / 3
+    torch.testing.assert_close(Label().of(logits, targets, torch.tensor([3, 1])), wanted)
+
+
+def test_numbers():
+    logits, targets = torch.randn(5, 1), torch.tensor([0.5, 1.0, -2.0, 3.0, 0.0])
+    wanted = ((logits[:, 0] - targets) ** 2).mean()
+    torch.testing.assert_close(Label("number").of(logits, targets, torch.ones(5)), wanted)
+    torch.testing.assert_close(Label("number").of(logits, targets.double(), torch.ones(5)), wanted)
+
+
+def test_spans_are_among_real_places():
+    logits, lengths = torch.randn(2, 5, 2), torch.tensor([5, 3])
+    targets = torch.tensor([[1, 4], [0, 2]])
+    wanted = sum(
+        F.cross_entropy(logits[row : row + 1, : int(n), end], targets[row : row + 1, end])
+        for row, n in enumerate(lengths)
+        for end in (0, 1)
+    )
+    torch.testing.assert_close(span_loss(logits, targets, lengths), wanted / 4)
+    junk = logits.clone()
+    junk[1, 3:] = 1e4
+    torch.testing.assert_close(span_loss(junk, targets, lengths), wanted / 4)
+
+
+def test_the_language_loss_is_added():
+    torch.manual_seed(0)
+    body = GPTLanguageModel(GPTConfig(vocabulary=20, layers=1, heads=2, hidden=8, context=10, dropout=0.0))
+    model = Labelled(body, HeadConfig(outputs=3, dropout=0.0))
+    batch = RowBatches(ROWS, 40).batch(0)
+    plain, _ = Label()(model, batch, None)
+    both, _ = Label(language=0.5)(model, batch, None)
+    hidden = model(batch.tokens, batch.segments, batch.lengths).hidden
+    torch.testing.assert_close(both, plain + 0.5 * model.language_loss(hidden, batch.tokens, batch.lengths))
+
+
+def test_the_masked_losses_by_hand():
+    tokens = CHANCE.integers(6, 20, size=120).astype(np.int32)
+    text = Documents(tokens, np.arange(0, 121, 10), np.array([0, 6, 12]))
+    marks = Marks(first=2, between=3, last=3, double=False, mask=4, pad=0)
+    rows = MaskedRows(text, marks, 20, rows=4, length=24, pairs=True, hiding=Hiding())
+    torch.manual_seed(0)
+    model = BERT(BERTConfig(vocabulary=20, layers=2, heads=2, hidden=8, context=24, dropout=0.0))
+    batch = rows.batch(0)
+    logits = model(batch.tokens, None, batch.lengths, segments=batch.segments).logits.log_softmax(-1)
+    row = batch.hidden.nonzero()[:, 0]
+    wanted = -logits[row, batch.places[batch.hidden], batch.targets].mean()
+    fill, follow = masked_losses(model, batch)
+    torch.testing.assert_close(fill, wanted)
+    first = model.body(batch.tokens, batch.segments, batch.lengths).hidden[:, 0]
+    torch.testing.assert_close(follow, F.cross_entropy(model.next(model.body.pool(first)), batch.other))
+    torch.testing.assert_close(masked(model, batch, None)[0], fill + follow)
+
+
+# Which layers learn.
+
+
+def test_rates_fall_towards_the_embeddings():
+    """With plain gradient descent a parameter moves by its rate times its gradient."""
+    model = model_of(dropout=0.0)
+    scales = Thawing(model.depths(), decay=0.5).scales()
+    assert {scales[name] for name in scales} == {1.0, 0.5, 0.25, 0.125, 0.0625}
+    assert scales["body.embed.weight"] == 0.0625 and scales["body.blocks.2.feed.up.weight"] == 0.5
+    optimiser = build_optimiser(model, LabelTrainSettings(optimiser="sgd", lr=1.0), scales)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    loss, _ = Label()(model, RowBatches(ROWS, 40).batch(0), None)
+    loss.backward()
+    for group in optimiser.param_groups:
+        group["lr"] = 0.2 * group["scale"]
+    optimiser.step()
+    for name, value in model.named_parameters():
+        torch.testing.assert_close(value, before[name] - 0.2 * scales[name] * value.grad)
+
+
+def test_the_loop_gives_each_group_its_rate(tmp_path):
+    model = model_of()
+    whole = work(tmp_path / "a", Thawing(model.depths(), decay=0.5), optimiser="sgd", steps=1, clip=0.0, lr=100.0)
+    plain = work(tmp_path / "b", optimiser="sgd", steps=1, clip=0.0, lr=100.0)
+    start = dict(model.named_parameters())
+    for one in (whole, plain):
+        torch.manual_seed(7)
+        train(one)
+    slow, fast = (dict(one.model.named_parameters()) for one in (whole, plain))
+    for name, ratio in (("out", 1.0), ("body.blocks.2.attention.out", 0.5), ("body.blocks.0.attention.out", 0.125)):
+        name += ".weight"
+        moved = [(one[name] - start[name]).norm().item() for one in (slow, fast)]
+        assert moved[0] == pytest.approx(ratio * moved[1], rel=0.02)
+
+
+def test_layers_are_let_go_from_the_top():
+    thawing = Thawing({"a": 0, "b": 1, "c": 2, "head": 3}, frozen=3, every=4)
+    assert [thawing.boundary(step) for step in (0, 3, 4, 8, 12, 99)] == [3, 3, 2, 1, 0, 0]
+    assert [Thawing({}, frozen=2).boundary(step) for step in (0, 99)] == [2, 2]
+
+
+def test_frozen_layers_change_when_they_are_let_go(tmp_path):
+    training = work(tmp_path, steps=12)
+    training.thawing = Thawing(training.model.depths(), frozen=4, every=3)
+    seen = []
+    held = training.objective
+
+    def objective(model, batch, state):
+        seen.append({name: value.detach().clone() for name, value in model.named_parameters()})
+        return held(model, batch, state)
+
+    training.objective = objective
+    train(training)
+    seen.append(dict(training.model.named_parameters()))
+    for step, (before, after) in enumerate(itertools.pairwise(seen)):
+        boundary = max(0, 4 - step // 3)
+        for name, depth in training.model.depths().items():
+            changed = not torch.equal(before[name], after[name])
+            still = name.startswith("body.segments") or (name.startswith("body.positions") and changed)
+            assert still or changed == (depth >= boundary), (step, name)
+
+
+class Broken(Exception):
+    pass
+
+
+@pytest.mark.parametrize("at", [2, 6, 8, 11])
+def test_a_run_broken_while_layers_are_frozen_goes_on_to_the_same_bits(tmp_path, at):
+    depths = model_of().depths()
+    calls = SimpleNamespace(count=0)
+
+    def breaking(model, batch, state):
+        calls.count += 1
+        if calls.count == at:
+            raise Broken
+        return Label()(model, batch, state)
+
+    thawing = Thawing(depths, decay=0.8, frozen=4, every=3)
+    torch.manual_seed(9)
+    whole = work(tmp_path / "whole", thawing)
+    train(whole)
+    torch.manual_seed(9)
+    with pytest.raises(Broken):
+        train(work(tmp_path / "broken", thawing, breaking))
+    resumed = work(tmp_path / "broken", thawing)
+    train(resumed)
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters()):
+        assert torch.equal(one, other)

@@ -1,0 +1,106 @@
+"""Training in place: planned, stopped, resumed to the bit."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from ensue.core.errors import InputError
+from ensue.core.events import silent
+from ensue.train.checkpoints import Checkpoints
+from ensue.train.metrics import Metrics, read_metrics
+from ensue.train.settings import WordTrainSettings
+from ensue.train.word2vec_loop import plan_in_place, train_in_place
+
+
+class Walker:
+    """Adds numbers that follow from the step to a weight."""
+
+    steps_per_epoch = 4
+
+    def __init__(self, at=None, then=None):
+        self.model = torch.nn.Linear(2, 2)
+        torch.nn.init.zeros_(self.model.weight)
+        self.at, self.then = at, then
+
+    def rate(self, step, steps):
+        return 1 - step / steps
+
+    def learn(self, step, steps):
+        if step == self.at:
+            self.then()
+        with torch.no_grad():
+            self.model.weight += torch.rand(2, 2, generator=torch.Generator().manual_seed(step)) * self.rate(
+                step, steps
+            )
+        return float(step), 10
+
+    def trial(self):
+        return Walker()
+
+
+def walked(folder, walker, **how):
+    settings, checkpoints = WordTrainSettings(log_every=2, **how), Checkpoints(folder / "checkpoints")
+    latest = checkpoints.latest()
+    metrics = Metrics(folder, latest.step if latest else 0)
+    try:
+        return train_in_place(walker, settings, checkpoints, metrics, silent)
+    finally:
+        metrics.close()
+
+
+def test_a_walk_that_is_broken_off_and_gone_on_with_ends_where_an_unbroken_one_does(tmp_path):
+    whole, first, second = (tmp_path / name for name in ("whole", "first", "second"))
+    for folder in (whole, first, second):
+        folder.mkdir()
+    unbroken = Walker()
+    outcome = walked(whole, unbroken, steps=9)
+    assert (outcome.stopped, outcome.step, outcome.tokens) == ("finished", 9, 90)
+    stopped = walked(first, Walker(4, lambda: os.kill(os.getpid(), signal.SIGINT)), steps=9)
+    assert (stopped.stopped, stopped.step) == ("SIGINT", 5)
+
+    def broken():
+        raise RuntimeError("the power is gone")
+
+    with pytest.raises(RuntimeError):
+        walked(second, Walker(7, broken), steps=9, checkpoint_every=3)
+    for folder in (first, second):
+        again = Walker()
+        outcome = walked(folder, again, steps=9)
+        assert (outcome.stopped, outcome.step, outcome.tokens) == ("finished", 9, 90)
+        assert torch.equal(again.model.weight, unbroken.model.weight)
+        kept = [{name: record[name] for name in ("step", "loss", "lr")} for record in read_metrics(folder)]
+        assert kept == [{name: record[name] for name in ("step", "loss", "lr")} for record in read_metrics(whole)]
+
+
+def test_a_budget_makes_steps_fewer_and_never_more(monkeypatch):
+    clock = iter(range(10**6))
+    monkeypatch.setattr(
+        "ensue.train.word2vec_loop.time.perf_counter", lambda: next(clock)
+    )  # a second each time it is asked
+    assert plan_in_place(Walker(), WordTrainSettings(epochs=5.0), silent).steps == 20
+    assert plan_in_place(Walker(), WordTrainSettings(epochs=5.0, budget=40.0), silent).steps < 40
+    assert plan_in_place(Walker(), WordTrainSettings(epochs=1.0, budget=1e6), silent).steps == 4
+    assert plan_in_place(Walker(), WordTrainSettings(steps=7), silent).steps == 7
+
+
+def test_time_that_is_up_leaves_a_checkpoint(tmp_path, monkeypatch):
+    clock = iter(range(10**6))
+    monkeypatch.setattr("ensue.train.word2vec_loop.time.perf_counter", lambda: next(clock))
+    outcome = walked(tmp_path, Walker(), steps=50, budget=10.0)
+    assert outcome.stopped == "budget" and 0 < outcome.step < 50
+    assert Checkpoints(tmp_path / "checkpoints").latest().step == outcome.step
+
+
+def test_a_loss_that_is_not_finite_is_an_error(tmp_path, monkeypatch):
+    walker = Walker()
+    monkeypatch.setattr(walker, "learn", lambda step, steps: (float("nan"), 1))
+    with pytest.raises(InputError, match=r"not finite at step 1; use a lower train\.lr"):
+        walked(tmp_path, walker, steps=3)
+
+
+@pytest.mark.parametrize("wrong", [{"lr": -1.0}, {"floor": 2.0}, {"epochs": 0.0}, {"threads": -1}, {"log_every": 0}])
+def test_settings_that_cannot_be(wrong):
+    with pytest.raises(InputError):
+        WordTrainSettings(**wrong)

@@ -1,0 +1,40 @@
+"""What does not fit into memory is refused before anything is read; what might fit is not."""
+
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.tasks.settings_resolution import resolve
+from ensue.train.ranks import Ranks
+from ensue.verbs.memory_check import check_room
+
+
+def test_gpt_3_is_refused_in_one_line_that_says_what_it_needs_and_what_there_is(monkeypatch, tmp_path):
+    from ensue.verbs.fit import fit
+
+    monkeypatch.setenv("ENSUE_MEMORY", "64G")
+    missing = tmp_path / "nothing is read.txt"
+    missing.write_text("a text\n")
+    with pytest.raises(InputError, match=r"training needs 2\.8 TB .*weights.* there is 64\.0 GB") as refused:
+        fit("gpt", missing, preset="gpt3", out=tmp_path / "run")
+    assert "\n" not in str(refused.value) and "ENSUE_MEMORY=" in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_the_optimiser_does_not_remember_is_not_needed(monkeypatch):
+    settings = {"hidden": 64, "heads": 2, "layers": 2, "context": 16}
+    monkeypatch.setenv("ENSUE_MEMORY", "1M")
+    check_room(resolve("gpt", layers=[{**settings, "train.optimiser": "sgd"}]), Ranks())
+    with pytest.raises(InputError, match="training needs"):
+        check_room(resolve("gpt", layers=[settings]), Ranks())
+
+
+@pytest.mark.parametrize("system", ["gpt", "transformer", "bert", "lstm", "elmo", "ngram", "word2vec"])
+def test_what_fits_is_let_through(system):
+    check_room(resolve(system, layers=[{}]), Ranks())
+
+
+@pytest.mark.parametrize("system", ["transformer", "bert", "lstm", "elmo"])
+def test_every_kind_of_model_is_asked(system, monkeypatch):
+    monkeypatch.setenv("ENSUE_MEMORY", "10K")
+    with pytest.raises(InputError, match="training needs"):
+        check_room(resolve(system, layers=[{}]), Ranks())
