@@ -11,13 +11,7 @@ before one of them is used.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
-
-try:
-    __version__ = version("ensue")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+source"
 
 _WORDS = {
     "check": "ensue.verbs.check",
@@ -60,8 +54,21 @@ if TYPE_CHECKING:
     from ensue.verbs.run import Run, load
     from ensue.verbs.systems import systems
 
+    __version__: str
+
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name in _WORDS:
         return getattr(import_module(_WORDS[name]), name)
     raise AttributeError(f"module 'ensue' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 40 ms, so not on import
+
+    try:
+        return version("ensue")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+source"

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ensue.cli.forecast import Horizon, show_forecasts
-from ensue.cli.options import Columns, Int8, Json, RunPath, Seed
-from ensue.cli.output import emit, say
+from ensue.cli.options import Columns, Horizon, Int8, Json, RunPath, Seed
+from ensue.cli.output import emit, say, table
 from ensue.core.errors import InputError
 
 
@@ -87,6 +86,29 @@ LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "answer": lambda one: one["answer"] or "(no answer)",
 }
 """How an answer is written, by the key that tells its kind."""
+
+
+def show_forecasts(found: list[dict[str, Any]]) -> None:
+    """A table: a row for each step, a column for each target, with its lowest and highest quantile."""
+    first = found[0]
+    lead: list[str] = [name for name in ("series", "step", "date") if name in first]
+    columns, rows = list(lead), []
+    for name in first["forecast"]:
+        columns.append(name)
+        columns += [f"{level}" for level in _ends(first, name)]
+    for line in found:
+        row = [str(line.get(name, "")) for name in lead]
+        for name, value in line["forecast"].items():
+            row.append(f"{value:.5g}")
+            row += [f"{line['quantiles'][name][level]:.5g}" for level in _ends(line, name)]
+        rows.append(row)
+    table(columns, rows)
+
+
+def _ends(line: dict[str, Any], name: str) -> list[str]:
+    """The lowest and the highest quantile."""
+    held = list(line.get("quantiles", {}).get(name, ()))
+    return [held[0], held[-1]] if held else []
 
 
 def embed(

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ensue.cli.options import Columns, Data, Field, Int8, Json, RunPath, Seed
-from ensue.cli.output import emit, say, show_figures
+from ensue.cli.output import emit, say
 from ensue.cli.probes import score_probe
+from ensue.cli.scores import show_figures
 from ensue.core.errors import InputError
 
 

@@ -33,6 +33,8 @@ Valid = Annotated[
     list[str],
     typer.Option(help="Text or pairs to validate with; repeatable (parallel files: twice). Else a part is held out."),
 ]
+Target = Annotated[list[str], typer.Option(help="forecast: a column to forecast, by name or number; repeatable.")]
+Horizon = Annotated[int | None, typer.Option(min=1, help="forecast: how many steps ahead.")]
 
 WIDEST = 1000
 """The widest beam."""

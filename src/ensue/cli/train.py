@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ensue.cli.forecast import Horizon, Target
-from ensue.cli.options import Columns, Data, Device, Field, Force, Json, Set, Valid
-from ensue.cli.output import emit, say, show_figures, table
+from ensue.cli.options import Columns, Data, Device, Field, Force, Horizon, Json, Set, Target, Valid
+from ensue.cli.output import emit, say, table
+from ensue.cli.scores import show_figures
 from ensue.core import torchrun as launch
 from ensue.core.errors import InputError
 from ensue.core.sizes import size_in_bytes
