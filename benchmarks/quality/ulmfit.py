@@ -24,7 +24,7 @@ from benchmarks.record import data_folder, record
 from ensue.core.settings import parse_assignments
 from ensue.data.sources import Column
 from ensue.data.tokenizers.registry import fit_tokenizer, save_tokenizer
-from ensue.verbs.run import Run
+from ensue.runs.load import Run
 
 TRAIN, TEST, GENERAL = "labelled/imdb/train.tsv.gz", "labelled/imdb/test5k.tsv.gz", "text/brown.txt.gz"
 

@@ -20,11 +20,11 @@ _WORDS = {
     "distil": "ensue.verbs.distil",
     "doctor": "ensue.verbs.doctor",
     "fit": "ensue.verbs.fit",
-    "load": "ensue.verbs.run",
+    "load": "ensue.runs.load",
     "race": "ensue.verbs.race",
     "systems": "ensue.verbs.systems",
     "InputError": "ensue.core.errors",
-    "Run": "ensue.verbs.run",
+    "Run": "ensue.runs.load",
 }
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ensue.core.errors import InputError
+    from ensue.runs.load import Run, load
     from ensue.verbs.check import check
     from ensue.verbs.convert import convert
     from ensue.verbs.cost import cost
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from ensue.verbs.doctor import doctor
     from ensue.verbs.fit import fit
     from ensue.verbs.race import race
-    from ensue.verbs.run import Run, load
     from ensue.verbs.systems import systems
 
     __version__: str

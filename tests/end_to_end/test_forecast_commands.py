@@ -10,8 +10,8 @@ from test_bad_input import contents
 from typed import ensue
 
 from ensue.core.files import sha256
+from ensue.runs.load import load
 from ensue.verbs.fit import fit
-from ensue.verbs.run import load
 
 BRIEF = ("--set", "train.steps=6", "--set", "train.eval_every=3", "--set", "train.checkpoint_every=2")
 SMALL = (*BRIEF, "--set", "hidden=8", "--set", "window=12")

@@ -13,9 +13,9 @@ from test_bad_input import contents
 from typed import ensue
 
 from ensue.core.files import sha256
+from ensue.runs.load import load
 from ensue.verbs import check
 from ensue.verbs.fit import fit
-from ensue.verbs.run import load
 
 SMALL = ("--set", "layers=1", "--set", "heads=2", "--set", "hidden=16", "--set", "context=48")
 BRIEF = ("--set", "train.steps=6", "--set", "train.eval_every=3", "--set", "train.checkpoint_every=2")

@@ -28,7 +28,7 @@ def predict(
 ) -> None:
     """Label texts: a label with its probability, tags, or an answer; or forecast how series go on."""
     from ensue.cli.display import Display
-    from ensue.verbs.run import load
+    from ensue.runs.load import load
 
     if bool(file) == bool(text):
         raise InputError("predict what?", hint="name a file, - for standard input, or give --text")
@@ -151,7 +151,7 @@ def fill(
     as_json: Json = False,
 ) -> None:
     """Fill in what is hidden in a text, and show how."""
-    from ensue.verbs.run import load
+    from ensue.runs.load import load
 
     found = load(run).fill(text, top=top, rounds=rounds, temperature=temperature, seed=seed)
     if as_json:

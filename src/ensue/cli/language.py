@@ -37,7 +37,7 @@ def score(
     from math import log
 
     from ensue.cli.display import Display
-    from ensue.verbs.run import load
+    from ensue.runs.load import load
 
     if probe is not None:
         if data or text is not None or field or columns or per_token or streams or int8:
@@ -82,7 +82,7 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Let a model write."""
-    from ensue.verbs.run import load
+    from ensue.runs.load import load
 
     held = load(run)
     how = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "n": n, "seed": seed}
@@ -104,7 +104,7 @@ def next_(
     as_json: Json = False,
 ) -> None:
     """Show what a model expects next."""
-    from ensue.verbs.run import load
+    from ensue.runs.load import load
 
     held = load(run)
     found = held.next(text, top)

@@ -14,8 +14,8 @@ MOST_ROWS = 40
 def score_probe(run: Path, probe: Path, out: Path | None, as_json: bool) -> None:
     """Say how often a model finds the right text likelier, of all pairs and by kind."""
     from ensue.cli.display import Display
+    from ensue.runs.load import load
     from ensue.verbs.probe import probe as verb
-    from ensue.verbs.run import load
 
     with Display(quiet=as_json) as display:
         display("phase", {"name": "scoring pairs"})

@@ -18,7 +18,7 @@ from ensue.core.errors import InputError
 from ensue.core.sizes import size_in_bytes
 
 if TYPE_CHECKING:
-    from ensue.verbs.run import Run
+    from ensue.runs.load import Run
 
 
 class Match(StrEnum):

@@ -67,8 +67,8 @@ def translate(
     """Translate lines: each gives one line, an empty one an empty one."""
     from ensue.cli.display import Display
     from ensue.data.lines import line_blocks
+    from ensue.runs.load import load
     from ensue.search.beam import Search
-    from ensue.verbs.run import load
     from ensue.verbs.translate import check_ending, named_tokens, trace_of, write_trace
 
     if text and file != "-":

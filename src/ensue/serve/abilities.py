@@ -13,16 +13,16 @@ from collections.abc import Callable
 
 from ensue.core.errors import InputError
 from ensue.nn.recurrent import Recurrent
+from ensue.runs.contexts import ContextRun
+from ensue.runs.forecast import ForecastRun
+from ensue.runs.labelled import LabelRun
+from ensue.runs.language import LanguageRun
+from ensue.runs.load import Run
+from ensue.runs.masked import MaskedRun
+from ensue.runs.translation import TranslationRun
 from ensue.serve.schemas import Figure, SeriesForm
 from ensue.verbs.attention import attends
 from ensue.verbs.race_metrics import DISCIPLINES
-from ensue.verbs.run import Run
-from ensue.verbs.runs.contexts import ContextRun
-from ensue.verbs.runs.forecast import ForecastRun
-from ensue.verbs.runs.labelled import LabelRun
-from ensue.verbs.runs.language import LanguageRun
-from ensue.verbs.runs.masked import MaskedRun
-from ensue.verbs.runs.translation import TranslationRun
 from ensue.verbs.senses import in_context
 
 

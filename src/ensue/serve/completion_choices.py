@@ -10,10 +10,10 @@ import torch
 
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.language import likeliest, log_probs
+from ensue.runs.run import Run
 from ensue.search.continuous_batching import Drawn, Row
 from ensue.serve.schemas import LogProbs
 from ensue.tasks.stream_detokenizer import OVERLAP, GrowingText, added
-from ensue.verbs.runs.run import Run
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from fastapi import Request
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report
+from ensue.runs.language import LanguageRun
+from ensue.runs.load import Run
 from ensue.serve.abilities import abilities, figures, series_form
 from ensue.serve.engine import Busy, Closed, Engine
 from ensue.serve.errors import Refused
 from ensue.serve.request_queue import RETRY, Turns, closing
 from ensue.serve.schemas import ModelCard
-from ensue.verbs.run import Run
-from ensue.verbs.runs.language import LanguageRun
 
 Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound=Run)

@@ -16,12 +16,12 @@ import uvicorn
 
 from ensue.core.errors import InputError
 from ensue.kernels.int8 import quantise
+from ensue.runs.load import Run, load
 from ensue.search.model_step import quiet
 from ensue.serve.app import create_app
 from ensue.serve.connection_limits import Patient
 from ensue.serve.model_registry import Hall
 from ensue.verbs.race_view import is_race, runs_of
-from ensue.verbs.run import Run, load
 
 WILD = ("0.0.0.0", "::")
 """All addresses of the machine, whatever they are."""

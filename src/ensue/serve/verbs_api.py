@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Request
 
+from ensue.runs.forecast import ForecastRun
+from ensue.runs.language import LanguageRun
+from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
 from ensue.serve import schemas as forms
 from ensue.serve.errors import Refused
 from ensue.serve.model_registry import Hall, jsonable
 from ensue.serve.openai_api import MOST_LETTERS
-from ensue.verbs.runs.forecast import ForecastRun
-from ensue.verbs.runs.language import LanguageRun
-from ensue.verbs.runs.translation import TranslationRun
 from ensue.verbs.translate import trace_of
 from ensue.verbs.words import analogy as word_analogy
 from ensue.verbs.words import neighbours as word_neighbours

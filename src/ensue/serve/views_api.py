@@ -12,12 +12,12 @@ from fastapi.responses import HTMLResponse, Response
 
 from ensue.core.events import Report
 from ensue.look.tree_page import tree_html
+from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
 from ensue.serve import schemas as forms
 from ensue.serve.errors import Refused
 from ensue.serve.model_registry import Hall, Served, jsonable
 from ensue.verbs.look import look
-from ensue.verbs.runs.translation import TranslationRun
 from ensue.verbs.translate import trace_of
 from ensue.verbs.view import View
 

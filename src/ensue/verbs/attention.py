@@ -21,14 +21,14 @@ from ensue.models.encoder import Encoder
 from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
+from ensue.runs.labelled import LabelRun
+from ensue.runs.language import LanguageRun
+from ensue.runs.load import load
+from ensue.runs.run import Run
+from ensue.runs.translation import TranslationRun, pair_tokens
 from ensue.search.beam import Search
 from ensue.tasks.backbones import body_of
 from ensue.tasks.mask_filling import with_masks
-from ensue.verbs.run import load
-from ensue.verbs.runs.labelled import LabelRun
-from ensue.verbs.runs.language import LanguageRun
-from ensue.verbs.runs.run import Run
-from ensue.verbs.runs.translation import TranslationRun, pair_tokens
 from ensue.verbs.view import Files, View
 
 PARTS = {"cross": "where the target looks in the source", "source": "where the source looks in itself"}

@@ -24,9 +24,9 @@ from ensue.models.forecast_laws import forecast_laws
 from ensue.models.labelled import Labelled
 from ensue.models.laws import Finding, labelled_laws, laws_of
 from ensue.models.table import model_class
+from ensue.runs.load import load
 from ensue.tasks.settings import LABELS, VOCABULARIES
 from ensue.train.metrics import read_metrics
-from ensue.verbs.run import load
 
 PROOF_STEPS = 24
 EVALUATION = {

@@ -25,9 +25,9 @@ from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2ve
 from ensue.models.labelled import Labelled
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
+from ensue.runs.load import load
 from ensue.tasks.backbones import system_config
 from ensue.tasks.word_tables import vectors_in
-from ensue.verbs.run import load
 from ensue.verbs.save_weights import write_weights
 
 TARGETS = ("hf", "onnx", "arpa", "word2vec")

@@ -9,10 +9,10 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
+from ensue.runs.load import Run, load
 from ensue.tasks.distillation import Teacher
 from ensue.tasks.machine import data_files
 from ensue.verbs.fit import fit
-from ensue.verbs.run import Run, load
 
 
 def distil(

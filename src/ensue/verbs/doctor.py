@@ -31,11 +31,11 @@ from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.table import SYSTEMS
 from ensue.nn.recent import RecentTokens
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
+from ensue.runs.load import load
 from ensue.tasks.machine import check_device
 from ensue.train.counting import count
 from ensue.verbs.check import resume_proof
 from ensue.verbs.fit import fit
-from ensue.verbs.run import load
 
 PARTS = {
     "tensorboard": "pip install 'ensue[tensorboard]' (curves in a browser)",

@@ -12,7 +12,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.files import whole_file
 from ensue.data.labelled import read_texts
-from ensue.verbs.run import load
+from ensue.runs.load import load
 
 ENDINGS = (".npy", ".tsv", ".jsonl")
 

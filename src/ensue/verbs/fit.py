@@ -23,6 +23,7 @@ from ensue.core.settings import describe, read_toml
 from ensue.models.ngram import NGram
 from ensue.models.table import model_class
 from ensue.nn.recompute import recompute
+from ensue.runs.load import Run, load
 from ensue.tasks.backbones import system_config
 from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
 from ensue.tasks.features import described
@@ -50,7 +51,6 @@ from ensue.verbs.init_from import (
 )
 from ensue.verbs.memory_check import check_room
 from ensue.verbs.ranks import check_learns, check_ranks, in_turn, read_corpus, trainers
-from ensue.verbs.run import Run, load
 from ensue.verbs.save_weights import write_weights
 
 COUNTING = "counting"

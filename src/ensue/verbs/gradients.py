@@ -23,9 +23,9 @@ from ensue.measure.bptt import bptt_numbers, draw_network, with_values
 from ensue.measure.gates import gates_over, liveliest
 from ensue.measure.gradients import by_distance, factor_per_step, gradient_flow
 from ensue.measure.probes import text_log_probs
+from ensue.runs.language import LanguageRun
+from ensue.runs.load import load
 from ensue.train.metrics import read_metrics
-from ensue.verbs.run import load
-from ensue.verbs.runs.language import LanguageRun
 from ensue.verbs.view import Files, Place, View
 
 MOST_TOKENS = 128

@@ -16,13 +16,13 @@ from ensue.core.run_folder import RunFolder
 from ensue.models.labelled import Labelled
 from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS, model_class
+from ensue.runs.load import load
 from ensue.tasks.backbones import body_of
 from ensue.tasks.features import BODY, COVE, lends
 from ensue.tasks.settings import LABELS, Settings
 from ensue.tasks.settings_resolution import task_name
 from ensue.tasks.task import build_model
 from ensue.tasks.word_tables import start_tables
-from ensue.verbs.run import load
 
 ENCODER = "bert"
 """The system of a task that labels, where nothing says another."""

@@ -20,6 +20,10 @@ from ensue.look.saving import check_ending, check_page_ending, save_chart, save_
 from ensue.look.senses import senses_chart
 from ensue.look.steps_page import steps_html
 from ensue.models.ngram import NGram, NGramConfig
+from ensue.runs.forecast import forecasting
+from ensue.runs.load import load
+from ensue.runs.run import Run
+from ensue.runs.translation import TranslationRun, aligning_layer
 from ensue.search.beam import Search
 from ensue.tasks import language_modelling as lm
 from ensue.tasks.data_settings import DataSettings
@@ -32,10 +36,6 @@ from ensue.verbs.attention import attention
 from ensue.verbs.cost import cost
 from ensue.verbs.gradients import bptt, copying, gates, gradients, training
 from ensue.verbs.race_view import race_view
-from ensue.verbs.run import load
-from ensue.verbs.runs.forecast import forecasting
-from ensue.verbs.runs.run import Run
-from ensue.verbs.runs.translation import TranslationRun, aligning_layer
 from ensue.verbs.senses import layer_shares
 from ensue.verbs.senses import senses as word_senses
 from ensue.verbs.steps import step_numbers

@@ -11,8 +11,8 @@ from ensue.data.probes import read_probe
 from ensue.look.probes import probe_chart
 from ensue.look.saving import check_ending, save_chart
 from ensue.measure.probes import probe_figures, text_log_probs
-from ensue.verbs.run import Run
-from ensue.verbs.runs.language import LanguageRun
+from ensue.runs.language import LanguageRun
+from ensue.runs.load import Run
 
 
 def probe(run: Run, source: str | Path, *, out: str | Path | None = None, report: Report = silent) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.look.saving import save_chart
 from ensue.nn.recurrent import Recurrent
+from ensue.runs.load import Run, load
 from ensue.tasks.task import TASKS
 from ensue.verbs.fit import fit
 from ensue.verbs.race_metrics import Discipline, find_discipline
 from ensue.verbs.race_plan import Lane, Terms, agreed, begun_facts, common_corpus, lanes
 from ensue.verbs.race_results import Entrant, Race, mean_entrant
 from ensue.verbs.race_view import race_view
-from ensue.verbs.run import Run, load
 
 SAME = {"hash": "text", "shares": "number of labels", "from": "run to begin with"}
 """What a resumed race must have as it was, besides what it is called by."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.models.table import SYSTEMS
+from ensue.runs.load import Run
 from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.settings import LABELS
 from ensue.tasks.settings_resolution import check_task, task_name
-from ensue.verbs.run import Run
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ensue.data.labelled_rows import RowBatches
 from ensue.look.labels import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
+from ensue.runs.load import Run, load
 from ensue.tasks.example_encoding import row_length
 from ensue.tasks.labelled import batch_tokens
 from ensue.tasks.labels import LABEL_KINDS
@@ -32,7 +33,6 @@ from ensue.tasks.task import TASKS
 from ensue.verbs.equal_sizes import matched_sizes
 from ensue.verbs.init_from import begun_settings
 from ensue.verbs.race_metrics import Discipline
-from ensue.verbs.run import Run, load
 
 PRETRAINED = "pre-trained"
 BUDGET = "60s"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
+from ensue.runs.run import Run
 from ensue.verbs.look import VIEWS, look
-from ensue.verbs.runs.run import Run
 from ensue.verbs.view import Files, View
 
 FIRST = {"words": "words", "forecast": "data", "bottleneck": "data"}

@@ -13,9 +13,9 @@ from ensue.data.senses import SENSES, Context, contexts
 from ensue.measure.projection import principal
 from ensue.measure.senses import sense_score, similarities
 from ensue.models.ngram import NGram
+from ensue.runs.load import Run, load
 from ensue.tasks.backbones import body_of
 from ensue.tasks.senses import context_vectors, depth_of
-from ensue.verbs.run import Run, load
 from ensue.verbs.view import Files, Place
 
 NEAREST = 3

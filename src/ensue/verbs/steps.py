@@ -20,8 +20,8 @@ from ensue.models.bytenet import ByteNet
 from ensue.models.convs2s import ConvS2S
 from ensue.models.seq2seq import Seq2Seq
 from ensue.models.transformer import Transformer
+from ensue.runs.translation import TranslationRun, aligning_layer, pair_tokens
 from ensue.search.beam import Search
-from ensue.verbs.runs.translation import TranslationRun, aligning_layer, pair_tokens
 
 CHOICES = 5
 """How many of the likeliest tokens are told."""

@@ -16,8 +16,8 @@ from ensue.look.next_token import next_chart
 from ensue.look.positions import positions_chart
 from ensue.look.surprise import surprise_chart
 from ensue.nn.positions import LearnedPositions, sinusoids
-from ensue.verbs.run import load
-from ensue.verbs.runs.language import LanguageRun
+from ensue.runs.language import LanguageRun
+from ensue.runs.load import load
 from ensue.verbs.view import Files, Place, View
 
 MOST_TOKENS = 2000

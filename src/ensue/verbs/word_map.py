@@ -14,7 +14,7 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.data.word_vectors import WordVectors
 from ensue.look.words import word_map
 from ensue.measure.projection import principal, tsne
-from ensue.verbs.run import load
+from ensue.runs.load import load
 from ensue.verbs.view import Place
 from ensue.verbs.words import vectors_of
 

@@ -9,9 +9,9 @@ from ensue.data.word_questions import read_likenesses, read_questions
 from ensue.data.word_vectors import WordVectors
 from ensue.measure import words as measured
 from ensue.measure.words import LikenessScore, SectionScore
+from ensue.runs.load import Run, load
+from ensue.runs.words import WordRun
 from ensue.tasks.word_tables import vectors_in
-from ensue.verbs.run import Run, load
-from ensue.verbs.runs.words import WordRun
 from ensue.verbs.view import Place
 
 MEASURES = ("cosine", "probability", "context")

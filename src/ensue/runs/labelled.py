@@ -12,6 +12,7 @@ from ensue.core.events import Report, silent
 from ensue.data.labelled import Reading
 from ensue.data.sources import Source
 from ensue.data.tables import columns_there
+from ensue.runs.run import Run
 from ensue.tasks.example_encoding import texts_of
 from ensue.tasks.labelled import with_known_labels
 from ensue.tasks.labeller import Labeller, quantised
@@ -19,7 +20,6 @@ from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.load_model import form_in
-from ensue.verbs.runs.run import Run
 
 
 @dataclass(frozen=True)

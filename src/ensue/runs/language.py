@@ -14,9 +14,9 @@ from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import utf8
 from ensue.data.tokens import TokenText, token_text, tokenise
 from ensue.measure.language import LanguageScore, log_probs
+from ensue.runs.run import Run, Text
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text, text_sources
-from ensue.verbs.runs.run import Run, Text
 
 
 class LanguageRun(Run):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -16,6 +16,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
+from ensue.core.table import load_target
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.word_vectors import WordVectors
@@ -31,8 +32,8 @@ from ensue.tasks.settings_resolution import task_name
 from ensue.tasks.translator import Translation
 from ensue.tasks.word_tables import table_vectors
 
-if TYPE_CHECKING:
-    from ensue.verbs.run_views import Looking
+VIEWS = "ensue.verbs.run_views:Looking"
+"""Named, not imported: views are drawn of runs, so they are in a package above this one."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,9 @@ class Run:
         return str(self.folder.path)
 
     @cached_property
-    def look(self) -> Looking:
-        """What there is to see of it: ``run.look.attention("…")``, ``run.look.curves()``; notebooks show it."""
-        from ensue.verbs.run_views import Looking
-
-        return Looking(self)
+    def look(self) -> Any:
+        """The views of this run: ``run.look.attention("…")``, ``run.look.curves()``; notebooks show them."""
+        return load_target(VIEWS)(self)
 
     @cached_property
     def settings(self) -> dict[str, Any]:

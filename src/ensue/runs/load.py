@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from os import PathLike
 
+from ensue.runs.contexts import ContextRun
+from ensue.runs.forecast import ForecastRun
+from ensue.runs.labelled import LabelRun
+from ensue.runs.language import LanguageRun
+from ensue.runs.masked import MaskedRun
+from ensue.runs.run import Run
+from ensue.runs.translation import TranslationRun
+from ensue.runs.words import WordRun
 from ensue.tasks.labels import LABEL_KINDS
-from ensue.verbs.runs.contexts import ContextRun
-from ensue.verbs.runs.forecast import ForecastRun
-from ensue.verbs.runs.labelled import LabelRun
-from ensue.verbs.runs.language import LanguageRun
-from ensue.verbs.runs.masked import MaskedRun
-from ensue.verbs.runs.run import Run
-from ensue.verbs.runs.translation import TranslationRun
-from ensue.verbs.runs.words import WordRun
 
 __all__ = ["RUNS", "Run", "load"]
 

@@ -11,10 +11,10 @@ from ensue.core.events import Report, silent
 from ensue.data.labelled import read_texts
 from ensue.data.sources import Source
 from ensue.measure.masked import MaskedScore
+from ensue.runs.run import Run, Text
 from ensue.tasks.mask_filling import Filled, filled
 from ensue.tasks.masked_modelling import follows, score_files
 from ensue.tasks.settings_resolution import resolve
-from ensue.verbs.runs.run import Run, Text
 
 
 class MaskedRun(Run):

@@ -28,11 +28,11 @@ from ensue.data.waves import CHOSEN, STEPS
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.forecast import ForecastScore
 from ensue.models.table import model_class
+from ensue.runs.run import Run
 from ensue.search.forecast_rollout import forecast
 from ensue.tasks.forecast import is_waves, series_in
 from ensue.tasks.load_model import fill
 from ensue.tasks.series_encoding import Form, forecasts_of, learnt_rows, origins_of, rows_at_once, scored, with_band
-from ensue.verbs.runs.run import Run
 
 PANELS = 4
 """So many series or targets are drawn at the most."""

@@ -22,7 +22,7 @@ from ensue.measure.words import (
     likeness_score,
     neighbours,
 )
-from ensue.verbs.runs.run import Run
+from ensue.runs.run import Run
 
 
 class WordRun(Run):

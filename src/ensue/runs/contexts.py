@@ -8,10 +8,10 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.sources import Source
 from ensue.measure.contexts import ContextScore
+from ensue.runs.run import Run, Text
 from ensue.tasks.cloze import filled_gaps
 from ensue.tasks.contexts import score_files
 from ensue.tasks.mask_filling import Filled
-from ensue.verbs.runs.run import Run, Text
 
 
 class ContextRun(Run):

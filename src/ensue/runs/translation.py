@@ -13,11 +13,11 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.sources import Source
 from ensue.measure.translation import bleu_by_length
+from ensue.runs.run import Run
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
 from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
 from ensue.tasks.translator import Translation, Translator
-from ensue.verbs.runs.run import Run
 
 
 @dataclass(frozen=True)
