@@ -58,19 +58,21 @@ def write_library(train: Path, held: Path) -> tuple[int, int]:
 
 def tokenised(path: Path) -> tuple[Any, np.ndarray]:
     """The tokenizer of a file, every word in it, and the file's tokens."""
-    from ensue.data.reading import parts, pieces
+    from ensue.data.reading import read_pieces
+    from ensue.data.text_pieces import as_parts
     from ensue.data.tokenizers.word import fit_words
 
-    tokenizer = fit_words(parts(pieces(path)), None, 1)
+    tokenizer = fit_words(as_parts(read_pieces(path)), None, 1)
     return tokenizer, ids_of(tokenizer, path)
 
 
 def ids_of(tokenizer: Any, path: Path) -> np.ndarray:
     """The tokens of a file, the end mark first."""
-    from ensue.data.reading import parts, pieces
+    from ensue.data.reading import read_pieces
+    from ensue.data.text_pieces import as_parts
 
     found = [np.array([tokenizer.end], np.int32)]
-    found += [tokenizer.encode(text) for text, _, _ in parts(pieces(path))]
+    found += [tokenizer.encode(text) for text, _, _ in as_parts(read_pieces(path))]
     return np.concatenate(found)
 
 

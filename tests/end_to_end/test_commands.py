@@ -11,7 +11,7 @@ import pytest
 from typed import TINY, ensue, finished, sentences, started
 
 import ensue as package
-from ensue.data import reading, tokens
+from ensue.data import text_pieces, tokens
 
 RUN_FILES = {"config.json", "model.safetensors", "tokenizer.json", "run.toml", "metrics.jsonl", "README.md"}
 
@@ -244,7 +244,7 @@ def test_stopped_by_a_signal(number, text):
 def test_tokenising_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     """Ctrl-C says in one line what is kept, and the same command goes on from there to the same run."""
     Path("my.txt").write_text(sentences(100))
-    monkeypatch.setattr(reading, "BLOCK", 1024)
+    monkeypatch.setattr(text_pieces, "PIECE_BYTES", 1024)
     monkeypatch.setenv("ENSUE_CACHE", str(tmp_path / "one"))
     words = ("fit", "ngram", "my.txt", "--tokenizer", "word")
     assert ensue(*words, "--out", "whole").code == 0

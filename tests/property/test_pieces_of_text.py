@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ensue.data import reading
+from ensue.data import text_pieces
 from ensue.data.encoding import Encoded, encode_parts, gathered
 from ensue.data.token_files import Tally
 from ensue.data.tokenizers import KINDS, Tokenizer
@@ -38,10 +38,10 @@ def whole_ids(made: Tokenizer, text: str) -> list[int]:
 
 
 def in_pieces(made: Tokenizer, text: str, size: int, bundle: int) -> tuple[list[int], Tally]:
-    with patch.object(reading, "BLOCK", size), patch.object(reading, "PATIENCE", 1 << 20):
+    with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(text_pieces, "MAX_GROWTH", 1 << 20):
         found: list[Encoded] = []
         tally = Tally()
-        for parts in gathered(reading.parts(reading.cut_text(text)), bundle):
+        for parts in gathered(text_pieces.as_parts(text_pieces.cut_text(text)), bundle):
             found.append(encode_parts(made, parts))
             tally = tally.plus(found[-1], len(parts))
     return np.concatenate([one.tokens for one in found]).tolist(), tally

@@ -29,6 +29,11 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0")) if _launched() else 0
 
 
+def available_cores() -> int:
+    """Return the number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def threads() -> int:
     """How many threads a rank has where nobody says: its share of this machine's cores, or OMP_NUM_THREADS.
 
@@ -37,8 +42,7 @@ def threads() -> int:
     said = os.environ.get("OMP_NUM_THREADS", "1")
     if said.isdigit() and int(said) > 1:
         return int(said)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def check() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ensue.core.errors import InputError
-from ensue.data.reading import pieces
+from ensue.data.reading import read_pieces
 from ensue.data.sources import Source, listed
 
 _WORD = re.compile(r"\w+(?:['’.-]\w+)*")
@@ -91,7 +91,7 @@ def concordance(
 def _stretches(sources: Sequence[Source] | Source, paragraphs: bool, field: str | None) -> Iterator[str]:
     """The lines of a text, or its paragraphs: what a window does not leave."""
     rest = ""
-    for piece in pieces(sources, field):
+    for piece in read_pieces(sources, field):
         text = rest + piece.text
         *whole, rest = _BLANK.split(text) if paragraphs else text.split("\n")
         yield from whole

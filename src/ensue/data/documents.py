@@ -17,8 +17,9 @@ from pathlib import Path
 
 from ensue.core.wording import counted
 from ensue.data.corpora import BUILTIN
-from ensue.data.reading import Piece, pieces
+from ensue.data.reading import read_pieces
 from ensue.data.sources import Source, is_jsonl
+from ensue.data.text_pieces import Piece
 
 BLOCK_LINES = 30
 """So many lines stand for a document where nothing says where one ends."""
@@ -54,7 +55,7 @@ def read_documents(
     [['hello']]
     """
     notes = [] if notes is None else notes
-    files = [(origin, _gathered(lines)) for origin, lines in _files(pieces(sources, field, notes))]
+    files = [(origin, _gathered(lines)) for origin, lines in _files(read_pieces(sources, field, notes))]
     documents: list[list[str]] = []
     for origin, file in files:
         documents += _documents(origin, file, len(files) == 1, notes)
@@ -71,7 +72,7 @@ def read_sentences(
     >>> read_sentences(["hello"])
     ['hello']
     """
-    files = _files(pieces(sources, field, [] if notes is None else notes))
+    files = _files(read_pieces(sources, field, [] if notes is None else notes))
     return [sentence for _, lines in files for sentence in _joined(_gathered(lines).blocks)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ensue.data.reading import Part
+from ensue.data.text_pieces import Part
 from ensue.data.tokenizers.protocol import Tokenizer
 
 _SPACES = np.zeros(256, dtype=bool)

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from ensue.core.errors import InputError
-from ensue.data.reading import decoded, opened, skip_mark
 from ensue.data.sources import files_of
+from ensue.data.text_files import decode_utf8, open_bytes, skip_bom
 
 CHUNK = 1 << 16
 """Bytes that standard input is asked for at once; it answers with what it has."""
@@ -25,10 +25,10 @@ def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]
     if source != "-" and is_folder(source):
         raise InputError("is a folder", where=str(source), hint="give one of its files")
     for path, name, _ in files_of(source, [], "give a file or -", corpora):
-        with opened(path, name) as file:
-            skip_mark(file, name)
+        with open_bytes(path, name) as file:
+            skip_bom(file, name)
             for number, data in enumerate(file, start=1):
-                yield decoded(data, name, number).removesuffix("\n").removesuffix("\r")
+                yield decode_utf8(data, name, number).removesuffix("\n").removesuffix("\r")
 
 
 def is_folder(source: str | Path) -> bool:
@@ -67,5 +67,5 @@ def _typed() -> Iterator[list[str]]:
 
 def _decoded(lines: list[bytes], number: int) -> list[str]:
     """Lines as text; ``number`` is that of the first, which may begin with the mark of UTF-8."""
-    texts = [decoded(line, source_name("-"), number + i).removesuffix("\r") for i, line in enumerate(lines)]
+    texts = [decode_utf8(line, source_name("-"), number + i).removesuffix("\r") for i, line in enumerate(lines)]
     return [texts[0].removeprefix("\ufeff"), *texts[1:]] if texts and number == 1 else texts

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ensue.core.errors import InputError
-from ensue.data.reading import decoded, opened, skip_mark
+from ensue.data.text_files import decode_utf8, open_bytes, skip_bom
 
 MEND = "give a .jsonl, .gold (with its .text beside it) or .tsv file of pairs"
 LONG = 11
@@ -67,10 +67,10 @@ def _read(path: Path) -> Iterator[MinimalPair]:
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Where a line stands, and the line; empty ones too."""
-    with opened(path, str(path)) as file:
-        skip_mark(file, str(path))
+    with open_bytes(path, str(path)) as file:
+        skip_bom(file, str(path))
         for number, line in enumerate(file, start=1):
-            yield f"{path}:{number}", decoded(line, str(path), number).rstrip("\r\n")
+            yield f"{path}:{number}", decode_utf8(line, str(path), number).rstrip("\r\n")
 
 
 def _objects(path: Path) -> Iterator[MinimalPair]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
 from ensue.data.pairs import Pairs
-from ensue.data.reading import measure_text, pieces
+from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Column, Slice, Source, listed
 
 SMALLEST = 64
@@ -64,7 +64,7 @@ def _cut_near(names: list[str | Path | Column], field: str | None, total: int, t
                 best[kind] = place
 
     at = 0
-    for piece in pieces(names, field):
+    for piece in read_pieces(names, field):
         data = piece.text.encode()
         start, at = at, at + len(data)
         if at < low:

@@ -8,9 +8,9 @@ from pathlib import Path
 from ensue.core.errors import InputError
 from ensue.data.labelled import note_empty, text_roles
 from ensue.data.lines import source_name
-from ensue.data.reading import Piece, cut_text
 from ensue.data.sources import Column
 from ensue.data.tables import parse_columns, read_table
+from ensue.data.text_pieces import Piece, cut_text
 
 
 def table_texts(file: str | Path | Column, columns: str, skip: bool = False) -> Column:
@@ -33,6 +33,5 @@ def table_pieces(source: Column, notes: list[str]) -> Iterator[Piece]:
             empty.append(number)
             continue
         full += 1
-        for piece in cut_text(text):
-            yield Piece(piece.text, piece.ends, f"{name}:{number}")
+        yield from cut_text(text, f"{name}:{number}")
     note_empty(empty, full, name, notes)

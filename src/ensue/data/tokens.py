@@ -15,14 +15,16 @@ import numpy as np
 
 from ensue.core.errors import InputError, Paused
 from ensue.core.events import Report, silent
-from ensue.data import reading
+from ensue.core.torchrun import available_cores
+from ensue.data import text_pieces
 from ensue.data.cache import cache_folder, writable
 from ensue.data.encoding import Encoded, dtype_of, encode_parts, gathered
-from ensue.data.reading import Part, cut_text, measure_text, parts, pieces
+from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Source
+from ensue.data.text_pieces import Part, as_parts, cut_text
 from ensue.data.token_files import READ, Tally, TokenFile, growing
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.workers import Workers, can_be_shared, cores
+from ensue.data.workers import Workers, can_be_shared
 
 FORMAT = 2
 """Raised when the same text and tokenizer would give another file."""
@@ -89,7 +91,7 @@ def tokenise(
         if found is not None:
             target.drop()
             return found
-        _fill(target, lambda: parts(pieces(sources, field)), tokenizer, size, workers, report)
+        _fill(target, lambda: as_parts(read_pieces(sources, field)), tokenizer, size, workers, report)
         target.finish(card, {"hash": name})
     made = _cached(file, card, name)
     assert made is not None
@@ -120,7 +122,7 @@ def _fill(
             yield bundle
 
     try:
-        for found in _encoded(counted(gathered(text, reading.BLOCK // 2)), tokenizer, size - done, workers):
+        for found in _encoded(counted(gathered(text, text_pieces.PIECE_BYTES // 2)), tokenizer, size - done, workers):
             target.add(found, bundled.pop(0))
             speed = (target.tally.bytes - done) / (time.perf_counter() - begun)
             report(
@@ -139,7 +141,7 @@ def _fill(
 
 def _encoded(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, workers: int | None) -> Iterator[Encoded]:
     """Bundles as tokens, in order: by this process, and by others as well once it is clear that this takes long."""
-    wanted = cores() if workers is None else workers
+    wanted = available_cores() if workers is None else workers
     spent = done = 0.0
     for bundle in bundles:
         begun = time.perf_counter()
@@ -170,7 +172,7 @@ def token_text(text: str, tokenizer: Tokenizer) -> TokenText:
     [256, 104, 105, 256]
     """
     kept, tally = [np.array([tokenizer.end], dtype_of(tokenizer))], Tally()
-    for bundle in gathered(parts(cut_text(text)), reading.BLOCK // 2):
+    for bundle in gathered(as_parts(cut_text(text)), text_pieces.PIECE_BYTES // 2):
         found = encode_parts(tokenizer, bundle)
         kept.append(found.tokens)
         tally = tally.plus(found, len(bundle))

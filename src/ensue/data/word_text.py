@@ -12,7 +12,7 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
-from ensue.data.reading import pieces
+from ensue.data.reading import read_pieces
 from ensue.data.sources import Source
 from ensue.data.tokenizers.vocabulary import Vocabulary, chosen_words, count_words
 
@@ -67,7 +67,7 @@ def read_words(
         split, lowercase = known.split, known.lowercase
     counts: Counter[str] = Counter()
     size = 0
-    for piece in pieces(sources, field, notes):
+    for piece in read_pieces(sources, field, notes):
         counts.update(count_words(piece.text, split, lowercase))
         size += len(piece.text.encode())
     vocabulary = known or Vocabulary(_checked(counts, min_count, most, where), split, lowercase)
@@ -99,6 +99,6 @@ def _checked(counts: Counter[str], min_count: int, most: int, where: str) -> Seq
 
 def _units(sources: Sequence[Source], field: str | None, unit: str) -> Iterator[str]:
     """The text in pieces, each with a break at its end where a document, a line or a paragraph ends there."""
-    for piece in pieces(sources, field):
+    for piece in read_pieces(sources, field):
         text = piece.text if unit == "line" else _INNER.sub(" ", piece.text)
         yield text + "\n" if piece.ends else text

@@ -28,7 +28,7 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.encoding import Encoded, dtype_of, encode_parts
-from ensue.data.reading import Part
+from ensue.data.text_pieces import Part
 from ensue.data.tokenizers.protocol import Tokenizer
 
 AHEAD = 2
@@ -36,12 +36,6 @@ AHEAD = 2
 _FACTS = [field.name for field in fields(Encoded) if field.name != "tokens"]
 _LENGTH = struct.Struct("<Q")
 _PART = struct.Struct("<Q??")
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    found = getattr(os, "sched_getaffinity", None)  # not everywhere
-    return len(found(0)) if found is not None else os.cpu_count() or 1
 
 
 def can_be_shared(tokenizer: Tokenizer) -> bool:

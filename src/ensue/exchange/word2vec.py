@@ -20,8 +20,8 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.core.files import whole_file
 from ensue.core.wording import counted
-from ensue.data.reading import opened, skip_mark
 from ensue.data.sources import is_gzip
+from ensue.data.text_files import open_bytes, skip_bom
 from ensue.data.word_vectors import WordVectors
 
 BINARY = ".bin"
@@ -51,8 +51,8 @@ def read_word2vec(path: str | Path, notes: list[str] | None = None) -> WordVecto
         raise InputError("is a folder, not a file of vectors", where=name)
     if not path.exists():
         raise InputError("there is no such file", where=name)
-    with opened(path, name) as file:
-        skip_mark(file, name)
+    with open_bytes(path, name) as file:
+        skip_bom(file, name)
         begin = file.peek(BLOCK)[:BLOCK]
         first, _, rest = begin.partition(b"\n")
         header = _header(first)

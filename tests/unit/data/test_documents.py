@@ -10,8 +10,8 @@ from pair_files import put
 
 from ensue.data import reading
 from ensue.data.documents import BLOCK_LINES, ONE_DOCUMENT, read_documents, split_sentences
-from ensue.data.reading import BLOCK
 from ensue.data.sources import Slice
+from ensue.data.text_pieces import PIECE_BYTES
 
 
 def test_blank_lines_end_documents(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_documents_of_one_sentence_are_said(tmp_path: Path) -> None:
 
 
 def test_a_line_longer_than_a_piece_is_read_whole(tmp_path: Path) -> None:
-    line = "word " * (BLOCK // 4) + "end."
+    line = "word " * (PIECE_BYTES // 4) + "end."
     found = read_documents([put(tmp_path, "a", f"First.\n\n{line}\n\nLast.")])
     assert found == [["First."], [line], ["Last."]]
 

@@ -12,17 +12,18 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data import sources as sources_module
-from ensue.data.reading import BLOCK, PATIENCE, content_hash, cut_point, measure_text, pieces, safe_cut
+from ensue.data.reading import content_hash, measure_text, read_pieces
 from ensue.data.sources import Slice
+from ensue.data.text_pieces import MAX_GROWTH, PIECE_BYTES, cut_point, safe_cut
 
 
 def joined(path: Path | str, field: str | None = None) -> str:
-    return "".join(piece.text for piece in pieces([path], field))
+    return "".join(piece.text for piece in read_pieces([path], field))
 
 
 def complaint(path: Path | str, field: str | None = None) -> str:
     with pytest.raises(InputError) as caught:
-        list(pieces([path], field))
+        list(read_pieces([path], field))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -43,29 +44,29 @@ def test_long_text_is_cut_at_line_ends(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     text = "".join(f"line {n} of näive text\n" + "\n" * (n % 3) for n in range(100_000))
     file.write_text(text)
-    found = list(pieces([file]))
+    found = list(read_pieces([file]))
     assert "".join(piece.text for piece in found) == text
     assert len(found) > 2
-    assert all(piece.text.endswith("\n") and len(piece.text.encode()) <= BLOCK for piece in found)
+    assert all(piece.text.endswith("\n") and len(piece.text.encode()) <= PIECE_BYTES for piece in found)
     assert [piece.ends for piece in found] == [False] * (len(found) - 1) + [True]
 
 
 @pytest.mark.parametrize(("unit", "edge"), [("wörd ", " "), ("€", "€"), ("\u00a0", "\u00a0"), ("a\n", "a")])
 def test_a_line_without_end_is_cut_anyway(tmp_path: Path, unit: str, edge: str) -> None:
     file = tmp_path / "a.txt"
-    text = unit * ((2 * PATIENCE + 1) * BLOCK // len(unit.encode()))
+    text = unit * ((2 * MAX_GROWTH + 1) * PIECE_BYTES // len(unit.encode()))
     file.write_text(text)
-    found = list(pieces([file]))
+    found = list(read_pieces([file]))
     assert "".join(piece.text for piece in found) == text
-    assert len(found) >= 3 and all(len(piece.text.encode()) <= PATIENCE * BLOCK for piece in found)
+    assert len(found) >= 3 and all(len(piece.text.encode()) <= MAX_GROWTH * PIECE_BYTES for piece in found)
     assert all(piece.text.startswith(edge) for piece in found[1:])
 
 
-@pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
+@pytest.mark.parametrize("size", [PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES])
 def test_exactly_one_piece_ends_a_document(tmp_path: Path, size: int) -> None:
     file = tmp_path / "a.txt"
     file.write_text("x" * (size - 1) + "\n")
-    found = list(pieces([file]))
+    found = list(read_pieces([file]))
     assert sum(piece.ends for piece in found) == 1 and found[-1].ends and all(piece.text for piece in found)
 
 
@@ -145,8 +146,8 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path) -> None
     assert complaint(file).startswith(f"{file}:3: binary")
     file.write_bytes(b"a\nb\nc\xe9d\n")
     assert complaint(file).startswith(f"{file}:3: not UTF-8 (byte 0xe9)")
-    file.write_bytes(("line\n" * BLOCK).encode() + b"\xff")
-    assert complaint(file).startswith(f"{file}:{BLOCK + 1}: not UTF-8")
+    file.write_bytes(("line\n" * PIECE_BYTES).encode() + b"\xff")
+    assert complaint(file).startswith(f"{file}:{PIECE_BYTES + 1}: not UTF-8")
     file.write_bytes("hi".encode("utf-16"))
     assert "UTF-16" in complaint(file)
 
@@ -160,7 +161,7 @@ def test_folder_is_read_in_order_and_says_what_it_skips(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(b"\0\1")
     (tmp_path / "void.txt").write_bytes(b"")
     notes: list[str] = []
-    assert [piece.text for piece in pieces([tmp_path], notes=notes)] == ["1", "2", "3"]
+    assert [piece.text for piece in read_pieces([tmp_path], notes=notes)] == ["1", "2", "3"]
     assert len(notes) == 5 and all("skipped" in note for note in notes)
 
 
@@ -174,7 +175,7 @@ def test_jsonl_is_a_document_a_line(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl.gz"
     file.write_bytes(gzip.compress("\n".join(lines).encode()))
     notes: list[str] = []
-    found = list(pieces([file], notes=notes))
+    found = list(read_pieces([file], notes=notes))
     assert [(piece.text, piece.ends, piece.origin) for piece in found] == [
         ("one\n", True, f"{file}:1"),
         ("two", True, f"{file}:4"),
@@ -203,7 +204,7 @@ def test_long_jsonl_documents_come_in_pieces(tmp_path: Path) -> None:
     text = "a line of text\n" * 200_000
     file = tmp_path / "a.jsonl"
     file.write_text(json.dumps({"text": text}) + "\n" + json.dumps({"text": "b"}))
-    found = list(pieces([file]))
+    found = list(read_pieces([file]))
     assert "".join(piece.text for piece in found) == text + "b"
     assert sum(piece.ends for piece in found) == 2
 
@@ -236,7 +237,7 @@ def test_slices_cut_by_bytes_over_all_documents(tmp_path: Path) -> None:
     for name, text in (("a", "äb\n"), ("b", "cd\n"), ("c", "ef\n")):
         (tmp_path / name).write_text(text)
     files = (tmp_path / "a", tmp_path / "b", tmp_path / "c")
-    found = list(pieces([Slice(files, 2, 5)]))
+    found = list(read_pieces([Slice(files, 2, 5)]))
     assert [(piece.text, piece.ends) for piece in found] == [("b\n", True), ("c", True)]
-    found = list(pieces([Slice(files, 4)]))
+    found = list(read_pieces([Slice(files, 4)]))
     assert [(piece.text, piece.ends) for piece in found] == [("cd\n", True), ("ef\n", True)]

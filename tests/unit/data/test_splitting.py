@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from pair_files import pairs_of, table
 
 from ensue.core.errors import InputError
-from ensue.data.reading import pieces
+from ensue.data.reading import read_pieces
 from ensue.data.splitting import MOST_HELD_OUT, held_out, held_out_pairs
 
 
 def texts(path: Path, share: float = 0.1, limit: int | None = None) -> tuple[str, str]:
     train, valid = held_out([path], share, limit)
-    whole = "".join(piece.text for piece in pieces([path]))
-    parts = ["".join(piece.text for piece in pieces(part)) for part in (train, valid)]
+    whole = "".join(piece.text for piece in read_pieces([path]))
+    parts = ["".join(piece.text for piece in read_pieces(part)) for part in (train, valid)]
     assert parts[0] + parts[1] == whole and all(parts)
     for part in (train, valid):
-        assert list(pieces(part))[-1].ends
+        assert list(read_pieces(part))[-1].ends
     return parts[0], parts[1]
 
 

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.reading import measure_text, pieces
+from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Column, Slice
 from ensue.data.splitting import held_out
 from ensue.data.table_texts import table_texts
@@ -23,7 +23,7 @@ def table(tmp_path):
 
 
 def test_each_lines_text_is_a_document(table):
-    found = list(pieces([Column(table, "text=2")]))
+    found = list(read_pieces([Column(table, "text=2")]))
     assert [piece.text for piece in found] == [text for _, text in ROWS]
     assert all(piece.ends for piece in found) and found[3].origin == f"{table}:4"
     text = tokenise([Column(table, "text=2")], ByteTokenizer())
@@ -33,7 +33,7 @@ def test_each_lines_text_is_a_document(table):
 def test_a_part_is_held_out_and_nothing_is_lost(table):
     train, valid = held_out([Column(table, "text=2")], 0.2)
     assert isinstance(train[0], Slice)
-    parts = [[piece.text for piece in pieces(part)] for part in (train, valid)]
+    parts = [[piece.text for piece in read_pieces(part)] for part in (train, valid)]
     assert [text for part in parts for text in part] == [text for _, text in ROWS]
     assert 5 <= len(parts[1]) <= 11
 
@@ -49,7 +49,7 @@ def test_a_part_is_held_out_and_nothing_is_lost(table):
 def test_tables_of_every_kind(tmp_path, name, text, columns):
     (tmp_path / name).write_text(text)
     notes = []
-    found = [piece.text for piece in pieces([Column(tmp_path / name, columns)], notes=notes)]
+    found = [piece.text for piece in read_pieces([Column(tmp_path / name, columns)], notes=notes)]
     assert found == ["fine, really", "dull"] and (name != "a.tsv" or "without text" in notes[0])
 
 
@@ -58,7 +58,7 @@ def test_a_line_with_too_few_columns_is_an_error_or_left_out(tmp_path):
     with pytest.raises(InputError, match=r"a\.tsv:2"):
         measure_text([Column(tmp_path / "a.tsv", "text=2")])
     notes = []
-    found = [piece.text for piece in pieces([Column(tmp_path / "a.tsv", "text=2", skip=True)], notes=notes)]
+    found = [piece.text for piece in read_pieces([Column(tmp_path / "a.tsv", "text=2", skip=True)], notes=notes)]
     assert found == ["fine", "dull"] and notes
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError, Paused
-from ensue.data import reading, tokens
+from ensue.data import text_pieces, tokens
 from ensue.data.encoding import count_words, encode_parts, gathered
-from ensue.data.reading import Part
+from ensue.data.text_pieces import Part
 from ensue.data.tokenizers import KINDS, Tokenizer, fit_tokenizer
 from ensue.data.tokenizers import registry as finding
 from ensue.data.tokenizers.char import ByteTokenizer
@@ -44,7 +44,7 @@ SIZES = {"bpe": 400, "wordpiece": 600, "unigram": 400, "word": 40}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BLOCK", 4096)
+    monkeypatch.setattr(text_pieces, "PIECE_BYTES", 4096)
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_text_that_comes_in_other_pieces_begins_anew(
     wanted = tokenise(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
     with pytest.raises(Stop):
         tokenise(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=stopping(5))
-    monkeypatch.setattr(reading, "BLOCK", 5000)
+    monkeypatch.setattr(text_pieces, "PIECE_BYTES", 5000)
     heard = Listening()
     assert facts(tokenise(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=heard)) == facts(wanted)
     assert not heard.notes and heard.done[0] < 5001
@@ -184,11 +184,11 @@ def test_a_killed_process_leaves_what_it_has_done_and_no_worker(files: list[Path
     code = """if True:
         import os, signal, sys
         from pathlib import Path
-        from ensue.data import reading, workers
+        from ensue.data import text_pieces, workers
         from ensue.data.tokenizers.registry import load_tokenizer
         from ensue.data.tokens import tokenise
 
-        reading.BLOCK = 4096
+        text_pieces.PIECE_BYTES = 4096
         made, start = [], workers._Worker.__init__
 
         def noting(self, state):
@@ -232,7 +232,7 @@ def runs(process: int) -> bool:
 
 
 def bundles() -> Iterator[list[Part]]:
-    return gathered(reading.parts(reading.cut_text(TEXT)), 2048)
+    return gathered(text_pieces.as_parts(text_pieces.cut_text(TEXT)), 2048)
 
 
 def test_what_a_lost_worker_had_is_done_by_the_process_that_asked() -> None:
@@ -277,7 +277,7 @@ def test_small_texts_and_fast_tokenizers_start_no_process(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "Workers", None)
-    monkeypatch.setattr(tokens, "cores", lambda: 8)
+    monkeypatch.setattr(tokens, "available_cores", lambda: 8)
     assert tokenise(files, ByteTokenizer(), cache=tmp_path / "c").documents == 501
 
 
@@ -301,7 +301,7 @@ def test_long_work_is_shared_among_the_cores(
             return (encode_parts(self.tokenizer, bundle) for bundle in bundles)
 
     monkeypatch.setattr(tokens, "Workers", Pretended)
-    monkeypatch.setattr(tokens, "cores", lambda: 3)
+    monkeypatch.setattr(tokens, "available_cores", lambda: 3)
     monkeypatch.setattr(tokens, "LOOK", 0.0)
     monkeypatch.setattr(tokens, "WORTH", 0.0)
     made = tokenise(files, ByteTokenizer(), cache=tmp_path / "c")
@@ -389,6 +389,6 @@ def test_one_long_word_is_cut_without_a_search(monkeypatch: pytest.MonkeyPatch) 
         def finditer(self, *given: object) -> object:
             raise AssertionError("there is no white space to search for")
 
-    monkeypatch.setattr(reading, "_BORDERS", tuple((white, Searched()) for white, _ in reading._BORDERS))
-    found = list(reading.chunks(b"a" * 100, 8))
-    assert b"".join(found) == b"a" * 100 and max(map(len, found)) <= 8 * reading.PATIENCE
+    monkeypatch.setattr(text_pieces, "_BOUNDARIES", tuple((white, Searched()) for white, _ in text_pieces._BOUNDARIES))
+    found = list(text_pieces.cut_bytes(b"a" * 100, 8))
+    assert b"".join(found) == b"a" * 100 and max(map(len, found)) <= 8 * text_pieces.MAX_GROWTH

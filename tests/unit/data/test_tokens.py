@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data import reading
+from ensue.data import text_pieces
 from ensue.data.splitting import held_out
 from ensue.data.tokenizers import KINDS, fit_tokenizer
 from ensue.data.tokenizers.char import ByteTokenizer
@@ -104,7 +104,7 @@ def test_cache_that_cannot_be_written_says_how_to_mend(tmp_path: Path) -> None:
 def test_long_documents_give_the_same_tokens_as_whole_ones(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "BLOCK", 1 << 13)
+    monkeypatch.setattr(text_pieces, "PIECE_BYTES", 1 << 13)
     text = "".join(f"line {n % 977} \tof  a text\n" + "\n  x\n" * (n % 2) for n in range(4000))
     files = write(tmp_path, text)
     tokenizer = fit_tokenizer(kind, files, **({} if kind in ("word", "char") else {"vocabulary": 600}))
@@ -115,7 +115,7 @@ def test_long_documents_give_the_same_tokens_as_whole_ones(
 
 
 def test_a_word_longer_than_a_piece_is_counted_once(tmp_path: Path) -> None:
-    files = write(tmp_path, "x" * (2 * reading.BLOCK + 5) + " y\n")
+    files = write(tmp_path, "x" * (2 * text_pieces.PIECE_BYTES + 5) + " y\n")
     assert tokenise(files, ByteTokenizer(), cache=tmp_path / "cache").words == 3
 
 

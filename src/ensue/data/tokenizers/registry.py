@@ -11,8 +11,9 @@ from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.files import read_json, write_text
-from ensue.data.reading import Part, measure_text, parts, pieces
+from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Source
+from ensue.data.text_pieces import Part, as_parts
 from ensue.data.tokenizers.char import ByteTokenizer, CharTokenizer, fit_chars
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.spelled_words import SpeltTokenizer
@@ -68,7 +69,7 @@ def fit_tokenizer(
     >>> fit_tokenizer("char", "hello").size  # h e l o, the end mark, the unknown mark
     6
     """
-    text = parts(pieces(sources, field))
+    text = as_parts(read_pieces(sources, field))
     if kind in KINDS and kind not in ("byte", "char"):  # their tables are small whatever the text
         size = measure_text(sources, field)[1] if size is None else size
         if size > FITTED_TO:

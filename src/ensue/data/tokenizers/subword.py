@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ensue.core.errors import InputError
-from ensue.data.reading import chunks
+from ensue.data.text_pieces import cut_bytes
 from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible_bytes
 from ensue.data.tokenizers.spans import library_spans
 from ensue.data.tokenizers.word_cache import GPT2_WORDS, LONE_HASH_WORDS, WordMemory
@@ -166,7 +166,7 @@ def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: in
 def _in_small_texts(texts: Iterable[str]) -> Iterator[str]:
     """Texts cut small, where no word goes across: the library reads 256 ahead, which should not be much memory."""
     for text in texts:
-        for part in chunks(utf8(text), SMALL):
+        for part in cut_bytes(utf8(text), SMALL):
             yield part.decode()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.reading import chunks
+from ensue.data.text_pieces import cut_bytes
 
 CHUNK = 1 << 12
 """Texts are cut into stretches of about so many bytes, each either ASCII or not."""
@@ -49,7 +49,7 @@ class WordMemory:
             if plain and self._words is not None:
                 parts.extend(self._plain(text))
             else:
-                parts.extend(self._batch([part.decode() for part in chunks(text.encode(), 8 * CHUNK)]))
+                parts.extend(self._batch([part.decode() for part in cut_bytes(text.encode(), 8 * CHUNK)]))
         return np.fromiter(chain.from_iterable(parts), dtype=np.int32)
 
     def _plain(self, text: str) -> Iterator[list[int]]:
@@ -85,7 +85,7 @@ def _stretches(data: bytes) -> Iterator[tuple[bool, str]]:
         yield True, data.decode()
         return
     kind, held = False, ""
-    for chunk in (part.decode() for part in chunks(data, CHUNK)):
+    for chunk in (part.decode() for part in cut_bytes(data, CHUNK)):
         if chunk.isascii() != kind and held:
             yield kind, held
             held = ""

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from ensue.core.torchrun import available_cores
 from ensue.data.tokenizers.word_scanning import BREAK, Array, Room, Table, add_all, hash_all, scan
-from ensue.data.workers import cores
 
 Fact = TypeVar("Fact")
 FIRST_ROOM = 1 << 12
@@ -62,10 +62,10 @@ class WordTable:
 
         A long text is shared among threads: it is cut between two words, and what they find is joined."""
         data = _bytes(text)
-        parts = _slices(data, max(SHARE, -(-len(data) // cores())))
+        parts = _slices(data, max(SHARE, -(-len(data) // available_cores())))
         if len(parts) == 1:
             return self._scanned(data, line, False)
-        return _joined(list(_pool(cores()).map(lambda part: self._scanned(part, line, False), parts)), parts)
+        return _joined(list(_pool(available_cores()).map(lambda part: self._scanned(part, line, False), parts)), parts)
 
     def count(self, text: str | bytes) -> Scan:
         """The same, but new words get numbers, and all are counted."""
@@ -113,7 +113,7 @@ class WordTable:
 def count_words(texts: Iterable[tuple[str | bytes, Fact]], found: WordTable) -> Iterator[tuple[Fact, Scan]]:
     """Count the words of texts by all cores into a table that is filled at the end; each text's scan, in order."""
     free: queue.SimpleQueue[WordTable] = queue.SimpleQueue()
-    tables = [found, *(WordTable() for _ in range(cores() - 1))]
+    tables = [found, *(WordTable() for _ in range(available_cores() - 1))]
     for table in tables:
         free.put(table)
 
