@@ -1,74 +1,31 @@
-"""ensue (to come next): train, race, open up and serve every kind of sequence model.
+"""ensue (to come next): train, compare, inspect and serve every kind of sequence model.
 
 >>> import ensue
->>> sorted(name for name in ensue.__all__ if name.islower() and not name.startswith("_"))[:3]
+>>> [name for name in dir(ensue) if name.islower() and not name.startswith("_")][:3]
 ['check', 'convert', 'cost']
 
-The words people type are functions here: ``ensue.fit``, ``ensue.load``, ``ensue.race`` … Nothing heavy is imported
-before one of them is used.
+The commands are functions here: ``ensue.fit``, ``ensue.load``, ``ensue.race`` … Nothing heavy is imported before one of
+them is used.
 """
 
+# ruff: noqa: I001 (names of one module stay on one line)
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_WORDS = {
-    "check": "ensue.verbs.check",
-    "convert": "ensue.verbs.convert",
-    "cost": "ensue.verbs.cost",
-    "distil": "ensue.verbs.distil",
-    "doctor": "ensue.verbs.doctor",
-    "fit": "ensue.verbs.fit",
-    "load": "ensue.runs.load",
-    "race": "ensue.verbs.race",
-    "systems": "ensue.verbs.systems",
-    "InputError": "ensue.core.errors",
-    "Run": "ensue.runs.load",
-}
-
-__all__ = [
-    "InputError",
-    "Run",
-    "__version__",
-    "check",
-    "convert",
-    "cost",
-    "distil",
-    "doctor",
-    "fit",
-    "load",
-    "race",
-    "systems",
-]
+from ensue.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from ensue.core.errors import InputError
-    from ensue.runs.load import Run, load
-    from ensue.verbs.check import check
-    from ensue.verbs.convert import convert
-    from ensue.verbs.cost import cost
-    from ensue.verbs.distil import distil
-    from ensue.verbs.doctor import doctor
-    from ensue.verbs.fit import fit
-    from ensue.verbs.race import race
-    from ensue.verbs.systems import systems
+    from ensue.core.errors import InputError as InputError
+    from ensue.core.version import __version__ as __version__
+    from ensue.runs.load import Run as Run, load as load
+    from ensue.verbs.check import check as check
+    from ensue.verbs.convert import convert as convert
+    from ensue.verbs.cost import cost as cost
+    from ensue.verbs.distil import distil as distil
+    from ensue.verbs.doctor import doctor as doctor
+    from ensue.verbs.fit import fit as fit
+    from ensue.verbs.race import race as race
+    from ensue.verbs.systems import systems as systems
 
-    __version__: str
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _version()
-    if name in _WORDS:
-        return getattr(import_module(_WORDS[name]), name)
-    raise AttributeError(f"module 'ensue' has no attribute {name!r}")
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # 40 ms, so not on import
-
-    try:
-        return version("ensue")
-    except PackageNotFoundError:  # a source tree that was never installed
-        return "0+source"
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

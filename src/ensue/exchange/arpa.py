@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from ensue.core.errors import InputError
 from ensue.core.files import whole_file
 from ensue.exchange.arpa_lines import lines_of, names_of
-from ensue.models.ngram import HIGHEST, KINDS, NGram, NGramConfig
+from ensue.models.ngram import NGram, NGramConfig
+from ensue.models.ngram_config import LOOKUP_KINDS, MAX_ORDER
 from ensue.models.ngram_counting import grown
 from ensue.models.ngram_lookup import BACKOFF, Trie, descend
 
@@ -65,7 +66,7 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
     """Write a model, the name of each token given; a path that ends in ``.gz`` is compressed."""
     path = Path(path)
     config = model.config
-    if KINDS[config.mode] != BACKOFF:
+    if LOOKUP_KINDS[config.mode] != BACKOFF:
         what = f"mode {config.mode!r} has no back-off weights, and ARPA has nothing else"
         raise InputError(what, where=str(path), hint="use mode kneser-ney or backoff")
     words = [escape(token) for token in tokens]
@@ -191,8 +192,8 @@ def _header(lines: _Lines) -> list[int]:
         counts.append(int(found[2]))
     if text != "\\1-grams:" or not counts:
         raise lines.error(f"\\1-grams: should stand here, not {text[:40]!r}")
-    if len(counts) > HIGHEST:
-        raise lines.error(f"a model of order {len(counts)} is too long: at most {HIGHEST}")
+    if len(counts) > MAX_ORDER:
+        raise lines.error(f"a model of order {len(counts)} is too long: at most {MAX_ORDER}")
     return counts
 
 

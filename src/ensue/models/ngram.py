@@ -23,10 +23,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -34,10 +33,11 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.models.language import LanguageModel
+from ensue.models.ngram_config import LOOKUP_KINDS, Mode, NGramConfig
+from ensue.models.ngram_counting import TrieCounter
 from ensue.models.ngram_lookup import (
     ADD,
     BACKOFF,
-    MLE,
     Contexts,
     Ints,
     Tables,
@@ -51,49 +51,12 @@ from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
 
-if TYPE_CHECKING:
-    from ensue.models.ngram_counting import NGramCounter
+__all__ = ["Mode", "NGram", "NGramConfig", "NGramCounter", "ngrams"]
 
-Mode = Literal["kneser-ney", "backoff", "add", "mle"]
-"""How counts become probabilities."""
-KINDS = {"kneser-ney": BACKOFF, "backoff": BACKOFF, "add": ADD, "mle": MLE}
 TABLES = ("words", "offsets", "suffix", "starts", "probability", "backoff", "scale")
-HIGHEST = 7
 WORTH = 1 << 11
 """The fewest words to look up that are worth a thread of their own."""
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NGramConfig:
-    """The settings of an n-gram model."""
-
-    vocabulary: int
-    """The number of different tokens."""
-    order: int = 5
-    """n: a word is predicted from the n-1 before it (1 to 7)."""
-    mode: Mode = "kneser-ney"
-    """How counts become probabilities: kneser-ney, backoff (stupid backoff, normalised), add (add-δ), mle."""
-    delta: float = 0.1
-    """What mode ``add`` adds to every count."""
-    alpha: float = 0.4
-    """What mode ``backoff`` multiplies by for every word that is dropped from the context."""
-    end: int = -1
-    """The token that ends a sentence or document: no context reaches back over it; -1 where there is none."""
-
-    def __post_init__(self) -> None:
-        if self.vocabulary < 1:
-            raise InputError(f"vocabulary is {self.vocabulary}", hint="at least 1 is needed")
-        if not 1 <= self.order <= HIGHEST:
-            raise InputError(f"order is {self.order}", hint=f"choose 1 to {HIGHEST}")
-        if self.mode not in get_args(Mode):
-            raise InputError(f"mode is {self.mode!r}", hint=f"choose one of {', '.join(get_args(Mode))}")
-        if not (self.delta > 0 and math.isfinite(self.delta)):
-            raise InputError(f"delta is {self.delta}", hint="choose a number above 0")
-        if not 0 < self.alpha <= 1:
-            raise InputError(f"alpha is {self.alpha}", hint="choose a number above 0 and at most 1")
-        if not -1 <= self.end < self.vocabulary:
-            raise InputError(f"end is {self.end}", hint=f"choose a token from 0 to {self.vocabulary - 1}, or -1")
 
 
 class NGram(LanguageModel):
@@ -124,7 +87,7 @@ class NGram(LanguageModel):
         self.config = config
         self.notes: list[str] = []
         size, contexts = config.vocabulary, config.vocabulary if config.order > 1 else 0
-        constant = -math.log(size) if KINDS[config.mode] == ADD else 0.0
+        constant = -math.log(size) if LOOKUP_KINDS[config.mode] == ADD else 0.0
         self.register_buffer("words", torch.arange(size, dtype=torch.int32))
         self.register_buffer("offsets", torch.full((contexts + 1,), size, dtype=torch.int32))
         self.register_buffer("suffix", torch.full((size,), -1, dtype=torch.int32))
@@ -144,9 +107,7 @@ class NGram(LanguageModel):
         return [int(size) for size in self.starts.diff()]
 
     def counter(self) -> NGramCounter:
-        """What counts data and answers a model with these settings."""
-        from ensue.models.ngram_counting import NGramCounter
-
+        """Return a counter that fits a model with this configuration."""
         return NGramCounter(self.config)
 
     def start(self, rows: int) -> RecentTokens:
@@ -177,11 +138,11 @@ class NGram(LanguageModel):
     ) -> tuple[Tensor, State]:
         """log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state. Padded places hold 0."""
         wanted = self._checked(targets, lengths)
-        if KINDS[self.config.mode] == BACKOFF:
+        if LOOKUP_KINDS[self.config.mode] == BACKOFF:
             return self._scores(tokens, wanted, state, lengths)
         (nodes, sizes), after = self._read(tokens, state, lengths)
         contexts = (nodes[:, 1:].ravel(), sizes[:, 1:].ravel())
-        found = look_up(self._tables(), KINDS[self.config.mode], contexts, wanted.ravel())
+        found = look_up(self._tables(), LOOKUP_KINDS[self.config.mode], contexts, wanted.ravel())
         result = torch.from_numpy(found).view(targets.shape).to(tokens.device)
         if lengths is not None:
             places = torch.arange(tokens.shape[1], device=tokens.device)
@@ -283,7 +244,7 @@ class NGram(LanguageModel):
     def _distributions(self, contexts: Contexts, steps: slice) -> Tensor:
         nodes, sizes = (part[:, steps] for part in contexts)
         result = np.empty((nodes.size, self.config.vocabulary), np.float32)
-        distributions(self._tables(), KINDS[self.config.mode], (nodes.ravel(), sizes.ravel()), result)
+        distributions(self._tables(), LOOKUP_KINDS[self.config.mode], (nodes.ravel(), sizes.ravel()), result)
         return torch.from_numpy(result).view(*nodes.shape, self.config.vocabulary)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -312,6 +273,27 @@ class NGram(LanguageModel):
             return
         keep = bool(local_metadata.get("assign_to_params_buffers", False))
         self.adopt({name: table if keep else table.detach().cpu().clone() for name, table in tables.items()})
+
+
+class NGramCounter(TrieCounter):
+    """Counts a token stream and builds an ``NGram`` from the counts.
+
+    The stream is ``end w1 w2 end w3 … end``: it begins with the end token, and every sentence or document closes with
+    one.
+
+    >>> counter = NGramCounter(NGramConfig(vocabulary=4, order=2, end=0))
+    >>> for done, total in counter.count(np.array([0, 1, 2, 0, 1, 3, 0])):
+    ...     pass
+    >>> counter.finish().counts
+    [4, 5]
+    """
+
+    def finish(self) -> NGram:
+        """Build the model of the orders counted so far and reset the counter."""
+        config, tables, notes = self.tables()
+        model = NGram(config).adopt(tables)
+        model.notes = notes
+        return model
 
 
 @cache

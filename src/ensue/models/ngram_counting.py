@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.memory import give_back_now
-from ensue.models.ngram import NGram, NGramConfig
+from ensue.models.ngram_config import NGramConfig
 from ensue.models.ngram_estimates import EPSILON, Estimate, kneser_ney, relative_frequencies, stupid_backoff
 from ensue.models.ngram_lookup import Ints, Trie, fill_suffixes
 from ensue.models.ngram_sorting import Groups, Longer, counted_from, first_places, lengthen, number
@@ -36,27 +36,17 @@ MOST_TOKENS = 1 << 31
 """What is not less than this does not fit: places have 32 bits."""
 
 
-class NGramCounter:
-    """Counts a stream of tokens and turns the counts into an ``NGram``.
-
-    The stream is ``end w1 w2 end w3 … end``: it begins with the end mark, and every sentence or document
-    closes with one.
-
-    >>> counter = NGramCounter(NGramConfig(vocabulary=4, order=2, end=0))
-    >>> for done, total in counter.count(np.array([0, 1, 2, 0, 1, 3, 0])):
-    ...     pass
-    >>> counter.finish().counts
-    [4, 5]
-    """
+class TrieCounter:
+    """Counts the n-grams of a token stream, one order a pass."""
 
     def __init__(self, config: NGramConfig, before: int = 0) -> None:
         """``before``: so many tokens at the beginning of the stream are only read as contexts, and not counted."""
         self.config = config
         self.before = before
         self.passes = config.order
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.done = 0
         empty = np.zeros(0, np.int32)
         self.trie = Trie(empty, empty, empty, np.zeros(1, np.int64), empty)
@@ -123,31 +113,23 @@ class NGramCounter:
         self.trie = Trie(**{name: tensor.numpy().copy() for name, tensor in tensors.items()})
         self.done = order_of(self.trie)
 
-    def finish(self) -> NGram:
-        """The model of the orders counted so far. It takes the counts with it: the counter is then as if new."""
+    def tables(self) -> tuple[NGramConfig, dict[str, Tensor], list[str]]:
+        """Return the config, tables and notes of the model of the orders counted so far, and reset the counter."""
         notes = []
         if self.done == 0:
             self.trie, self.done = first_level(np.zeros(0, np.int32), self.config), 1
-            notes.append("nothing was counted: the model gives every word the same")
+            notes.append("nothing was counted: the model gives every word the same probability")
         elif self.done < self.passes:
             notes.append(f"only orders up to {self.done} of {self.passes} were counted: the model has that order")
         trie, order = whole_levels(self.trie, self.done), self.done
-        self._forget()
+        self._reset()
         give_back_now()
         estimate = estimated(trie, self.config)
-        tables = {
-            "words": trie.words,
-            "offsets": trie.offsets,
-            "suffix": trie.suffix,
-            "starts": trie.starts,
-            "probability": estimate.probability,
-            "backoff": estimate.backoff,
-            "scale": np.array([estimate.scale], np.float32),
-        }
-        model = NGram(replace(self.config, order=order))
-        model.adopt({name: torch.from_numpy(np.ascontiguousarray(table)) for name, table in tables.items()})
-        model.notes = [*notes, *estimate.notes]
-        return model
+        arrays = {name: getattr(trie, name) for name in ("words", "offsets", "suffix", "starts")}
+        arrays |= {"probability": estimate.probability, "backoff": estimate.backoff}
+        arrays["scale"] = np.array([estimate.scale], np.float32)
+        tables = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        return replace(self.config, order=order), tables, [*notes, *estimate.notes]
 
 
 def checked(tokens: NDArray[Any], vocabulary: int) -> Ints:

@@ -28,7 +28,7 @@ from ensue.core.events import Report
 from ensue.core.files import disk_errors, read_json, sync, write_json
 from ensue.data.external_sort import Run, Stored, merge
 from ensue.models.ngram import NGram, NGramConfig
-from ensue.models.ngram_counting import NGramCounter
+from ensue.models.ngram_counting import TrieCounter
 from ensue.models.ngram_estimates import kneser_ney
 from ensue.models.ngram_lookup import Trie
 from ensue.models.ngram_trie import Pace, at
@@ -106,7 +106,7 @@ class DiskCounter:
         for part in range(self.state["parts"], self.parts):
             begin = part * self.size
             before = min(begin, self.config.order - 1)
-            counter = NGramCounter(self.config, before)
+            counter = TrieCounter(self.config, before)
             for _ in counter.count(np.array(tokens[begin - before : begin + self.size])):
                 yield
             for level in range(1, self.config.order + 1):

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.core.errors import InputError
-from ensue.models.ngram import Mode, NGram, NGramConfig
-from ensue.models.ngram_counting import NGramCounter, split
+from ensue.models.ngram import Mode, NGram, NGramConfig, NGramCounter
+from ensue.models.ngram_counting import split
 from ensue.models.ngram_sorting import Groups
 from ensue.models.ngram_trie import extended, roomy
 from ensue.train.counting import Reason, count
@@ -146,7 +146,7 @@ def test_what_was_stopped_goes_on_with_the_next_order(monkeypatch: pytest.Monkey
 
 def test_nothing_counted_gives_every_word_the_same() -> None:
     model = made().finish()
-    assert model.notes[0] == "nothing was counted: the model gives every word the same"
+    assert model.notes[0] == "nothing was counted: the model gives every word the same probability"
     torch.testing.assert_close(model(torch.tensor([[0]])).logits[0, 0].exp(), torch.full((6,), 1 / 6))
 
 

@@ -1,0 +1,47 @@
+"""Settings of n-gram models."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ensue.core.errors import InputError
+from ensue.models.ngram_lookup import ADD, BACKOFF, MLE
+
+Mode = Literal["kneser-ney", "backoff", "add", "mle"]
+"""How counts become probabilities (``ngram_estimates``)."""
+LOOKUP_KINDS = {"kneser-ney": BACKOFF, "backoff": BACKOFF, "add": ADD, "mle": MLE}
+MAX_ORDER = 7
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NGramConfig:
+    """Configuration of an n-gram model."""
+
+    vocabulary: int
+    """Vocabulary size; set by the tokenizer."""
+    order: int = 5
+    """Order n, from 1 to 7: each word is predicted from the n-1 words before it."""
+    mode: Mode = "kneser-ney"
+    """Smoothing method: kneser-ney, backoff (normalised stupid backoff), add (add-δ) or mle."""
+    delta: float = 0.1
+    """δ: pseudo-count added to every count in mode ``add``."""
+    alpha: float = 0.4
+    """Factor applied for each context word dropped in mode ``backoff``."""
+    end: int = -1
+    """Id of the end-of-text token, which no context crosses; -1 means none."""
+
+    def __post_init__(self) -> None:
+        if self.vocabulary < 1:
+            raise InputError(f"vocabulary is {self.vocabulary}", hint="at least 1 is needed")
+        if not 1 <= self.order <= MAX_ORDER:
+            raise InputError(f"order is {self.order}", hint=f"choose 1 to {MAX_ORDER}")
+        if self.mode not in get_args(Mode):
+            raise InputError(f"mode is {self.mode!r}", hint=f"choose one of {', '.join(get_args(Mode))}")
+        if not (self.delta > 0 and math.isfinite(self.delta)):
+            raise InputError(f"delta is {self.delta}", hint="choose a number above 0")
+        if not 0 < self.alpha <= 1:
+            raise InputError(f"alpha is {self.alpha}", hint="choose a number above 0 and at most 1")
+        if not -1 <= self.end < self.vocabulary:
+            raise InputError(f"end is {self.end}", hint=f"choose a token from 0 to {self.vocabulary - 1}, or -1")
