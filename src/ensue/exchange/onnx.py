@@ -23,7 +23,6 @@ from ensue.models.bert import BERT
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled, pool
-from ensue.nn.feed_forward import FeedForward
 
 FORMS = ("logits", "vectors")
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -64,11 +63,7 @@ def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str
 
 def _plain(model: nn.Module) -> nn.Module:
     """A copy that does what it does, with nothing that only training has."""
-    plain = copy.deepcopy(model).eval().float().cpu().requires_grad_(False)
-    for part in plain.modules():
-        if isinstance(part, FeedForward):
-            part.kernel = "reference"
-    return plain
+    return copy.deepcopy(model).eval().float().cpu().requires_grad_(False)
 
 
 def _wrapped(model: nn.Module, form: str) -> nn.Module:

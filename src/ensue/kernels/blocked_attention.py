@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
-from ensue.kernels.dropout_mask import limit, new_seed
+from ensue.kernels.dropout import limit, new_seed
 from ensue.kernels.packing import Rows
 from ensue.kernels.short_attention import Parts, places, split, width
 from ensue.kernels.threads import LANES, reachable, run

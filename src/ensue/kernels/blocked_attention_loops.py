@@ -15,11 +15,12 @@ import numpy as np
 from numba import carray
 from numpy.typing import NDArray
 
-from ensue.kernels.elementwise_loops import draw, inner, loop, pointer, take
+from ensue.kernels.compile import inner, loop, next_chunk, pointer
+from ensue.kernels.elementwise_loops import draw
 from ensue.kernels.short_attention_loops import head, softmax_backward, two
 from ensue.kernels.simd import LANES
 from ensue.kernels.softmax_loops import soften
-from ensue.kernels.tiles import across, address, along, product, product_added, rounded, turn
+from ensue.kernels.tiles import across, address, along, product, product_added, rounded, transpose
 
 Floats = NDArray[np.float32]
 f32 = np.float32
@@ -52,10 +53,10 @@ def copy_out(x: Floats, to: Any, count: int) -> None:
 
 
 @inner
-def block_weights(p: Floats, keys: Floats, turned: Floats, first: int, size: int, causal: int) -> None:
+def block_weights(p: Floats, keys: Floats, transposed: Floats, first: int, size: int, causal: int) -> None:
     """Pᵀ of a block of queries, of which the first is number ``first``, over its first ``size`` keys."""
-    product(address(p), along(address(keys)), address(turned), len(p), p.shape[1], len(turned))
-    scale = f32(1 / (np.sqrt(len(turned)) * np.log(2)))
+    product(address(p), along(address(keys)), address(transposed), len(p), p.shape[1], len(transposed))
+    scale = f32(1 / (np.sqrt(len(transposed)) * np.log(2)))
     for column in range(0, p.shape[1], LANES):
         soften(address(p), size, column, first, causal, scale)
     p[size:] = f32(0)
@@ -99,10 +100,10 @@ def attend_blocks(a: Any) -> None:
     rows = carray(pointer(a[10]), (B, 6), np.int64)
     query, key, value, out = two(a, 11), two(a, 13), two(a, 15), two(a, 17)
     keys, values = np.empty((rounded(longest), d), np.float32), np.empty((rounded(longest), d), np.float32)
-    turned, found = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
+    transposed, found = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
     weights, mask = np.empty((rounded(longest), BLOCK), np.float32), np.empty((rounded(longest), BLOCK), np.float32)
     words = np.empty(EACH, np.uint64)
-    unit = take(a)
+    unit = next_chunk(a)
     while unit < B * H:
         row, h = rows[unit // H], unit % H
         copy_in(head(key, row[2], h, d), keys, row[3])
@@ -114,14 +115,14 @@ def attend_blocks(a: Any) -> None:
             if size == 0:
                 found[:] = f32(0)
             else:
-                turn(head(query, row[0] + first, h, d), turned, count)
-                block_weights(p, keys, turned, first, size, causal)
+                transpose(head(query, row[0] + first, h, d), transposed, count)
+                block_weights(p, keys, transposed, first, size, causal)
                 if off:
                     block_mask(mask[: len(p)], words, seed, block_place(unit, first, most, longest), off)
                     multiply(p, mask)
                 product(address(found), across(address(p)), address(values), BLOCK, d, len(p))
             copy_out(found, head(out, row[0] + first, h, d), count)
-        unit = take(a)
+        unit = next_chunk(a)
 
 
 @loop
@@ -134,7 +135,7 @@ def attend_blocks_backward(a: Any) -> None:
     S = rounded(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     by_keys, by_values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
-    turned, turned_above = np.empty((d, BLOCK), np.float32), np.empty((d, BLOCK), np.float32)
+    transposed, above_transposed = np.empty((d, BLOCK), np.float32), np.empty((d, BLOCK), np.float32)
     queries, by_y = np.empty((BLOCK, d), np.float32), np.empty((BLOCK, d), np.float32)
     weights, scores, mask = (
         np.empty((S, BLOCK), np.float32),
@@ -142,7 +143,7 @@ def attend_blocks_backward(a: Any) -> None:
         np.empty((S, BLOCK), np.float32),
     )
     words, scale = np.empty(EACH, np.uint64), f32(1 / np.sqrt(d))
-    unit = take(a)
+    unit = next_chunk(a)
     while unit < B * H:
         row, h = rows[unit // H], unit % H
         copy_in(head(key, row[2], h, d), keys, row[3])
@@ -159,10 +160,10 @@ def attend_blocks_backward(a: Any) -> None:
             p, by = weights[: rounded(size)], scores[: rounded(size)]
             copy_in(head(query, row[0] + first, h, d), queries, count)
             copy_in(head(above, row[0] + first, h, d), by_y, count)
-            turn(address(queries), turned, BLOCK)
-            turn(address(by_y), turned_above, BLOCK)
-            block_weights(p, keys, turned, first, size, causal)
-            product(address(by), along(address(values)), address(turned_above), len(p), BLOCK, d)
+            transpose(address(queries), transposed, BLOCK)
+            transpose(address(by_y), above_transposed, BLOCK)
+            block_weights(p, keys, transposed, first, size, causal)
+            product(address(by), along(address(values)), address(above_transposed), len(p), BLOCK, d)
             if off:
                 block_mask(mask[: len(p)], words, seed, block_place(unit, first, most, longest), off)
                 multiply(by, mask)
@@ -175,7 +176,7 @@ def attend_blocks_backward(a: Any) -> None:
             copy_out(queries, head(by_query, row[0] + first, h, d), count)
         copy_out(by_keys, head(by_key, row[2], h, d), row[3])
         copy_out(by_values, head(by_value, row[2], h, d), row[3])
-        unit = take(a)
+        unit = next_chunk(a)
 
 
 @loop
@@ -184,11 +185,11 @@ def block_masks(a: Any) -> None:
     B, H, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7]
     out = carray(pointer(a[8]), (B * H, most, longest), np.float32)
     mask, words = np.empty((rounded(longest), BLOCK), np.float32), np.empty(EACH, np.uint64)
-    unit = take(a)
+    unit = next_chunk(a)
     while unit < B * H:
         for first in range(0, most, BLOCK):
             block_mask(mask, words, seed, block_place(unit, first, most, longest), off)
             for t in range(first, min(first + BLOCK, most)):
                 for s in range(longest):
                     out[unit, t, s] = mask[s, t - first]
-        unit = take(a)
+        unit = next_chunk(a)

@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
-from ensue.kernels.matmul import spare, times
+from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.matmul import matmul, spare
 from ensue.kernels.threads import reachable, run
 
 SLICE = 1 << 24
@@ -33,33 +34,29 @@ FEW = 1 << 18
 """Fewer logits than this are in the cache anyway."""
 
 
-def reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
-    """The mean cross-entropy, plainly; a softmax in bfloat16 would lose the tail, so logits are float32 at least."""
+def _reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """The equation; a softmax in bfloat16 would lose the tail, so logits are at least float32."""
     logits = F.linear(hidden, weight, bias)
     logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     return F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
 
-def sliced(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
-    """The same, slice by slice, its gradients made on the way."""
-    learns = torch.is_grad_enabled()  # inside forward it is always off
-    loss: Tensor = _Sliced.apply(hidden, weight, bias, targets, smoothing, learns)  # type: ignore[no-untyped-call]
+def _sliced(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """The same, slice by slice; the forward pass also computes the gradients."""
+    gradient = torch.is_grad_enabled()  # inside an autograd function's forward it is always off
+    loss: Tensor = _Sliced.apply(hidden, weight, bias, targets, smoothing, gradient)  # type: ignore[no-untyped-call]
     return loss
 
 
-KERNELS = {"reference": reference, "sliced": sliced}
+def _can_slice(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> bool:
+    return len(targets) * len(weight) >= FEW and plain(hidden, weight)
 
 
-def mean_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0, kernel: str = "auto"
-) -> Tensor:
-    """The mean of −log softmax(W h + b) at the targets, (M, D), (V, D), (V,), (M,) → a scalar.
+mean_cross_entropy = Kernel("cross_entropy", _reference, Fast("sliced", _sliced, _can_slice))
+"""The mean of −log softmax(W h + b) at the targets: (M, D), (V, D), (V,) or None, (M,), ε → a scalar.
 
-    With ``smoothing`` ε the target is 1 − ε of the truth and ε of the uniform distribution (Szegedy et al., 2016).
-    """
-    if kernel == "auto":
-        kernel = "sliced" if plain(hidden, weight) and len(targets) * len(weight) >= FEW else "reference"
-    return KERNELS[kernel](hidden, weight, bias, targets, smoothing)
+With label smoothing ε the target is 1 − ε of the truth and ε of the uniform distribution (Szegedy et al., 2016).
+"""
 
 
 class _Sliced(torch.autograd.Function):
@@ -67,11 +64,17 @@ class _Sliced(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, learns: bool
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        gradient: bool,
     ) -> Tensor:
         """The mean loss."""
         M, V = len(hidden), len(weight)
-        by_hidden, by_weight, by_bias = (learns and wanted for wanted in ctx.needs_input_grad[:3])
+        by_hidden, by_weight, by_bias = (gradient and needed for needed in ctx.needs_input_grad[:3])
         grad_hidden = torch.zeros_like(hidden) if by_hidden else None
         grad_weight = torch.empty_like(weight) if by_weight else None
         grad_bias = torch.zeros_like(bias) if by_bias and bias is not None else None
@@ -85,7 +88,7 @@ class _Sliced(torch.autograd.Function):
             kept, tops, sums = [], [], []
             for c in parts:
                 z, top, norm = _softened(h, weight[c : c + COLUMNS], None if bias is None else bias[c : c + COLUMNS])
-                kept += [z] if learns else []
+                kept += [z] if gradient else []
                 tops.append(top)
                 sums.append(norm)
             highest, scales = torch.stack(tops)[:, :rows], torch.stack(sums)[:, :rows]  # (parts, M)
@@ -97,7 +100,7 @@ class _Sliced(torch.autograd.Function):
             for z, c, share in zip(kept, parts, shares[..., None]):
                 own = slice(c, c + COLUMNS)
                 if grad_hidden is not None:
-                    grad_hidden[here].addcmul_(times(z, weight[own].T)[:rows], share)
+                    grad_hidden[here].addcmul_(matmul(z, weight[own].T)[:rows], share)
                 if grad_weight is not None:
                     scaled = hidden[here] * share
                     torch.addmm(grad_weight[own], z[:rows].T, scaled, beta=int(at > 0), out=grad_weight[own])
@@ -121,7 +124,7 @@ class _Sliced(torch.autograd.Function):
         """∂J/∂h, ∂J/∂W, ∂J/∂b."""
         *grads, hidden, weight, bias, targets = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
-            equation = partial(reference, targets=targets, smoothing=ctx.smoothing)
+            equation = partial(_reference, targets=targets, smoothing=ctx.smoothing)
             found = differentiable(equation, (hidden, weight, bias), ctx.needs_input_grad[:3], above)
             return *found, None, None, None
         if above[0].device.type != "cpu" or above[0] != 1:  # else it is the loss itself, as mostly: no pass over them
@@ -137,7 +140,7 @@ def _with_spare(h: Tensor) -> Tensor:
 
 def _softened(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """exp(z − max z) of z = W h + b, (M, C), max z and the sum, (M,) each."""
-    z = times(h, weight, bias)
+    z = matmul(h, weight, bias)
     if not reachable(z):
         top = z.amax(1).clamp_(min=torch.finfo(z.dtype).min)  # where all are −∞ they stay it
         return z.sub_(top[:, None]).exp_(), top, z.sum(1)

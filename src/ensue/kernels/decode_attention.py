@@ -17,9 +17,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from ensue.kernels.compile import inner, next_chunk, pointer
 from ensue.kernels.decode_matmul import alone, one_row, sum_of
-from ensue.kernels.decode_threads import next_part, piece
-from ensue.kernels.elementwise_loops import pointer
 from ensue.kernels.simd import INDEX, LANES, NUMBER, SHORT, WHOLE, Vectors, constant
 
 Floats = NDArray[np.float32]
@@ -81,7 +80,7 @@ def _mixing(columns: int) -> Any:
 mix_wide, mix_one = _mixing(4), _mixing(1)
 
 
-@piece
+@inner
 def turned(to: Floats, x: int, cos: int, sin: int, d: int) -> None:
     """x (d,), turned by angles whose cosines and sines are given; as it is where none are."""
     own = carray(pointer(x), (d,), np.float32)
@@ -97,7 +96,7 @@ def turned(to: Floats, x: int, cos: int, sin: int, d: int) -> None:
         to[c] = own[c] * by[c] + own[c - half] * beside[c]
 
 
-@piece
+@inner
 def scored(scores: int, places: Any, keys: int, step: int, q: int, d: int, size: int) -> int:
     """q · k_s of the first ``size`` places; how many those are."""
     s = 0
@@ -112,7 +111,7 @@ def scored(scores: int, places: Any, keys: int, step: int, q: int, d: int, size:
     return size
 
 
-@piece
+@inner
 def scored_where(scores: int, places: Any, keys: int, step: int, q: int, d: int, seen: Any, own: int) -> int:
     """q · k_s of the places that are seen, and of a row's own new one; how many those are."""
     n = 0
@@ -126,7 +125,7 @@ def scored_where(scores: int, places: Any, keys: int, step: int, q: int, d: int,
     return n + 1
 
 
-@piece
+@inner
 def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
     """softmax(q Kᵀ / √d) V of each row and head, after its new key and value have joined the memory.
 
@@ -143,7 +142,7 @@ def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
     q, scores = room[:d], room[d:]
     at_q, at_scores, at_places = np.int64(q.ctypes.data), np.int64(scores.ctypes.data), np.int64(places.ctypes.data)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
-    unit = next_part(counter)
+    unit = next_chunk(counter)
     while unit < rows * H:
         r, h = unit // H, unit % H
         own = (index[r] if moved else r // each) * memory + h * head
@@ -168,4 +167,4 @@ def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
         while c < d:
             mix_one(out + 4 * (r * H * d + h * d + c), values + 4 * (own + c), step, at_scores, at_places, size, share)
             c += LANES
-        unit = next_part(counter)
+        unit = next_chunk(counter)

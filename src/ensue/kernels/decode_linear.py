@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ensue.kernels import decode_program as layout
+from ensue.kernels.compile import call, inner, next_chunk, pointer
 from ensue.kernels.decode_matmul import (
     BESIDE,
     BOTH,
@@ -35,15 +36,14 @@ from ensue.kernels.decode_matmul import (
     one_row,
     some_rows,
     sum_of,
-    turn_over,
 )
-from ensue.kernels.decode_threads import call, next_part, piece
-from ensue.kernels.elementwise_loops import pointer
 from ensue.kernels.simd import INDEX, LANES, NUMBER, SHORT, VECTOR, WHOLE, Vectors, constant
+from ensue.kernels.tiles import transpose_tile
 
 WIDTH, PART, FEW = 24, 32, 16
 assert (layout.WIDTH, layout.PART, layout.ROWS[0]) == (WIDTH, PART, FEW)  # kept on disk too
 assert PART % (PANELS * PANEL) == 0 and PART % max(BESIDE.values()) == 0
+LAST = LANES - 1
 ACROSS = PART + LANES
 """How far rows of sums are apart."""
 one_vector, two_vectors, three_vectors, four_vectors, five_vectors = many_rows
@@ -139,7 +139,7 @@ def halved(context: Any, into: Any, x: Any, count: Any, most: Any) -> Any:
     return types.float32(into, x, count, most), make
 
 
-@piece
+@inner
 def taken(left: int) -> int:
     """How many of so many vectors of rows are computed side by side: none is to be left alone."""
     if MOST == 1 or left <= MOST:
@@ -147,7 +147,7 @@ def taken(left: int) -> int:
     return 3 if left == 6 else 4
 
 
-@piece
+@inner
 def prepared(i: Any, rows: int, high: int, second: int, own: int, shared: int, barrier: int) -> Any:
     """What a product is given in place of x, and where the sizes of its rows are.
 
@@ -159,16 +159,16 @@ def prepared(i: Any, rows: int, high: int, second: int, own: int, shared: int, b
     place = shared if many else own
     sizes, x = carray(pointer(place), (high,), np.float32), place + 4 * high
     if eight:
-        r = next_part(second) if many else 0
+        r = next_chunk(second) if many else 0
         while r < rows:
             sizes[r] = halved(x + 2 * r * inputs, given + 4 * r * inputs, inputs, most)
-            r = next_part(second) if many else r + 1
+            r = next_chunk(second) if many else r + 1
     elif many:
-        c = next_part(second) * LANES
+        c = next_chunk(second) * LANES
         while c < inputs:
             for r in range(0, high, LANES):
-                turn_over(x + 4 * (c * high + r), high, given + 4 * (r * inputs + c), inputs)
-            c = next_part(second) * LANES
+                transpose_tile((x + 4 * (c * high + r), high), (given + 4 * (r * inputs + c), inputs), LAST)
+            c = next_chunk(second) * LANES
     else:
         x = given
     if many:
@@ -176,7 +176,7 @@ def prepared(i: Any, rows: int, high: int, second: int, own: int, shared: int, b
     return x, place
 
 
-@piece
+@inner
 def of_few(to: int, weights: int, x: int, rows: int, inputs: int, outputs: int, at: Any) -> None:
     """Σ_i W_ji x_ri of the outputs of a part, a few rows at once and the rest one by one.
 
@@ -198,7 +198,7 @@ def of_few(to: int, weights: int, x: int, rows: int, inputs: int, outputs: int, 
         r += 1
 
 
-@piece
+@inner
 def of_many(to: int, columns: Floats, weights: int, x: int, high: int, inputs: int) -> None:
     """The same of many rows and all outputs of a part, from x that is turned over; what comes out is turned back."""
     columns[:] = f32(0)
@@ -222,10 +222,10 @@ def of_many(to: int, columns: Floats, weights: int, x: int, high: int, inputs: i
             r, left = r + vectors * LANES, left - vectors
     for r in range(0, high, LANES):
         for t in range(0, PART, LANES):
-            turn_over(to + 4 * (r * ACROSS + t), ACROSS, first + 4 * (t * high + r), high)
+            transpose_tile((to + 4 * (r * ACROSS + t), ACROSS), (first + 4 * (t * high + r), high), LAST)
 
 
-@piece
+@inner
 def of_eighths(to: int, weights: int, x: int, rows: int, inputs: int) -> None:
     """Σ_i Ŵ_ji x̂_ri of the outputs of a part."""
     pairs, r = inputs // 2, 0
@@ -243,7 +243,7 @@ def of_eighths(to: int, weights: int, x: int, rows: int, inputs: int) -> None:
         r += 1
 
 
-@piece
+@inner
 def finish_last(i: Any, rows: int, found: Any, room: Floats, at: Any) -> None:
     """``finish`` of the last outputs, fewer than a part: in room for a whole one, from which they are copied."""
     (to, sizes), (start, stop) = found, at
@@ -265,7 +265,7 @@ def finish_last(i: Any, rows: int, found: Any, room: Floats, at: Any) -> None:
             y[r, start + t] = mine[r * PART + t]
 
 
-@piece
+@inner
 def linear(i: Any, rows: int, counter: int, room: Floats, own: int, shared: int, barrier: int) -> None:
     """y = f(W x + b), or y + f(W x + b), (R, in) → (R, out); with scales W is in eight bits."""
     inputs, outputs, kind, add, weights, scale, bias, y = i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[10]
@@ -274,7 +274,7 @@ def linear(i: Any, rows: int, counter: int, room: Floats, own: int, shared: int,
     to, columns = np.int64(sums.ctypes.data) + 4 * LANES, room[high * ACROSS : high * (ACROSS + PART)]
     last = room[high * (ACROSS + PART) : high * (ACROSS + 2 * PART) + 2 * PART]
     x, sizes = prepared(i, rows, high, counter + 8 * (WIDTH - 2), own, shared, barrier)
-    start = next_part(counter) * PART
+    start = next_chunk(counter) * PART
     while start < outputs:
         stop = min(start + PART, outputs)
         if scale:
@@ -288,4 +288,4 @@ def linear(i: Any, rows: int, counter: int, room: Floats, own: int, shared: int,
             finish((y + 4 * start, outputs), (to, ACROSS), rows, given, kind, add)
         else:
             finish_last(i, rows, (to, sizes), last, (start, stop))
-        start = next_part(counter) * PART
+        start = next_chunk(counter) * PART

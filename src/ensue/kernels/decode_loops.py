@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
-from numba import carray, types
+from numba import carray
 
 from ensue.kernels import decode_program as layout
+from ensue.kernels.compile import call, inner, loop, next_chunk, pointer
 from ensue.kernels.decode_attention import attend
 from ensue.kernels.decode_linear import linear
-from ensue.kernels.decode_threads import OPTIONS, call, next_part, piece
-from ensue.kernels.elementwise_loops import ARGUMENT, pointer, take
 
 NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
 assert (NORM, LINEAR, ATTEND, WIDTH) == (layout.NORM, layout.LINEAR, layout.ATTEND, layout.WIDTH)  # kept on disk too
@@ -28,19 +26,14 @@ assert (NORM, LINEAR, ATTEND, WIDTH) == (layout.NORM, layout.LINEAR, layout.ATTE
 f32 = np.float32
 
 
-def whole(function: Any) -> Any:
-    """Compile the loop."""
-    return numba.cfunc(types.void(ARGUMENT), **OPTIONS)(function)
-
-
-@piece
+@inner
 def norm(i: Any, rows: int, counter: int) -> None:
     """LN(x) of each row, (R, D)."""
     D = i[2]
     x, z = carray(pointer(i[3]), (rows, D), np.float32), carray(pointer(i[4]), (rows, D), np.float32)
     weight, bias = carray(pointer(i[5]), (D,), np.float32), carray(pointer(i[6]), (D,), np.float32)
     epsilon = carray(pointer(i[7]), (1,), np.float32)[0]
-    r = next_part(counter)
+    r = next_chunk(counter)
     while r < rows:
         total, square = f32(0), f32(0)
         for c in range(D):
@@ -51,16 +44,16 @@ def norm(i: Any, rows: int, counter: int) -> None:
         scale = f32(1) / np.sqrt(square / f32(D) + epsilon)
         for c in range(D):
             z[r, c] = (x[r, c] - mean) * scale * weight[c] + bias[c]
-        r = next_part(counter)
+        r = next_chunk(counter)
 
 
-@whole
+@loop
 def play(a: Any) -> None:
     """Go through a tape: ``a`` holds a counter of threads, the rows, how many instructions, where they are, where to
     wait, room for each thread, how much that is, for how many numbers and places it has room, and room for all."""
     rows, count, barrier = a[1], a[2], a[4]
     tape = carray(pointer(a[3]), (count, WIDTH), np.int64)
-    own = a[5] + a[6] * take(a)
+    own = a[5] + a[6] * next_chunk(a)
     room, places = carray(pointer(own), (a[7],), np.float32), carray(pointer(own + 4 * a[7]), (a[8],), np.int64)
     rest = own + 4 * a[7] + 8 * a[8]
     for at in range(count):

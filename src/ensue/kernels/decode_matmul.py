@@ -152,34 +152,6 @@ many_rows = [_rows_beside(vectors, BESIDE[vectors]) for vectors in (min(most, ma
 """For one vector of rows, for two …, or for as many as fit."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def turn_over(context: Any, to: Any, to_row: Any, given: Any, given_row: Any) -> Any:
-    """A piece of a matrix with rows for columns, LANES by LANES, of any numbers of 32 bits.
-
-    Squares of half the size, a quarter of it … change places; a square of one is a number.
-    """
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, to_row, given, given_row = arguments
-        v = Vectors(builder)
-        held = [v.load(given, (given_row, WHOLE(r))) for r in range(LANES)]
-        half = LANES // 2
-        while half:
-            upper = INDEX([lane if not lane & half else lane - half + LANES for lane in range(LANES)])
-            lower = INDEX([lane + half if not lane & half else lane + LANES for lane in range(LANES)])
-            for r in range(LANES):
-                if not r & half:
-                    one, other = held[r], held[r + half]
-                    held[r] = builder.shuffle_vector(one, other, upper)
-                    held[r + half] = builder.shuffle_vector(one, other, lower)
-            half //= 2
-        for r, row in enumerate(held):
-            v.store(row, to, (to_row, WHOLE(r)))
-        return context.get_dummy_value()
-
-    return types.void(to, to_row, given, given_row), make
-
-
 def _outputs_beside(panels: int, rows: int, unrolled: int = 1) -> Any:
     """Σ_i Ŵ_ji x̂_ri of so many panels of outputs and rows, as numbers; row r is written at ``to`` + r · ``to_row``.
 

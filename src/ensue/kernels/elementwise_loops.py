@@ -11,82 +11,19 @@ Legend: M rows, D width. A loop is given ``a``, the row of numbers that ``ensue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import carray, types
-from numba.core.ccallback import CFunc
-from numba.core.sigutils import normalize_signature
-from numba.extending import intrinsic
+from numba import carray
 from numpy.typing import NDArray
 
-from ensue.core.compile_notice import watch
+from ensue.kernels.compile import inner, loop, next_chunk, pointer
 from ensue.kernels.threads import PART
 
-watch()
-
 GAMMA, FIRST, SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-ARGUMENT = types.CPointer(types.int64)
-OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract"}}
-"""Sums may be taken in any order, or they would go number by number."""
 
 Floats = NDArray[np.float32]
 f32 = np.float32
-
-
-@cache
-def source_stamp() -> str:
-    """A digest of every kernel's source. Numba caches compiled code until this changes.
-
-    Numba by itself looks at the one file a function is in, but kernels are compiled from pieces of several files.
-    """
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def stamped(compiled: Any) -> Any:
-    """Tie what numba caches of a compiled function to ``source_stamp``."""
-    compiled._cache._cache_file._source_stamp = source_stamp()
-    return compiled
-
-
-def loop(function: Callable[[Any], None]) -> Any:
-    """Compile a loop over parts to a C function."""
-    compiled = CFunc(function, normalize_signature(types.void(ARGUMENT)), locals={}, options=OPTIONS)
-    compiled.enable_caching()
-    stamped(compiled).compile()
-    return compiled
-
-
-def inner(function: Callable[..., Any]) -> Any:
-    """Compile a piece of a loop."""
-    return stamped(numba.njit(cache=True, **OPTIONS)(function))
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def take(context: Any, row: Any) -> Any:
-    """The number of the next part, which nobody else then gets."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.atomic_rmw("add", arguments[0], ir.Constant(ir.IntType(64), 1), "seq_cst")
-
-    return types.int64(ARGUMENT), make
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def pointer(context: Any, address: Any) -> Any:
-    """An address as what ``carray`` takes."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), make
 
 
 @inner
@@ -107,13 +44,13 @@ def masks(a: Any) -> None:
     on = f32(256 / (256 - a[4]))
     words = np.empty((D + 7) // 8, np.uint64)
     bytes_ = words.view(np.uint8)
-    start = take(a) * PART
+    start = next_chunk(a) * PART
     while start < M:
         for r in range(start, min(start + PART, M)):
             draw(words, seed, r * len(words))
             for i in range(D):
                 mask[r, i] = on if bytes_[i] >= off else f32(0)
-        start = take(a) * PART
+        start = next_chunk(a) * PART
 
 
 @inner
@@ -144,14 +81,14 @@ def add_norm(a: Any) -> None:
     on = f32(256 / (256 - a[4]))
     words, s = np.empty((D + 7) // 8, np.uint64), np.empty(D, np.float32)
     bytes_ = words.view(np.uint8)
-    start = take(a) * PART
+    start = next_chunk(a) * PART
     while start < M:
         for r in range(start, min(start + PART, M)):
             draw(words, seed, r * len(words))
             for i in range(D):
                 s[i] = x[r, i] + (y[r, i] * on if bytes_[i] >= off else f32(0))
             scale[r] = normalise(s, weight, bias, epsilon, normal[r], z[r])
-        start = take(a) * PART
+        start = next_chunk(a) * PART
 
 
 @inner
@@ -177,7 +114,7 @@ def add_norm_backward(a: Any) -> None:
     on = f32(256 / (256 - a[4]))
     words = np.empty((D + 7) // 8, np.uint64)
     bytes_ = words.view(np.uint8)
-    part = take(a)
+    part = next_chunk(a)
     while part * PART < M:
         sums[part] = f32(0)
         for r in range(part * PART, min((part + 1) * PART, M)):
@@ -187,7 +124,7 @@ def add_norm_backward(a: Any) -> None:
                 by = (by_z[r, i] * weight[i] - plain - normal[r, i] * along) * scale[r]
                 by_x[r, i] = by
                 by_y[r, i] = by * on if bytes_[i] >= off else f32(0)
-        part = take(a)
+        part = next_chunk(a)
 
 
 @loop
@@ -195,13 +132,13 @@ def add_relu(a: Any) -> None:
     """max(v + b, 0), written over v (M, D)."""
     M, D = a[1], a[2]
     v, bias = carray(pointer(a[3]), (M, D), np.float32), carray(pointer(a[4]), (D,), np.float32)
-    start = take(a) * PART
+    start = next_chunk(a) * PART
     while start < M:
         for r in range(start, min(start + PART, M)):
             for i in range(D):
                 u = v[r, i] + bias[i]
                 v[r, i] = f32(0) if u < f32(0) else u  # what is no number stays none
-        start = take(a) * PART
+        start = next_chunk(a) * PART
 
 
 @loop
@@ -210,7 +147,7 @@ def relu_backward(a: Any) -> None:
     M, D = a[1], a[2]
     by, h = carray(pointer(a[3]), (M, D), np.float32), carray(pointer(a[4]), (M, D), np.float32)
     sums = carray(pointer(a[5]), ((M + PART - 1) // PART, D), np.float32)
-    part = take(a)
+    part = next_chunk(a)
     while part * PART < M:
         sums[part] = f32(0)
         for r in range(part * PART, min((part + 1) * PART, M)):
@@ -218,4 +155,4 @@ def relu_backward(a: Any) -> None:
                 by_u = f32(0) if h[r, i] <= f32(0) else by[r, i]
                 by[r, i] = by_u
                 sums[part, i] += by_u
-        part = take(a)
+        part = next_chunk(a)

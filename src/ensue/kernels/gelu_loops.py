@@ -19,7 +19,7 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ensue.kernels.elementwise_loops import inner, loop, pointer, take
+from ensue.kernels.compile import inner, loop, next_chunk, pointer
 from ensue.kernels.simd import LANES, WHOLE, Vectors, constant
 from ensue.kernels.threads import PART
 
@@ -93,13 +93,13 @@ def gelu(a: Any) -> None:
     M, D = a[1], a[2]
     u, h = carray(pointer(a[3]), (M, D), np.float32), carray(pointer(a[4]), (M, D), np.float32)
     whole = D // LANES
-    start = take(a) * PART
+    start = next_chunk(a) * PART
     while start < M:
         for r in range(start, min(start + PART, M)):
             bend(np.int64(a[3] + 4 * r * D), np.int64(a[4] + 4 * r * D), whole)
             for i in range(whole * LANES, D):
                 h[r, i] = u[r, i] * share_of(u[r, i])[0]
-        start = take(a) * PART
+        start = next_chunk(a) * PART
 
 
 @loop
@@ -113,7 +113,7 @@ def gelu_backward(a: Any) -> None:
     )
     sums = carray(pointer(a[6]), ((M + PART - 1) // PART, D), np.float32)
     whole = D // LANES
-    part = take(a)
+    part = next_chunk(a)
     while part * PART < M:
         sums[part] = f32(0)
         total = np.int64(a[6] + 4 * part * D)
@@ -126,4 +126,4 @@ def gelu_backward(a: Any) -> None:
                 steep = f32(SLOPE) + f32(3 * SLOPE * CUBE) * u[r, i] * u[r, i]
                 by[r, i] *= share + h[r, i] * rest * steep
                 sums[part, i] += by[r, i]
-        part = take(a)
+        part = next_chunk(a)

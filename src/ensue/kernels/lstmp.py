@@ -19,25 +19,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.kernel import Fast, Kernel
 
 
-def usable(x: Tensor, *weights: Tensor) -> bool:
-    """Whether the operation may stand in for the loop: on a CPU, under plain automatic differentiation."""
-    return x.device.type == "cpu" and plain(x, *weights)
-
-
-def projected(
+def _reference(
     x: Tensor, weight_x: Tensor, weight_h: Tensor, bias: Tensor, weight_p: Tensor, h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """h of every step (B, T, P) and c of every step (B, T, N), from x (B, T, D) and the memory before."""
-    y, cells = _Projected.apply(x, weight_x, weight_h, bias, weight_p, h, c)  # type: ignore[no-untyped-call]
-    return y, cells
-
-
-def stepwise(
-    x: Tensor, weight_x: Tensor, weight_h: Tensor, bias: Tensor, weight_p: Tensor, h: Tensor, c: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The same by plain operations."""
+    """The equation, step by step."""
     shown, cells = [], []
     for a in F.linear(x, weight_x, bias).unbind(1):
         i, f, candidate, o = torch.addmm(a, h, weight_h.T).chunk(4, dim=-1)
@@ -46,6 +34,23 @@ def stepwise(
         shown.append(h)
         cells.append(c)
     return torch.stack(shown, 1), torch.stack(cells, 1)
+
+
+def _fused(
+    x: Tensor, weight_x: Tensor, weight_h: Tensor, bias: Tensor, weight_p: Tensor, h: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor]:
+    y, cells = _Projected.apply(x, weight_x, weight_h, bias, weight_p, h, c)  # type: ignore[no-untyped-call]
+    return y, cells
+
+
+def _can_fuse(
+    x: Tensor, weight_x: Tensor, weight_h: Tensor, bias: Tensor, weight_p: Tensor, h: Tensor, c: Tensor
+) -> bool:
+    return x.device.type == "cpu" and plain(x, weight_x)
+
+
+lstmp = Kernel("lstmp", _reference, Fast("fused", _fused, _can_fuse))
+"""h of every step (B, T, P) and c of every step (B, T, N): (x (B, T, D), W, U, b, W_p, h_0 (B, P), c_0 (B, N))."""
 
 
 class _Projected(torch.autograd.Function):
@@ -78,7 +83,7 @@ class _Projected(torch.autograd.Function):
         """Gradients of x, the weights, and the memory before."""
         inputs, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
-            return differentiable(stepwise, inputs, ctx.needs_input_grad, above)
+            return differentiable(_reference, inputs, ctx.needs_input_grad, above)
         x, weight_x, weight_h, _, weight_p, _, _ = inputs
         gates, shown, cells, bent, inner = kept
         T, B, N = inner.shape

@@ -1,13 +1,13 @@
-"""Products of matrices by whichever of torch's two libraries is faster on this processor.
+"""Matrix multiplication by whichever of torch's two libraries is faster on this processor.
 
     y = x Wᵀ + b,   ∂x = ∂y W,   ∂W = ∂yᵀ x,   ∂b = Σ ∂y
 
-Torch's own products are MKL's, which on AMD's processors leaves a tenth of what they can do. oneDNN, which torch has
-too and keeps for other things, does not, where the rows of its left matrix are read as they lie: y and ∂x. For ∂W the
-smaller of the two is turned over first, which pays where the product is large. It makes code for every size it sees,
-which takes half a millisecond, so that small products stay with MKL.
+Torch multiplies with MKL, which leaves a tenth of what AMD's processors can do. oneDNN, which torch also has, does not,
+where it reads the rows of its left matrix in order: y and ∂x. For ∂W the smaller of the two matrices is transposed
+first, which pays where the product is large. oneDNN generates code for every size it sees, which takes half a
+millisecond, so small products stay with MKL.
 
-Who computes depends on the processor and on sizes, never on what was timed: a run that is resumed computes the same.
+The choice depends on the processor and on sizes, never on timings: a resumed run computes the same.
 
 Legend: M tokens, D width, N outputs.
 """
@@ -23,27 +23,28 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.threads import LANES, reachable, run
 
 LARGE = 1 << 27
-"""Products and sums, M · D · N, from which on it pays."""
-LARGE_TURNED = 3 << 27
-"""The same where a matrix has to be turned over first."""
+"""The least M · D · N for oneDNN."""
+LARGE_TRANSPOSED = 3 << 27
+"""The same where a matrix has to be transposed first."""
 MULTIPLE = 64
-"""What numbers of rows are rounded up to a multiple of, at most; see ``spare``."""
+"""The largest multiple that ``spare`` rounds to."""
 
 
 @cache
 def _amd() -> bool:
-    """Whether this is a processor on which MKL is the slower."""
+    """True for processors on which MKL is the slower."""
     try:
         return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
 
 
-def _by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN is to compute x Wᵀ."""
+def _onednn_is_faster(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    """True where oneDNN should compute x Wᵀ."""
     return bool(
         x.numel() * len(weight) >= LARGE
         and x.device.type == "cpu"
@@ -56,81 +57,94 @@ def _by_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def spare(rows: int) -> int:
-    """How many rows to add to so many, where that is free to choose: to the next multiple of a sixteenth of the power
-    of two below, or of 64.
+    """How many padding rows to add: to the next multiple of 64, or of a sixteenth of the power of two below.
 
-    oneDNN's code for each number of rows it meets is kept, half a megabyte a product, among blocks that are freed and
-    asked for again: a Transformer that met a new number in every batch had three times the memory after 200 of them.
+    oneDNN keeps the code it generates for each number of rows, half a megabyte a product, among blocks that are freed
+    and requested again: a Transformer that met a new number in every batch had three times the memory after 200.
     """
     return -rows % min(MULTIPLE, 1 << max(0, rows.bit_length() - 5))
 
 
-def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b, (M, D), (N, D), (N,) → (M, N); outside autograd, as all here but ``linear``."""
+def _reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
 
 
-def onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The same; W may lie the other way round."""
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The same; W may be a transposed view."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
 
 
-KERNELS = {"reference": reference, "onednn": onednn}
+matmul = Kernel("matmul", _reference, Fast("onednn", _onednn, _onednn_is_faster))
+"""x Wᵀ + b outside autograd: (M, D), (N, D), (N,) or None → (M, N)."""
 
 
-def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b by whoever is faster."""
-    return KERNELS["onednn" if _by_onednn(x, weight) else "reference"](x, weight, bias)
-
-
-def turned(x: Tensor) -> Tensor:
-    """xᵀ as a matrix of its own, (M, D) → (D, M)."""
+def transposed(x: Tensor) -> Tensor:
+    """xᵀ, contiguous: (M, D) → (D, M)."""
     if not reachable(x) or not x.is_contiguous() or min(x.shape) < LANES:
         return x.T.contiguous()
-    from ensue.kernels import tiles as matrices  # numba takes a while to import
+    from ensue.kernels import tiles  # importing numba takes long
 
     y = x.new_empty(x.shape[1], x.shape[0])
-    run(matrices.turn_over, *x.shape, x, y)
+    run(tiles.transpose_matrix, *x.shape, x, y)
     return y
 
 
-def summed_reference(above: Tensor, x: Tensor) -> Tensor:
-    """∂W = ∂yᵀ x, (M, N), (M, D) → (N, D)."""
+def _gradient_reference(above: Tensor, x: Tensor) -> Tensor:
     return above.T @ x
 
 
-def summed_onednn(above: Tensor, x: Tensor) -> Tensor:
-    """The same; the smaller matrix is turned over, and with x the result too."""
+def _gradient_onednn(above: Tensor, x: Tensor) -> Tensor:
+    """The same; the smaller matrix is transposed, and where that is x also the result."""
     if above.shape[1] < x.shape[1]:
-        return onednn(turned(above), x.T)
-    return turned(onednn(turned(x), above.T))
+        return _onednn(transposed(above), x.T)
+    return transposed(_onednn(transposed(x), above.T))
 
 
-SUMMED_KERNELS = {"reference": summed_reference, "onednn": summed_onednn}
+def _gradient_onednn_is_faster(above: Tensor, x: Tensor) -> bool:
+    large = above.numel() * x.shape[1] >= LARGE_TRANSPOSED
+    return large and above.is_contiguous() and _onednn_is_faster(x, above.T)
 
 
-def summed(above: Tensor, x: Tensor) -> Tensor:
-    """∂W = ∂yᵀ x by whoever is faster."""
-    able = above.numel() * x.shape[1] >= LARGE_TURNED and above.is_contiguous() and _by_onednn(x, above.T)
-    return SUMMED_KERNELS["onednn" if able else "reference"](above, x)
+weight_gradient = Kernel(
+    "weight_gradient", _gradient_reference, Fast("onednn", _gradient_onednn, _gradient_onednn_is_faster)
+)
+"""∂W = ∂yᵀ x outside autograd: (M, N), (M, D) → (N, D)."""
 
 
-def linear(layer: nn.Module, x: Tensor) -> Tensor:
-    """A layer's outputs, (…, D) → (…, N): of a plain linear one by ``times`` in both directions, else as it is."""
-    if (
-        type(layer) is nn.Linear
-        and layer.bias is not None
+def unhooked(layer: nn.Module) -> bool:
+    """True for a linear layer that computes W x + b and nothing else: a bias, no hooks, no ``forward`` of its own."""
+    return (
+        isinstance(layer, nn.Linear)
+        and type(layer).forward is nn.Linear.forward
+        and layer._parameters.get("bias", layer) is not None  # a parametrised bias is not among them
         and not (layer._forward_hooks or layer._forward_pre_hooks)
+    )
+
+
+def _layer(layer: nn.Module, x: Tensor) -> Tensor:
+    y: Tensor = layer(x)
+    return y
+
+
+def _layer_onednn(layer: nn.Module, x: Tensor) -> Tensor:
+    """The same with ``matmul`` in both directions."""
+    y: Tensor = _Linear.apply(x.view(-1, x.shape[-1]), layer.weight, layer.bias)  # type: ignore[no-untyped-call]
+    return y.view(*x.shape[:-1], -1)
+
+
+def _layer_onednn_is_faster(layer: nn.Module, x: Tensor) -> bool:
+    return (
+        type(layer) is nn.Linear
         and x.numel() * layer.out_features >= LARGE
+        and unhooked(layer)
         and plain(x, layer.weight, layer.bias)
-        and _by_onednn(x, layer.weight)
-    ):
-        flat = x.view(-1, x.shape[-1])
-        y: Tensor = _Linear.apply(flat, layer.weight, layer.bias)  # type: ignore[no-untyped-call]
-        return y.view(*x.shape[:-1], -1)
-    result: Tensor = layer(x)
-    return result
+        and _onednn_is_faster(x, layer.weight)
+    )
+
+
+linear = Kernel("linear", _layer, Fast("onednn", _layer_onednn, _layer_onednn_is_faster))
+"""A layer's outputs: (layer, x (…, D)) → (…, N)."""
 
 
 class _Linear(torch.autograd.Function):
@@ -140,17 +154,17 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """y."""
         ctx.save_for_backward(x, weight, bias)
-        return times(x, weight, bias)
+        return matmul(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂x, ∂W, ∂b."""
         x, weight, bias = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
             return differentiable(F.linear, (x, weight, bias), ctx.needs_input_grad, above)
         by_x, by_weight, by_bias = ctx.needs_input_grad
         return (
-            times(above[0].contiguous(), weight.T) if by_x else None,
-            summed(above[0], x) if by_weight else None,
+            matmul(above[0].contiguous(), weight.T) if by_x else None,
+            weight_gradient(above[0], x) if by_weight else None,
             above[0].sum(0) if by_bias else None,
         )

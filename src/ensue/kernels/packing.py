@@ -94,6 +94,13 @@ class Rows:
     """The most keys of a row."""
     weights: int
     """How many weights of attention there are in each head."""
+    least: int
+    """The fewest queries or keys of a row."""
+
+    @property
+    def longest(self) -> int:
+        """The most queries or keys of a row."""
+        return max(self.queries, self.keys)
 
     @staticmethod
     def of(queries: Packing, keys: Packing, lengths: Tensor) -> Rows:
@@ -129,4 +136,5 @@ class Rows:
         weights = (count + (LANES - 1)).div(LANES, rounding_mode="floor") * LANES * count_keys
         after = weights.cumsum(0)
         table = torch.stack([begin, count, begin_keys, count_keys, seen, after - weights], dim=1)
-        return Rows(table, int(count.max()), int(count_keys.max()), int(after[-1]))
+        least = int(torch.minimum(count, count_keys).min())
+        return Rows(table, int(count.max()), int(count_keys.max()), int(after[-1]), least)

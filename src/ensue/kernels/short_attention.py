@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.dropout import dropout as drop
 from ensue.kernels.packing import Rows
 from ensue.kernels.threads import LANES, ROWS, reachable, run
 
@@ -84,18 +85,18 @@ def packed(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor
     return result
 
 
-def reference(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor:
-    """The equation, operation by operation, row by row; who sees nothing looks nowhere."""
+def equation(parts: Parts, heads: int, rows: Rows, causal: bool = False, dropout: float = 0.0) -> Tensor:
+    """Attention within packed rows in plain operations, row by row; a query that sees no key gets zeros."""
     query, key, value = (one.view(len(one), heads, -1).transpose(0, 1) for one in apart(parts))  # (H, M, d)
     found = []
     for begin, T, begin_keys, S, seen, _ in rows.table.tolist():
         q, k, v = query[:, begin : begin + T], *(one[:, begin_keys : begin_keys + S] for one in (key, value))
-        hidden = (torch.arange(S) >= seen).expand(T, S)
+        masked = (torch.arange(S) >= seen).expand(T, S)
         if causal:
-            hidden = hidden | torch.ones(T, S, dtype=torch.bool).triu(1)
+            masked = masked | torch.ones(T, S, dtype=torch.bool).triu(1)
         scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
-        found.append((begin, weights @ v))
+        weights = scores.masked_fill(masked, float("-inf")).softmax(-1).masked_fill(masked, 0.0)
+        found.append((begin, (drop(weights, dropout) if dropout else weights) @ v))
     ordered = [y for _, y in sorted(found, key=lambda one: one[0])]
     return torch.cat(ordered, dim=1).transpose(0, 1).flatten(1)
 
@@ -130,10 +131,10 @@ class _Short(torch.autograd.Function):
         rows, needed = ctx.rows, ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
 
-            def equation(*own: Tensor) -> Tensor:
-                return reference(own, ctx.heads, rows, ctx.causal)
+            def plainly(*own: Tensor) -> Tensor:
+                return equation(own, ctx.heads, rows, ctx.causal)
 
-            return None, None, None, *differentiable(equation, parts, needed, above)
+            return None, None, None, *differentiable(plainly, parts, needed, above)
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         D = by_y.shape[1]
         held = (*places(tuple(parts)), by_y, D, *places(grads), weights)

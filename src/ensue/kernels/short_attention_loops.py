@@ -13,10 +13,10 @@ import numpy as np
 from numba import carray
 from numpy.typing import NDArray
 
-from ensue.kernels.elementwise_loops import inner, loop, pointer, take
+from ensue.kernels.compile import inner, loop, next_chunk, pointer
 from ensue.kernels.simd import LANES
 from ensue.kernels.softmax_loops import soften, soften_backward
-from ensue.kernels.tiles import across, address, along, lanes, product, turn
+from ensue.kernels.tiles import across, address, along, lanes, product, transpose
 
 Floats = NDArray[np.float32]
 f32 = np.float32
@@ -56,19 +56,19 @@ def attend(a: Any) -> None:
     query, key, value, out = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
     room = np.zeros(d * lanes(most), np.float32)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
-    b = take(a)
+    b = next_chunk(a)
     while b < B:
         row = rows[b]
         first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
         wide = lanes(T)
-        turned, weights = room[: d * wide].reshape(d, wide), kept(a, 16, row, H)
+        transposed, weights = room[: d * wide].reshape(d, wide), kept(a, 16, row, H)
         for h in range(H):
             p = weights[h]
-            turn(head(query, first, h, d), turned, T)
-            product(address(p), along(head(key, begin, h, d)), address(turned), S, wide, d)
+            transpose(head(query, first, h, d), transposed, T)
+            product(address(p), along(head(key, begin, h, d)), address(transposed), S, wide, d)
             softmax(p, size, causal, scale)
             product(head(out, first, h, d), across(address(p)), head(value, begin, h, d), T, d, size)
-        b = take(a)
+        b = next_chunk(a)
 
 
 @inner
@@ -87,19 +87,19 @@ def attend_backward(a: Any) -> None:
     by_query, by_key, by_value = two(a, 16), two(a, 18), two(a, 20)
     room, more = np.zeros(d * lanes(most), np.float32), np.empty(longest * lanes(most), np.float32)
     scale = f32(1 / np.sqrt(d))
-    b = take(a)
+    b = next_chunk(a)
     while b < B:
         row = rows[b]
         first, T, begin, S = row[0], row[1], row[2], row[3]
         wide = lanes(T)
-        turned, weights = room[: d * wide].reshape(d, wide), kept(a, 22, row, H)
+        transposed, weights = room[: d * wide].reshape(d, wide), kept(a, 22, row, H)
         by = more[: S * wide].reshape(S, wide)
         for h in range(H):
             p, by_y = weights[h], head(above, first, h, d)
-            turn(by_y, turned, T)
-            product(address(by), along(head(value, begin, h, d)), address(turned), S, wide, d)
+            transpose(by_y, transposed, T)
+            product(address(by), along(head(value, begin, h, d)), address(transposed), S, wide, d)
             softmax_backward(p, by, scale)
             product(head(by_query, first, h, d), across(address(by)), head(key, begin, h, d), T, d, S)
             product(head(by_key, begin, h, d), along(address(by)), head(query, first, h, d), S, d, T)
             product(head(by_value, begin, h, d), along(address(p)), by_y, S, d, T)
-        b = take(a)
+        b = next_chunk(a)

@@ -14,7 +14,7 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ensue.kernels.elementwise_loops import loop, pointer, take
+from ensue.kernels.compile import loop, next_chunk, pointer
 from ensue.kernels.simd import INDEX, LANES, SHORT, WHOLE, Vectors, constant
 from ensue.kernels.threads import PART
 
@@ -121,7 +121,7 @@ def soften_rows(a: Any) -> None:
     z = carray(pointer(a[3]), (M, C), np.float32)
     tops, sums = carray(pointer(a[4]), (M,), np.float32), carray(pointer(a[5]), (M,), np.float32)
     whole = C // LANES
-    start = take(a) * PART
+    start = next_chunk(a) * PART
     while start < M:
         for r in range(start, min(start + PART, M)):
             row = np.int64(a[3] + 4 * r * C)
@@ -133,4 +133,4 @@ def soften_rows(a: Any) -> None:
                 z[r, i] = np.exp(z[r, i] - top)
                 total += z[r, i]
             tops[r], sums[r] = top, total
-        start = take(a) * PART
+        start = next_chunk(a) * PART

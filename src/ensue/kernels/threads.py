@@ -28,7 +28,7 @@ PART = 64
 """How many rows are a part of the work."""
 ROWS, LANES = 8, 16
 """A piece of a product of matrices, as much as fits into registers: no matrix has fewer rows, or part of the lanes."""
-
+ORDINARY = (Tensor, nn.Parameter)
 
 Counter = Callable[[str, tuple[Any, ...]], None]
 """Is told the name of a loop and what it is given."""
@@ -73,11 +73,14 @@ def torch_threads() -> Any:
 
 
 def reachable(*tensors: Tensor) -> bool:
-    """Whether a loop can run over these: single precision in this machine's memory, and torch's threads known."""
+    """True if a loop can run over these tensors: float32 on the CPU, and torch's threads are known."""
+    for tensor in tensors:
+        if type(tensor) not in ORDINARY and not _only_counted(tensor):
+            return False
+        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+            return False
     return (
-        all((type(one) in (Tensor, nn.Parameter) or _only_counted(one)) and one.device.type == "cpu" for one in tensors)
-        and all(one.dtype == torch.float32 for one in tensors)
-        and not torch.compiler.is_compiling()
+        not torch.compiler.is_compiling()
         and torch._C._get_tracing_state() is None  # torch.jit.trace
         and torch_threads() is not None
     )

@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ensue.kernels.elementwise_loops import inner, loop, take
+from ensue.kernels.compile import inner, loop, next_chunk
 from ensue.kernels.simd import INDEX, LANES, NUMBER, ROWS, WHOLE, Vectors
 
 Floats = NDArray[np.float32]
@@ -92,7 +92,7 @@ def along(x: Any) -> Any:
 
 @inner
 def across(x: Any) -> Any:
-    """A matrix turned over, on the left of a product."""
+    """A matrix transposed over, on the left of a product."""
     return x[0], np.int64(1), x[1]
 
 
@@ -122,7 +122,7 @@ def lanes(time: int) -> int:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def turn_square(context: Any, to: Any, x: Any, last: Any) -> Any:
+def transpose_tile(context: Any, to: Any, x: Any, last: Any) -> Any:
     """xᵀ of LANES by LANES numbers; of a matrix with fewer rows the last, number ``last``, is taken again.
 
     Putting numbers of the first and the second half of the rows by turns side by side, log₂ LANES times, turns it over.
@@ -147,22 +147,22 @@ def turn_square(context: Any, to: Any, x: Any, last: Any) -> Any:
 
 
 @inner
-def turn(x: Any, into: Floats, time: int) -> None:
+def transpose(x: Any, into: Floats, time: int) -> None:
     """xᵀ of (T, d), into (d, T rounded up to lanes); what is beyond T is nobody's."""
     to = address(into)
     for t in range(0, time, LANES):
         for i in range(0, len(into), LANES):
-            turn_square((to[0] + 4 * (i * to[1] + t), to[1]), (x[0] + 4 * (t * x[1] + i), x[1]), time - 1 - t)
+            transpose_tile((to[0] + 4 * (i * to[1] + t), to[1]), (x[0] + 4 * (t * x[1] + i), x[1]), time - 1 - t)
 
 
 @loop
-def turn_over(a: Any) -> None:
+def transpose_matrix(a: Any) -> None:
     """xᵀ of (M, D), LANES columns at a time; no side is shorter than LANES, and the last squares overlap others."""
     M, D, x, to = a[1], a[2], a[3], a[4]
-    part = take(a)
+    part = next_chunk(a)
     while part * LANES < D:
         i = min(part * LANES, D - LANES)
         for first in range(0, M, LANES):
             t = min(first, M - LANES)
-            turn_square((to + 4 * (i * M + t), M), (x + 4 * (t * D + i), D), np.int64(LANES - 1))
-        part = take(a)
+            transpose_tile((to + 4 * (i * M + t), M), (x + 4 * (t * D + i), D), np.int64(LANES - 1))
+        part = next_chunk(a)

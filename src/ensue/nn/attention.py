@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from ensue.kernels import blocked_attention, short_attention
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.decode_program import Tape, Unwritten
-from ensue.kernels.dropout_mask import mask as dropout_mask
+from ensue.kernels.dropout import mask as dropout_mask
 from ensue.kernels.int8 import part
 from ensue.kernels.matmul import linear
 from ensue.kernels.packing import Packing, Rows

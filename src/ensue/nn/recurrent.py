@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ensue.kernels.lstmp import projected, usable
+from ensue.kernels.lstmp import lstmp
 from ensue.nn.state import State, zeros_beside
 
 Memory = tuple[Tensor, ...]
@@ -233,11 +233,9 @@ def reference(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> 
 
 
 def on_cpu(cell: ProjectedLSTMCell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tuple[Tensor, Memory]:
-    """Our operation for the LSTM with a projection, which oneDNN does not have; see ensue.kernels.lstmp."""
-    if not usable(x, cell.weight_x):
-        return reference(cell, x, memory, lengths)
+    """The LSTM with a projection, which oneDNN does not have; see ensue.kernels.lstmp."""
     h, c = memory
-    y, cells = projected(x, cell.weight_x, cell.weight_h, cell.bias, cell.weight_p, h, c)
+    y, cells = lstmp(x, cell.weight_x, cell.weight_h, cell.bias, cell.weight_p, h, c)
     if lengths is None:
         return y, (y[:, -1], cells[:, -1])
     last = (torch.arange(len(x), device=x.device), (lengths - 1).clamp(min=0))

@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from ensue.kernels import cross_entropy as output
-from ensue.kernels import lstmp as projected
-from ensue.kernels import short_attention
+from ensue.kernels import add_norm, feed_forward, short_attention
 from ensue.kernels.autograd_guards import plain
+from ensue.kernels.cross_entropy import mean_cross_entropy
+from ensue.kernels.lstmp import lstmp
 from ensue.kernels.packing import Rows
 from ensue.kernels.threads import reachable, torch_threads
-from ensue.nn import feed_forward, residual
 
 WIDTH = 16
 ours = pytest.mark.skipif(torch_threads() is None, reason="torch runs on another OpenMP here")
@@ -27,37 +26,39 @@ def attended(x: Tensor) -> Tensor:
 
 def normed(x: Tensor) -> Tensor:
     """What is added is made of what it is added to, as on every residual path."""
-    return residual.fused(x, x.sin(), x.new_ones(WIDTH), x.new_zeros(WIDTH), 1e-5, 77, -5)
+    return add_norm._AddNorm.apply(x, x.sin(), x.new_ones(WIDTH), x.new_zeros(WIDTH), 1e-5, 77, -5)
 
 
 def plain_attention(x: Tensor) -> Tensor:
     """The same as the equation has it."""
     held, rows = x.flatten(0, 1), Rows.padded(len(x), x.shape[1], x.shape[1])
-    return short_attention.reference((held, held.sin(), held), 1, rows).view_as(x)
+    return short_attention.equation((held, held.sin(), held), 1, rows).view_as(x)
 
 
 def plain_norm(x: Tensor) -> Tensor:
     """The same as the equation has it."""
-    return residual.reference(x, x.sin(), x.new_ones(WIDTH), x.new_zeros(WIDTH), 1e-5, 77, -5)
+    return add_norm.equation(x, x.sin(), x.new_ones(WIDTH), x.new_zeros(WIDTH), 1e-5, 77, -5)
 
 
 def fed(x: Tensor) -> Tensor:
     """Weights made of the input."""
     x = x[0]
-    return feed_forward.fused(x, x.cos(), x[:, 0].sin(), x.T.sin(), x[0], "relu")
+    return feed_forward._FeedForward.apply(x, x.cos(), x[:, 0].sin(), x.T.sin(), x[0], "relu")
 
 
 def tied(x: Tensor) -> Tensor:
     """Hidden states made of the output's weights, as where embeddings are tied."""
     x = x[0]
-    return output.sliced(x.sin(), x, None, torch.arange(len(x)), 0.1)
+    return mean_cross_entropy.implementations["sliced"](x.sin(), x, None, torch.arange(len(x)), 0.1)
 
 
 def recurrent(x: Tensor) -> Tensor:
     """A memory made of the input."""
     memory = x[:, 0].sin()
     weights = x[0, :1].expand(4 * WIDTH, -1)
-    return projected.projected(x, weights, weights.cos(), weights[:, 0], x[0, :1].expand(WIDTH, -1), memory, memory)[0]
+    return lstmp.implementations["fused"](
+        x, weights, weights.cos(), weights[:, 0], x[0, :1].expand(WIDTH, -1), memory, memory
+    )[0]
 
 
 @pytest.mark.parametrize(

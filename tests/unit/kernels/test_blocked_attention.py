@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ensue.kernels import blocked_attention
 from ensue.kernels.blocked_attention import attend, fits, mask, reference
-from ensue.kernels.dropout_mask import limit, new_seed
+from ensue.kernels.dropout import limit, new_seed
 from ensue.kernels.packing import Rows
 from ensue.kernels.short_attention import Parts
 from ensue.kernels.threads import torch_threads

@@ -11,6 +11,8 @@ from torch.func import grad, jvp, vmap
 from ensue.kernels import cross_entropy as output
 from ensue.kernels.cross_entropy import mean_cross_entropy
 
+IMPLEMENTATIONS = mean_cross_entropy.implementations | {"auto": mean_cross_entropy}
+
 
 def losses(kernel: str, smoothing: float, bias: bool) -> list[Tensor]:
     """The loss and its gradients."""
@@ -18,7 +20,7 @@ def losses(kernel: str, smoothing: float, bias: bool) -> list[Tensor]:
     hidden = torch.randn(37, 8, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(11, 8, dtype=torch.float64, requires_grad=True)
     offset = torch.randn(11, dtype=torch.float64, requires_grad=True) if bias else None
-    loss = mean_cross_entropy(hidden, weight, offset, torch.randint(11, (37,)), smoothing, kernel)
+    loss = IMPLEMENTATIONS[kernel](hidden, weight, offset, torch.randint(11, (37,)), smoothing)
     (3 * loss).backward()  # type: ignore[no-untyped-call]
     held = [hidden, weight, *([offset] if offset is not None else [])]
     return [loss.detach(), *(one.grad for one in held if one.grad is not None)]
@@ -41,7 +43,7 @@ def test_only_the_last_slice_has_rows_to_spare(monkeypatch: pytest.MonkeyPatch) 
     seen: list[int] = []
     softened = output._softened
     monkeypatch.setattr(output, "_softened", lambda h, *others: seen.append(len(h)) or softened(h, *others))
-    mean_cross_entropy(torch.randn(3071, 8), torch.randn(11, 8), None, torch.randint(11, (3071,)), kernel="sliced")
+    IMPLEMENTATIONS["sliced"](torch.randn(3071, 8), torch.randn(11, 8), None, torch.randint(11, (3071,)))
     assert seen == [320] * 9 + [192]  # one of 3072
 
 
@@ -52,7 +54,7 @@ def test_the_loop_that_softens_columns_gives_the_same(monkeypatch: pytest.Monkey
     for kernel in ("reference", "sliced"):
         torch.manual_seed(0)
         hidden, weight = (torch.randn(150, 8) * 4).requires_grad_(), torch.randn(100, 8, requires_grad=True)
-        loss = mean_cross_entropy(hidden, weight, torch.randn(100), torch.randint(100, (150,)), 0.1, kernel)
+        loss = IMPLEMENTATIONS[kernel](hidden, weight, torch.randn(100), torch.randint(100, (150,)), 0.1)
         found.append([loss.detach(), *torch.autograd.grad(loss, (hidden, weight))])
     for plain, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
@@ -63,23 +65,23 @@ def test_columns_of_tokens_that_can_never_be_cost_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(output, "COLUMNS", 2)
     hidden, weight, targets = torch.randn(9, 4, dtype=kind), torch.randn(6, 4, dtype=kind), torch.randint(2, (9,))
     bias = torch.tensor([0.0, 0.0, -torch.inf, -torch.inf, 0.0, 0.0], dtype=kind)
-    ours = mean_cross_entropy(hidden, weight, bias, targets, kernel="sliced")
-    torch.testing.assert_close(ours, mean_cross_entropy(hidden, weight, bias, targets, kernel="reference"))
+    ours = IMPLEMENTATIONS["sliced"](hidden, weight, bias, targets)
+    torch.testing.assert_close(ours, IMPLEMENTATIONS["reference"](hidden, weight, bias, targets))
     assert ours.isfinite()
 
 
 def test_a_loss_without_gradients_is_the_same() -> None:
     hidden, weight, targets = torch.randn(9, 4), torch.randn(5, 4), torch.randint(5, (9,))
     with torch.no_grad():
-        ours = mean_cross_entropy(hidden, weight, None, targets, kernel="sliced")
-    torch.testing.assert_close(ours, mean_cross_entropy(hidden, weight, None, targets, kernel="reference"))
+        ours = IMPLEMENTATIONS["sliced"](hidden, weight, None, targets)
+    torch.testing.assert_close(ours, IMPLEMENTATIONS["reference"](hidden, weight, None, targets))
 
 
 def test_a_token_that_can_never_be_costs_nothing_where_nothing_is_smoothed() -> None:
     hidden, weight, targets = torch.randn(9, 4), torch.randn(5, 4), torch.randint(4, (9,))
     bias = torch.tensor([0.0, 0.0, 0.0, 0.0, -torch.inf])
-    ours = mean_cross_entropy(hidden, weight, bias, targets, kernel="sliced")
-    torch.testing.assert_close(ours, mean_cross_entropy(hidden, weight, bias, targets, kernel="reference"))
+    ours = IMPLEMENTATIONS["sliced"](hidden, weight, bias, targets)
+    torch.testing.assert_close(ours, IMPLEMENTATIONS["reference"](hidden, weight, bias, targets))
     assert ours.isfinite()
 
 
@@ -89,7 +91,7 @@ def test_the_gradient_of_a_gradient_is_that_of_the_whole() -> None:
         torch.manual_seed(0)
         hidden = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
         weight = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
-        loss = mean_cross_entropy(hidden, weight, None, torch.randint(5, (9,)), 0.1, kernel)
+        loss = IMPLEMENTATIONS[kernel](hidden, weight, None, torch.randint(5, (9,)), 0.1)
         first = torch.autograd.grad(loss, (hidden, weight), create_graph=True)
         found.append(torch.autograd.grad(sum(one.square().sum() for one in first), (hidden, weight)))
     for plain, ours in zip(*found, strict=True):
@@ -98,7 +100,7 @@ def test_the_gradient_of_a_gradient_is_that_of_the_whole() -> None:
 
 def test_only_what_is_learnt_gets_a_gradient() -> None:
     hidden, weight = torch.randn(9, 4, requires_grad=True), torch.randn(5, 4)
-    mean_cross_entropy(hidden, weight, None, torch.randint(5, (9,)), kernel="sliced").backward()  # type: ignore[no-untyped-call]
+    IMPLEMENTATIONS["sliced"](hidden, weight, None, torch.randint(5, (9,))).backward()  # type: ignore[no-untyped-call]
     assert hidden.grad is not None and weight.grad is None
 
 
@@ -111,7 +113,7 @@ def setting() -> tuple[nn.Linear, Tensor, Tensor]:
 
 def of(layer: nn.Linear, parameters: dict[str, Tensor], hidden: Tensor, targets: Tensor, kernel: str) -> Tensor:
     """The loss as a function of the layer's parameters."""
-    return mean_cross_entropy(hidden, parameters["weight"], parameters["bias"], targets, 0.1, kernel)
+    return IMPLEMENTATIONS[kernel](hidden, parameters["weight"], parameters["bias"], targets, 0.1)
 
 
 def test_functional_gradients_are_those_of_the_plain_kernel() -> None:

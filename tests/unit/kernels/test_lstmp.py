@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from ensue.kernels.lstmp import projected, stepwise, usable
+from ensue.kernels.lstmp import lstmp
 from ensue.nn.recurrent import ProjectedLSTMCell, Recurrent, reference
+
+FUSED = lstmp.implementations["fused"]
 
 
 @pytest.fixture
@@ -17,7 +19,7 @@ def inputs():
 
 
 def test_it_equals_the_loop_forward_and_backward(inputs):
-    ours, theirs = projected(*inputs), stepwise(*inputs)
+    ours, theirs = FUSED(*inputs), lstmp.reference(*inputs)
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
     above = [torch.randn_like(part) for part in ours]
     torch.testing.assert_close(
@@ -26,8 +28,8 @@ def test_it_equals_the_loop_forward_and_backward(inputs):
 
 
 def test_gradients_are_those_of_differences_and_have_gradients(inputs):
-    assert torch.autograd.gradcheck(projected, inputs)
-    assert torch.autograd.gradgradcheck(projected, inputs)
+    assert torch.autograd.gradcheck(FUSED, inputs)
+    assert torch.autograd.gradgradcheck(FUSED, inputs)
 
 
 def test_a_layer_ends_each_row_where_it_ends():
@@ -41,9 +43,8 @@ def test_a_layer_ends_each_row_where_it_ends():
     torch.testing.assert_close(state.memory, memory, atol=1e-12, rtol=0)
 
 
-def test_where_operations_must_be_seen_the_loop_runs():
-    cell = ProjectedLSTMCell(5, 7, 3)
-    assert usable(torch.randn(1, 2, 5), cell.weight_x)
-    assert not usable(torch.randn(1, 2, 5).bfloat16(), cell.weight_x)
+def test_where_operations_must_be_seen_the_loop_runs(inputs):
+    assert lstmp.choice(*inputs) == "fused"
+    assert lstmp.choice(*(one.bfloat16() for one in inputs)) == "reference"
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not usable(torch.randn(1, 2, 5), cell.weight_x)
+        assert lstmp.choice(*inputs) == "reference"

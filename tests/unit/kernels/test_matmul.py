@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.kernels import matmul as products
-from ensue.kernels.matmul import KERNELS, SUMMED_KERNELS, linear, spare, summed, times, turned
+from ensue.kernels import matmul as module
+from ensue.kernels.kernel import Fast
+from ensue.kernels.matmul import linear, matmul, spare, transposed, weight_gradient
 
 onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
 
@@ -16,36 +17,37 @@ onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="to
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small, on whatever processor."""
-    monkeypatch.setattr(products, "LARGE", 0)
-    monkeypatch.setattr(products, "LARGE_TURNED", 0)
-    monkeypatch.setattr(products, "_amd", lambda: True)
+    monkeypatch.setattr(module, "LARGE", 0)
+    monkeypatch.setattr(module, "LARGE_TRANSPOSED", 0)
+    monkeypatch.setattr(module, "_amd", lambda: True)
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
-    own = KERNELS["onednn"]
-    monkeypatch.setitem(KERNELS, "onednn", lambda *held: (calls.append(1), own(*held))[1])
+    (own,) = matmul.fast
+    noted = Fast("onednn", lambda *held: (calls.append(1), own.run(*held))[1], own.can_run)
+    monkeypatch.setattr(matmul, "fast", (noted,))
     return calls
 
 
 @onednn
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("view", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
-def test_both_kernels_give_the_product(turned: bool, biased: bool) -> None:
+def test_both_kernels_give_the_product(view: bool, biased: bool) -> None:
     torch.manual_seed(0)
     x, bias = torch.randn(37, 48), torch.randn(29) if biased else None
-    weight = torch.randn(48, 29).T if turned else torch.randn(29, 48)
-    wanted, found = (KERNELS[name](x, weight, bias) for name in ("reference", "onednn"))
+    weight = torch.randn(48, 29).T if view else torch.randn(29, 48)
+    wanted, found = (matmul.implementations[name](x, weight, bias) for name in ("reference", "onednn"))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (37, 50), (1, 40), (40, 3), (0, 20), (200, 17)])
-def test_a_matrix_is_turned_over_whatever_its_shape(shape: tuple[int, int]) -> None:
+def test_a_matrix_is_transposed_whatever_its_shape(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
     x = torch.randn(shape)
     for one in (x, x.double(), x[:, ::2], x.T):
-        found = turned(one)
+        found = transposed(one)
         assert found.is_contiguous() and torch.equal(found, one.T)
 
 
@@ -54,12 +56,12 @@ def test_a_matrix_is_turned_over_whatever_its_shape(shape: tuple[int, int]) -> N
 def test_both_kernels_give_the_gradient_of_weights(outputs: int, inputs: int, always: None) -> None:
     torch.manual_seed(0)
     above, x = torch.randn(70, outputs), torch.randn(70, inputs)
-    wanted, found = (SUMMED_KERNELS[name](above, x) for name in ("reference", "onednn"))
+    wanted, found = (weight_gradient.implementations[name](above, x) for name in ("reference", "onednn"))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
-    assert found.is_contiguous() and torch.equal(summed(above, x), found)
+    assert found.is_contiguous() and torch.equal(weight_gradient(above, x), found)
     apart = above.T.contiguous().T
-    torch.testing.assert_close(summed(apart, x), wanted, rtol=1e-5, atol=1e-4)
-    assert summed(above.double(), x.double()).dtype == torch.float64
+    torch.testing.assert_close(weight_gradient(apart, x), wanted, rtol=1e-5, atol=1e-4)
+    assert weight_gradient(above.double(), x.double()).dtype == torch.float64
 
 
 def results(layer: nn.Linear, x: Tensor, plainly: bool) -> list[Tensor]:
@@ -110,10 +112,10 @@ def test_what_somebody_looks_at_or_changed_is_left_as_it_is(always: None, counte
 def test_small_products_and_other_processors_stay_with_torch(
     counted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times(torch.randn(5, 8), torch.randn(8, 8))
-    monkeypatch.setattr(products, "LARGE", 0)
-    monkeypatch.setattr(products, "_amd", lambda: False)
-    times(torch.randn(5, 8), torch.randn(8, 8))
+    matmul(torch.randn(5, 8), torch.randn(8, 8))
+    monkeypatch.setattr(module, "LARGE", 0)
+    monkeypatch.setattr(module, "_amd", lambda: False)
+    matmul(torch.randn(5, 8), torch.randn(8, 8))
     assert not counted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ensue.kernels.dropout_mask import mask as dropout_mask
+from ensue.kernels.dropout import mask as dropout_mask
 from ensue.kernels.packing import Packing
 from ensue.models.encoder import Encoder, EncoderConfig
 from ensue.nn.attention import FullAttention, attention_with_dropout

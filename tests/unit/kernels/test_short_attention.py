@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ensue.kernels import short_attention
 from ensue.kernels.packing import Packing, Rows
-from ensue.kernels.short_attention import Parts, attend, fits, packed, reference
+from ensue.kernels.short_attention import Parts, attend, equation, fits, packed
 from ensue.kernels.threads import torch_threads
 from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
 from ensue.nn.source import Source
@@ -26,7 +26,7 @@ def plainly(held: Parts, heads: int, sizes: Tensor | None = None, causal: bool =
     """The equation for padded rows."""
     (B, T), S = held[0].shape[:2], held[-1].shape[1]
     rows = Rows.padded(B, T, S, sizes)
-    return reference(tuple(one.flatten(0, 1) for one in held), heads, rows, causal).view(B, T, -1)
+    return equation(tuple(one.flatten(0, 1) for one in held), heads, rows, causal).view(B, T, -1)
 
 
 def results(way: Any, held: Parts, *rest: Any) -> list[Tensor]:
@@ -68,7 +68,7 @@ def of_lengths(x: Tensor, y: Tensor, heads: int, causal: bool) -> tuple[Tensor, 
 def test_packed_rows_see_what_padded_ones_see(parts: Made, heads: int, causal: bool) -> None:
     x, y = parts(20, 30, (1, 2), rows=4)
     wanted, held, rows = of_lengths(x, y, heads, causal)
-    for way in (reference, packed):
+    for way in (equation, packed):
         found = way(held, heads, rows, causal)
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
         by = [

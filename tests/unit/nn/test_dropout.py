@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ensue.kernels.dropout_mask import drawn_mask, mask
+from ensue.kernels.dropout import mask, seeded_mask
 from ensue.kernels.threads import torch_threads
 from ensue.nn.dropout import Dropout
 
@@ -49,7 +49,7 @@ def test_a_seed_has_one_mask_in_any_shape_of_rows() -> None:
     """A row's bits depend on the seed and the row: no two rows are alike, and fewer rows are the first of more."""
     if torch_threads() is None:
         pytest.skip("torch runs on another OpenMP here")
-    many = drawn_mask(torch.Size((1000, 24)), 128, 7)
-    assert torch.equal(many[:300], drawn_mask(torch.Size((300, 24)), 128, 7))
+    many = seeded_mask(torch.Size((1000, 24)), 128, 7)
+    assert torch.equal(many[:300], seeded_mask(torch.Size((300, 24)), 128, 7))
     assert len(many.unique(dim=0)) == 1000
-    assert not torch.equal(many, drawn_mask(torch.Size((1000, 24)), 128, 8))
+    assert not torch.equal(many, seeded_mask(torch.Size((1000, 24)), 128, 8))

@@ -1,0 +1,93 @@
+"""Compiles loops with numba, on first use, and caches them on disk.
+
+A loop is a C function that every thread runs (see ensue.kernels.threads). Its argument ``a`` is a row of 64-bit
+integers: ``a[0]`` counts the chunks of work that are taken, the rest are sizes and addresses of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
+from numba.extending import intrinsic
+
+from ensue.core.compile_notice import watch
+
+watch()
+
+ARGUMENT = types.CPointer(types.int64)
+OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+"""Sums may be reordered, so that they use vectors. Division by zero raises nothing: a thread that left its loop would
+let the others wait for ever."""
+
+
+@cache
+def source_stamp() -> str:
+    """A digest of every kernel's source. Numba's cache is refreshed when it changes.
+
+    By itself numba watches the one file a function is in, but kernels are compiled from functions of several files.
+    """
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def stamped(compiled: Any) -> Any:
+    """Tie numba's cache of a compiled function to ``source_stamp``."""
+    compiled._cache._cache_file._source_stamp = source_stamp()
+    return compiled
+
+
+def loop(function: Callable[[Any], None]) -> Any:
+    """Compile a loop to a C function (decorator)."""
+    compiled = CFunc(function, normalize_signature(types.void(ARGUMENT)), locals={}, options=OPTIONS)
+    compiled.enable_caching()
+    stamped(compiled).compile()
+    return compiled
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """Compile a function that loops call (decorator)."""
+    return stamped(numba.njit(cache=True, **OPTIONS)(function))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def next_chunk(context: Any, counter: Any) -> Any:
+    """Take the next chunk of work: the number at a pointer or an address, which is incremented atomically."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (at,) = arguments
+        if signature.args[0] != ARGUMENT:
+            at = builder.inttoptr(at, ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", at, ir.Constant(ir.IntType(64), 1), "seq_cst")
+
+    return types.int64(ARGUMENT if counter == ARGUMENT else types.int64), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pointer(context: Any, address: Any) -> Any:
+    """An address as the pointer that ``carray`` takes."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call(context: Any, address: Any) -> Any:
+    """Call the C function ``void f(void)`` at an address."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), []).as_pointer())
+        builder.call(function, [])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), make

@@ -1,0 +1,29 @@
+"""All kernels by name. Importing this imports no numba: loops are compiled, or loaded, when they first run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ensue.kernels.add_norm import add_norm
+from ensue.kernels.attention import attend, attend_packed
+from ensue.kernels.cross_entropy import mean_cross_entropy
+from ensue.kernels.dropout import dropout_add
+from ensue.kernels.feed_forward import feed_forward
+from ensue.kernels.kernel import Kernel
+from ensue.kernels.lstmp import lstmp
+from ensue.kernels.matmul import linear, matmul, weight_gradient
+
+_ALL: tuple[Kernel[..., Any], ...] = (
+    feed_forward,
+    add_norm,
+    dropout_add,
+    attend,
+    attend_packed,
+    mean_cross_entropy,
+    lstmp,
+    linear,
+    matmul,
+    weight_gradient,
+)
+KERNELS = {kernel.name: kernel for kernel in _ALL}
+"""Each has a ``reference`` and ``fast`` implementations; see ensue.kernels.kernel."""
