@@ -327,7 +327,7 @@ def draw() -> None:
     """Time above, memory below; a column for what grows."""
     import altair as alt
 
-    from ensue.look.marks import COLOURS, heading, plain
+    from ensue.look.chart_parts import COLOURS, heading, plain
     from ensue.look.saving import save_chart
 
     results = newest()

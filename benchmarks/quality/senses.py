@@ -14,7 +14,7 @@ from typing import Any
 import ensue
 from benchmarks.record import record
 from ensue.data.senses import SENSES
-from ensue.verbs.senses import senses
+from ensue.look.views import show
 
 
 def main() -> None:
@@ -28,8 +28,9 @@ def main() -> None:
 
 def by_layer(run: str, word: str) -> dict[str, Any]:
     """Accuracies of every layer that a run has, the first one first."""
-    whole = senses([run, word]).numbers
-    layers = [senses([run, word], layer=layer).numbers for layer in range(1, whole["layers"] + 1)]
+    loaded = [ensue.load(run)]
+    whole = show("senses", loaded, word=word).numbers
+    layers = [show("senses", loaded, word=word, layer=layer).numbers for layer in range(1, whole["layers"] + 1)]
     found = [round(layer["accuracy"], 4) for layer in layers]
     facts = {name: whole[name] for name in ("chance", "identical")}
     return {"accuracy": round(whole["accuracy"], 4), "by_layer": found, **facts, "contexts": len(whole["contexts"])}

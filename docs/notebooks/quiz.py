@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import ensue
-from ensue.measure.gradients import by_distance, gradient_flow
+from ensue.look.instruments.gradient_flow import by_distance, gradient_flow
 from ensue.measure.translation import bleu_by_hand
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.seq2seq import Seq2Seq, Seq2SeqConfig

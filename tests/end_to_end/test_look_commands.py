@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typed import ensue
 
-from ensue.verbs.attention import place_of
+from ensue.look.attention import find_word
 
 TEXT = "the students opened their books and the rain fell"
 SMALL = ("--set", "train.steps=2", "--set", "hidden=16", "--set", "heads=2", "--set", "layers=2")
@@ -77,8 +77,8 @@ def test_the_source_looks_at_itself_and_layers_are_rolled_out(lookers):
 
 
 def test_a_word_is_found_whatever_its_marks_are():
-    assert place_of("Its", ["the", "##it", "␣its", "its"]) == 2
-    assert place_of("it", ["the", "##it"]) == 1
+    assert find_word("Its", ["the", "##it", "␣its", "its"]) == 2
+    assert find_word("it", ["the", "##it"]) == 1
 
 
 def test_a_gap_looks_as_the_mask_it_is(lookers):
@@ -91,15 +91,15 @@ def test_a_gap_looks_as_the_mask_it_is(lookers):
     [
         (("lstm", "--text", TEXT), "lstm has no attention; gpt, bert"),
         (("ngram", "--text", TEXT), "ngram has no attention"),
-        (("gpt",), 'attention is shown on a text; give it with --text "…"'),
+        (("gpt",), 'attention needs a text; give it with --text "…"'),
         (("gpt", "--text", TEXT, "--layer", "9"), "there is no layer 9"),
         (("gpt", "--text", TEXT, "--head", "99"), "there is no head 99"),
         (("gpt", "--text", TEXT, "--part", "source"), "--part is for translation models"),
-        (("gpt", "--text", TEXT, "--word", "zebra"), "'zebra' is no token of this text"),
-        (("gpt", "--text", TEXT, "--rolled", "--head", "1"), "a roll-out is of all layers and heads"),
-        (("gpt", "--text", TEXT * 200), "tokens, and the model sees"),
-        (("gru", "--text", TEXT, "--rolled"), "a recurrent network also carries words along"),
-        (("bert", "--text", TEXT * 200), "tokens, and the model sees"),
+        (("gpt", "--text", TEXT, "--word", "zebra"), "'zebra' is not a token of this text"),
+        (("gpt", "--text", TEXT, "--rolled", "--head", "1"), "a rollout is of all layers and heads"),
+        (("gpt", "--text", TEXT * 200), "tokens, and the model's context is"),
+        (("gru", "--text", TEXT, "--rolled"), "a recurrent network also carries information between positions"),
+        (("bert", "--text", TEXT * 200), "tokens, and the model's context is"),
         (("transformer", "--text", TEXT, "--part", "middle"), "there is no part 'middle'"),
         (("transformer", "--text", TEXT, "--rolled"), "use --part source"),
         (("seq2seq", "--text", TEXT, "--part", "source"), "seq2seq's encoder has no attention"),
@@ -140,4 +140,4 @@ def test_positions_as_the_paper_has_them_and_as_they_were_learnt(lookers, runs):
     learnt = ensue("look", "positions", lookers / "bert", "--out", "p.png")
     assert learnt.code == 0 and Path("p.png").read_bytes()[:4] == b"\x89PNG"
     assert "has no learned positions" in ensue("look", "positions", runs / "lstm").err
-    assert "is no map" in ensue("look", "positions", "--rows", 10_000).err
+    assert "cannot be drawn" in ensue("look", "positions", "--rows", 10_000).err

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ensue.verbs.view import View
+from ensue.look.view import View
 
 NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.py"))

@@ -19,7 +19,7 @@ def test_a_view_is_a_chart_in_a_notebook(gpt):
     seen = gpt.look.attention("the cat sat", layer=1)
     shown = seen._repr_mimebundle_()
     (chart,) = (value for kind, value in shown.items() if kind.startswith("application/vnd.vegalite.v"))
-    assert "where each head looks" in json.dumps(chart)
+    assert "attention of each head" in json.dumps(chart)
     assert base64.b64decode(shown["image/png"])[1:4] == b"PNG"
     assert "text/html" not in shown  # which would fetch scripts
     assert seen.numbers["system"] == "gpt"

@@ -290,7 +290,7 @@ def test_no_view_opens_a_file_that_a_client_names(client, opened, tmp_path, view
 def test_senses_are_of_one_model(client):
     for models in ([], ["lstm", "gpt"]):
         answer = client.post("/api/look/senses", json={"models": models, "word": "bank"})
-        assert answer.status_code == 400 and "senses are of one run" in answer.text
+        assert answer.status_code == 400 and "senses shows one run" in answer.text
 
 
 WRONG = [
@@ -450,7 +450,7 @@ def test_a_run_in_this_folder_is_called_by_its_name(runs, monkeypatch):
 def test_in_eight_bits_gradients_are_refused_and_nobody_changes_anothers_text(runs):
     with listen(open_hall([runs / "gpt"], int8=True), host="127.0.0.1", port=0) as listening, listening.beside() as at:
         said = httpx.post(f"{at}/api/look/gradients", json={"models": ["gpt"], "text": "the rain"}, timeout=GIVE_UP)
-        assert said.status_code == 400 and "eight bits" in said.json()["error"]["message"]
+        assert said.status_code == 400 and "int8" in said.json()["error"]["message"]
 
 
 def test_a_key_is_wanted_everywhere(runs):

@@ -318,8 +318,8 @@ def test_look_at_heads_and_at_given_translations(models):
     assert ensue(*words, "--layer", 1, "--target", "2 1").code == 0
     refused(*words, "--layer", 9, says="there is no layer 9; there are 2")
     refused(*words, "--layer", 1, "--head", 3, says="there is no head 3; there are 2")
-    refused(*words[:3], "--out", "x.json", says="an alignment is of a sentence")
-    refused("look", "alignment", models / "lstm", "--text", "one", says="translates nothing")
+    refused(*words[:3], "--out", "x.json", says="alignment needs a sentence")
+    refused("look", "alignment", models / "lstm", "--text", "one", says="does not translate")
 
 
 def test_look_at_the_bottleneck(models, corpus):
@@ -443,7 +443,7 @@ WRONG = [
     ),
     (("look", "alignment", "RUN", "--text", "one", "--target", "1", "--beam", "2"), "--target is not searched for"),
     (("look", "alignment", "RUN", "--text", "one", "--beam", "0"), "beam = 0 must be at least 1"),
-    (("look", "bottleneck", "RUN", "--data", "nowhere.en", "--out", "x.gif"), "'x.gif' has no ending for a picture"),
+    (("look", "bottleneck", "RUN", "--data", "nowhere.en", "--out", "x.gif"), "'x.gif' is not a picture format"),
     (("race", "TRAIN.en", "--systems", "transformer,rnn"), "transformer"),
 ]
 

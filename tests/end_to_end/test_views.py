@@ -7,8 +7,9 @@ import pytest
 from kinds import train_kinds
 from typed import ensue
 
-from ensue.look.marks import MOST_MARKS
-from ensue.verbs.look import PAGES, VIEWS, look
+from ensue.look.chart_parts import MAX_MARKS
+from ensue.look.views import PAGES, VIEWS
+from ensue.verbs.look import look
 
 TEXT = "the students opened their books"
 SAFE = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"}
@@ -91,7 +92,7 @@ def test_a_view_says_what_it_is_to_everybody(view, kinds):
     marks = sum(
         rows_of(data) for data in [spec.get("data", {}), *({"values": v} for v in spec.get("datasets", {}).values())]
     )
-    assert marks <= MOST_MARKS
+    assert marks <= MAX_MARKS
     for part in parts(spec):
         for channel in ("x", "y"):
             axis = part.get("encoding", {}).get(channel, {})

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from ensue.measure.bptt import bptt_numbers, by_autograd, draw_network, forward, terms
-from ensue.measure.gradients import (
+from ensue.look.instruments.bptt import bptt_numbers, by_autograd, draw_network, forward, terms
+from ensue.look.instruments.gradient_flow import (
     SLOPES,
     bounds,
     by_distance,

@@ -178,7 +178,7 @@ def look(
     as_json: Json = False,
 ) -> None:
     """Draw a view to a file, or give its numbers."""
-    from ensue.verbs.look import TOLD
+    from ensue.look.views import TEXT_VIEWS
     from ensue.verbs.look import look as verb
 
     typed = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
@@ -189,12 +189,12 @@ def look(
     how |= {name: value for name, value in counts.items() if value is not None}
     if beam is not None:
         check_beam(beam)
-    path = out if out is not None or as_json or view in TOLD else Path("look.html")
+    path = out if out is not None or as_json or view in TEXT_VIEWS else Path("look.html")
     seen = verb(view, what or [], out=path, **how)
     if as_json:
         emit({"view": view, "written": str(path) if path else None, **seen.numbers})
-    elif path is None and seen.told is not None:
-        show(seen.told())
+    elif path is None and seen.text is not None:
+        show(seen.text())
     else:
-        for line in (seen.said, f"written: {path}"):
+        for line in (seen.note, f"written: {path}"):
             say(line) if line else None

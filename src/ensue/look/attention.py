@@ -1,188 +1,257 @@
-"""Where a model looks: all heads at once, or the heads of one layer as lines between words.
-
-A cell or a line is P_ts, the weight that token t gives to token s; what a token gives adds up to 1. Heads learn to look
-at different things: the token before, the same word, the end of the sentence, what a pronoun stands for.
-
-Legend: L layers, H heads, T tokens that look, S tokens that are looked at.
-"""
+"""``ensue look attention``: attention weights of every model that attends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import altair as alt
 import numpy as np
+import torch
 
-from ensue.look.alignment import COLOURS as SHADES
-from ensue.look.marks import COLOURS, MOST_MARKS, heading, plain, records, words
+from ensue.core.errors import InputError
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.look.alignment import check_number
+from ensue.look.alignment_chart import alignment_chart
+from ensue.look.attention_chart import heads_chart, layers_that_fit, lines_chart
+from ensue.look.chart_parts import COLOURS, MAX_MARKS
+from ensue.look.instruments.rollout import rollout
+from ensue.look.runs import label, single
+from ensue.look.view import View
+from ensue.models.encoder import Encoder
+from ensue.models.reader import BidirectionalReader
+from ensue.models.recurrent import RecurrentLanguageModel
+from ensue.models.transformer import Transformer
+from ensue.runs.labelled import LabelRun
+from ensue.runs.language import LanguageRun
+from ensue.runs.run import Run
+from ensue.runs.translation import TranslationRun, pair_tokens
+from ensue.search.beam import Search
+from ensue.tasks.backbones import body_of
+from ensue.tasks.mask_filling import with_masks
 
-FAINT = 0.02
-"""Lines with less weight are not drawn."""
-READABLE = 8
-"""Pixels that a cell must have for words to stand beside it."""
-GRID_CAPTION = (
-    "A map a head, a row of maps a layer; within a map a row is a token: the stronger the colour, the more it "
-    "looks there."
+PARTS = {"cross": "target to source", "source": "source to source"}
+"""The attention of a translation model that can be shown."""
+ROLLOUT_CAPTION = (
+    "Attention rollout through all layers (Abnar and Zuidema, 2020), residual connections included. A row is a token "
+    "after the last layer and shows the share of each input token in it: the stronger the colour, the larger."
 )
-LINES_CAPTION = (
-    "From each word on the left to what it looks at on the right; the stronger a line, the larger its weight."
-)
 
 
-def layers_that_fit(layers: int, heads: int, tokens: int, others: int) -> int:
-    """How many layers a picture holds: it has at most 50,000 marks.
+@dataclass(frozen=True)
+class AttentionWeights:
+    """Weights (H, T, S) of each layer, from T query tokens to S key tokens."""
 
-    >>> layers_that_fit(12, 12, 12, 12), layers_that_fit(12, 12, 40, 40), layers_that_fit(12, 12, 500, 500)
-    (12, 2, 0)
-    """
-    return min(layers, MOST_MARKS // max(1, heads * tokens * others))
-
-
-def heads_chart(
-    who: Sequence[str], what: Sequence[str], layers: Mapping[int, np.ndarray], *, title: str, more: str = ""
-) -> Any:
-    """All heads of some layers, by the layers' numbers, each (H, T, S); ``more`` ends the caption."""
-    heads = len(next(iter(layers.values())))
-    across = heads if len(layers) > 1 else columns_of(heads, len(what))
-    cell = int(np.clip(1100 // (across * len(what)), 2, 16))
-    rows = [
-        {"layer": layer, "head": h + 1, "t": t, "s": s, "from": who[t], "to": what[s], "weight": round(float(w), 5)}
-        for layer, weights in layers.items()
-        for (h, t, s), w in np.ndenumerate(weights)
-    ]
-    shade = alt.Scale(domain=[0, 1], range=SHADES, interpolate="lab", clamp=True)
-    maps = (
-        alt.Chart(records(rows))
-        .mark_rect()
-        .encode(
-            x=alt.X("s:O", title="looked at", axis=_axis(what, cell)),
-            y=alt.Y("t:O", title="token", axis=_axis(who, cell)),
-            color=alt.Color("weight:Q", scale=shade, legend=alt.Legend(title="weight", format=".1f")),
-            tooltip=[
-                alt.Tooltip("from:N", title="token"),
-                alt.Tooltip("to:N", title="looks at"),
-                alt.Tooltip("weight:Q", format=".3f"),
-                alt.Tooltip("layer:O"),
-                alt.Tooltip("head:O"),
-            ],
-        )
-        .properties(width=cell * len(what), height=cell * len(who))
-    )
-    if len(layers) > 1:
-        down = alt.Row("layer:O", title="layer", header=alt.Header(labelAngle=0))
-        grid = maps.facet(row=down, column=alt.Column("head:O"), spacing=4)
-    else:
-        named = alt.Facet("head:O", header=alt.Header(title=None, labelExpr="'head ' + datum.value", labelPadding=2))
-        grid = maps.facet(facet=named, columns=across, spacing=10).resolve_axis(x="independent", y="independent")
-    return grid.properties(
-        title=heading(title, f"{GRID_CAPTION} {more}".strip()),
-        description=plain(f"{title}. {_said(who, what, layers)}"),
-    )
+    queries: list[str]
+    keys: list[str]
+    layers: list[np.ndarray]
+    kind: str
+    """causal, full, cross or source"""
+    recurrent: bool = False
+    """True if a recurrence also carries information between positions."""
 
 
-def columns_of(heads: int, tokens: int) -> int:
-    """How many maps of one layer stand side by side, so that words can be read beside them.
-
-    >>> columns_of(12, 5), columns_of(12, 16), columns_of(4, 60)
-    (6, 3, 1)
-    """
-    fit = int(np.clip(1100 // (14 * (tokens + 6)), 1, heads))
-    return -(-heads // -(-heads // fit))  # as many in each line
-
-
-def _axis(names: Sequence[str], cell: int) -> Any:
-    """Words beside the cells of a map, where they can be read."""
-    how = {"ticks": False, "domain": False, "labelOverlap": False, "titleFontWeight": "normal"}
-    if cell < READABLE:
-        return alt.Axis(labels=False, **how)
-    return alt.Axis(labelExpr=words(names), labelFontSize=min(11, cell - 1), labelLimit=80, labelPadding=3, **how)
-
-
-def lines_chart(
-    who: Sequence[str],
-    what: Sequence[str],
-    heads: Mapping[str, np.ndarray],
+def attention(
+    runs: Sequence[Run],
     *,
-    title: str,
-    caption: str = LINES_CAPTION,
-    only: int | None = None,
-) -> Any:
-    """Heads by name, each (T, S), as lines between two columns of words, a colour a head; of token ``only`` alone."""
-    names = list(heads)
-    middle = (len(names) - 1) / 2
-    aside = {name: 0.09 * (place - middle) for place, name in enumerate(names)}  # else heads would hide each other
-    rows = [
-        {"t": t, "s": s + aside[name], "from": who[t], "to": what[s], "weight": round(float(w), 5), "head": name}
-        for name, weights in heads.items()
-        for (t, s), w in np.ndenumerate(weights)
-        if w >= FAINT and only in (None, t)
-    ]
-    most = max(len(who), len(what))
-    places = alt.Scale(domain=[-0.5, most - 0.5], reverse=True, nice=False, zero=False)
-    across = alt.Scale(domain=[-0.75, 1.75], nice=False)
-    shades = alt.Scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
-    legend = alt.Legend(title="head") if len(names) > 1 else None
-    lines = (
-        alt.Chart(records(rows))
-        .mark_rule(strokeCap="round")
-        .encode(
-            x=alt.XDatum(0, scale=across, axis=None),
-            x2=alt.X2Datum(1),
-            y=alt.Y("t:Q", scale=places, axis=None),
-            y2="s:Q",
-            opacity=alt.Opacity("weight:Q", scale=alt.Scale(domain=[0, 1], range=[0.08, 1]), legend=None),
-            strokeWidth=alt.StrokeWidth("weight:Q", scale=alt.Scale(domain=[0, 1], range=[0.5, 6]), legend=None),
-            color=alt.Color("head:N", scale=shades, sort=names, legend=legend),
-            tooltip=[
-                alt.Tooltip("from:N", title="token"),
-                alt.Tooltip("to:N", title="looks at"),
-                alt.Tooltip("weight:Q", format=".3f"),
-                alt.Tooltip("head:N"),
-            ],
-        )
+    text: str = "",
+    target: str = "",
+    part: str = "",
+    layer: int = 0,
+    head: int = 0,
+    word: str = "",
+    rolled: bool = False,
+) -> View:
+    """Attention weights of a run on a text: all heads of all layers, or of ``layer``; one ``head`` as lines.
+
+    ``word`` shows what that word attends to, ``rolled`` all layers as one (attention rollout). For a translation model
+    ``part`` is cross or source, and ``target`` may be given. Layers and heads count from 1. A tab separates two texts.
+    """
+    run = single(runs, "attention")
+    if not text.strip():
+        raise InputError("attention needs a text", hint='give it with --text "…"')
+    weights = attention_of(run, text, target, part)
+    layers, heads = len(weights.layers), len(weights.layers[0])
+    check_number("layer", layer, layers)
+    check_number("head", head, heads)
+    numbers: dict[str, Any] = {"system": run.system, "kind": weights.kind}
+    numbers |= {"tokens": weights.queries, "looked_at": weights.keys, "of": {"layers": layers, "heads": heads}}
+    name = label(run)
+    if rolled:
+        if layer or head or word:
+            raise InputError("a rollout is of all layers and heads", hint="leave out --layer, --head and --word")
+        return _rollout(weights, name, numbers)
+    if word:
+        return _one_word(weights, name, numbers, layer or layers, head, word)
+    if head:
+        return _one_head(weights, name, numbers, layer or layers, head)
+    return _grid(weights, name, numbers, layer)
+
+
+def _grid(weights: AttentionWeights, name: str, numbers: dict[str, Any], layer: int) -> View:
+    """All heads of one layer, or of the last layers that fit."""
+    count, note = len(weights.layers), ""
+    shown = [layer] if layer else list(range(1, count + 1))
+    fit = layers_that_fit(len(shown), len(weights.layers[0]), len(weights.queries), len(weights.keys))
+    if not fit:
+        raise _too_many_tokens(weights, "one head with --head")
+    if fit < len(shown):
+        shown, note = shown[-fit:], f"The last {fit} of {count} layers: more do not fit for so many tokens."
+    chosen = {number: weights.layers[number - 1] for number in shown}
+    title = f"{name}: attention of each head" + (f", layer {layer}" if layer else "")
+    layers = {str(number): values.round(6).tolist() for number, values in chosen.items()}
+    draw = partial(heads_chart, weights.queries, weights.keys, chosen, title=title, note=note)
+    return View(draw, {**numbers, "layers": layers}, note=note)
+
+
+def _one_head(weights: AttentionWeights, name: str, numbers: dict[str, Any], layer: int, head: int) -> View:
+    """One head as lines between words."""
+    values = weights.layers[layer - 1][head - 1]
+    if values.size > MAX_MARKS:
+        raise _too_many_tokens(weights, "one of its words with --word")
+    title = f"{name}: layer {layer}, head {head}"
+    draw = partial(lines_chart, weights.queries, weights.keys, {f"head {head}": values}, title=title)
+    return View(draw, {**numbers, "layer": layer, "head": head, "weights": values.round(6).tolist()})
+
+
+def _too_many_tokens(weights: AttentionWeights, instead: str) -> InputError:
+    what = f"{len(weights.queries):,} × {len(weights.keys):,} tokens are too many for one picture"
+    return InputError(what, hint=f"give a shorter text, or {instead}")
+
+
+def _one_word(weights: AttentionWeights, name: str, numbers: dict[str, Any], layer: int, head: int, word: str) -> View:
+    """What one word attends to, a colour per head; of many heads those with the largest weights."""
+    position = find_word(word, weights.queries)
+    token = weights.queries[position]
+    values = weights.layers[layer - 1][:, position]  # (H, S)
+    strongest = np.argsort(-values.max(1), kind="stable")[: len(COLOURS)]
+    chosen = [head - 1] if head else sorted(strongest.tolist())
+    caption = (
+        f"What {token} attends to in layer {layer}, a colour per head; the stronger a line, the larger its weight."
     )
-    left = _words(who, -0.04, "right", across, places, only)
-    right = _words(what, 1.04, "left", across, places, None)
-    said = "; ".join(_strongest(name, who, what, weights, only) for name, weights in heads.items())
-    return (
-        alt.layer(lines, left, right)
-        .properties(
-            width=420,
-            height=int(np.clip(20 * most, 60, 4000)),
-            title=heading(title, caption, 80),
-            description=plain(f"{title}. {said}"),
-        )
-        .configure_view(stroke=None)
+    if len(chosen) < len(values) and not head:
+        caption += f" The {len(chosen)} of {len(values)} heads with the largest weights."
+    heads = {f"head {h + 1}": weights.layers[layer - 1][h] for h in chosen}
+    title = f"{name}: {token}, layer {layer}"
+    draw = partial(lines_chart, weights.queries, weights.keys, heads, title=title, caption=caption, only=position)
+    rows = {str(h + 1): values[h].round(6).tolist() for h in range(len(values))}
+    return View(draw, {**numbers, "layer": layer, "place": position, "heads": rows, "drawn": [h + 1 for h in chosen]})
+
+
+def _rollout(weights: AttentionWeights, name: str, numbers: dict[str, Any]) -> View:
+    """All layers as one."""
+    if weights.recurrent:
+        what = "a rollout follows attention only, and a recurrent network also carries information between positions"
+        raise InputError(what, hint="leave out --rolled")
+    if weights.kind == "cross":
+        raise InputError("a rollout is of self-attention", hint="use --part source")
+    values = rollout(weights.layers)
+    title = f"{name}: share of each token in each, after {len(weights.layers)} layers"
+    axes = ("token", "after the last layer")
+    draw = partial(
+        alignment_chart, weights.keys, weights.queries, values, title=title, caption=ROLLOUT_CAPTION, axes=axes
     )
+    return View(draw, {**numbers, "rollout": values.round(6).tolist()})
 
 
-def _words(words: Sequence[str], x: float, align: str, across: Any, places: Any, bold: int | None) -> Any:
-    """A column of words; one of them may be bold."""
-    rows = [{"x": x, "y": y, "word": word, "bold": int(y == bold)} for y, word in enumerate(words)]
-    return (
-        alt.Chart(records(rows))
-        .mark_text(align=align, baseline="middle", fontSize=13, limit=170)
-        .encode(
-            x=alt.X("x:Q", scale=across, axis=None),
-            y=alt.Y("y:Q", scale=places, axis=None),
-            text="word:N",
-            opacity=alt.condition("datum.bold == 1" if bold is not None else "true", alt.value(1), alt.value(0.45)),
-        )
+def find_word(word: str, tokens: list[str]) -> int:
+    """The first position of a word among tokens, ignoring the symbols that mark the start of a word.
+
+    >>> find_word("its", ["The", "␣law", "␣its", "its"])
+    2
+    """
+    bare = [token.strip("␣▁").removeprefix("##") for token in tokens]
+    for case in (str, str.lower):
+        if case(word) in (names := [case(token) for token in bare]):
+            return names.index(case(word))
+    raise InputError(f"{word!r} is not a token of this text", hint=f"these are: {' '.join(bare)}")
+
+
+def attends(run: Run) -> bool:
+    """True if a run has attention weights to show."""
+    try:
+        return bool(attention_of(run, "a").layers)
+    except InputError:
+        return False
+
+
+def attention_of(run: Run, text: str, target: str = "", part: str = "") -> AttentionWeights:
+    """The attention weights of a run on a text."""
+    if isinstance(run, TranslationRun):
+        return _translation_attention(run, text, target, part or "cross")
+    for option, value in (("target", target), ("part", part)):
+        if value:
+            raise InputError(f"--{option} is for translation models", where=str(run), hint="leave it out")
+    with torch.no_grad():
+        return _self_attention(run, text)
+
+
+def _self_attention(run: Run, text: str) -> AttentionWeights:
+    """The weights of an encoder or a language model on a text, or on two with a tab between."""
+    body = body_of(run.model.eval())
+    if isinstance(body, Encoder):
+        marks = run.labeller().form.marks if isinstance(run, LabelRun) else marks_of(run.tokenizer)
+        texts = [with_masks(run.tokenizer, part.strip()) for part in text.split("\t")][:2]
+        ids, segments = framed(marks, texts[0], texts[1] if len(texts) > 1 else None)
+        _check_length(run, len(ids), body.config.context)
+        out = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)
+        kind = "full"
+    elif isinstance(run, LanguageRun | LabelRun) and (
+        getattr(body, "cuts", "") == "windows" or getattr(body.config, "attend", 0)
+    ):
+        if isinstance(run, LabelRun):
+            ids, _ = framed(run.labeller().form.marks, run.tokenizer.encode(text.strip()))
+        else:
+            ids = run.tokens(text=text).tokens.astype(np.int64)
+        _check_length(run, len(ids), body.traits.context)
+        out = body(torch.from_numpy(ids)[None].long(), want=("attention",))
+        kind = "causal" if body.traits.causal else "full"
+    else:
+        raise _no_attention(run)
+    if out.attention is None:
+        raise _no_attention(run)
+    names = _names(run.tokenizer, ids)
+    layers = [layer[0].float().numpy() for layer in out.attention]
+    recurrent = isinstance(body, RecurrentLanguageModel | BidirectionalReader)
+    return AttentionWeights(names, names, layers, kind, recurrent)
+
+
+def _translation_attention(run: TranslationRun, text: str, target: str, part: str) -> AttentionWeights:
+    """The weights of a translation model: from target to source, or within the source."""
+    if part not in PARTS:
+        hint = " or ".join(f"{name} ({what})" for name, what in PARTS.items())
+        raise InputError(f"there is no part {part!r}", hint=hint)
+    if part == "cross":
+        source, words, layers = run.alignment(text, target=target)
+        return AttentionWeights(words, source, layers, "cross")
+    if target:
+        raise InputError("attention within the source does not depend on a target", hint="leave out --target")
+    if not isinstance(run.model, Transformer):
+        raise _no_attention(run, "'s encoder")
+    translator = run.translator()
+    source_ids, _, _ = pair_tokens(translator, text, "x", Search())
+    with torch.no_grad():
+        _, encoder_layers = run.model.encode(torch.from_numpy(source_ids)[None], weights=True)
+    names = _names(translator.source_tokenizer, source_ids)
+    return AttentionWeights(names, names, [layer[0].numpy() for layer in encoder_layers], "source")
+
+
+def _names(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
+    return [tokenizer.name(int(token)) for token in ids]
+
+
+def _check_length(run: Run, tokens: int, context: int | None) -> None:
+    """Refuse a text that is longer than the model's context."""
+    if context is not None and tokens > context:
+        what = f"this text has {tokens:,} tokens, and the model's context is {context:,}"
+        raise InputError(what, where=str(run), hint="give a shorter one")
+
+
+def _no_attention(run: Run, part: str = "") -> InputError:
+    hint = (
+        "gpt, bert, transformer and seq2seq have it, and recurrent networks fitted with attend; for those without, "
+        "see the gates: ensue look gates"
     )
-
-
-def _strongest(name: str, who: Sequence[str], what: Sequence[str], weights: np.ndarray, only: int | None) -> str:
-    """What a head looks at most, in words."""
-    t, s = (only, int(weights[only].argmax())) if only is not None else divmod(int(weights.argmax()), len(what))
-    return f"{name}: {who[t]} looks most at {what[s]} ({weights[t, s]:.2f})"
-
-
-def _said(who: Sequence[str], what: Sequence[str], layers: Mapping[int, np.ndarray]) -> str:
-    """The grid in words: the strongest look of each head."""
-    parts = [
-        _strongest(f"layer {number} head {h + 1}", who, what, head, None)
-        for number, weights in layers.items()
-        for h, head in enumerate(weights)
-    ]
-    return f"{len(parts)} maps; {'; '.join(parts)}"
+    return InputError(f"{run.system}{part} has no attention", where=str(run), hint=hint)

@@ -1,22 +1,36 @@
-"""The bottleneck: how BLEU changes with the length of the source, for models with and without attention.
+"""``ensue look bottleneck``: BLEU against source length, for models with and without attention.
 
-An encoder without attention must put a whole sentence, short or long, into one vector of fixed size; what does not fit
-is lost. Attention looks back at every source word instead.
+An encoder without attention compresses every sentence, short or long, into one vector of fixed size. Attention reads
+all source positions instead.
 """
 
 from __future__ import annotations
 
-import textwrap
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
 
 from ensue.core.errors import InputError
-from ensue.look.marks import COLOURS  # dots have shapes too, for print in grey
+from ensue.look.chart_parts import COLOURS, heading, short_names
+from ensue.look.runs import translation_run
+from ensue.look.view import View
+from ensue.runs.run import Run
 
-MANY = 50
-"""Sentences that a bin has at least, if its BLEU is to say something."""
-CHANCE = f"Bins of fewer than {MANY} sentences vary by chance; the tooltip counts them."
+MIN_SENTENCES = 50
+"""A bin with fewer sentences is too noisy to compare."""
+NOISE = f"Bins of fewer than {MIN_SENTENCES} sentences are noisy; the tooltip counts them."
+
+
+def bottleneck(runs: Sequence[Run], *, data: Sequence[Any] = ()) -> View:
+    """BLEU against source length, for several runs on the same pairs."""
+    if not data:
+        raise InputError("BLEU by length needs pairs", hint="give them with --data test.en --data test.de")
+    translators = {str(run): translation_run(run) for run in runs}
+    curves = {name: run.score(*map(str, data)).by_length for name, run in translators.items()}
+    rows = [{"run": name, "by_length": curve, "change": change(curve)} for name, curve in curves.items()]
+    return View(partial(bottleneck_chart, dict(zip(short_names(list(curves)), curves.values()))), {"runs": rows})
 
 
 def bottleneck_chart(
@@ -25,15 +39,15 @@ def bottleneck_chart(
     title: str = "BLEU by length of the source",
     caption: str = "",
 ) -> Any:
-    """A line for each model from what ``bleu_by_length`` gives: BLEU against the words of the source.
+    """BLEU against the number of source words, a line per model; ``curves`` are results of ``bleu_by_length``.
 
-    Without a ``caption`` it is how each curve changes from its shortest to its longest sentences.
+    The default ``caption`` is how each curve changes from its shortest to its longest sentences.
     """
     rows = [{"model": model, **row} for model, curve in curves.items() for row in curve]
     if not rows:
         raise InputError("there is no curve to draw", hint="give at least one model with one bin of lengths")
     bins = [label for _, label in sorted({(row["low"], row["label"]): None for row in rows})]
-    models, caption = list(curves), caption or f"{changes(curves)}. {CHANCE}"
+    models, caption = list(curves), caption or f"{changes(curves)}. {NOISE}"
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(models))]
     return (
         alt.Chart(alt.Data(values=rows))
@@ -42,6 +56,7 @@ def bottleneck_chart(
             x=alt.X("label:O", sort=bins, title="words in the source sentence", axis=alt.Axis(labelAngle=0)),
             y=alt.Y("bleu:Q", title="BLEU (higher is better)", scale=alt.Scale(zero=True, nice=True)),
             color=alt.Color("model:N", sort=models, title="model", scale=alt.Scale(domain=models, range=colours)),
+            # shapes too, for print in grey
             shape=alt.Shape("model:N", sort=models, title="model", scale=alt.Scale(domain=models)),
             tooltip=[
                 alt.Tooltip("model:N"),
@@ -54,16 +69,16 @@ def bottleneck_chart(
         .properties(
             width=600,
             height=360,
-            title=alt.TitleParams(title, subtitle=textwrap.wrap(caption, 105), anchor="start", offset=12),
+            title=heading(title, caption),
             description=f"{title}. {describe(curves)}",
         )
     )
 
 
 def change(curve: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """By what share BLEU changes from the shortest sentences to the longest; None where there is nothing to compare.
+    """The relative change of BLEU from the shortest to the longest sentences; None if there is nothing to compare.
 
-    The longest are those of the last bin that has at least ``MANY`` sentences: a few show chance, not length.
+    Bins with fewer than ``MIN_SENTENCES`` are ignored if enough others are left.
 
     >>> short, few = {"bleu": 30.0, "label": "up to 8", "low": 0, "sentences": 90}, {"label": "more", "sentences": 3}
     >>> long = {**short, "bleu": 24.0, "label": "9–20", "low": 9}
@@ -71,7 +86,7 @@ def change(curve: list[dict[str, Any]]) -> dict[str, Any] | None:
     {'from': 'up to 8', 'to': '9–20', 'share': -0.2}
     """
     ordered = sorted(curve, key=lambda row: int(row["low"]))
-    many = [row for row in ordered if row["sentences"] >= MANY]
+    many = [row for row in ordered if row["sentences"] >= MIN_SENTENCES]
     first, last = (many[0], many[-1]) if len(many) > 1 else (ordered[0], ordered[-1]) if ordered else ({}, {})
     if first is last or not first.get("bleu"):
         return None
@@ -86,17 +101,17 @@ def changes(curves: dict[str, list[dict[str, Any]]]) -> str:
     >>> changes({"en-de": [short, {"low": 9, "label": "9 or more", "bleu": 20.0, "sentences": 70}]})
     'From up to 8 to 9 or more words, en-de: −33 %'
     """
-    said: dict[str, list[str]] = {}
+    models_by_span: dict[str, list[str]] = {}
     for model, curve in curves.items():
         moved = change(curve)
         span = f"From {moved['from']} to {moved['to']} words" if moved else "Nothing to compare"
         by = f": {100 * moved['share']:+.0f} %".replace("-", "−") if moved else ""
-        said.setdefault(span, []).append(f"{model}{by}")
-    return ". ".join(f"{span}, {', '.join(models)}" for span, models in said.items())
+        models_by_span.setdefault(span, []).append(f"{model}{by}")
+    return ". ".join(f"{span}, {', '.join(models)}" for span, models in models_by_span.items())
 
 
 def describe(curves: dict[str, list[dict[str, Any]]]) -> str:
-    """The picture in words: every curve from its shortest to its longest sentences.
+    """The chart as text: every curve from its shortest to its longest sentences.
 
     >>> describe({"lstm": [{"label": "up to 8", "bleu": 31.25, "sentences": 40}]})
     'lstm: 31.2 at up to 8 words (40 sentences)'

@@ -17,7 +17,7 @@ Edge = list[list[Any]]
 
 
 def bptt_html(numbers: Mapping[str, Any]) -> str:
-    """The page of what ``ensue.measure.bptt.bptt_numbers`` tells: nothing is fetched, so it works offline."""
+    """The page of what ``ensue.look.instruments.bptt.bptt_numbers`` tells: nothing is fetched, so it works offline."""
     steps = [*_forward(numbers), _error(numbers), *_backward(numbers), _total(numbers)]
     above = {"soft": headline(numbers), "formula": numbers["formula"]}
     data = {"T": numbers["steps"], "costs": numbers["costs"], "cut": numbers["cut"], "values": _shown(numbers)}

@@ -12,7 +12,7 @@ OTHERS = {"u": "as many terms as w, with x(k) where w has h(k−1)", "v": "one t
 
 
 def bptt_text(numbers: Mapping[str, Any]) -> Group:
-    """Tables of what ``ensue.measure.bptt.bptt_numbers`` tells."""
+    """Tables of what ``ensue.look.instruments.bptt.bptt_numbers`` tells."""
     losses = {step["t"]: step["loss"] for step in numbers["forward"]}
     sum_of = " + ".join(f"J({t})" for t in numbers["costs"])
     values = " + ".join(written(losses[t]) for t in numbers["costs"])

@@ -16,7 +16,7 @@ import altair as alt
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.look.alignment import COLOURS
+from ensue.look.alignment_chart import COLOURS
 
 MOST_CLASSES = 40
 CAPTION = "Rows: the label wanted; columns: the label given. The stronger the colour, the larger the share of its row."

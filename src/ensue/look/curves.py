@@ -1,19 +1,40 @@
-"""Learning curves of runs, and what n-grams cost as n grows."""
+"""``ensue look curves``: training and validation loss of runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
 
-from ensue.look.marks import by_name, by_run, dashes, heading, plain
+from ensue.look.chart_parts import by_run, dashes, heading, plain, short_names
+from ensue.look.view import View
+from ensue.runs.run import Run
+from ensue.train.forecast_objectives import loss_unit
+from ensue.train.metrics import read_metrics
 
-CAPTION = "Lower is better. Where validation (dashed) rises while training falls, a run learns by heart."
+CAPTION = "Lower is better. A run overfits where validation (dashed) rises while training falls."
 
 
-def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = ("nats a token",)) -> Any:
-    """Loss against steps: lines for training and for validation; ``units`` are those that losses are in."""
+def curves(runs: Sequence[Run]) -> View:
+    """Learning curves of runs."""
+    records = {str(run): read_metrics(run.folder.path) for run in runs}
+    numbers = {"runs": [{"run": name, "records": rows} for name, rows in records.items()]}
+    units = {_loss_unit(run) for run in runs}
+    named = dict(zip(short_names(list(records)), records.values()))
+    return View(partial(curves_chart, named, () if "" in units else sorted(units)), numbers)
+
+
+def _loss_unit(run: Run) -> str:
+    """The unit of a run's loss; empty if it has none."""
+    if run.task == "forecast":
+        return loss_unit(str(run.settings["train.loss"]), str(run.settings["data.scale"]))
+    return "nats per token" if run.task in ("language", "translation", "masked", "tag") else ""
+
+
+def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = ("nats per token",)) -> Any:
+    """Loss against steps, a line for training and one for validation; ``units`` label the axis."""
     rows = [
         {"run": run, "step": r["step"], "loss": r[key], "on": name}
         for run, records in runs.items()
@@ -44,50 +65,6 @@ def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = (
 
 
 def thinned(records: list[dict[str, Any]], most: int = 2000) -> list[dict[str, Any]]:
-    """At most so many records, evaluations always among them."""
+    """About ``most`` records, evenly spaced; evaluations are all kept."""
     stride = max(1, len(records) // most)
     return [r for n, r in enumerate(records) if n % stride == 0 or "valid_loss" in r]
-
-
-def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[str, int]) -> Any:
-    """Distinct n-grams of a text against n, beside what could exist (Vⁿ) and the size of neural models, which stays."""
-    rows = [{"n": n, "number": count, "what": "different n-grams seen"} for n, count in enumerate(counts, 1)]
-    rows += [
-        {"n": n, "number": sum(counts[:n]), "what": "entries of an n-gram model"} for n in range(1, len(counts) + 1)
-    ]
-    rows += [
-        {"n": n, "number": float(vocabulary) ** n, "what": "n-grams that could be (Vⁿ)"}
-        for n in range(1, len(counts) + 1)
-    ]
-    rows += [
-        {"n": n, "number": size, "what": f"parameters of {name}"}
-        for name, size in neural.items()
-        for n in range(1, len(counts) + 1)
-    ]
-    kinds = list(dict.fromkeys(str(row["what"]) for row in rows))
-    title = f"What n costs: {tokens:,} tokens, {vocabulary:,} different"
-    seen = ", ".join(f"{count:,} different {n}-grams" for n, count in enumerate(counts, 1))
-    sizes = ", ".join(f"{name} has {size:,} parameters" for name, size in neural.items())
-    return (
-        alt.Chart(alt.Data(values=rows))
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("n:O", title="n", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y(
-                "number:Q",
-                title="how many (logarithmic)",
-                scale=alt.Scale(type="log"),
-                axis=alt.Axis(format="~e"),
-            ),
-            color=by_name("what:N", kinds, None),
-            tooltip=["what:N", "n:O", alt.Tooltip("number:Q", format=",.0f")],
-        )
-        .properties(
-            width=560,
-            height=400,
-            title=heading(
-                title, "Tables grow with n until most n-grams are seen once; the size of a neural model does not."
-            ),
-            description=f"{title}. {seen}; {sizes}",
-        )
-    )

@@ -1,56 +1,133 @@
-"""Forecasts as a picture: the past, the forecast with its band, and what came."""
+"""``ensue look forecast``: the past of a series, the forecast with its band, and the truth."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
 import altair as alt
+import numpy as np
 
-from ensue.look.marks import heading, plain
+from ensue.core.errors import unknown_name
+from ensue.data.series import Series
+from ensue.look.chart_parts import heading, plain
+from ensue.look.runs import forecast_run, single
+from ensue.look.view import View
+from ensue.runs.forecast import ForecastRun
+from ensue.runs.run import Run
+from ensue.tasks.series_encoding import forecasts_of, with_band
 
-COLOURS = {"past": "#7f7f7f", "what came": "#222222", "forecast": "#d95f02"}
+LINE_COLOURS = {"past": "#7f7f7f", "truth": "#222222", "forecast": "#d95f02"}
+MAX_PANELS = 4
+"""More series or targets are not drawn."""
+
+
+def forecast(runs: Sequence[Run], *, data: Sequence[Any] = (), target: str = "") -> View:
+    """The forecast of a run on held-out series: the past, the forecast with its band, and the truth."""
+    numbers = forecast_numbers(forecast_run(single(runs, "forecast")), data, target)
+    return View(partial(forecast_chart, numbers), numbers)
+
+
+def forecast_numbers(run: ForecastRun, files: Sequence[Any] = (), target: str = "") -> dict[str, Any]:
+    """Past, forecast, band and truth at the last held-out origin; at most ``MAX_PANELS`` series or targets."""
+    files = files or run.settings.get("data.valid") or run.settings["data.files"]
+    series, windows = run.held_out(files)
+    names = run.form.names[: run.form.targets]
+    if target and target not in names:
+        raise unknown_name("target", target, names)
+    shown = [target] if target else list(names)
+    ends = [windows.origins[windows.origins < end][-1:] for _, end in series.parts()]
+    last = np.unique(np.concatenate(ends))[: MAX_PANELS if len(shown) == 1 else 1]
+    forecasts, truth, _ = forecasts_of(run.model, replace(windows, origins=last), run.form)
+    levels = tuple(run.model.config.quantiles)
+    if not levels:
+        forecasts, levels = with_band(forecasts, run.band)
+    panels = []
+    for i, origin in enumerate(last):
+        for name in shown[:MAX_PANELS]:
+            column = names.index(name)
+            panels.append(
+                _panel_numbers(run, series, int(origin), name, forecasts[i, :, column], truth[i, :, column], levels)
+            )
+    return {"run": str(run), "system": run.system, "quantiles": list(levels), "panels": panels}
+
+
+def _panel_numbers(
+    run: ForecastRun,
+    series: Series,
+    origin: int,
+    name: str,
+    forecasts: np.ndarray,
+    truth: np.ndarray,
+    levels: tuple[float, ...],
+) -> dict[str, Any]:
+    """One target from one origin: points with ``at`` (a date, or a step counted from the origin) and values."""
+    column, horizon = run.form.names.index(name), len(forecasts)
+    index = int(np.searchsorted(series.at, origin, side="right")) - 1
+    first = max(int(series.at[index]), origin - max(3 * horizon, min(run.form.window, 72)))
+    dates = series.dates
+
+    def at(row: int) -> Any:
+        return str(dates[row].astype("datetime64[s]")) if dates is not None else row - origin + 1
+
+    past = [{"at": at(row), "value": float(series.values[row, column])} for row in range(first, origin)]
+    true = [{"at": at(origin + step), "value": float(truth[step])} for step in range(horizon)]
+    middle = levels.index(0.5)
+    ahead = [
+        {"at": at(origin + step), "value": float(row[middle]), "low": float(row[0]), "high": float(row[-1])}
+        for step, row in enumerate(forecasts)
+    ]
+    key = series.keys[index] if series.keys else ""
+    title = " · ".join(filter(None, (f"series {key}" if key else "", name)))
+    return {"title": title, "past": past, "truth": true, "forecast": ahead, "dated": dates is not None}
 
 
 def forecast_chart(numbers: dict[str, Any]) -> Any:
-    """A panel for each series or target, one under the other."""
+    """A panel for each series or target, one below the other."""
     levels, panels = numbers["quantiles"], numbers["panels"]
     wide = len(panels) == 1
     charts = [_panel(panel, levels, 640 if wide else 560, 320 if wide else 150) for panel in panels]
-    band = f"; the band should hold {100 * (levels[-1] - levels[0]):.0f} % of what comes" if len(levels) > 1 else ""
-    title = f"What {numbers['system']} expects"
+    band = f"; the band is to contain {100 * (levels[-1] - levels[0]):.0f} % of the truth" if len(levels) > 1 else ""
+    title = f"Forecast of {numbers['system']}"
     name = PurePath(numbers["run"]).name
-    caption = f"{name}: grey is what it saw, black what came, dashes of colour what it expected{band}."
+    caption = f"{name}: grey is the past, black the truth, dashed the forecast{band}."
     return alt.vconcat(*charts).properties(
-        title=heading(title, caption), description=plain(f"{title}. {'; '.join(map(_said, panels))}")
+        title=heading(title, caption), description=plain(f"{title}. {'; '.join(map(_summary, panels))}")
     )
 
 
-def _said(panel: dict[str, Any]) -> str:
-    """A panel in words: where it stood, what was expected at the end, and what came."""
-    came = f", {panel['truth'][-1]['value']:.4g} came" if panel["truth"] else ""
+def _summary(panel: dict[str, Any]) -> str:
+    """A panel as text: the last value seen, and forecast and truth at the horizon."""
+    true = f", truth {panel['truth'][-1]['value']:.4g}" if panel["truth"] else ""
     ahead = panel["forecast"]
     return (
-        f"{panel['title']}: last seen {panel['past'][-1]['value']:.4g}; after {len(ahead)} steps "
-        f"{ahead[-1]['value']:.4g} was expected{came}"
+        f"{panel['title']}: last value {panel['past'][-1]['value']:.4g}; after {len(ahead)} steps "
+        f"forecast {ahead[-1]['value']:.4g}{true}"
     )
 
 
 def _panel(panel: dict[str, Any], levels: list[float], width: int, height: int) -> Any:
-    """The past in grey, what came in black, the forecast in colour with its band."""
+    """The past in grey, the truth in black, the forecast in colour with its band."""
     joint = panel["past"][-1]
     lines = [{**point, "what": "past"} for point in panel["past"]]
-    lines += [{**point, "what": "what came"} for point in (joint, *panel["truth"])]
+    lines += [{**point, "what": "truth"} for point in (joint, *panel["truth"])]
     lines += [{"at": p["at"], "value": p["value"], "what": "forecast"} for p in (joint, *panel["forecast"])]
     kind = "T" if panel["dated"] else "Q"
     x = (
         alt.X("at:T", title="date", axis=alt.Axis(format="%d %b %Y", labelOverlap=True))
         if panel["dated"]
-        else alt.X("at:Q", title="steps from the last one that was seen (0)")
+        else alt.X("at:Q", title="steps after the last one seen (0)")
     )
     y = alt.Y("value:Q", title=panel["title"], scale=alt.Scale(zero=False))
-    colour = alt.Color("what:N", title=None, scale=alt.Scale(domain=list(COLOURS), range=list(COLOURS.values())))
-    dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=list(COLOURS), range=[[1, 0], [1, 0], [6, 3]]), legend=None)
+    colour = alt.Color(
+        "what:N", title=None, scale=alt.Scale(domain=list(LINE_COLOURS), range=list(LINE_COLOURS.values()))
+    )
+    dash = alt.StrokeDash(
+        "what:N", scale=alt.Scale(domain=list(LINE_COLOURS), range=[[1, 0], [1, 0], [6, 3]]), legend=None
+    )
     tips = ["what:N", f"at:{kind}", alt.Tooltip("value:Q", format=".5g")]
     drawn = (
         alt.Chart(alt.Data(values=lines))
@@ -60,7 +137,7 @@ def _panel(panel: dict[str, Any], levels: list[float], width: int, height: int) 
     if len(levels) > 1:
         first = {"at": joint["at"], "low": joint["value"], "high": joint["value"]}
         area = alt.Chart(alt.Data(values=[first, *panel["forecast"]])).mark_area(
-            opacity=0.25, color=COLOURS["forecast"]
+            opacity=0.25, color=LINE_COLOURS["forecast"]
         )
         drawn = (
             area.encode(x=x, y=alt.Y("low:Q", title=panel["title"], scale=alt.Scale(zero=False)), y2="high:Q") + drawn

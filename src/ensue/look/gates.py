@@ -1,32 +1,66 @@
-"""Gates and states of a recurrent layer over a text, as heat maps: a column a token, a row a unit."""
+"""``ensue look gates``: gates and states of a recurrent layer over a text, as heat maps (tokens × units)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
 import numpy as np
+import torch
 
-from ensue.look.marks import MOST_MARKS, heading, inline, records, words
+from ensue.look.chart_parts import DIVERGING, MAX_MARKS, SEQUENTIAL, cut_text, heading, plain, records, words
+from ensue.look.instruments.gates import gates_over, most_active
+from ensue.look.runs import label, single
+from ensue.look.text_tokens import first_tokens, language_runs
+from ensue.look.view import View
+from ensue.runs.run import Run
 
-GATE_COLOURS = ["#ffffff", "#08306b"]
-STATE_COLOURS = ["#b2182b", "#f7f7f7", "#2166ac"]
-MOST_UNITS = 64
-"""More rows than this say nothing more."""
-ACROSS = 1100
-"""Pixels of a page: maps of few tokens stand side by side."""
-ROOM = 12
-"""Pixels that a token's name needs; where there are fewer some names are left out."""
+MAX_UNITS = 64
+"""More rows cannot be read."""
+PAGE_WIDTH = 1100
+"""Pixels. Maps of few tokens stand side by side."""
+LABEL_WIDTH = 12
+"""Pixels per token below which some labels are left out."""
 
 
-def room_for(parts: int, tokens: int, units: int) -> int:
-    """How many units can be drawn: views have at most 50,000 marks.
+def gates(runs: Sequence[Run], *, text: str = "", layer: int = 0, units: int = 0) -> View:
+    """Gates and states of a recurrent layer over a text; at most ``units``, those that change most."""
+    (run,) = language_runs([single(runs, "gates")], text)
+    tokens, text_length = first_tokens(run, text)
+    seen = gates_over(run.model, torch.from_numpy(tokens[1:]), layer)
+    total = next(iter(seen.states.values())).shape[1]
+    most = max_units(len(seen.parts), len(tokens) - 1, total)
+    chosen = most_active(seen.parts, min(units or most, most))
+    names = [run.tokenizer.name(int(token)) for token in tokens[1:]]
+    gate_values, state_values = ({n: v[:, chosen] for n, v in part.items()} for part in (seen.gates, seen.states))
+    title = f"{label(run)}: gates and states of {seen.of.partition(' of ')[2]}"
+    note = cut_text(len(names), text_length)
+    draw = partial(
+        gates_chart, names, gate_values, state_values, chosen, title=title, legend=seen.legend, total=total, note=note
+    )
+    numbers = {
+        "system": run.system,
+        "of": seen.of,
+        "tokens": names,
+        "of_tokens": text_length,
+        "units": chosen,
+        "total_units": total,
+        "gates": {name: values.round(6).tolist() for name, values in gate_values.items()},
+        "states": {name: values.round(6).tolist() for name, values in state_values.items()},
+        "means": {name: values.mean(axis=1).round(6).tolist() for name, values in seen.parts.items()},
+    }
+    return View(draw, numbers, note=note)
 
-    >>> room_for(5, 40, 256), room_for(5, 400, 256)
+
+def max_units(parts: int, tokens: int, units: int) -> int:
+    """How many units fit into the 50,000 marks of a view.
+
+    >>> max_units(5, 40, 256), max_units(5, 400, 256)
     (64, 25)
     """
-    return max(1, min(units, MOST_UNITS, MOST_MARKS // max(1, parts * tokens)))
+    return max(1, min(units, MAX_UNITS, MAX_MARKS // max(1, parts * tokens)))
 
 
 def gates_chart(
@@ -36,22 +70,22 @@ def gates_chart(
     units: Sequence[int],
     *,
     title: str,
-    senses: dict[str, str],
+    legend: dict[str, str],
     total: int,
-    more: str = "",
+    note: str = "",
 ) -> Any:
-    """Heat maps of some units: gates from 0 (pale) to 1 (blue), states below 0 red, above it blue; ``more`` ends it."""
-    charts = [_map(tokens, units, name, values, senses, (0.0, 1.0), GATE_COLOURS) for name, values in gates.items()]
+    """Heat maps of some units: gates from 0 (white) to 1 (blue), states red below 0, blue above; then ``note``."""
+    charts = [_map(tokens, units, name, values, legend, (0.0, 1.0), SEQUENTIAL) for name, values in gates.items()]
     for name, values in states.items():
         top = max(float(np.abs(values).max()), 1e-9)
-        charts.append(_map(tokens, units, name, values, senses, (-top, top), STATE_COLOURS))
+        charts.append(_map(tokens, units, name, values, legend, (-top, top), DIVERGING))
     shown = f"The {len(units)} of {total:,} units whose state changes most." if len(units) < total else "All units."
-    caption = f"{shown} Gates: no colour is shut (0), full colour open (1). States: red below 0, blue above. {more}"
-    across = max(1, ACROSS // (len(tokens) * _width(len(tokens)) + 140))
+    caption = f"{shown} Gates: no colour is closed (0), full colour open (1). States: red below 0, blue above. {note}"
+    across = max(1, PAGE_WIDTH // (len(tokens) * _width(len(tokens)) + 140))
     return (
         alt.concat(*charts, columns=across)
         .resolve_scale(color="independent")
-        .properties(title=heading(title, caption), description=f"{title}. {_said(gates, states)}. {more}".strip())
+        .properties(title=heading(title, caption), description=f"{title}. {_summary(gates, states)}. {note}".strip())
     )
 
 
@@ -60,7 +94,7 @@ def _map(
     units: Sequence[int],
     name: str,
     values: np.ndarray,
-    senses: dict[str, str],
+    legend: dict[str, str],
     ends: tuple[float, float],
     colours: list[str],
 ) -> Any:
@@ -77,20 +111,20 @@ def _map(
         labelAngle=-55,
         labelAlign="left",
         labelExpr=words(tokens),
-        labelOverlap=across < ROOM,
+        labelOverlap=across < LABEL_WIDTH,
         ticks=False,
         domain=False,
     )
     aside = alt.Axis(labelExpr=words([str(unit) for unit in units]), labelOverlap=True, ticks=False, domain=False)
     scale = alt.Scale(domain=_stops(ends, len(colours)), range=colours, interpolate="lab", clamp=True)
-    legend = alt.Legend(title=name, format=".2f", gradientLength=90)
+    scale_legend = alt.Legend(title=name, format=".2f", gradientLength=90)
     return (
-        alt.Chart(records(rows), title=f"{name}: {senses.get(name, '')}".rstrip(": "))
+        alt.Chart(records(rows), title=f"{name}: {legend.get(name, '')}".rstrip(": "))
         .mark_rect()
         .encode(
             x=alt.X("t:O", title=None, axis=along),
             y=alt.Y("u:O", title="unit", axis=aside),
-            color=alt.Color("value:Q", scale=scale, legend=legend),
+            color=alt.Color("value:Q", scale=scale, legend=scale_legend),
             tooltip=[alt.Tooltip("token:N"), alt.Tooltip("unit:O"), alt.Tooltip("value:Q", title=name, format=".4f")],
         )
         .properties(width=alt.Step(across), height=alt.Step(down))
@@ -98,17 +132,17 @@ def _map(
 
 
 def _width(tokens: int) -> int:
-    """Pixels of a token's column."""
+    """Width of a token's column in pixels."""
     return int(np.clip(900 // max(1, tokens), 6, 26))
 
 
 def _stops(ends: tuple[float, float], count: int) -> list[float]:
-    """Ends, and between them the middle where there are three colours."""
+    """Evenly spaced values of a colour scale."""
     return [float(stop) for stop in np.linspace(*ends, count)]
 
 
-def _said(gates: dict[str, np.ndarray], states: dict[str, np.ndarray]) -> str:
-    """The picture in words."""
+def _summary(gates: dict[str, np.ndarray], states: dict[str, np.ndarray]) -> str:
+    """The chart as text."""
     means = ", ".join(f"{name} {values.mean():.2f}" for name, values in gates.items())
     sizes = ", ".join(f"{name} {np.abs(values).mean():.2f}" for name, values in states.items())
-    return inline(f"Mean gates: {means or 'none'}; mean size of states: {sizes}")[1:-1]
+    return plain(f"Mean gates: {means or 'none'}; mean absolute states: {sizes}")

@@ -1,34 +1,50 @@
-"""What a task takes of each layer of its features: s_j of γ Σ_j s_j h_j."""
+"""``ensue look layers``: the weight s_j of each feature layer in γ Σ_j s_j h_j."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
 
-from ensue.look.marks import by_name, heading, plain
+from ensue.core.errors import InputError
+from ensue.look.chart_parts import by_name, heading, plain
+from ensue.look.view import View
+from ensue.runs.run import Run
+
+
+def layers(runs: Sequence[Run]) -> View:
+    """The weights with which runs mix the layers of their features."""
+    rows = []
+    for run in runs:
+        features = run.config.get("features")
+        if not features:
+            hint = "name one that was trained with --from runs/elmo"
+            raise InputError("reads no features, so it has no layer weights", where=str(run), hint=hint)
+        row = {"run": run.folder.path.name, "task": run.task, "of": features["system"]}
+        rows.append({**row, "shares": features["shares"], "scale": features["scale"]})
+    return View(partial(layers_chart, rows), {"runs": rows})
 
 
 def layers_chart(runs: list[dict[str, Any]]) -> Any:
-    """A bar for each layer's share; the layer that reads letters is 0."""
+    """A bar for each layer's weight; layer 0 is the embedding."""
     rows = [
-        {"run": f"{one['run']} ({one['task']}), γ = {one['scale']:.2f}", "layer": layer, "share": share}
-        for one in runs
-        for layer, share in enumerate(one["shares"])
+        {"run": f"{run['run']} ({run['task']}), γ = {run['scale']:.2f}", "layer": layer, "share": share}
+        for run in runs
+        for layer, share in enumerate(run["shares"])
     ]
     names = list(dict.fromkeys(str(row["run"]) for row in rows))
-    said = "; ".join(
-        f"{one['run']}: " + ", ".join(f"layer {layer} {share:.0%}" for layer, share in enumerate(one["shares"]))
-        for one in runs
+    summary = "; ".join(
+        f"{run['run']}: " + ", ".join(f"layer {layer} {share:.0%}" for layer, share in enumerate(run["shares"]))
+        for run in runs
     )
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_bar()
         .encode(
-            x=alt.X(
-                "layer:O", title="layer (0 reads letters or words, the last is the top)", axis=alt.Axis(labelAngle=0)
-            ),
-            y=alt.Y("share:Q", title="share s", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
+            x=alt.X("layer:O", title="layer (0: embedding)", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("share:Q", title="weight s", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
             xOffset=alt.XOffset("run:N"),
             color=by_name("run:N", names, None, orient="bottom", labelLimit=600),
             tooltip=["run:N", "layer:O", alt.Tooltip("share:Q", format=".3f")],
@@ -36,7 +52,7 @@ def layers_chart(runs: list[dict[str, Any]]) -> Any:
         .properties(
             width=420,
             height=280,
-            title=heading("What a task takes of each layer", "γ Σ s_j h_j; equal shares before training"),
-            description=plain(f"What a task takes of each layer. {said}"),
+            title=heading("Weights of feature layers", "γ Σ s_j h_j; all equal before training"),
+            description=plain(f"Weights of feature layers. {summary}"),
         )
     )

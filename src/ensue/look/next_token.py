@@ -1,37 +1,54 @@
-"""What several models think comes next, side by side: a bar a token, as long as its probability."""
+"""``ensue look next``: the most probable next tokens of several runs, side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
 
-from ensue.look.marks import COLOURS, heading, plain, records
+from ensue.core.errors import InputError
+from ensue.look.chart_parts import COLOURS, heading, plain, records, short_names
+from ensue.look.view import View
+from ensue.runs.run import Run
+
+
+def next_tokens(runs: Sequence[Run], *, text: str = "", top: int = 10) -> View:
+    """The most probable next tokens after a text, run by run."""
+    if not runs:
+        raise InputError("what comes next in which run?", hint="name one or more")
+    if top < 1:
+        raise InputError(f"{top} tokens cannot be shown", hint="give --top 1 or more")
+    names = [str(run) for run in runs]
+    found = [run.next(text, top) for run in runs]
+    rows = [
+        {"run": name, "next": [{"token": token, "probability": p} for token, p in pairs]}
+        for name, pairs in zip(names, found)
+    ]
+    return View(partial(next_chart, text, dict(zip(short_names(names), found))), {"text": text, "runs": rows})
 
 
 def next_chart(text: str, found: Mapping[str, Sequence[tuple[str, float]]]) -> Any:
-    """The likeliest next tokens by run, the likeliest on top."""
+    """Bars of probabilities by run, the most probable token on top."""
     top = max(p for pairs in found.values() for _, p in pairs)
-    charts = [
-        _bars(name, pairs, top, COLOURS[place % len(COLOURS)]) for place, (name, pairs) in enumerate(found.items())
-    ]
+    charts = [_bars(name, pairs, top, COLOURS[i % len(COLOURS)]) for i, (name, pairs) in enumerate(found.items())]
     shown = text if len(text) <= 60 else f"… {text[-58:]}"
     firsts = {name: ", ".join(f"{token} {p:.3f}" for token, p in pairs[:5]) for name, pairs in found.items()}
-    said = "; ".join(f"{name}: {first}" for name, first in firsts.items())
+    summary = "; ".join(f"{name}: {first}" for name, first in firsts.items())
     title = f"After “{shown}”"
-    caption = "P(next token) of the likeliest, all on one scale; ␣ is a space. Tokens of different runs may differ."
+    caption = "Probabilities of the next token, all on one scale; ␣ is a space. Tokenizers of runs may differ."
     return (
         alt.hconcat(*charts, spacing=28)
-        .properties(title=heading(title, caption), description=plain(f"{title}. {said}"))
+        .properties(title=heading(title, caption), description=plain(f"{title}. {summary}"))
         .configure_view(stroke=None)
     )
 
 
 def _bars(name: str, pairs: Sequence[tuple[str, float]], top: float, colour: str) -> Any:
-    """One run's bars, each with its number."""
-    rows = [{"place": i, "token": token, "p": p, "shown": f"{p:.3f}"} for i, (token, p) in enumerate(pairs)]
-    order = alt.Y("place:O", axis=None)
+    """The bars of one run, labelled with tokens and probabilities."""
+    rows = [{"rank": i, "token": token, "p": p, "shown": f"{p:.3f}"} for i, (token, p) in enumerate(pairs)]
+    order = alt.Y("rank:O", axis=None)
     base = alt.Chart(records(rows), title=name).encode(y=order, tooltip=["token:N", alt.Tooltip("p:Q", format=".5f")])
     scale = alt.Scale(domain=[0, top], nice=False)
     bars = base.mark_bar(color=colour).encode(x=alt.X("p:Q", title="probability", scale=scale))

@@ -1,17 +1,61 @@
-"""The race as a picture: the measure against training time, the size of each model as the size of its dot."""
+"""``ensue look race``: a race's measure against training time, or against the number of labels."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import altair as alt
 
-from ensue.look.marks import by_name, heading, plain
+from ensue.core.errors import InputError
+from ensue.look.chart_parts import by_name, heading, plain
+from ensue.look.label_curve import label_curve
+from ensue.look.view import View
+
+
+@dataclass(frozen=True)
+class RaceRecord:
+    """A finished race: its race.json, and what decided it."""
+
+    race: dict[str, Any]
+    metrics: dict[str, list[dict[str, Any]]]
+    """The metrics of each entrant while it trained, by name."""
+    task: str
+    measure: str
+    """The key of the measure that decides."""
+    title: str
+    """The name of that measure, for people."""
+    lower: bool
+    """True if lower is better."""
+
+
+def race(races: Sequence[RaceRecord]) -> View:
+    """A race: its measure against training time, or against the number of labels."""
+    if len(races) != 1:
+        raise InputError(f"race shows one race, not {len(races)}", hint="name the folder of one")
+    (record,) = races
+    chart = labels_chart if record.race.get("shares") else race_chart
+    return View(partial(chart, record), record.race)
+
+
+def labels_chart(record: RaceRecord) -> Any:
+    """The measure against the number of labels, a line for each system and start."""
+    points = []
+    for entrant in record.race["systems"]:
+        value = entrant[record.measure]
+        if value is not None:
+            values = [seed[record.measure] for seed in entrant["seeds"]]
+            spread = {"low": min(values), "high": max(values)} if len(values) > 1 else {}
+            points.append({**{key: entrant[key] for key in ("system", "start", "labels")}, "value": value, **spread})
+    title = f"Value of labels: {record.task} on {', '.join(record.race['data'])}"
+    return label_curve(points, record.title, title=title)
 
 
 def entrant_name(race: dict[str, Any], entrant: dict[str, Any]) -> str:
-    """What one is called in a race: its system, and how it began where some began with another run.
+    """The name of an entrant: its system, and its start if some entrants were initialised from another run.
 
     >>> entrant_name({"from": {"run": "minilm"}}, {"system": "bert", "start": "pre-trained"})
     'bert pre-trained'
@@ -19,14 +63,9 @@ def entrant_name(race: dict[str, Any], entrant: dict[str, Any]) -> str:
     return f"{entrant['system']} {entrant['start']}" if race.get("from") else str(entrant["system"])
 
 
-def race_chart(
-    race: dict[str, Any],
-    ways: dict[str, list[dict[str, Any]]],
-    measure: str = "bits_per_byte",
-    title: str = "bits per byte",
-    lower: bool = True,
-) -> Any:
-    """Each one's way while it trained, by name, on part of what is held out, and where it ended, on all of it."""
+def race_chart(record: RaceRecord) -> Any:
+    """The measure against training time: validation during training as lines, the final score as dots."""
+    race, measure, title = record.race, record.measure, record.title
     points = [
         {
             "system": entrant_name(race, s),
@@ -39,16 +78,16 @@ def race_chart(
     ]
     order = [point["system"] for point in points]
     lines = [
-        {"system": name, "seconds": record["seconds"], "value": value}
+        {"system": name, "seconds": row["seconds"], "value": value}
         for name in order
-        for record in ways.get(name, ())
-        if (value := _measured(race, record, measure)) is not None
+        for row in record.metrics.get(name, ())
+        if (value := _measured(race, row, measure)) is not None
     ]
     colour = by_name("system:N", order, "system, best first")
     x = alt.X("seconds:Q", title="seconds of training", scale=alt.Scale(zero=True, nice=False, padding=30))
-    axis = f"{title}, held out ({'lower' if lower else 'higher'} is better)"
+    axis = f"{title}, held out ({'lower' if record.lower else 'higher'} is better)"
     y = alt.Y("value:Q", title=axis, scale=alt.Scale(zero=False, padding=30))
-    way = alt.Chart(alt.Data(values=lines)).mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
+    progress = alt.Chart(alt.Data(values=lines)).mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
     size = alt.Size("megabytes:Q", title="size on disk, MB", scale=alt.Scale(range=[60, 900]))
     tips = [
         alt.Tooltip("system:N"),
@@ -58,47 +97,47 @@ def race_chart(
     ]
     dots = alt.Chart(alt.Data(values=points)).encode(x=x, y=y, color=colour)
     ends = dots.mark_circle(opacity=0.85).encode(size=size, tooltip=tips)
-    layers = way + ends
+    layers = progress + ends
     for side, dx in (("left", 24), ("right", -24)):
-        named = [point for point in _named(points, lines) if point["side"] == side]
+        named = [point for point in _with_labels(points, lines) if point["side"] == side]
         text = alt.Chart(alt.Data(values=named)).mark_text(align=side, dx=dx, fontSize=12, fontWeight="bold")
         layers += text.encode(x=x, y=alt.Y("at:Q", title=axis), text="system:N", color=colour)
-    said = "; ".join(
+    summary = "; ".join(
         f"{p['system']}: {p['value']:.4g} after {p['seconds']:.0f} seconds, {p['megabytes']:.1f} MB" for p in points
     )
-    name = _name(race)
-    what = "Lines: validation while training. " if lines else ""
-    caption = f"{what}Dots: the whole of what is held out; a larger dot is a larger model."
+    name = _title(race)
+    caption = "Lines: validation during training. " if lines else ""
+    caption += "Dots: score on all held-out data; a larger dot is a larger model."
     return layers.properties(
-        width=640, height=420, title=heading(name, caption), description=plain(f"{name}, {title}. {said}")
+        width=640, height=420, title=heading(name, caption), description=plain(f"{name}, {title}. {summary}")
     )
 
 
-def _named(points: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Points with where their names stand: beside the dot, toward the middle, and one above the other where dots meet.
+def _with_labels(points: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Points with the positions of their labels: beside the dot, towards the middle, stacked where dots overlap.
 
     >>> two = [{"seconds": 10, "value": 0.50}, {"seconds": 10, "value": 0.51}, {"seconds": 0, "value": 0.0}]
-    >>> [(point["side"], round(point["at"], 2)) for point in _named(two, [])]
+    >>> [(point["side"], round(point["at"], 2)) for point in _with_labels(two, [])]
     [('left', 0.0), ('right', 0.5), ('right', 0.53)]
     """
-    values = [one["value"] for one in (*points, *lines)]
+    values = [row["value"] for row in (*points, *lines)]
     gap, last = 0.05 * (max(values) - min(values)), max(point["seconds"] for point in points)
     placed: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda point: float(point["value"])):
-        near = [one["at"] for one in placed if abs(one["seconds"] - point["seconds"]) < 0.2 * last]
+        near = [other["at"] for other in placed if abs(other["seconds"] - point["seconds"]) < 0.2 * last]
         side = "left" if point["seconds"] < 0.4 * last else "right"
         placed.append({**point, "side": side, "at": max([point["value"], *(at + gap for at in near)])})
     return placed
 
 
 def _measured(race: dict[str, Any], record: dict[str, Any], measure: str) -> float | None:
-    """What an evaluation during training says of the measure; bits per byte of a text follow from the loss."""
+    """The measure of an evaluation during training; bits per byte of a text follow from the loss."""
     if "task" not in race and "valid_loss" in record:
-        lost = race["valid_surcharge_bits"] / race["valid_bytes"]
-        return float(record["valid_loss"] / math.log(2) * race["valid_tokens"] / race["valid_bytes"] + lost)
+        surcharge = race["valid_surcharge_bits"] / race["valid_bytes"]
+        return float(record["valid_loss"] / math.log(2) * race["valid_tokens"] / race["valid_bytes"] + surcharge)
     return record.get(measure)
 
 
-def _name(race: dict[str, Any]) -> str:
+def _title(race: dict[str, Any]) -> str:
     how = "equal data" if race["match"] == "tokens" else f"{race['budget']} of training each"
     return f"Race on {', '.join(race['data'])}: {how}"

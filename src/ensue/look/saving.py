@@ -1,27 +1,26 @@
-"""Charts to files: PNG, SVG, HTML that works offline, or Vega-Lite JSON; and pages, with their numbers as JSON."""
+"""Save charts as PNG, SVG, offline HTML or Vega-Lite JSON, and pages as HTML or JSON."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.files import whole_file
 
-ENDINGS = (".html", ".png", ".svg", ".json")
-PAGE_ENDINGS = (".html", ".json")
-HIDDEN = "\ue000"
-"""A character for private use, which no chart has."""
+CHART_SUFFIXES = (".html", ".png", ".svg", ".json")
+PAGE_SUFFIXES = (".html", ".json")
+PLACEHOLDER = "\ue000"
+"""A private-use character that stands for < while Vega-Lite writes the page."""
 
 
 def save_chart(chart: Any, path: str | Path) -> Path:
-    """Write an Altair chart as the ending of ``path`` says; nothing is fetched, then or later."""
+    """Write an Altair chart in the format of the suffix of ``path``. The file fetches nothing."""
     import vl_convert
 
-    path = check_ending(path)
+    path = check_chart_suffix(path)
     spec = chart.to_dict()
     with whole_file(path) as temporary:
         if path.suffix == ".png":
@@ -29,18 +28,18 @@ def save_chart(chart: Any, path: str | Path) -> Path:
         elif path.suffix == ".svg":
             temporary.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
         elif path.suffix == ".html":
-            # a text in the chart that holds </script> must not end the script it stands in
-            page = vl_convert.vegalite_to_html(_changed(spec, lambda text: text.replace("<", HIDDEN)), bundle=True)
-            temporary.write_text(page.replace(HIDDEN, "\\u003c"), encoding="utf-8")
+            # a </script> in the chart's texts must not end the page's script
+            page = vl_convert.vegalite_to_html(_escaped(spec), bundle=True)
+            temporary.write_text(page.replace(PLACEHOLDER, "\\u003c"), encoding="utf-8")
         else:
             temporary.write_text(json.dumps(spec, indent=2), encoding="utf-8")
     return path
 
 
 def chart_bundle(chart: Any) -> dict[str, Any]:
-    """A chart for a notebook: as Vega-Lite where it can draw that, else as a picture; Altair's own way fetches scripts.
+    """The MIME bundle of a chart for a notebook: Vega-Lite and PNG. Altair's own bundle fetches scripts.
 
-    The version stands in the address of the chart's schema: …/vega-lite/v5.20.1.json.
+    The Vega-Lite version is part of the schema's address: …/vega-lite/v5.20.1.json.
     """
     import vl_convert
 
@@ -48,40 +47,40 @@ def chart_bundle(chart: Any) -> dict[str, Any]:
     version = spec["$schema"].rpartition("/v")[2].partition(".")[0]
     picture = base64.b64encode(vl_convert.vegalite_to_png(spec, scale=2)).decode()
     title = spec.get("title", "")
-    said = title.get("text", "") if isinstance(title, dict) else title
-    return {f"application/vnd.vegalite.v{version}+json": spec, "image/png": picture, "text/plain": str(said)}
+    text = title.get("text", "") if isinstance(title, dict) else title
+    return {f"application/vnd.vegalite.v{version}+json": spec, "image/png": picture, "text/plain": str(text)}
 
 
-def check_ending(path: str | Path) -> Path:
-    """The path, where its ending says what to write; else refuse it."""
+def check_chart_suffix(path: str | Path) -> Path:
+    """The path, if a chart can be written in the format of its suffix."""
     path = Path(path)
-    if path.suffix not in ENDINGS:
-        raise InputError(f"{path.name!r} has no ending for a picture", hint=f"use {', '.join(ENDINGS)}")
+    if path.suffix not in CHART_SUFFIXES:
+        raise InputError(f"{path.name!r} is not a picture format", hint=f"use {', '.join(CHART_SUFFIXES)}")
     return path
 
 
-def check_page_ending(path: str | Path) -> Path:
-    """The path, where its ending is one that a page can be written as; else refuse it."""
+def check_page_suffix(path: str | Path) -> Path:
+    """The path, if a page can be written in the format of its suffix."""
     path = Path(path)
-    if path.suffix not in PAGE_ENDINGS:
+    if path.suffix not in PAGE_SUFFIXES:
         what = f"this view is a page (.html) or numbers (.json), not {path.name!r}"
-        raise InputError(what, hint=f"use {' or '.join(PAGE_ENDINGS)}")
+        raise InputError(what, hint=f"use {' or '.join(PAGE_SUFFIXES)}")
     return path
 
 
 def save_page(page: str, numbers: dict[str, Any], path: str | Path) -> Path:
-    """Write a page, or where ``path`` ends so the numbers that it shows."""
-    path = check_page_ending(path)
+    """Write a page as .html, or its numbers as .json."""
+    path = check_page_suffix(path)
     with whole_file(path) as temporary:
         text = page if path.suffix == ".html" else json.dumps(numbers, indent=2)
         temporary.write_text(text, encoding="utf-8")
     return path
 
 
-def _changed(value: Any, change: Callable[[str], str]) -> Any:
-    """A specification with every text in it changed."""
+def _escaped(value: Any) -> Any:
+    """A specification with every < in its texts replaced."""
     if isinstance(value, str):
-        return change(value)
+        return value.replace("<", PLACEHOLDER)
     if isinstance(value, dict):
-        return {name: _changed(item, change) for name, item in value.items()}
-    return [_changed(item, change) for item in value] if isinstance(value, list) else value
+        return {name: _escaped(item) for name, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value

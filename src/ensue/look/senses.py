@@ -1,91 +1,93 @@
-"""One word in many contexts: where each stands in two dimensions, and which other context is nearest to it."""
+"""``ensue look senses``: the vectors of one word in many contexts, and whether neighbours have the same sense."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import altair as alt
+import numpy as np
 
-from ensue.look.marks import COLOURS
+from ensue.core.errors import InputError
+from ensue.data.sense_files import contexts_in, read_contexts
+from ensue.data.senses import SENSES, Context, contexts
+from ensue.look.projection import principal
+from ensue.look.runs import label, single
+from ensue.look.senses_chart import senses_chart
+from ensue.look.view import View
+from ensue.measure.senses import sense_score, similarities
+from ensue.models.ngram import NGram
+from ensue.runs.run import Run
+from ensue.tasks.backbones import body_of
+from ensue.tasks.senses import context_vectors, depth_of
 
-AROUND = 5
-"""Words that are shown on each side of the word."""
-LISTED = 5
-"""Contexts of each sense whose neighbours are written out."""
+NEIGHBOURS = 3
+"""Neighbours that are listed for each context."""
+MAX_CONTEXTS = 2000
 
 
-def snippet(words: list[str], place: int, around: int = AROUND) -> str:
-    """The word between its neighbours.
+def senses(runs: Sequence[Run], *, word: str = "", layer: int = 0, text: str = "", files: Sequence[Any] = ()) -> View:
+    """Vectors of a word in its contexts, and how often the nearest context has the same sense.
 
-    >>> snippet("a nice walk by the river bank in spring".split(), 6, 2)
-    '… the river [bank] in spring'
+    Contexts come from ``text`` (a sentence per line), from ``files``, or from the built-in corpus.
     """
-    first, last = max(0, place - around), min(len(words), place + around + 1)
-    shown = [f"[{word}]" if at == place else word for at, word in enumerate(words[first:last], start=first)]
-    return " ".join([*(["…"] if first else []), *shown, *(["…"] if last < len(words) else [])])
+    run = single(runs, "senses")
+    if not word.strip():
+        raise InputError("senses of which word?", hint="name a run and a word: ensue look senses runs/elmo bank")
+    found = find_contexts(word, files, text)
+    if not has_context_vectors(run):
+        raise InputError(f"{run.system} has no word vectors", where=str(run), hint="use elmo, bert or lstm")
+    body = body_of(run.model)
+    vectors = context_vectors(body, run.tokenizer, found, layer)
+    points, variance = principal(vectors)
+    depth = depth_of(body)
+    numbers: dict[str, Any] = {"system": run.system, "word": word, "layer": layer or depth, "layers": depth}
+    caption = f"{len(found)} contexts, without senses."
+    labels = [context.sense for context in found]
+    if len(set(labels)) > 1:
+        score = sense_score(vectors, labels)
+        numbers |= {"accuracy": score.accuracy, "chance": score.chance, "identical": score.identical}
+        caption = f"Nearest neighbours have the same sense in {score.accuracy:.1%} of {len(found)} contexts "
+        caption += f"(leave one out; by chance {score.chance:.1%})."
+        if score.identical:
+            caption += f" All vectors are equal: {run.system} has one vector per word, whatever the context."
+    numbers |= {"variance": variance.tolist(), "contexts": _rows(found, vectors, points)}
+    title = f"{label(run)}: {word} in its contexts"
+    return View(partial(senses_chart, numbers, title, caption), numbers, note=caption)
 
 
-def senses_chart(numbers: dict[str, Any], title: str, caption: str) -> Any:
-    """Points of contexts, coloured by sense, beside a list of some with their nearest neighbours."""
-    rows = [_row(one) for one in numbers["contexts"]]
-    labelled = sorted({row["sense"] for row in rows})
-    colour = alt.Color(
-        "sense:N",
-        title="sense" if any(labelled) else None,
-        scale=alt.Scale(domain=labelled, range=[COLOURS[n % len(COLOURS)] for n in range(len(labelled))]),
-        legend=alt.Legend() if any(labelled) else None,
-    )
-    axes = [f"{name} component ({share:.0%})" for name, share in zip(("first", "second"), numbers["variance"])]
-    points = (
-        alt.Chart(alt.Data(values=rows))
-        .mark_circle(size=90, opacity=0.75)
-        .encode(
-            x=alt.X("x:Q", title=axes[0], axis=alt.Axis(labels=False, ticks=False)),
-            y=alt.Y("y:Q", title=axes[1], axis=alt.Axis(labels=False, ticks=False)),
-            color=colour,
-            tooltip=["context:N", "sense:N", "nearest:N", alt.Tooltip("similarity:Q", format=".3f")],
-        )
-        .properties(width=430, height=430)
-    )
-    whole = alt.hconcat(points, _listed(rows, labelled, colour))
-    return whole.configure_view(stroke=None).properties(
-        title=alt.TitleParams(title, subtitle=caption, anchor="start", offset=12),
-        description=f"{title}. {caption}",
-    )
+def find_contexts(word: str, files: Sequence[Any], text: str = "") -> list[Context]:
+    """Contexts of a word from a text or files, a sentence per line, or the built-in ones."""
+    if text.strip():
+        found = contexts_in(text.splitlines(), word, "the text")
+    elif files:
+        found = [context for file in files for context in read_contexts(str(file), word)]
+    elif word in SENSES:
+        found = contexts(word)
+    else:
+        known = " and ".join(SENSES)
+        raise InputError(f"{word!r} has no built-in contexts ({known} have)", hint="name a file of sentences with it")
+    if len(found) < 3:
+        raise InputError(f"{len(found)} contexts are too few", hint="give at least 3")
+    return found[:MAX_CONTEXTS]
 
 
-def _row(one: dict[str, Any]) -> dict[str, Any]:
-    """What the chart shows of a context."""
-    near = one["nearest"][0]
-    return {
-        "x": one["x"],
-        "y": one["y"],
-        "sense": one["sense"],
-        "context": snippet(one["words"], one["place"]),
-        "nearest": snippet(near["words"], near["place"]),
-        "nearest sense": near["sense"],
-        "similarity": near["similarity"],
-    }
+def has_context_vectors(run: Run) -> bool:
+    """True if a run has vectors of words in context."""
+    return run.task not in ("translation", "forecast") and not isinstance(body_of(run.model), NGram)
 
 
-def _listed(rows: list[dict[str, Any]], senses: list[str], colour: Any) -> Any:
-    """Some contexts of each sense, each over its nearest neighbour, as lines of text."""
-    lines: list[dict[str, Any]] = []
-    for sense in senses:
-        for row in [row for row in rows if row["sense"] == sense][:LISTED]:
-            lines.append({"line": len(lines), "text": row["context"], "sense": row["sense"], "side": 0})
-            near = {"text": f"→ {row['nearest']}", "sense": row["nearest sense"], "side": 1}
-            lines.append({"line": len(lines), **near})
-    return (
-        alt.Chart(alt.Data(values=lines))
-        .mark_text(align="left", fontSize=11)
-        .encode(
-            x=alt.X("side:Q", scale=alt.Scale(domain=[0, 24]), axis=None),
-            y=alt.Y("line:O", axis=None, sort="ascending"),
-            text="text:N",
-            color=colour,
-        )
-        .properties(
-            width=440, height=430, title=alt.TitleParams("some contexts, and the nearest other to each", anchor="start")
-        )
-    )
+def _rows(found: list[Context], vectors: np.ndarray, points: np.ndarray) -> list[dict[str, Any]]:
+    """Each context with its point in two dimensions and its nearest contexts."""
+    cosines = similarities(vectors)
+    order = np.argsort(-cosines, axis=1, kind="stable")[:, : min(NEIGHBOURS, len(found) - 1)].tolist()
+    named = [{"words": list(context.words), "place": context.place, "sense": context.sense} for context in found]
+    return [
+        {
+            **named[i],
+            "x": float(x),
+            "y": float(y),
+            "nearest": [{**named[j], "similarity": float(cosines[i, j])} for j in order[i]],
+        }
+        for i, (x, y) in enumerate(points)
+    ]

@@ -21,7 +21,7 @@ NAMED = 3
 
 
 def steps_html(numbers: Mapping[str, Any]) -> str:
-    """The page of what ``ensue.verbs.steps.step_numbers`` tells: nothing is fetched, so it works offline."""
+    """The page of what ``ensue.look.steps.step_numbers`` tells: nothing is fetched, so it works offline."""
     steps = [*_encoding(numbers), *_decoding(numbers)]
     above = {"source": readable(numbers["text"]), "soft": _how(numbers)}
     data = {"source": _labels(numbers["source"]), "target": _labels(numbers["target"]), "steps": steps}

@@ -1,43 +1,87 @@
-"""A text coloured by surprise: the bits that each token cost a model, −log₂ P(token | what came before)."""
+"""``ensue look surprise``: a text coloured by the bits of each token, −log₂ P(token | tokens before)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
 import numpy as np
 
-from ensue.look.marks import heading, plain, records
+from ensue.core.errors import InputError
+from ensue.look.chart_parts import cut_text, heading, plain, records, short_names
+from ensue.look.runs import label
+from ensue.look.view import View
+from ensue.runs.language import LanguageRun
+from ensue.runs.run import Run
 
+MAX_TOKENS = 2000
+"""Longer texts are cut."""
 SHADES = ["#ffffff", "#d94801"]
-WIDE = 88
-"""Letters in a line."""
-LETTER, LINE = 8.4, 24
-"""Pixels of a letter and of a line."""
+LINE_LENGTH = 88
+"""Characters per line."""
+CHARACTER_WIDTH, LINE_HEIGHT = 8.4, 24
+"""In pixels."""
 
 
-def laid_out(tokens: Sequence[str], wide: int = WIDE) -> list[tuple[int, int]]:
-    """The line and the column at which each token begins; what ends with a newline ends its line.
+def surprise(runs: Sequence[Run], *, text: str = "", data: Sequence[Any] = ()) -> View:
+    """A text, or the start of a file, coloured by the bits of each token; several runs share one scale."""
+    if not runs:
+        raise InputError("what surprises which run?", hint="name one or more")
+    if bool(text.strip()) == bool(data):
+        raise InputError("surprise is shown on a text", hint='give it with --text "…" or --data FILE')
+    rows, notes = [], []
+    for run in runs:
+        row, total = token_bits(run, text, data)
+        rows.append(row)
+        bits, cut = row["bits"], cut_text(len(row["bits"]), total)
+        notes.append(f"{sum(bits):,.0f} bits in {len(bits):,} tokens, {np.mean(bits):.2f} per token. {cut}".strip())
+    names = short_names([str(run) for run in runs])
+    texts = {name: (row["tokens"], row["bits"]) for name, row in zip(names, rows)}
+    caption = "The stronger the colour, the more bits."
+    if len(runs) == 1:
+        draw = partial(surprise_chart, texts, title=f"{label(runs[0])}: surprise", caption=f"{notes[0]} {caption}")
+        return View(draw, rows[0])
+    caption = f"{caption} All runs on one scale. " + " ".join(f"{name}: {note}" for name, note in zip(names, notes))
+    numbers = {"runs": [{"run": str(run), **row} for run, row in zip(runs, rows)]}
+    return View(partial(surprise_chart, texts, title="Surprise of each run", caption=caption), numbers)
 
-    >>> laid_out(["a", "bc", "d\\\\n", "e"], wide=3)
+
+def token_bits(run: Run, text: str, data: Sequence[Any]) -> tuple[dict[str, Any], int]:
+    """The bits of the first tokens, and how many tokens there are."""
+    if not isinstance(run, LanguageRun):
+        what = f"{run.system} has no probability for each token"
+        raise InputError(what, where=str(run), hint="name a language model")
+    log_probs = run.per_token(*map(str, data), text=text if text.strip() else None)
+    shown = log_probs[:MAX_TOKENS]
+    bits = [-log_prob / math.log(2) for _, log_prob in shown]
+    row = {"system": run.system, "tokens": [token for token, _ in shown], "bits": bits, "total_bits": sum(bits)}
+    return row, len(log_probs)
+
+
+def layout(tokens: Sequence[str], length: int = LINE_LENGTH) -> list[tuple[int, int]]:
+    """The line and column of each token; a token that ends with a newline ends its line.
+
+    >>> layout(["a", "bc", "d\\\\n", "e"], length=3)
     [(0, 0), (0, 1), (1, 0), (2, 0)]
     """
-    places, line, column = [], 0, 0
+    positions, line, column = [], 0, 0
     for token in tokens:
-        if column and column + len(token) > wide:
+        if column and column + len(token) > length:
             line, column = line + 1, 0
-        places.append((line, column))
+        positions.append((line, column))
         column += len(token)
         if token.endswith("\\n"):
             line, column = line + 1, 0
-    return places
+    return positions
 
 
 def surprise_chart(found: Mapping[str, tuple[Sequence[str], Sequence[float]]], *, title: str, caption: str) -> Any:
-    """Tokens and bits by run, as they stand in the text, stronger in colour where they cost more.
+    """Tokens and bits by run, as running text: the stronger the colour, the more bits.
 
-    A panel a run, one under the other; all on one scale, which ends at the largest cost, so that runs can be compared.
+    A panel per run, one below the other, all on one colour scale, so that runs can be compared.
     """
     top = max(1.0, *(float(np.max(bits)) for _, bits in found.values()))
     panels = [
@@ -47,21 +91,21 @@ def surprise_chart(found: Mapping[str, tuple[Sequence[str], Sequence[float]]], *
         for name, (tokens, bits) in found.items()
     ]
     drawn = alt.vconcat(*panels).resolve_scale(color="shared") if len(panels) > 1 else panels[0]
-    worst = "; ".join(f"{name}: {_dearest(tokens, bits)}" for name, (tokens, bits) in found.items())
+    worst = "; ".join(f"{name}: {_most_bits(tokens, bits)}" for name, (tokens, bits) in found.items())
     return drawn.properties(
-        title=heading(title, caption), description=plain(f"{title}. {caption} Dearest, in bits: {worst}")
+        title=heading(title, caption), description=plain(f"{title}. {caption} Most bits: {worst}")
     ).configure_view(stroke=None)
 
 
 def _panel(tokens: Sequence[str], bits: Sequence[float], top: float) -> Any:
-    """One run's text."""
-    places = laid_out(tokens)
+    """The text of one run."""
+    positions = layout(tokens)
     rows = [
         {"x": column, "x2": column + len(token), "y": line, "y2": line + 1, "token": token, "bits": round(cost, 4)}
-        for token, cost, (line, column) in zip(tokens, bits, places)
+        for token, cost, (line, column) in zip(tokens, bits, positions)
     ]
-    lines = 1 + max(line for line, _ in places)
-    across = alt.Scale(domain=[0, WIDE], nice=False)
+    lines = 1 + max(line for line, _ in positions)
+    across = alt.Scale(domain=[0, LINE_LENGTH], nice=False)
     down = alt.Scale(domain=[0, lines], reverse=True, nice=False)
     shade = alt.Scale(domain=[0, top], range=SHADES, interpolate="lab")
     base = alt.Chart(records(rows)).encode(tooltip=["token:N", alt.Tooltip("bits:Q", format=".2f")])
@@ -72,13 +116,13 @@ def _panel(tokens: Sequence[str], bits: Sequence[float], top: float) -> Any:
         y2="y2:Q",
         color=alt.Color("bits:Q", scale=shade, legend=alt.Legend(title="bits", format=".0f")),
     )
-    words = base.mark_text(align="left", baseline="middle", font="monospace", fontSize=13, dx=1, dy=LINE / 2).encode(
-        x=alt.X("x:Q", scale=across, axis=None), y=alt.Y("y:Q", scale=down, axis=None), text="token:N"
-    )
-    return (boxes + words).properties(width=int(WIDE * LETTER), height=LINE * lines)
+    words = base.mark_text(
+        align="left", baseline="middle", font="monospace", fontSize=13, dx=1, dy=LINE_HEIGHT / 2
+    ).encode(x=alt.X("x:Q", scale=across, axis=None), y=alt.Y("y:Q", scale=down, axis=None), text="token:N")
+    return (boxes + words).properties(width=int(LINE_LENGTH * CHARACTER_WIDTH), height=LINE_HEIGHT * lines)
 
 
-def _dearest(tokens: Sequence[str], bits: Sequence[float]) -> str:
-    """The tokens that cost most."""
+def _most_bits(tokens: Sequence[str], bits: Sequence[float]) -> str:
+    """The five tokens with the most bits."""
     worst = sorted(zip(bits, tokens), reverse=True)[:5]
     return ", ".join(f"{token} {cost:.1f}" for cost, token in worst)

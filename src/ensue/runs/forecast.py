@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from ensue.core.errors import InputError, unknown_name
+from ensue.core.errors import InputError
 from ensue.core.events import Report, silent, tell_notes
 from ensue.core.memory import keep_freed_memory
 from ensue.core.settings import build
@@ -32,10 +31,7 @@ from ensue.runs.run import Run
 from ensue.search.forecast_rollout import forecast
 from ensue.tasks.forecast import is_waves, series_in
 from ensue.tasks.load_model import fill
-from ensue.tasks.series_encoding import Form, forecasts_of, learnt_rows, origins_of, rows_at_once, scored, with_band
-
-PANELS = 4
-"""So many series or targets are drawn at the most."""
+from ensue.tasks.series_encoding import Form, learnt_rows, origins_of, rows_at_once, scored, with_band
 
 
 @dataclass(frozen=True)
@@ -235,67 +231,3 @@ class ForecastRun(Run):
             raise InputError(self.refused["text"])
         _, windows = self.held_out(files, report)
         return BacktestScore(scored(self.model, windows, self.form, self.band, report))
-
-    def chart_numbers(self, files: Sequence[Any] = (), target: str = "") -> dict[str, Any]:
-        """The past, the forecast with its band, and what came, of the last origin that is held out; some panels."""
-        files = files or self.settings.get("data.valid") or self.settings["data.files"]
-        series, windows = self.held_out(files)
-        form = self.form
-        names = form.names[: form.targets]
-        if target and target not in names:
-            raise unknown_name("target", target, names)
-        shown = [names.index(target)] if target else list(range(len(names)))
-        ends = [windows.origins[windows.origins < end][-1:] for _, end in series.parts()]
-        last = np.unique(np.concatenate(ends))[: PANELS if len(shown) == 1 else 1]
-        windows = replace(windows, origins=last)
-        found, truth, _ = forecasts_of(self.model, windows, form)
-        levels = tuple(self.model.config.quantiles)
-        if not levels:
-            found, levels = with_band(found, self.band)
-        panels = [
-            self._panel(
-                series,
-                int(origin),
-                name,
-                found[place, :, names.index(name)],
-                truth[place, :, names.index(name)],
-                levels,
-            )
-            for place, origin in enumerate(last)
-            for name in [names[at] for at in shown][:PANELS]
-        ]
-        return {"run": str(self.folder.path), "system": self.system, "quantiles": list(levels), "panels": panels}
-
-    def _panel(
-        self, series: Series, origin: int, name: str, found: np.ndarray, truth: np.ndarray, levels: tuple[float, ...]
-    ) -> dict[str, Any]:
-        """One target from one origin: points with ``at`` (a date or a step from the origin) and values."""
-        place, horizon = self.form.names.index(name), len(found)
-        own = int(np.searchsorted(series.at, origin, side="right")) - 1
-        first = max(int(series.at[own]), origin - max(3 * horizon, min(self.form.window, 72)))
-        dates = series.dates
-
-        def at(row: int) -> Any:
-            return str(dates[row].astype("datetime64[s]")) if dates is not None else row - origin + 1
-
-        past = [{"at": at(row), "value": float(series.values[row, place])} for row in range(first, origin)]
-        came = [{"at": at(origin + step), "value": float(truth[step])} for step in range(horizon)]
-        said = [
-            {
-                "at": at(origin + step),
-                "value": float(row[levels.index(0.5)]),
-                "low": float(row[0]),
-                "high": float(row[-1]),
-            }
-            for step, row in enumerate(found)
-        ]
-        key = series.keys[own] if series.keys else ""
-        title = " · ".join(filter(None, (f"series {key}" if key else "", name)))
-        return {"title": title, "past": past, "truth": came, "forecast": said, "dated": dates is not None}
-
-
-def forecasting(path: str | PathLike[str], run: Run) -> ForecastRun:
-    """A run, once it is known to forecast."""
-    if not isinstance(run, ForecastRun):
-        raise InputError(f"{run.system} forecasts nothing", where=str(path), hint="name a run of `ensue fit forecast`")
-    return run

@@ -32,7 +32,7 @@ from ensue.tasks.settings_resolution import task_name
 from ensue.tasks.translator import Translation
 from ensue.tasks.word_tables import table_vectors
 
-VIEWS = "ensue.verbs.run_views:Looking"
+VIEWS = "ensue.look.run_views:RunViews"
 """Named, not imported: views are drawn of runs, so they are in a package above this one."""
 
 

@@ -127,9 +127,3 @@ def pair_tokens(between: Translator, text: str, target: str, search: Search) -> 
         what = f"a target of {len(ids):,} tokens cannot be shown"
         raise InputError(what, hint=f"give 1 to {longest - 1:,} and leave the end mark to the model")
     return source, ids, True
-
-
-def aligning_layer(layers: int) -> int:
-    """Of so many layers that attend to a source the one that shows alignments, from 1: the last but one, where
-    Transformers align best (Garg et al., 2019), or the only one there is."""
-    return max(1, layers - 1)

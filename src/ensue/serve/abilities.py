@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ensue.core.errors import InputError
+from ensue.look.attention import attends
+from ensue.look.senses import has_context_vectors
 from ensue.nn.recurrent import Recurrent
 from ensue.runs.contexts import ContextRun
 from ensue.runs.forecast import ForecastRun
@@ -21,9 +23,7 @@ from ensue.runs.load import Run
 from ensue.runs.masked import MaskedRun
 from ensue.runs.translation import TranslationRun
 from ensue.serve.schemas import Figure, SeriesForm
-from ensue.verbs.attention import attends
 from ensue.verbs.race_metrics import DISCIPLINES
-from ensue.verbs.senses import in_context
 
 
 def abilities(run: Run) -> list[str]:
@@ -81,7 +81,7 @@ ABLE: dict[str, Callable[[Run], bool]] = {
     "attention": lambda run: not isinstance(run, ForecastRun) and attends(run),
     "inside": _recurs,
     "words": _has_words,
-    "senses": in_context,
+    "senses": has_context_vectors,
     "predict": lambda run: isinstance(run, LabelRun),
     "fill": lambda run: isinstance(run, MaskedRun | ContextRun),
     "forecast": lambda run: isinstance(run, ForecastRun),

@@ -21,7 +21,7 @@ from ensue.search.model_step import quiet
 from ensue.serve.app import create_app
 from ensue.serve.connection_limits import Patient
 from ensue.serve.model_registry import Hall
-from ensue.verbs.race_view import is_race, runs_of
+from ensue.verbs.race_folder import is_race, runs_of
 
 WILD = ("0.0.0.0", "::")
 """All addresses of the machine, whatever they are."""

@@ -12,14 +12,15 @@ from fastapi.responses import HTMLResponse, Response
 
 from ensue.core.events import Report
 from ensue.look.tree_page import tree_html
+from ensue.look.view import View
+from ensue.look.views import show
 from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
 from ensue.serve import schemas as forms
 from ensue.serve.errors import Refused
 from ensue.serve.model_registry import Hall, Served, jsonable
-from ensue.verbs.look import look
+from ensue.verbs.race_folder import open_race
 from ensue.verbs.translate import trace_of
-from ensue.verbs.view import View
 
 VIEWS = (
     "attention",
@@ -64,13 +65,13 @@ def add_views(app: FastAPI, hall: Hall) -> None:
             raise Refused(404, f"there is no page of that name; there is {', '.join(PAGES)}")
         if page == "bptt":
             how: dict[str, Any] = {"steps": form.steps, "hidden": form.hidden, "seed": form.seed, "cut": form.cut}
-            return _page(await hall.drawing.take(lambda _: look("bptt", [], **how).draw(), request))
+            return _page(await hall.drawing.take(lambda _: show("bptt", [], **how).draw(), request))
         served = hall.find(form.model)
         run, search = served.needs(TranslationRun, "translate"), Search(beam=form.beam)
 
         def draw(report: Report) -> str:
             if page == "steps":
-                return str(look("steps", [run], text=form.text, beam=form.beam).draw())
+                return str(show("steps", [run], text=form.text, beam=form.beam).draw())
             (found,) = run.translate([form.text], search=search, trace=True, report=report)
             return tree_html(trace_of(found, run.tokenizer, search))
 
@@ -85,10 +86,8 @@ def _seen(view: str, hall: Hall, of: list[Served], form: forms.LookForm) -> View
         if form.race not in hall.races:
             known = ", ".join(hall.races) or "none"
             raise Refused(404, f"there is no race of that name; there is {known}", param="race")
-        return look("race", [hall.races[form.race]])
-    if view == "senses":
-        how["word"] = form.word  # by name, even when empty: a second model must never be taken for a word or a file
-    return look(view, [one.run for one in of], **how)
+        return show("race", [open_race(hall.races[form.race])])
+    return show(view, [one.run for one in of], **how)
 
 
 def _page(text: str) -> HTMLResponse:

@@ -210,7 +210,7 @@ def _training(step: Training, train: Any, precision: str) -> dict[str, Any]:
 
 def _depth(model: Any, length: int) -> list[dict[str, Any]]:
     """Chains of operations, for a text and one half as long."""
-    from ensue.measure.path_length import depth
+    from ensue.look.instruments.path_length import depth
 
     layers = getattr(model.config, "layers", 1)
     most = min(model.traits.context or 32, length or 32, 32, max(8, FOLLOWED // layers))
@@ -263,7 +263,7 @@ def _time(
 
 def _layers(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The table of kinds of layers, counted."""
-    from ensue.measure.path_length import LayerSettings, layer_table
+    from ensue.look.instruments.path_length import LayerSettings, layer_table
 
     chosen = build_settings(LayerSettings, dict(settings))
     return {"system": LAYERS, "settings": asdict(chosen), "layers": [asdict(one) for one in layer_table(chosen)]}

@@ -8,8 +8,8 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.probes import read_probe
-from ensue.look.probes import probe_chart
-from ensue.look.saving import check_ending, save_chart
+from ensue.look.probe_chart import probe_chart
+from ensue.look.saving import check_chart_suffix, save_chart
 from ensue.measure.probes import probe_figures, text_log_probs
 from ensue.runs.language import LanguageRun
 from ensue.runs.load import Run
@@ -20,7 +20,7 @@ def probe(run: Run, source: str | Path, *, out: str | Path | None = None, report
     if not isinstance(run, LanguageRun):
         raise InputError(f"{run.system} is no language model", where=str(run.folder.path), hint="leave out --probe")
     if out is not None:
-        check_ending(out)
+        check_chart_suffix(out)
     pairs = read_probe(source)
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     backward = run.direction == "backward"

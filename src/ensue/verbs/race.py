@@ -19,14 +19,15 @@ from ensue.core.events import Report, silent, told_once
 from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.look.saving import save_chart
+from ensue.look.views import show
 from ensue.nn.recurrent import Recurrent
 from ensue.runs.load import Run, load
 from ensue.tasks.task import TASKS
 from ensue.verbs.fit import fit
+from ensue.verbs.race_folder import open_race
 from ensue.verbs.race_metrics import Discipline, find_discipline
 from ensue.verbs.race_plan import Lane, Terms, agreed, begun_facts, common_corpus, lanes
 from ensue.verbs.race_results import Entrant, Race, mean_entrant
-from ensue.verbs.race_view import race_view
 
 SAME = {"hash": "text", "shares": "number of labels", "from": "run to begin with"}
 """What a resumed race must have as it was, besides what it is called by."""
@@ -202,6 +203,6 @@ def _write_up(result: Race, folder: Path) -> None:
     write_text(folder / "race.md", result.markdown())
     if all(entrant.value is None for entrant in result.entrants):
         return
-    chart = race_view(folder).draw()
+    chart = show("race", [open_race(folder)]).draw()
     for ending in ("html", "png", "svg"):
         save_chart(chart, folder / f"race.{ending}")

@@ -19,7 +19,7 @@ from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.wording import counted
 from ensue.data.labelled_rows import RowBatches
-from ensue.look.labels import SCRATCH
+from ensue.look.label_curve import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
 from ensue.runs.load import Run, load

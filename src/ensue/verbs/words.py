@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
@@ -12,12 +13,11 @@ from ensue.measure.words import LikenessScore, SectionScore
 from ensue.runs.load import Run, load
 from ensue.runs.words import WordRun
 from ensue.tasks.word_tables import vectors_in
-from ensue.verbs.view import Place
 
 MEASURES = ("cosine", "probability", "context")
 
 
-def neighbours(run: Place, word: str, *, top: int = 10, by: str = "cosine") -> list[tuple[str, float]]:
+def neighbours(run: str | PathLike[str], word: str, *, top: int = 10, by: str = "cosine") -> list[tuple[str, float]]:
     """The words nearest to one: by the cosine of their vectors; by ``probability`` P(o | word), the softmax of u · v;
     or by ``context``, how often each is to be expected near it."""
     if by not in MEASURES:
@@ -30,23 +30,23 @@ def neighbours(run: Place, word: str, *, top: int = 10, by: str = "cosine") -> l
     return held.likeliest(word, top, of_text=by == "context")
 
 
-def analogy(run: Place, first: str, minus: str, plus: str, *, top: int = 10) -> list[tuple[str, float]]:
+def analogy(run: str | PathLike[str], first: str, minus: str, plus: str, *, top: int = 10) -> list[tuple[str, float]]:
     """The words nearest to first − minus + plus: king − man + woman."""
     return measured.analogy(vectors_of(run), first, minus, plus, top)
 
 
-def similarity(run: Place, file: str | Path) -> LikenessScore:
+def similarity(run: str | PathLike[str], file: str | Path) -> LikenessScore:
     """How well cosines agree with people's scores of pairs of words."""
     pairs = read_likenesses(file)
     return measured.likeness_score(vectors_of(run), pairs)
 
 
-def analogies(run: Place, file: str | Path) -> list[SectionScore]:
+def analogies(run: str | PathLike[str], file: str | Path) -> list[SectionScore]:
     """How many questions of a file are answered rightly, by section; all together last."""
     sections = read_questions(file)
     return measured.analogy_score(vectors_of(run), sections)
 
 
-def vectors_of(run: Place) -> WordVectors:
+def vectors_of(run: str | PathLike[str]) -> WordVectors:
     """The vectors of a run: word2vec's, or the embeddings of any model whose tokens are words; or of a vector file."""
     return run.vectors if isinstance(run, Run) else vectors_in(str(run))

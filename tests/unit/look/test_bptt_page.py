@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 
 from ensue.core.errors import InputError
+from ensue.look.bptt import parse_steps, parse_values
 from ensue.look.bptt_page import bptt_html
 from ensue.look.bptt_text import bptt_text
+from ensue.look.instruments.bptt import bptt_numbers, draw_network, with_values
 from ensue.look.steps_page import steps_html
 from ensue.look.tree_page import tree_html
-from ensue.measure.bptt import bptt_numbers, draw_network, with_values
-from ensue.verbs.gradients import read_steps, read_values
 from ensue.verbs.look import look
 
 
@@ -87,7 +87,7 @@ def test_terminal_shows_values_terms_and_the_check():
 
 
 def test_values_that_are_given_are_taken_as_they_are():
-    network = with_values(draw_network(), read_values(["w=0.5", "x=1,0,-1", "h0=0.25", "y=0,1,1"]))
+    network = with_values(draw_network(), parse_values(["w=0.5", "x=1,0,-1", "h0=0.25", "y=0,1,1"]))
     numbers = bptt_numbers(network)
     assert numbers["values"]["w"] == [[0.5]] and numbers["values"]["x"] == [[1.0], [0.0], [-1.0]]
     assert numbers["values"]["y"] == [0, 1, 1]
@@ -115,6 +115,6 @@ def test_what_cannot_be_shown_is_said(how, said):
 
 
 def test_bptt_takes_no_run_and_steps_are_read():
-    with pytest.raises(InputError, match="not of a run; ensue look gradients"):
+    with pytest.raises(InputError, match="not a run; for a run: ensue look gradients"):
         look("bptt", ["runs/lstm"])
-    assert read_steps("3,4") == [3, 4]
+    assert parse_steps("3,4") == [3, 4]

@@ -10,9 +10,9 @@ def title(*units):
 
 
 def test_the_axis_says_what_losses_are_in():
-    assert title("nats a token") == "loss, nats a token"
-    assert title("nats a token", "squared deviations of the past") == (
-        "loss, nats a token or squared deviations of the past"
+    assert title("nats per token") == "loss, nats per token"
+    assert title("nats per token", "squared deviations of the past") == (
+        "loss, nats per token or squared deviations of the past"
     )
     assert title() == "loss"
 

@@ -2,7 +2,7 @@ import pytest
 import vl_convert
 
 from ensue.core.errors import InputError
-from ensue.look.labels import label_curve, savings
+from ensue.look.label_curve import label_curve, savings
 
 
 def point(start, labels, value, system="bert", **more):

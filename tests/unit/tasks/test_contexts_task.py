@@ -158,13 +158,13 @@ def test_senses_of_a_word_in_its_contexts(elmo, folder):
 
     seen = look("senses", [view.folder.path, "bank"], out=folder / "senses.json")
     assert 0 <= seen.numbers["accuracy"] <= 1 and not seen.numbers["identical"]
-    assert len(seen.numbers["contexts"][0]["nearest"]) == 3 and "leave one out" in seen.said
+    assert len(seen.numbers["contexts"][0]["nearest"]) == 3 and "leave one out" in seen.note
     assert json.loads((folder / "senses.json").read_text(encoding="utf-8"))
     (folder / "bank.txt").write_text("river\tthe bank of the river\nmoney\tmoney in the bank\nriver\tthe muddy bank\n")
     assert len(look("senses", [elmo.folder.path, "bank", folder / "bank.txt"]).numbers["contexts"]) == 3
     letters = look("senses", [elmo.folder.path, "bank"], layer=1)
     assert letters.numbers["identical"] and letters.numbers["accuracy"] == pytest.approx(letters.numbers["chance"])
-    assert "one vector a word" in letters.said
+    assert "one vector per word" in letters.note
 
 
 def test_layers_can_be_looked_at(tagger, plain_out=None):

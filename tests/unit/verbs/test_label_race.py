@@ -11,7 +11,7 @@ from ensue.core.events import silent
 from ensue.core.files import read_json
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
-from ensue.look.labels import savings
+from ensue.look.label_curve import savings
 from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.task import TASKS
 from ensue.verbs import race as module

@@ -3,7 +3,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.word_vectors import WordVectors
-from ensue.verbs.word_map import draw_map, map_numbers, parallel, read_pairs
+from ensue.look.word_map import draw_map, map_numbers, parallel, parse_pairs
 
 # royalty, sex and something else; a relation is a direction
 ROYAL, WOMAN = np.array([0, 3.0, 0, 0]), np.array([0, 0, 2.0, 0])
@@ -39,10 +39,10 @@ def test_tsne_says_its_divergence():
 
 
 def test_what_is_typed_wrongly_is_told():
-    assert read_pairs("king:queen man:woman") == [("king", "queen"), ("man", "woman")]
+    assert parse_pairs("king:queen man:woman") == [("king", "queen"), ("man", "woman")]
     for wrong in ("king", "king:", ":queen", "king:king"):
-        with pytest.raises(InputError, match="is no pair of words"):
-            read_pairs(wrong)
+        with pytest.raises(InputError, match="is not a pair of words"):
+            parse_pairs(wrong)
     with pytest.raises(InputError, match="unknown method 'tsnee'; did you mean 'tsne'"):
         map_numbers(TABLE, method="tsnee")
     with pytest.raises(InputError, match="the word 'kin' has no vector; did you mean king"):

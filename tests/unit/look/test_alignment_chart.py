@@ -7,7 +7,7 @@ import torch
 import vl_convert
 
 from ensue.core.errors import InputError
-from ensue.look.alignment import COLOURS, alignment_chart, alignment_grid
+from ensue.look.alignment_chart import COLOURS, alignment_chart, alignment_grid
 from ensue.look.saving import save_chart
 
 SOURCE, TARGET = ["der", "Hund", "sieht", "der", "Katze", '"</script>'], ["the", "dog", "sees", "the", "cat"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.measure.path_length import Chains, Dilated, LayerSettings, _path, depth, layer_flops, layer_table
+from ensue.look.instruments.path_length import Chains, Dilated, LayerSettings, _path, depth, layer_flops, layer_table
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.window import WindowConfig, WindowLanguageModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ensue.measure.rollout import rollout
+from ensue.look.instruments.rollout import rollout
 
 
 def test_layers_by_hand() -> None:

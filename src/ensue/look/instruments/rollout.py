@@ -1,6 +1,6 @@
-"""How much of each token is in each state after all layers: attention rolled out (Abnar and Zuidema, 2020).
+"""Attention rollout: the share of each input token in each state after all layers (Abnar and Zuidema, 2020).
 
-    A_l = ½ mean_h P_{l,h} + ½ I          a layer adds what it looked at to what it was given
+    A_l = ½ mean_h P_{l,h} + ½ I          attention plus the residual connection
     R_l = A_l R_{l-1},  R_0 = I
 
 Every row of R_L adds up to one, as every row of P does.
@@ -23,7 +23,7 @@ def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
            [0.5, 0.5]])
     """
     size = layers[0].shape[-1]
-    found = np.eye(size)
+    result = np.eye(size)
     for weights in layers:
-        found = (weights.mean(0) / 2 + np.eye(size) / 2) @ found
-    return found
+        result = (weights.mean(0) / 2 + np.eye(size) / 2) @ result
+    return result

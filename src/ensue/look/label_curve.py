@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 
 from ensue.core.errors import InputError
-from ensue.look.marks import COLOURS
+from ensue.look.chart_parts import COLOURS
 
 SCRATCH = "from scratch"
 DASHES = [[1, 0], [6, 4], [2, 3], [10, 3, 2, 3]]

@@ -4,7 +4,7 @@ import vl_convert
 
 from ensue.core.errors import InputError
 from ensue.look.saving import save_chart
-from ensue.look.words import Frame, describe, placed_labels, word_map
+from ensue.look.word_map_chart import Frame, describe, placed_labels, word_map
 
 WORDS = ["king", "queen", "man", "woman", "bread"]
 POINTS = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [3.0, 0.4]])

@@ -15,13 +15,13 @@ import altair as alt
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.look.marks import COLOURS
+from ensue.look.chart_parts import COLOURS
 
 SIDE = 640
 """The longer side of the map, in pixels; the shorter is at least half of it."""
 MARGIN = 40
 FONT = 12
-MOST_MARKS = 5000
+MAX_WORDS = 5000
 FROM, TO, OTHER = "from", "to", "word"
 
 Box = tuple[float, float, float, float]
@@ -38,9 +38,9 @@ def word_map(
     caption: str = "",
 ) -> Any:
     """A dot and a label for each word at its ``points`` (n, 2), and an arrow for each pair of words."""
-    if not 1 < len(words) <= MOST_MARKS or np.shape(points) != (len(words), 2):
+    if not 1 < len(words) <= MAX_WORDS or np.shape(points) != (len(words), 2):
         what = f"{len(words):,} words at points of the shape {np.shape(points)} make no map"
-        raise InputError(what, hint=f"give 2 to {MOST_MARKS:,} words, and a point for each")
+        raise InputError(what, hint=f"give 2 to {MAX_WORDS:,} words, and a point for each")
     frame = Frame.around(points)
     pixels = frame.pixels(points)
     role = roles(pairs)

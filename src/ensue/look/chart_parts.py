@@ -1,4 +1,4 @@
-"""What charts of many marks share: how many there may be, and words and rows as Vega-Lite takes them."""
+"""Parts that charts share: colours, titles, legends, and data in the form that Vega-Lite takes."""
 
 from __future__ import annotations
 
@@ -9,38 +9,43 @@ from typing import Any
 
 import altair as alt
 
-MOST_MARKS = 50_000
-# Okabe and Ito's colours, which colour-blind eyes can tell apart
+MAX_MARKS = 50_000
+"""The most marks (cells, points, lines) of a chart."""
+SEQUENTIAL = ["#ffffff", "#08306b"]
+"""White to dark blue, in even steps of lightness when interpolated in CIELAB; it also reads well in grey."""
+DIVERGING = ["#b2182b", "#f7f7f7", "#2166ac"]
+"""Red below 0, blue above."""
+# Okabe and Ito's palette, which is safe for colour-blind readers
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
 
 
 def records(rows: Sequence[dict[str, Any]]) -> Any:
-    """Rows as data of a chart: as text, for Altair would check each of many against its schema, for a long time."""
+    """Rows as chart data, as text: Altair would validate each of many records, which is slow."""
     return alt.Data(values=inline(list(rows)), format=alt.DataFormat(type="json"))
 
 
 def words(labels: Sequence[str]) -> str:
-    """An expression that turns a place into its word; places never repeat, words do."""
+    """A Vega expression from an index to its label. Indices are unique, labels need not be."""
     return f"{inline(list(labels))}[datum.value]"
 
 
 def inline(value: Any) -> str:
-    """JSON without a <, so that no word can end the script of a page that the chart is put into."""
+    """JSON without <, so that no text can end the script element that the chart is put into."""
     return json.dumps(value).replace("<", "\\u003c")
 
 
 def plain(text: str) -> str:
-    """Text for a description, where marks such as </s> cannot be taken for markup."""
+    """Text without angle brackets, so that tokens such as </s> are not taken for markup."""
     return text.replace("<", "‹").replace(">", "›")
 
 
-def heading(title: str, caption: str, letters: int = 105) -> Any:
-    """A title, and under it what one sees, in lines of so many letters."""
-    return alt.TitleParams(title, subtitle=textwrap.wrap(caption, max(40, letters)), anchor="start", offset=12)
+def heading(title: str, caption: str, width: int = 105) -> Any:
+    """A title with a caption below it, wrapped at ``width`` characters."""
+    return alt.TitleParams(title, subtitle=textwrap.wrap(caption, max(40, width)), anchor="start", offset=12)
 
 
 def cut_text(shown: int, total: int) -> str:
-    """What is said where only the beginning of a text is shown.
+    """A note if only the first tokens of a text are shown.
 
     >>> cut_text(128, 1506), cut_text(5, 5)
     ('The first 128 of 1,506 tokens.', '')
@@ -49,19 +54,21 @@ def cut_text(shown: int, total: int) -> str:
 
 
 def by_name(field: str, names: Sequence[str], title: str | None, **legend: Any) -> Any:
-    """A colour for each of some names, in their order, which is the legend's too."""
+    """A colour for each name; the legend has the same order."""
     shades = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
-    scale, told = alt.Scale(domain=list(names), range=shades), alt.Legend(**{"labelLimit": 320, **legend})
-    return alt.Color(field, sort=list(names), title=title, scale=scale, legend=told)
+    scale = alt.Scale(domain=list(names), range=shades)
+    return alt.Color(
+        field, sort=list(names), title=title, scale=scale, legend=alt.Legend(**{"labelLimit": 320, **legend})
+    )
 
 
 def by_run(names: Sequence[str]) -> Any:
-    """A colour for each run, in their order."""
+    """A colour for each run."""
     return by_name("run:N", names, "run")
 
 
 def dashes(field: str, names: Sequence[str], title: str) -> Any:
-    """A whole line and a dashed one, by the names of what they are; the legend shows lines, not dots."""
+    """A solid and a dashed line for two names; the legend shows lines, not dots."""
     line = alt.Legend(
         symbolType="stroke",
         symbolSize=900,
@@ -74,7 +81,7 @@ def dashes(field: str, names: Sequence[str], title: str) -> Any:
 
 
 def short_names(runs: Sequence[str]) -> list[str]:
-    """The last part of each run's path where those differ, else the paths.
+    """The last part of each run's path if those are distinct, else the whole paths.
 
     >>> short_names(["runs/a", "runs/b"]), short_names(["x/a", "y/a"])
     (['a', 'b'], ['x/a', 'y/a'])

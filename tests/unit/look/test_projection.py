@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.measure.projection import divergence, gradient, joint_probabilities, principal, tsne
+from ensue.look.projection import divergence, gradient, joint_probabilities, principal, tsne
 
 POINTS = np.random.default_rng(0).normal(size=(30, 8))
 CLUSTERS = np.random.default_rng(1).normal(size=(60, 8)) + np.repeat([12, -12, 0], 20)[:, None]

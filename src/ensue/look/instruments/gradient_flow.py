@@ -9,12 +9,11 @@
 If f′ ≤ γ, gradients must vanish where the largest singular value of W_h is below 1/γ (Pascanu et al., 2013): 1 for tanh
 and relu, 4 for the sigmoid. Norms are the Euclidean one, and of matrices the largest singular value.
 
-What h_k is depends on the model. Of a recurrent layer it is all that the layer carries from step k to step k + 1: h, or
-(h, c) of an LSTM as one vector, whose parts count as independent of each other. Of a Transformer it is what a block
-reads at place k. Of other models it is the vector of token k.
+What h_k is depends on the model: the state of a recurrent layer after step k (h, or h and c of an LSTM as one vector
+of independent parts), the input of a Transformer block at position k, or else the embedding of token k.
 
-All J_t are differentiated in one pass: every row of a batch holds the same text, row t asks for J_t alone, and rows do
-not touch each other. Everything is computed in float64.
+All J_t are differentiated in one pass: every row of a batch holds the same text, and row t contributes J_t alone.
+Everything is computed in float64.
 
 Legend: T time, B rows, N width of the state.
 """
@@ -39,17 +38,17 @@ from ensue.nn.intra_attention import IntraAttention
 from ensue.nn.recurrent import Cell, Memory, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
 
 ROWS = 32
-"""How many J_t are differentiated at once."""
-WIDEST = 512
-"""States wider than this get no bound where it needs the singular values of every Jacobian."""
-FEW = 5
-"""Distances that fewer places have say little, and are left out of texts that have more."""
+"""The batch size: losses J_t differentiated at once."""
+MAX_WIDTH = 512
+"""For wider states the singular values of every Jacobian take too long, so there is no bound."""
+MIN_COUNT = 5
+"""Distances with fewer pairs (t, k) are left out, except for very short texts."""
 SLOPES: dict[type[Cell], tuple[Callable[[Tensor], Tensor], float]] = {
     TanhCell: (lambda h: 1 - h * h, 1.0),
     SigmoidCell: (lambda h: h * (1 - h), 0.25),
     ReluCell: (lambda h: (h > 0).to(h.dtype), 1.0),
 }
-"""f′(s) from h = f(s), and γ, the largest that it can be."""
+"""f′(s) as a function of h = f(s), and its maximum γ."""
 
 
 @dataclass(frozen=True)
@@ -58,114 +57,113 @@ class Flow:
 
     norms: np.ndarray  # (T, T): [t, k] is ‖∂J_t/∂h_k‖; 0 where k > t
     of: str
-    """What h_k is, in words."""
-    bound: np.ndarray | None = None  # (T, T): no norm is above it; None where there is none
+    """What h_k is, for people."""
+    bound: np.ndarray | None = None  # (T, T): upper bound of the norms, if there is one
     bound_of: str = ""
-    """What the bound is a product of, or why there is none, in words."""
+    """The formula of the bound, or why there is none."""
     weight: dict[str, float] | None = None
-    """Of a plain recurrent layer: W_h's largest singular value and eigenvalue; 1/γ, below which gradients vanish."""
+    """For a plain recurrent layer: W_h's largest singular value and eigenvalue; 1/γ, below which gradients vanish."""
 
 
 def gradient_flow(model: Any, tokens: Tensor, layer: int = 0) -> Flow:
     """‖∂J_t/∂h_k‖ for a text: x_0 … x_T (T + 1,), of which x_0 is only read.
 
-    ``layer`` counts from 1; without it it is a recurrent model's last layer, and what the first block of a
-    Transformer reads.
+    ``layer`` counts from 1; the default is the last layer of a recurrent model and the first block of a Transformer.
     """
     if not model.traits.causal:
         raise InputError("a model that sees both sides of a word has no gradient against distance", hint="leave it out")
     if any(isinstance(part, QuantisedLinear) for part in model.modules()):
-        raise InputError("a model in eight bits has no gradients", hint="leave out --int8")
-    find_part(model, layer)  # refuse what has none before anything is copied
+        raise InputError("an int8 model has no gradients", hint="leave out --int8")
+    find_probe(model, layer)  # raise errors before the model is copied
     model = copy.deepcopy(model).double().eval().requires_grad_(True)
-    part = find_part(model, layer)
+    probe = find_probe(model, layer)
     read, targets, T = tokens[:-1], tokens[1:], len(tokens) - 1
     norms = np.zeros((T, T))
     for first in range(0, T, ROWS):
         end = min(first + ROWS, T)
         rows = torch.arange(first, end)
-        with torch.enable_grad(), part.held() as states:
+        with torch.enable_grad(), probe.recorded() as states:
             block = (piece[None, :end].expand(len(rows), -1) for piece in (read, targets))
             log_p = model.log_prob(*block)[0]
             grads = torch.autograd.grad(-log_p[rows - first, rows].sum(), states, allow_unused=True)
-        found = part.norms(states, grads)[:, -end:]  # a window also reads places before the text
-        norms[first:end, :end] = found.numpy()
-    bound, said, weight = part.bound(model, read, norms)
-    return Flow(norms, part.of, bound, said, weight)
+        row_norms = probe.norms(states, grads)[:, -end:]  # a window also reads positions before the text
+        norms[first:end, :end] = row_norms.numpy()
+    bound, bound_of, weight = probe.bound(model, read, norms)
+    return Flow(norms, probe.of, bound, bound_of, weight)
 
 
-class Part:
-    """Something in a model that has a value at every place of a text."""
+class GradientProbe:
+    """Records a value at every position of a text, and the norms of its gradients."""
 
     of: str
 
-    def held(self) -> AbstractContextManager[list[Tensor]]:
-        """A block in which the model runs; the list then holds the values that gradients are asked for."""
-        raise TypeError(f"{type(self).__name__} holds nothing")
+    def recorded(self) -> AbstractContextManager[list[Tensor]]:
+        """A context in which the model runs; the list then holds the recorded values."""
+        raise NotImplementedError
 
     def norms(self, states: list[Tensor], grads: tuple[Tensor | None, ...]) -> Tensor:
-        """The norm of the gradient at each place, (B, T)."""
+        """The norm of the gradient at each position, (B, T)."""
         (grad,) = grads
         return torch.zeros(states[0].shape[:2]) if grad is None else grad.norm(dim=-1)
 
     def bound(self, model: Any, read: Tensor, norms: np.ndarray) -> tuple[np.ndarray | None, str, Any]:
-        """What no norm is above, and of what it is made."""
+        """An upper bound of the norms, its formula, and figures of the recurrent weight."""
         return None, "no recurrence, so no product of Jacobians", None
 
 
-class ReadByBlock(Part):
-    """What a Transformer's block reads."""
+class BlockInput(GradientProbe):
+    """The input of a Transformer block."""
 
     def __init__(self, blocks: list[Block], layer: int) -> None:
         self.block = blocks[layer - 1]
-        before = "token and position, before any attention" if layer == 1 else f"what block {layer - 1} wrote there"
-        self.of = f"what block {layer} of {len(blocks)} reads at place k ({before})"
+        source = "token and position embedding" if layer == 1 else f"the output of block {layer - 1}"
+        self.of = f"the input of block {layer} of {len(blocks)} at position k ({source})"
 
     @contextmanager
-    def held(self) -> Iterator[list[Tensor]]:
+    def recorded(self) -> Iterator[list[Tensor]]:
         states: list[Tensor] = []
-        hook = self.block.register_forward_pre_hook(lambda _, given: states.append(given[0]))
+        hook = self.block.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
         try:
             yield states
         finally:
             hook.remove()
 
 
-class Embedded(Part):
-    """The vectors of tokens."""
+class TokenEmbedding(GradientProbe):
+    """The embeddings of tokens."""
 
-    of = "the vector of token k"
+    of = "the embedding of token k"
 
     def __init__(self, table: nn.Module) -> None:
         self.table = table
 
     @contextmanager
-    def held(self) -> Iterator[list[Tensor]]:
+    def recorded(self) -> Iterator[list[Tensor]]:
         states: list[Tensor] = []
-        hook = self.table.register_forward_hook(lambda _, given, made: states.append(made))
+        hook = self.table.register_forward_hook(lambda _, inputs, output: states.append(output))
         try:
             yield states
         finally:
             hook.remove()
 
 
-class Carried(Part):
-    """What a recurrent layer carries from step to step."""
+class RecurrentState(GradientProbe):
+    """The state of a recurrent layer."""
 
     def __init__(self, layers: list[Recurrent], layer: int) -> None:
         self.layer, self.last = layers[layer - 1], layer == len(layers)
         self.parts = len(self.layer.start(1).memory)
-        what = "the state h" if self.parts == 1 else "the memory (h, c)"
+        what = "the state h" if self.parts == 1 else "the state (h, c)"
         self.of = f"{what} of recurrent layer {layer} of {len(layers)} after token k"
 
     @contextmanager
-    def held(self) -> Iterator[list[Tensor]]:
+    def recorded(self) -> Iterator[list[Tensor]]:
         states: list[Tensor] = []
 
         def keep(a: Tensor, before: Memory, after: Memory) -> Memory:
-            own = tuple(part.clone() for part in after)  # so that c, of which h is made, is not asked about h as well
-            states.extend(own)
-            return own
+            copies = tuple(part.clone() for part in after)  # else the gradient of c would include that of h
+            states.extend(copies)
+            return copies
 
         with watched(self.layer, keep):
             yield states
@@ -181,7 +179,7 @@ class Carried(Part):
         if not self.last:
             return None, "none: gradients of a lower layer also flow through the layers above it", None
         if any(isinstance(part, IntraAttention) for part in model.modules()):
-            return None, "none: gradients also flow through attention, past the steps between", None
+            return None, "none: gradients also flow through attention, past intermediate steps", None
         cell = self.layer.cell
         steps = self._steps(model, read)
         if type(cell) in SLOPES:
@@ -191,14 +189,14 @@ class Carried(Part):
             radius = float(torch.linalg.eigvals(cell.weight_h.detach()).abs().max())
             weight = {"singular_value": size, "eigenvalue": radius, "vanishes_below": 1 / most}
             return bounds(norms, each), "‖∂J_t/∂h_t‖ ‖W_h‖^(t−k) ∏ ‖diag f′‖", weight
-        if sum(part.shape[-1] for part in steps[0][1]) > WIDEST:
-            return None, f"none: the state is wider than {WIDEST:,}", None
+        if sum(part.shape[-1] for part in steps[0][1]) > MAX_WIDTH:
+            return None, f"none: the state is wider than {MAX_WIDTH:,}", None
         each = [largest_singular_value(jacobian(cell, a, before)) for a, before, _ in steps]
         return bounds(norms, each), "‖∂J_t/∂h_t‖ ∏ ‖∂h_j/∂h_{j−1}‖", None
 
     @torch.no_grad()
     def _steps(self, model: Any, read: Tensor) -> list[tuple[Tensor, Memory, Memory]]:
-        """What every step is given and makes."""
+        """The input, the state before and the state after each step."""
         steps: list[tuple[Tensor, Memory, Memory]] = []
 
         def keep(a: Tensor, before: Memory, after: Memory) -> Memory:
@@ -210,8 +208,8 @@ class Carried(Part):
         return steps
 
 
-def find_part(model: Any, layer: int = 0) -> Part:
-    """What h_k is in a model."""
+def find_probe(model: Any, layer: int = 0) -> GradientProbe:
+    """The probe for h_k in a model."""
     parts = list(model.modules())
     recurrent = [part for part in parts if isinstance(part, Recurrent)]
     blocks = [part for part in parts if isinstance(part, Block)]
@@ -219,26 +217,26 @@ def find_part(model: Any, layer: int = 0) -> Part:
     if not 0 <= layer <= max(1, len(layers)):
         raise InputError(f"there is no layer {layer}", hint=f"there are {len(layers)}" if layers else "leave it out")
     if recurrent:
-        return Carried(recurrent, layer or len(recurrent))
+        return RecurrentState(recurrent, layer or len(recurrent))
     if blocks:
-        return ReadByBlock(blocks, layer or 1)
+        return BlockInput(blocks, layer or 1)
     if not isinstance(getattr(model, "embed", None), nn.Module):
-        raise InputError("a model of counts has no gradients", hint="name a neural one")
-    return Embedded(model.embed)
+        raise InputError("a count-based model has no gradients", hint="name a neural one")
+    return TokenEmbedding(model.embed)
 
 
 def jacobian(cell: Cell, a: Tensor, memory: Memory) -> Tensor:
-    """∂(memory after a step)/∂(memory before it), (N, N); of an LSTM both h and c."""
+    """∂(state after a step)/∂(state before it), (N, N); of an LSTM both h and c."""
     width = sum(part.shape[-1] for part in memory)
     with torch.enable_grad():
         rows = tuple(part.detach().expand(width, -1).clone().requires_grad_() for part in memory)
-        after = torch.cat(cell.step(a.expand(width, -1), rows), dim=-1)  # row i asks for output i alone
+        after = torch.cat(cell.step(a.expand(width, -1), rows), dim=-1)  # row i differentiates output i alone
         grads = torch.autograd.grad(after, rows, torch.eye(width, dtype=after.dtype, device=after.device))
     return torch.cat(grads, dim=-1)
 
 
 def largest_singular_value(matrix: Tensor) -> float:
-    """√λ_max(AᵀA): a third of the time of a singular value decomposition."""
+    """√λ_max(AᵀA), in a third of the time of an SVD."""
     return float(torch.linalg.eigvalsh(matrix.T @ matrix)[-1].clamp(min=0).sqrt())
 
 
@@ -250,13 +248,13 @@ def bounds(norms: np.ndarray, each: list[float]) -> np.ndarray:
 
 
 def by_distance(norms: np.ndarray) -> list[dict[str, float]]:
-    """For each distance t − k the mean and the median over all t, and between what the middle eight tenths lie.
+    """Mean, median and the 10 % and 90 % quantiles over all t, for each distance t − k.
 
     >>> by_distance(np.array([[1.0, 0.0], [0.25, 3.0]]))[1]
     {'distance': 1, 'mean': 0.25, 'median': 0.25, 'low': 0.25, 'high': 0.25, 'places': 1}
     """
     T, rows = len(norms), []
-    least = FEW if 2 * FEW <= T else 1
+    least = MIN_COUNT if 2 * MIN_COUNT <= T else 1
     for distance in range(T - least + 1):
         values = np.diagonal(norms, -distance)
         low, median, high = (float(value) for value in np.quantile(values, [0.1, 0.5, 0.9]))
@@ -266,7 +264,7 @@ def by_distance(norms: np.ndarray) -> list[dict[str, float]]:
 
 
 def factor_per_step(rows: list[dict[str, float]]) -> float | None:
-    """By what the median is multiplied with every step of distance: a line through its logarithms from distance 1 on.
+    """The factor by which the median changes per step, from a least-squares fit of log medians at distances ≥ 1.
 
     >>> round(factor_per_step([{"distance": d, "median": 0.5**d} for d in range(9)]), 6)
     0.5

@@ -1,4 +1,4 @@
-"""Gates and states of a recurrent layer over a text: what it lets in, keeps and shows, token by token."""
+"""Gates and states of a recurrent layer over a text, token by token."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.measure.gradients import Carried, find_part
+from ensue.look.instruments.gradient_flow import RecurrentState, find_probe
 from ensue.nn.recurrent import Memory, watched
 
-SENSES = {
+LEGEND = {
     "forget": "1 keeps the cell, 0 erases it",
     "input": "1 writes the candidate into the cell",
     "output": "1 shows the cell",
-    "reset": "0 makes the candidate without the past",
-    "h": "the visible state",
-    "c": "the cell",
+    "reset": "0 computes the candidate without the past",
+    "h": "hidden state",
+    "c": "cell",
 }
-"""What a gate or a state says."""
-UPDATES = {
+"""The meaning of each gate and state."""
+UPDATE_LEGEND = {
     "GRUCell": "1 keeps the old state, 0 takes the candidate",
     "ChoGRUCell": "1 takes the candidate, 0 keeps the old state",
 }
-"""The update gate means opposite things in the two forms of the gated recurrent unit."""
+"""The update gate has opposite meanings in the two variants of the GRU."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,22 @@ class Gates:
     gates: dict[str, np.ndarray]
     states: dict[str, np.ndarray]
     of: str
-    senses: dict[str, str]
+    """The layer, for people."""
+    legend: dict[str, str]
 
     @property
     def parts(self) -> dict[str, np.ndarray]:
-        """Gates and states together."""
+        """Gates and states."""
         return {**self.gates, **self.states}
 
 
 @torch.no_grad()
 def gates_over(model: Any, read: Tensor, layer: int = 0) -> Gates:
     """The gates and states of a recurrent layer (from 1; without it the last) at each of the tokens ``read`` (T,)."""
-    part = find_part(model, layer)
-    if not isinstance(part, Carried):
+    probe = find_probe(model, layer)
+    if not isinstance(probe, RecurrentState):
         raise InputError("a model without recurrent layers has no gates", hint="name an rnn, gru or lstm")
-    cell, gates, states = part.layer.cell, [], []
+    cell, gates, states = probe.layer.cell, [], []
 
     def keep(a: Tensor, before: Memory, after: Memory) -> Memory:
         gates.append({name: value[0].numpy() for name, value in cell.gated(a, before).items() if name != "candidate"})
@@ -58,14 +59,14 @@ def gates_over(model: Any, read: Tensor, layer: int = 0) -> Gates:
         return after
 
     model.eval()
-    with watched(part.layer, keep):
+    with watched(probe.layer, keep):
         model(read[None], want=("hidden",))
-    senses = {**SENSES, "update": UPDATES.get(type(cell).__name__, "")}
-    held = [{name: np.stack([step[name] for step in seen]) for name in seen[0]} for seen in (gates, states)]
-    return Gates(held[0], held[1], part.of.removesuffix(" after token k"), senses)
+    legend = {**LEGEND, "update": UPDATE_LEGEND.get(type(cell).__name__, "")}
+    stacked = [{name: np.stack([step[name] for step in steps]) for name in steps[0]} for steps in (gates, states)]
+    return Gates(stacked[0], stacked[1], probe.of.removesuffix(" after token k"), legend)
 
 
-def liveliest(parts: dict[str, np.ndarray], count: int) -> list[int]:
-    """The units whose visible state changes most over the text, at most so many, in their order."""
-    moved = parts["h"].std(axis=0)
-    return sorted(np.argsort(-moved, kind="stable")[:count].tolist())
+def most_active(parts: dict[str, np.ndarray], count: int) -> list[int]:
+    """The ``count`` units whose hidden state varies most over the text, in ascending order."""
+    deviation = parts["h"].std(axis=0)
+    return sorted(np.argsort(-deviation, kind="stable")[:count].tolist())

@@ -7,10 +7,10 @@ import ensue
 from ensue.core.errors import InputError
 from ensue.data.pair_tokens import encode_pairs
 from ensue.data.pairs import Pairs
+from ensue.look.steps import _passes, step_numbers
 from ensue.search.beam import Search
 from ensue.tasks.translation import log_prob_sums
 from ensue.verbs.look import look
-from ensue.verbs.steps import _passes, step_numbers
 
 SYSTEMS = {
     "transformer": {"layers": 2, "heads": 2},
@@ -104,7 +104,7 @@ def test_attention_is_told_where_there_is_some(runs):
 
 def test_models_without_attention_say_so(runs):
     seen = step_numbers(ensue.load(runs / "seq2seq"), "one six", target="xis")
-    assert seen["encoder"] is None and seen["layer"] is None and "the encoder ended" in seen["without"]
+    assert seen["encoder"] is None and seen["layer"] is None and "the encoder's last state" in seen["without"]
     assert "token by token" in seen["reading"] and seen["passes"] == [["forward", "backward"], ["forward"]]
     assert all(step["attention"] is None for step in seen["steps"])
     assert "no attention" in step_numbers(ensue.load(runs / "bytenet"), "one")["without"]
@@ -137,8 +137,8 @@ def test_the_view_is_a_page_or_numbers(runs, tmp_path):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({}, "steps are of a sentence"),
-        ({"text": " \n "}, "steps are of a sentence"),
+        ({}, "steps needs a sentence"),
+        ({"text": " \n "}, "steps needs a sentence"),
         ({"text": "one " * 20}, "a text of 80 tokens cannot be shown; give 1 to 40 tokens"),
         ({"text": "one", "target": "e" * 40}, "a target of 40 tokens cannot be shown"),
         ({"text": "one", "target": " "}, "a target of 0 tokens cannot be shown"),
@@ -154,5 +154,5 @@ def test_bad_wishes_are_refused_in_a_line(how, says, runs):
 
 
 def test_steps_are_of_one_run(runs):
-    with pytest.raises(InputError, match="steps are of one run, not 2"):
+    with pytest.raises(InputError, match="steps shows one run, not 2"):
         look("steps", [runs / "transformer", runs / "seq2seq"], text="one")

@@ -8,8 +8,8 @@ import torch
 
 import ensue
 from ensue.core.errors import InputError
-from ensue.look.gates import room_for
-from ensue.measure.gates import gates_over, liveliest
+from ensue.look.gates import max_units
+from ensue.look.instruments.gates import gates_over, most_active
 from ensue.models.recurrent import ChoGRULanguageModel, GRULanguageModel, LSTMConfig, LSTMLanguageModel, RecurrentConfig
 from ensue.train.metrics import read_metrics
 from ensue.verbs.look import look
@@ -37,7 +37,7 @@ def test_flow_of_several_runs_is_drawn_and_said(runs, tmp_path):
     rnn, lstm, gpt = seen.numbers["runs"]
     assert (tmp_path / "flow.html").stat().st_size > 1000 and [rnn["name"], gpt["name"]] == ["rnn", "gpt"]
     assert rnn["of"] == "the state h of recurrent layer 1 of 1 after token k" and rnn["weight"]["singular_value"] > 0
-    assert "(h, c) of recurrent layer 2 of 2" in lstm["of"] and "what block 1 of 2 reads" in gpt["of"]
+    assert "(h, c) of recurrent layer 2 of 2" in lstm["of"] and "the input of block 1 of 2" in gpt["of"]
     assert rnn["tokens"] == len(TEXT) + 1 and gpt["tokens"] == 24 and gpt["bound"] is None
     for run in (rnn, lstm):
         assert all(row["mean"] <= limit["mean"] * (1 + 1e-9) for row, limit in zip(run["by_distance"], run["bound"]))
@@ -48,7 +48,7 @@ def test_layers_can_be_chosen_and_a_lower_one_has_no_bound(runs):
     (low,) = look("gradients", [runs / "lstm"], text=TEXT, layer=1).numbers["runs"]
     assert low["bound"] is None and "layers above it" in low["bound_of"]
     (second,) = look("gradients", [runs / "gpt"], text=TEXT, layer=2).numbers["runs"]
-    assert "what block 1 wrote there" in second["of"]
+    assert "the output of block 1" in second["of"]
     with pytest.raises(InputError, match=r"lstm: there is no layer 3; there are 2"):
         look("gradients", [runs / "lstm"], text=TEXT, layer=3)
 
@@ -56,12 +56,12 @@ def test_layers_can_be_chosen_and_a_lower_one_has_no_bound(runs):
 @pytest.mark.parametrize(
     ("view", "names", "how", "said"),
     [
-        ("gradients", ["ngram"], {"text": TEXT}, "ngram: a model of counts has no gradients"),
+        ("gradients", ["ngram"], {"text": TEXT}, "ngram: a count-based model has no gradients"),
         ("gradients", ["rnn"], {}, "shown on a text; give it with --text"),
         ("gradients", [], {"text": "a"}, "of which run"),
         ("gates", ["gpt"], {"text": TEXT}, "a model without recurrent layers has no gates"),
-        ("gates", ["rnn", "lstm"], {"text": TEXT}, "gates are of one run, not 2"),
-        ("training", ["ngram"], {}, "has no norms of gradients in its metrics"),
+        ("gates", ["rnn", "lstm"], {"text": TEXT}, "gates shows one run, not 2"),
+        ("training", ["ngram"], {}, "its metrics have no gradient norms"),
         ("training", [], {}, "whose training"),
     ],
 )
@@ -79,7 +79,7 @@ def test_gates_are_those_of_the_cell_and_the_view_fits(runs, tmp_path):
     plain = look("gates", [runs / "rnn"], text=TEXT).numbers
     assert plain["gates"] == {} and list(plain["states"]) == ["h"]
     for parts, tokens, units in ((5, 128, 4096), (3, 1, 7)):
-        assert parts * tokens * room_for(parts, tokens, units) <= 50_000
+        assert parts * tokens * max_units(parts, tokens, units) <= 50_000
 
 
 @pytest.mark.parametrize("kind", [GRULanguageModel, ChoGRULanguageModel])
@@ -93,7 +93,7 @@ def test_gates_of_a_gru_make_its_next_state(kind):
     mixed = 1 - seen.gates["update"] if kind is GRULanguageModel else seen.gates["update"]
     candidate = (h[1:] - (1 - mixed[1:]) * h[:-1]) / mixed[1:]
     assert (np.abs(candidate) < 1).all()  # so h_t = (1 − m) h_{t−1} + m h̃_t with a possible h̃_t
-    assert ("keeps the old state" in seen.senses["update"].partition(",")[0]) == (kind is GRULanguageModel)
+    assert ("keeps the old state" in seen.legend["update"].partition(",")[0]) == (kind is GRULanguageModel)
 
 
 def test_gates_of_an_lstm_make_its_cell():
@@ -106,7 +106,7 @@ def test_gates_of_an_lstm_make_its_cell():
 
 def test_units_that_change_most_are_shown():
     h = np.array([[0.0, 1.0, 0.5], [0.0, -1.0, 0.4]])
-    assert liveliest({"h": h}, 2) == [1, 2]
+    assert most_active({"h": h}, 2) == [1, 2]
 
 
 def test_training_counts_what_was_clipped(runs, tmp_path):

@@ -1,0 +1,50 @@
+"""Open the folder of a race: its results, and the runs in it."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.core.files import read_json
+from ensue.look.race import RaceRecord, entrant_name
+from ensue.train.metrics import read_metrics
+from ensue.verbs.race_metrics import find_discipline
+from ensue.verbs.race_plan import lane_folder
+
+
+def is_race(folder: str | PathLike[str]) -> bool:
+    """True if a folder holds a race."""
+    return (Path(folder) / "race.json").is_file()
+
+
+def open_race(folder: str | PathLike[str]) -> RaceRecord:
+    """The results of a race and the metrics of its entrants."""
+    path = Path(folder)
+    if not is_race(path):
+        raise InputError("holds no race", where=str(path), hint="`ensue race … --out` makes one")
+    race = read_json(path / "race.json")
+    discipline = find_discipline(race.get("task", "lm"))
+    measure = discipline.measure
+    if all(entrant[measure.key] is None for entrant in race["systems"]):
+        raise InputError("has no result to draw yet", where=str(path), hint="`ensue race … --resume` continues it")
+    folders = {entrant_name(race, entrant): _folder(path, entrant) for entrant in race["systems"]}
+    metrics = {name: read_metrics(run) for name, run in folders.items() if run and (run / "metrics.jsonl").exists()}
+    return RaceRecord(race, metrics, discipline.name, measure.key, measure.title, discipline.lower)
+
+
+def runs_of(folder: str | PathLike[str]) -> list[Path]:
+    """The folders of a race's runs, best first; of several seeds the first, of label shares the largest."""
+    path = Path(folder)
+    race = read_json(path / "race.json")
+    largest = max(race.get("shares") or [0])
+    entrants = [entrant for entrant in race["systems"] if not largest or entrant["labels"] == largest]
+    runs = (_folder(path, entrant, largest) for entrant in entrants)
+    return [run for run in runs if run is not None and (run / "config.json").is_file()]
+
+
+def _folder(path: Path, entrant: dict[str, Any], share: int = 0) -> Path | None:
+    """The folder of an entrant, of its first seed if there are several."""
+    name = lane_folder(entrant["system"], entrant.get("start", ""), share)
+    return next((run for run in (path / name, path / f"{name}-0") if run.is_dir()), None)
