@@ -39,8 +39,8 @@ from ensue.exchange.huggingface import marian_weights
 from ensue.measure.op_counter import Ledger
 from ensue.search.beam import Search, beam_search
 from ensue.tasks import translation
+from ensue.tasks.build_model import build_model
 from ensue.tasks.settings_resolution import resolve
-from ensue.tasks.task import build_model
 from ensue.train.objectives import Translate
 
 LAYERS, WIDTH, HEADS, BATCH = 3, 256, 8, 2000

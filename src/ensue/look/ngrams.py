@@ -14,7 +14,7 @@ from ensue.look.view import View
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.table import SYSTEMS
 from ensue.tasks import language_modelling
-from ensue.tasks.data_settings import DataSettings
+from ensue.tasks.language_modelling import DataSettings
 from ensue.tasks.machine import data_files
 from ensue.tasks.settings import TokenizerSettings
 from ensue.train.counting import count

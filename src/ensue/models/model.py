@@ -32,7 +32,7 @@ class Model(nn.Module):
 
     Config: ClassVar[type[Any]]
     task: ClassVar[str]
-    """What it is trained for: a name in ensue.tasks.task.TASKS."""
+    """What it is trained for: a name in ensue.tasks.table.TASKS."""
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     expect: ClassVar[dict[str, str]] = {}
     """For presets: how long they take and what they reach, as benchmarks/results say."""

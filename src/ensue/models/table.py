@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ensue.core.table import Entry, Table
 
 NUMBERS = {
@@ -62,9 +60,3 @@ FORECASTERS = Table(
     },
 )
 """Systems that forecast: the same names, with numbers in place of tokens."""
-
-
-def model_class(system: str, task: str = "") -> type[Any]:
-    """The class of a system's models for a task."""
-    found: type[Any] = (FORECASTERS if task == "forecast" else SYSTEMS).load(system)
-    return found

@@ -11,13 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent, tell_notes
-from ensue.core.memory import keep_freed_memory
-from ensue.core.settings import build
 from ensue.core.wording import counted
 from ensue.data.series import Series
 from ensue.data.series_columns import Wanted
@@ -26,11 +22,9 @@ from ensue.data.sources import Source
 from ensue.data.waves import CHOSEN, STEPS
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.forecast import ForecastScore
-from ensue.models.table import model_class
 from ensue.runs.run import Run
 from ensue.search.forecast_rollout import forecast
 from ensue.tasks.forecast import is_waves, series_in
-from ensue.tasks.load_model import fill
 from ensue.tasks.series_encoding import Form, learnt_rows, origins_of, rows_at_once, scored, with_band
 
 
@@ -57,19 +51,6 @@ class ForecastRun(Run):
         "int8": "forecasters compute in single precision",
         "out": "use `ensue look forecast RUN --out chart.png`",
     }
-
-    @cached_property
-    def model(self) -> Any:
-        """The model; a plain ``torch.nn.Module``."""
-        keep_freed_memory()
-        cls = model_class(self.system, "forecast")
-        model = cls(build(cls.Config, self.config["model"]))
-        try:
-            tensors = load_file(self.folder.weights)
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"is damaged or missing ({error})", where=str(self.folder.weights)) from error
-        fill(model, tensors, self.folder.weights)
-        return model.eval()
 
     @property
     def vectors(self) -> WordVectors:

@@ -16,7 +16,6 @@ from ensue.runs.run import Run
 from ensue.tasks.example_encoding import texts_of
 from ensue.tasks.labelled import with_known_labels
 from ensue.tasks.labeller import Labeller, quantised
-from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.load_model import form_in
@@ -48,7 +47,7 @@ class LabelRun(Run):
     def check_options(self, options: Iterable[str]) -> None:
         """Refuse options that would do nothing: only labels are taken for each other."""
         given = list(options)
-        if "out" in given and self.task not in ("classify", "pair", "tag"):
+        if "out" in given and (self.kind.loss != "label" or self.kind.head == "choice"):
             raise InputError(
                 f"{self.task} has no confusion to draw", where=str(self.folder.path), hint="leave out --out"
             )
@@ -63,7 +62,7 @@ class LabelRun(Run):
     @property
     def kind(self) -> LabelKind:
         """Its task, with as many texts as its examples had."""
-        kind = LABEL_KINDS[self.task]
+        kind: LabelKind = self.spec.kind
         texts = self.config["data"].get("texts")
         return replace(kind, texts=texts) if isinstance(kind, Whole) and texts is not None else kind
 

@@ -28,7 +28,8 @@ from ensue.tasks.backbones import body_of
 from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.load_model import model_in
 from ensue.tasks.mask_filling import Filled
-from ensue.tasks.settings_resolution import task_name
+from ensue.tasks.spec import TaskSpec
+from ensue.tasks.table import task_name, task_spec
 from ensue.tasks.translator import Translation
 from ensue.tasks.word_tables import table_vectors
 
@@ -101,6 +102,11 @@ class Run:
         """What it was trained for: language, translation, masked, classify …"""
         return str(self.config.get("task") or task_name(self.system))
 
+    @property
+    def spec(self) -> TaskSpec:
+        """The record of its task."""
+        return task_spec(self.task)
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer it was trained with; of two, the target's."""
@@ -109,7 +115,7 @@ class Run:
     @cached_property
     def model(self) -> Any:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
-        return model_in(self.folder, self.config, self.tokenizer)
+        return model_in(self.folder, self.config, self.tokenizer if self.spec.reads_text else None)
 
     @cached_property
     def small(self) -> Any:

@@ -23,7 +23,6 @@ from ensue.runs.load import Run
 from ensue.runs.masked import MaskedRun
 from ensue.runs.translation import TranslationRun
 from ensue.serve.schemas import Figure, SeriesForm
-from ensue.verbs.race_metrics import DISCIPLINES
 
 
 def abilities(run: Run) -> list[str]:
@@ -34,7 +33,8 @@ def abilities(run: Run) -> list[str]:
 def figures(run: Run) -> list[Figure]:
     """What the run reached on what was held out, as people read it."""
     held = run.config.get("figures", {}).get("valid", {})
-    measures = [m for d in DISCIPLINES.values() if d.task == run.task for m in d.measures if m.key in held]
+    race = run.spec.race
+    measures = [measure for measure in race.measures if measure.key in held] if race else []
     values = [(measure, measure.of(held)) for measure in measures]
     return [Figure(name=m.title, value=format(value, m.form)) for m, value in values if value is not None]
 

@@ -18,6 +18,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Abandoned, Report, silent, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
+from ensue.core.settings import check, check_below_one
 from ensue.data.documents import read_sentences
 from ensue.data.labelled_rows import RowBatch, RowBatches, Rows, batch_of, in_order, rows_of
 from ensue.data.sources import Source
@@ -28,11 +29,13 @@ from ensue.data.tokenizers.special_tokens import framed, marks_of
 from ensue.data.tokenizers.spelled_words import SpeltTokenizer, fit_spelt
 from ensue.measure.contexts import ContextScore, context_score
 from ensue.models.context import ContextModel, known
-from ensue.tasks import defaults as usual
+from ensue.tasks.machine import fill_common
 from ensue.tasks.settings import Settings, TokenizerSettings
+from ensue.tasks.spec import TaskSpec
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective, in_context
 from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.settings import ContextTrainSettings
 
 VOCABULARY = 30_000
 """How many words are predicted at the most, if nothing is said."""
@@ -42,9 +45,30 @@ EVAL_ROWS = 500
 AT_ONCE = 4096
 """Words that are scored at once."""
 
-# what most tasks do
-save_tokenizers, prepared = usual.save_tokenizers, usual.prepared
-means, finished, writer = usual.means, usual.finished, usual.writer
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SentenceSettings:
+    """Where sentences come from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The text to learn from: files, folders, - for standard input, or a built-in corpus."""
+    valid: tuple[str, ...] = ()
+    """The text to validate with; where there is none, some sentences are held out."""
+    field: str = ""
+    """Which field of a JSONL file holds the text; empty means text."""
+    holdout: float = 0.05
+    """The share of the sentences that is held out where there is no validation text; 0 holds out nothing."""
+    length: int = 100
+    """The most words of a row; a longer sentence is cut into several."""
+    eval_rows: int = 0
+    """How many sentences of the validation text are looked at during training; 0 means 500."""
+    hash: str = ""
+    """Of the words trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout")
+        check(self, "length", self.length >= 2, "at least 2")
+        check(self, "eval_rows", self.eval_rows >= 0, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -90,7 +114,7 @@ def rows_in(sentences: Sequence[str], tokenizer: SpeltTokenizer, longest: int) -
     return rows_of(rows, np.zeros(len(rows), dtype=np.int64))
 
 
-def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
     """The run's sentences as rows, by the tokenizer in its folder where there is one already."""
     data = settings.data
     notes: list[str] = []
@@ -126,24 +150,24 @@ def _parted(sentences: list[str], share: float) -> tuple[list[str], list[str]]:
     return parts[0], parts[1]
 
 
-def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
+def model_settings(settings: Settings, corpus: Corpus) -> dict[str, Any]:
     """What the text says of a model."""
     return {"vocabulary": corpus.tokenizer.size}
 
 
-def with_head(settings: Settings, model: ContextModel, corpus: Corpus) -> ContextModel:
+def add_head(settings: Settings, model: ContextModel, corpus: Corpus) -> ContextModel:
     """The model, told how often words occur."""
     words = known(torch.from_numpy(corpus.train.tokens.astype(np.int64)), corpus.tokenizer.size)
     model.learn_counts(torch.bincount(words, minlength=model.config.vocabulary).float())
     return model
 
 
-def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
+def complete_settings(settings: Settings, model: Any, corpus: Corpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
     tokens = settings.tokenizer
     if tokens.kind == "word":  # they are spelt here
         tokens = replace(tokens, kind=corpus.tokenizer.kind)
-    return usual.settled(replace(settings, tokenizer=tokens), corpus.tokenizer)
+    return fill_common(replace(settings, tokenizer=tokens), corpus.tokenizer)
 
 
 def batches(settings: Settings, model: Any, corpus: Corpus) -> RowBatches:
@@ -177,7 +201,7 @@ def scored(
     return context_score(model, read(), ranks)
 
 
-def evaluation(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None:
+def evaluator(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None:
     """What the loop calls to see how the model does on held-out sentences."""
     if corpus.valid is None or not len(corpus.valid):
         return None
@@ -225,3 +249,21 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
         "train_bytes": corpus.bytes,
         "valid_sentences": len(corpus.valid) if corpus.valid is not None else 0,
     }
+
+
+TASK = TaskSpec(
+    name="contexts",
+    data="sentences",
+    settings={"train": ContextTrainSettings, "data": SentenceSettings, "tokenizer": TokenizerSettings},
+    run="ensue.runs.contexts:ContextRun",
+    read_corpus=read_corpus,
+    describe_corpus=describe_corpus,
+    model_settings=model_settings,
+    add_head=add_head,
+    complete_settings=complete_settings,
+    batches=batches,
+    objective=objective,
+    evaluator=evaluator,
+    final_figures=final_figures,
+    short_evaluation="data.eval_rows=50",
+)

@@ -35,16 +35,18 @@ from ensue.models.labelled import Labelled
 from ensue.tasks.example_encoding import form_of, texts_of
 from ensue.tasks.labelled import Corpus, LabelTask
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
-from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.labels.kind import Form, Written
 from ensue.tasks.load_model import form_in, model_in
 from ensue.tasks.settings import Settings
-from ensue.tasks.training_options import Means
+from ensue.tasks.spec import TaskSpec
+from ensue.tasks.table import all_tasks, task_spec
 from ensue.train.distillation import ONTO, Distil
 from ensue.train.objectives import Objective
 
-TAUGHT = ("classify", "pair", "regress", "choose", "tag")
-"""The tasks that can be taught; an answer's places are those of one tokenizer and one window."""
+
+def teaches(spec: TaskSpec) -> bool:
+    """True if a run of a task can be a teacher; the positions of an answer are those of one tokenizer and window."""
+    return spec.labels and spec.kind.head != "span"
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,10 @@ class Teacher:
         """Its config.json, once it is known to be of a run that can teach."""
         config = self.folder.read_config()
         task = str(config.get("task", "language"))
-        if task not in TAUGHT:
+        if not teaches(task_spec(task)):
             what = f"is a {config['system']} for {task}, which cannot teach"
-            raise InputError(what, where=str(self.folder.path), hint=f"name a run that does {', '.join(TAUGHT)}")
+            able = ", ".join(spec.name for spec in all_tasks() if teaches(spec))
+            raise InputError(what, where=str(self.folder.path), hint=f"name a run that does {able}")
         return config
 
     @cached_property
@@ -77,7 +80,7 @@ class Teacher:
     def labeller(self) -> Labeller:
         """The model between its tokenizer and its task."""
         model = model_in(self.folder, self.config, self.form.tokenizer)
-        return Labeller(model, LABEL_KINDS[self.config["task"]], self.form)
+        return Labeller(model, task_spec(self.config["task"]).kind, self.form)
 
     @cached_property
     def hash(self) -> str:
@@ -108,7 +111,7 @@ class DistilCorpus(Corpus):
 class DistilTask(LabelTask):
     """A task that labels, learnt from a teacher."""
 
-    def corpus_of(self, settings: Settings, folder: RunFolder | None, report: Report) -> DistilCorpus:
+    def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> DistilCorpus:
         """The run's texts as rows; the teacher has not been asked yet."""
         teacher = Teacher(RunFolder(Path(settings.run.teacher)))
         report("phase", {"name": "reading the texts"})
@@ -155,8 +158,8 @@ class DistilTask(LabelTask):
             raise InputError(what, where=str(teacher.folder.path), hint="leave out data.labels")
         return teacher.form.labels
 
-    def prepared(self, settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
-        """The texts with what the teacher says of them: as it did before, or asked now."""
+    def prepare_corpus(self, settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> None:
+        """Fill the teacher's columns of the targets: with its answers in the run's folder, or by asking it now."""
         assert isinstance(corpus, DistilCorpus)
         soft = kept_answers(folder.answers, corpus)
         if soft is None:
@@ -164,9 +167,7 @@ class DistilTask(LabelTask):
             keep_answers(folder.answers, corpus, soft)
         else:
             report("note", {"text": "the teacher has answered before, and is not asked again"})
-        targets = corpus.train.rows.targets.copy()
-        targets[..., 1:] = soft
-        return replace(corpus, train=replace(corpus.train, rows=replace(corpus.train.rows, targets=targets)))
+        corpus.train.rows.targets[..., 1:] = soft
 
     def _asked(self, corpus: DistilCorpus, device: torch.device, report: Report) -> np.ndarray:
         """The teacher's logits (E, Y), or (Σ lengths, Y) with NaN at tokens that nobody asks about."""
@@ -188,9 +189,9 @@ class DistilTask(LabelTask):
         assert isinstance(corpus, DistilCorpus)
         return float(corpus.teacher.labeller.model.out.bias[0]) if corpus.teacher.there else 0.0
 
-    def resolved(self, settings: Settings, model: Labelled, corpus: Corpus) -> Settings:
+    def complete_settings(self, settings: Settings, model: Labelled, corpus: Corpus) -> Settings:
         """The settings with everything that was left to us filled in."""
-        return super().resolved(taught_tokens(settings), model, corpus)
+        return super().complete_settings(taught_tokens(settings), model, corpus)
 
     def objective(self, settings: Settings, model: Labelled, corpus: Corpus) -> Objective:
         """To answer as the teacher does, and as labels say where there are any."""
@@ -203,22 +204,21 @@ class DistilTask(LabelTask):
         teacher = matched_teacher(model, corpus).to(settings.run.device)
         return Distil(label, distil.temperature, distil.labels, distil.hidden, teacher)
 
-    def means(self, settings: Settings, model: Labelled, corpus: Corpus) -> Means:
-        """As usual; where hidden states of another width are matched, what maps them is put in."""
+    def prepare_model(self, settings: Settings, model: Labelled, corpus: Corpus) -> None:
+        """Add the projection of hidden states onto the teacher's, where their widths differ."""
         assert isinstance(corpus, DistilCorpus)
-        found = super().means(settings, model, corpus)
+        super().prepare_model(settings, model, corpus)
         if settings.distil.hidden:
             width, taught = model.body.width, matched_teacher(model, corpus).body.width
             if width != taught:
                 with own_randomness(derive(settings.run.seed, ONTO)):
                     model.add_module(ONTO, nn.Linear(width, taught, bias=False))  # type: ignore[arg-type]
-        return found
 
-    def finished(self, model: Labelled) -> Labelled:
+    def finish_model(self, model: Labelled) -> Labelled:
         """As usual, without what mapped its hidden states onto the teacher's."""
         if hasattr(model, ONTO):
             delattr(model, ONTO)
-        return super().finished(model)
+        return super().finish_model(model)
 
     def final_figures(
         self, settings: Settings, model: Labelled, corpus: Corpus, folder: RunFolder, report: Report
@@ -239,6 +239,11 @@ class DistilTask(LabelTask):
         assert isinstance(corpus, DistilCorpus)
         facts = super().describe_corpus(corpus)
         return {**facts, "train_examples": len(corpus.examples) - corpus.unlabelled, "train_texts": corpus.unlabelled}
+
+
+def student(spec: TaskSpec) -> TaskSpec:
+    """The record of a task that labels, learnt from a teacher."""
+    return DistilTask(spec.kind).record(spec.race)
 
 
 def taught_tokens(settings: Settings) -> Settings:

@@ -20,6 +20,7 @@ from ensue.data.labelled_rows import Rows, batch_of, in_order
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.tokenizers.spelled_words import SpeltTokenizer, fit_spelt
+from ensue.models.conditional import ConditionalModel
 from ensue.models.features import FeatureConfig, Features
 from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS
@@ -33,6 +34,8 @@ BODY = "lstm"
 """The system that reads features, where nothing says another."""
 COVE = "cove"
 """The same for features of a run that translates."""
+FEATURE_SETTINGS = ("run", "tuned", "layer", "dropout")
+"""The settings of features that config.json keeps."""
 AT_ONCE = 2048
 """Tokens that are read at once."""
 VOCABULARY = 20_000
@@ -65,7 +68,7 @@ def check_reads(system: str, config: FeatureConfig | None) -> None:
     if config is None or not config.run:
         raise InputError("cove reads the encoder of a model that translates", hint="name one: --from runs/en-de")
     lender = _lender(config)["system"]
-    if getattr(SYSTEMS.load(lender), "task", "") != "translation":
+    if not issubclass(SYSTEMS.load(lender), ConditionalModel):
         hint = "name one, or leave out --model cove"
         raise InputError(f"is a run of {lender}, which does not translate", where=config.run, hint=hint)
 
@@ -168,5 +171,5 @@ def features_in(config: Mapping[str, Any]) -> Features | None:
     held = config.get("features")
     if not held:
         return None
-    names = ("run", "tuned", "layer", "dropout")
-    return built_features(held["system"], held["model"], FeatureConfig(**{name: held[name] for name in names}))
+    chosen = FeatureConfig(**{name: held[name] for name in FEATURE_SETTINGS})
+    return built_features(held["system"], held["model"], chosen)

@@ -6,7 +6,7 @@ out from then on. What is scaled is scaled by the part to learn from alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
+from ensue.core.settings import check, check_below_one
 from ensue.core.wording import counted
 from ensue.data.series import Series, digest, read_series
 from ensue.data.series_columns import Wanted
@@ -24,8 +25,9 @@ from ensue.data.series_windows import SeriesWindows, WindowBatches
 from ensue.data.splitting import spread
 from ensue.data.waves import CHOSEN, LEARNT, STEPS, WAVES, waves
 from ensue.measure.forecast import error_band, mean_of, pinball
-from ensue.tasks import defaults as usual
-from ensue.tasks.data_settings import SeriesSettings
+from ensue.models.forecast_laws import forecast_laws
+from ensue.models.table import FORECASTERS
+from ensue.tasks.machine import fill_common
 from ensue.tasks.series_encoding import (
     LEVELS,
     Form,
@@ -37,11 +39,12 @@ from ensue.tasks.series_encoding import (
     windows_hash,
 )
 from ensue.tasks.settings import Settings
-from ensue.tasks.training_options import Means
+from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, TrainingOptions
 from ensue.train.forecast_objectives import Forecast, loss_unit
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.settings import ForecastTrainSettings
 
 EVAL_WINDOWS = 2000
 EPOCHS, UPDATES = 20.0, 1000
@@ -51,9 +54,48 @@ LEAST_ERRORS = 50
 LONGEST = 336
 """The longest window that is chosen by itself."""
 
-# what most tasks do
-prepared, with_head = usual.prepared, usual.with_head
-finished, writer = usual.finished, usual.writer
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeriesSettings:
+    """Where series come from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The series to learn from: tables of numbers, a step a line, - for standard input, or the corpus waves."""
+    valid: tuple[str, ...] = ()
+    """Series to hold out; where there are none, the end of each series is held out."""
+    target: tuple[str, ...] = ()
+    """Which columns are forecast, by name or number; empty means all that hold numbers."""
+    covariates: tuple[str, ...] = ()
+    """Which columns are read beside the targets; empty means none, all means all others that hold numbers."""
+    date: str = ""
+    """The column of dates; empty means as it is found, none means that there is none."""
+    id: str = ""
+    """The column that says of which series a row is; empty means that a file is one series."""
+    order: str = "error"
+    """What dates out of order are: an error, or sorted (sort)."""
+    fill: str = "forward"
+    """How gaps are filled before they are read: forward, or interpolate (which looks ahead). No loss counts them."""
+    scale: str = "standard"
+    """How numbers are scaled: standard (mean 0 and deviation 1 of each column on the past to learn from), or none."""
+    centre: str = "last"
+    """What is subtracted from each window and added to its forecast: its last value, its mean, or none."""
+    holdout: float = 0.2
+    """The share of each series, at its end, that is held out and scored; 0 holds out nothing."""
+    choose: float = 0.1
+    """The share before it that chooses among weights and says how wide bands are; 0 means none."""
+    eval_windows: int = 0
+    """How many windows of that share are looked at during training; 0 means 2,000."""
+    hash: str = ""
+    """Of the numbers trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout", "choose")
+        check(self, "choose", self.holdout + self.choose < 1, "less than what data.holdout leaves")
+        check(self, "order", self.order in ("error", "sort"), "error or sort")
+        check(self, "fill", self.fill in ("forward", "interpolate"), "forward or interpolate")
+        check(self, "scale", self.scale in ("standard", "none"), "standard or none")
+        check(self, "centre", self.centre in ("last", "mean", "none"), "last, mean or none")
+        check(self, "eval_windows", self.eval_windows >= 0, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -75,7 +117,7 @@ class Corpus:
         return digest(self.series.values, self.series.real, self.held.values, *parts)
 
 
-def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
     """The run's series as windows."""
     report("phase", {"name": "reading the series"})
     data, notes = settings.data, list[str]()
@@ -210,17 +252,13 @@ def _suitable_window(season: int, horizon: int, longest: int) -> int:
     return max(1, min(wish, (longest - horizon) // 3))
 
 
-def save_tokenizers(corpus: Corpus, folder: RunFolder) -> None:
-    """Numbers need no tokenizer."""
-
-
-def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
+def model_settings(settings: Settings, corpus: Corpus) -> dict[str, Any]:
     """What the series say of a model."""
     form = corpus.form
     return {"inputs": len(form.names), "targets": form.targets, "window": form.window, "season": form.season}
 
 
-def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
+def complete_settings(settings: Settings, model: Any, corpus: Corpus) -> Settings:
     """The settings with everything that was left to us filled in."""
     train = settings.train
     if not (train.steps or train.epochs or train.budget or hasattr(model, "counter")):
@@ -231,12 +269,12 @@ def resolved(settings: Settings, model: Any, corpus: Corpus) -> Settings:
     if train.loss in ("mse", "mae") and model.config.quantiles:
         raise InputError(f"train.loss = {train.loss} learns one value, not quantiles", hint="use train.loss=pinball")
     loss = ("pinball" if model.config.quantiles else "mse") if train.loss == "auto" else train.loss
-    return usual.settled(replace(settings, train=replace(train, loss=loss)))
+    return fill_common(replace(settings, train=replace(train, loss=loss)))
 
 
-def means(settings: Settings, model: Any, corpus: Corpus) -> Means:
+def options(settings: Settings, model: Any, corpus: Corpus) -> TrainingOptions:
     """All layers learn alike, and the loss chooses; what is read are steps in time."""
-    return Means(counts="steps", unit=loss_unit(settings.train.loss, settings.data.scale))
+    return TrainingOptions(counts="steps", unit=loss_unit(settings.train.loss, settings.data.scale))
 
 
 def batches(settings: Settings, model: Any, corpus: Corpus) -> WindowBatches:
@@ -250,7 +288,7 @@ def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
     return Forecast(settings.train.loss, model.config.quantiles, model.config.mode == "vector")
 
 
-def evaluation(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None:
+def evaluator(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None:
     """What the loop calls to see how the model does: whole horizons, in units of the scale."""
     windows = corpus.choose
     if windows is None:
@@ -311,3 +349,55 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
         "gaps": int((~corpus.series.real).sum()),
         "form": corpus.form.as_dict(),
     }
+
+
+def race_heading(facts: Mapping[str, Any]) -> str:
+    """The first line of race.md: the data, how far ahead, and how many windows."""
+    form = facts["form"]
+    ahead = f"{form['horizon']:,} steps ahead of {', '.join(form['names'][: form['targets']])}"
+    windows = f"{facts['train_windows']:,} windows, {facts['valid_windows']:,} held out"
+    return f"{', '.join(facts['data'])}: {ahead}; {windows}"
+
+
+def race_facts(corpus: Corpus, facts: dict[str, Any]) -> dict[str, Any]:
+    """The description of a corpus without what is as long as there are series."""
+    return {**facts, "form": {name: value for name, value in facts["form"].items() if name != "learnt"}}
+
+
+TASK = TaskSpec(
+    name="forecast",
+    data="series",
+    settings={"train": ForecastTrainSettings, "data": SeriesSettings},
+    run="ensue.runs.forecast:ForecastRun",
+    systems=FORECASTERS,
+    default_system="lstm",
+    example_file="my.csv",
+    preset=lambda preset, recipe, initialised: dict(preset),
+    budget=0.0,
+    read_corpus=read_corpus,
+    save_tokenizers=lambda corpus, folder: None,
+    describe_corpus=describe_corpus,
+    model_settings=model_settings,
+    complete_settings=complete_settings,
+    batches=batches,
+    objective=objective,
+    evaluator=evaluator,
+    options=options,
+    final_figures=final_figures,
+    laws=forecast_laws,
+    short_evaluation="data.eval_windows=50",
+    race=RaceSpec(
+        name="forecast",
+        measures=(
+            Measure("mase", "MASE"),
+            Measure("mse", "squared error", ".5g"),
+            Measure("mae", "absolute error", ".5g"),
+            Measure("pinball", "pinball", ".5g"),
+        ),
+        systems=("last", "seasonal", "linear", "lstm", "gpt"),
+        between="between systems that forecast",
+        lower=True,
+        heading=race_heading,
+        facts=race_facts,
+    ),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,23 +13,27 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
+from ensue.core.settings import check, check_below_one, describe
 from ensue.core.wording import counted
 from ensue.data.labelled import Reading
 from ensue.data.labelled_rows import RowBatches, Rows
 from ensue.data.splitting import spread, spread_groups
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.registry import save_tokenizer
-from ensue.models.labelled import Labelled
+from ensue.models.features import FeatureConfig
+from ensue.models.labelled import HeadConfig, Labelled
+from ensue.models.laws import Finding, labelled_laws, laws_of
+from ensue.models.table import SYSTEMS
 from ensue.nn.adapters import adapt, adaptable, merge
-from ensue.tasks import defaults as usual
 from ensue.tasks.backbones import body_for
 from ensue.tasks.example_encoding import form_of
 from ensue.tasks.features import Remembered, check_reads, features_for
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
 from ensue.tasks.labels.kind import Form, LabelKind, Written
+from ensue.tasks.machine import fill_common
+from ensue.tasks.masked_modelling import MarkedTokenizerSettings
+from ensue.tasks.recipes import Recipe
 from ensue.tasks.settings import Settings
-from ensue.tasks.settings_resolution import MOST_EVAL_EXAMPLES
-from ensue.tasks.training_options import Means
+from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, TrainingOptions
 from ensue.train.label_objectives import Label
 from ensue.train.layer_unfreezing import Thawing
 from ensue.train.loop import Evaluate
@@ -38,9 +42,83 @@ from ensue.train.ranks import SINGLE, Ranks
 from ensue.train.settings import LabelTrainSettings
 
 MOST_HELD_OUT = 2000
+MOST_EVAL_EXAMPLES = 2000
+"""Examples that an evaluation during training reads, where no setting says."""
+READERS = ("bert", "roberta", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove")
+"""Systems that can be the backbone of a labelling model: each hidden state has read the token at its position."""
+FINE_TUNING: dict[str, Any] = {
+    "train.epochs": 3.0,
+    "train.lr": 1e-4,
+    "train.schedule": "one-cycle",
+    "train.warmup": 0.1,
+    "train.floor": 0.0,
+    "train.beta2": 0.999,
+}
+"""How a pre-trained model is fine-tuned, unless its preset says otherwise."""
+FROM_SCRATCH: dict[str, Any] = {**FINE_TUNING, "train.epochs": 5.0, "train.lr": 1e-3, "train.floor": 0.05}
+"""How a model with random weights is trained."""
+TUNED_WIDTH = 384
+"""The hidden size that the learning rate of ``FINE_TUNING`` is for; see ``tuning_rate``."""
 BATCH_TOKENS, MOST_BATCH_TOKENS = 1000, 8000
 """Tokens in a batch where the settings leave it to us: as few as a batch has, and as many."""
 FEWEST_EXAMPLES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelSettings:
+    """Where labelled examples come from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The examples to learn from: tables, JSONL, CoNLL columns or SQuAD JSON, as the task has them."""
+    valid: tuple[str, ...] = ()
+    """The examples to validate with; where there are none, some are held out."""
+    columns: str = ""
+    """Which columns or fields are meant, e.g. text=2,label=1; empty means as they are found."""
+    holdout: float = 0.1
+    """The share of the examples that is held out where there are none to validate with (at most 2,000); 0: none."""
+    bad_lines: str = "error"
+    """What a line with too few columns is, or where one is scored an unknown label: an error, or left out with a
+    note (skip)."""
+    limit: int = 0
+    """Learn from at most so many examples, drawn evenly over the labels; 0 means all."""
+    labels: tuple[str, ...] = ()
+    """The labels in their order; empty means those of the examples, in the order of the alphabet or of numbers."""
+    length: int = 0
+    """The most tokens of a row, marks included; longer texts are cut. 0 means the model's context, at most 256."""
+    stride: int = 0
+    """How many tokens the windows of a long passage have in common (answer); 0 means a third of the length."""
+    eval_examples: int = 0
+    """How many validation examples are looked at during training; 0 means 2,000, or fewer where the budget is short."""
+    hash: str = ""
+    """Of the tokens trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout")
+        check(self, "bad_lines", self.bad_lines in ("error", "skip"), "error or skip")
+        for name in ("limit", "length", "stride", "eval_examples"):
+            check(self, name, getattr(self, name) >= 0, "0 or more")
+        check(self, "labels", len(set(self.labels)) == len(self.labels), "different from each other")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DistilSettings:
+    """How a student learns from its teacher, under ``distil.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The texts that the teacher answers about: one a line, or tables whose labels are not looked at."""
+    columns: str = ""
+    """Which of their columns or fields are meant, e.g. text=2; empty means as they are found."""
+    temperature: float = 2.0
+    """What logits are divided by before they become probabilities: above 1, unlikely labels count for more."""
+    labels: float = 0.5
+    """The weight of the usual loss, beside that of the teacher's answers, for examples that have a label."""
+    hidden: float = 0.0
+    """The weight of the difference between hidden states, an encoder's from those of another; 0 means none."""
+
+    def __post_init__(self) -> None:
+        check(self, "temperature", 0 < self.temperature < float("inf"), "above 0")
+        for name in ("labels", "hidden"):
+            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
 
 
 @dataclass(frozen=True)
@@ -75,7 +153,58 @@ class LabelTask:
 
     kind: LabelKind
 
-    def corpus_of(self, settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+    def record(self, race: RaceSpec | None) -> TaskSpec:
+        """The record of the task."""
+        return TaskSpec(
+            name=self.kind.name,
+            data="labelled examples",
+            settings={
+                "train": LabelTrainSettings,
+                "data": LabelSettings,
+                "tokenizer": MarkedTokenizerSettings,
+                "head": HeadConfig,
+                "features": FeatureConfig,
+                "distil": DistilSettings,
+            },
+            run="ensue.runs.labelled:LabelRun",
+            accepts=READERS,
+            default_system="bert",
+            example_file="train.tsv",
+            preset=self.preset,
+            tuning_rate=tuning_rate,
+            shorten=shorten,
+            read_corpus=self.read_corpus,
+            prepare_corpus=self.prepare_corpus,
+            describe_corpus=self.describe_corpus,
+            add_head=self.add_head,
+            complete_settings=self.complete_settings,
+            batches=self.batches,
+            objective=self.objective,
+            evaluator=self.evaluator,
+            options=self.options,
+            prepare_model=self.prepare_model,
+            finish_model=self.finish_model,
+            final_figures=self.final_figures,
+            laws=laws,
+            short_evaluation="data.eval_examples=50",
+            race=race,
+            student="ensue.tasks.distillation:student",
+            kind=self.kind,
+        )
+
+    def preset(self, preset: Mapping[str, Any], recipe: Recipe | None, initialised: bool) -> dict[str, Any]:
+        """The model's shape and, without weights to start from, its tokenizer; training is the task's own."""
+        shape = {name: value for name, value in preset.items() if "." not in name}
+        if not initialised and "tokenizer.kind" in preset:
+            shape["tokenizer.kind"] = preset["tokenizer.kind"]
+        whole = self.kind.head in ("whole", "choice")
+        own = recipe.labels(whole, initialised) if recipe else {}
+        return shape | (FINE_TUNING if initialised else FROM_SCRATCH) | own
+
+    def prepare_corpus(self, settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> None:
+        """Nothing takes long; a teacher does."""
+
+    def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
         """The run's examples as rows, by the tokenizer in its folder where there is one already."""
         report("phase", {"name": "reading the examples"})
         train, valid, labels = self._examples(settings, report)
@@ -107,19 +236,7 @@ class LabelTask:
             train = [train[place] for place in drawn(self.kind.strata(train), data.limit, seed)]
         return train, valid, labels
 
-    def save_tokenizers(self, corpus: Corpus, folder: RunFolder) -> None:
-        """Write the tokenizer into a run's folder."""
-        save_tokenizer(corpus.tokenizer, folder.tokenizer)
-
-    def prepared(self, settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> Corpus:
-        """Nothing here takes long."""
-        return corpus
-
-    def model_facts(self, settings: Settings, corpus: Corpus) -> dict[str, Any]:
-        """What the examples say of a model."""
-        return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}
-
-    def with_head(self, settings: Settings, model: Any, corpus: Corpus) -> Labelled:
+    def add_head(self, settings: Settings, model: Any, corpus: Corpus) -> Labelled:
         """The system's body with a head for this task; a number's head begins near the numbers."""
         labels = corpus.form.labels
         head = replace(settings.head, outputs=self.kind.outputs(labels), kind=self.kind.head)
@@ -140,7 +257,7 @@ class LabelTask:
         """The mean of the numbers."""
         return float(corpus.train.rows.targets.mean())
 
-    def resolved(self, settings: Settings, model: Labelled, corpus: Corpus) -> Settings:
+    def complete_settings(self, settings: Settings, model: Labelled, corpus: Corpus) -> Settings:
         """The settings with everything that was left to us filled in."""
         train, data = settings.train, settings.data
         if train.adapters and (train.freeze or train.layer_decay < 1):
@@ -158,7 +275,7 @@ class LabelTask:
             data=replace(data, length=corpus.form.length, labels=labels),
             head=model.config,
         )
-        return usual.settled(filled, corpus.tokenizer)
+        return fill_common(filled, corpus.tokenizer)
 
     def batches(self, settings: Settings, model: Labelled, corpus: Corpus) -> RowBatches:
         """The rows as batches of similar lengths."""
@@ -185,30 +302,32 @@ class LabelTask:
             weights = torch.tensor(counts.sum() / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
         return Label(self.kind.loss, weights, train.label_smoothing, train.language)
 
-    def means(self, settings: Settings, model: Labelled, corpus: Corpus) -> Means:
-        """Put in adapters, and say which layers learn how fast; the task's measure chooses."""
+    def options(self, settings: Settings, model: Labelled, corpus: Corpus) -> TrainingOptions:
+        """Which layers train, and how fast; the task's measure chooses the weights."""
         train, depths = settings.train, model.depths()
         top = max(depths.values())
-        if train.adapters:
-            adapt(model.body, train.adapters, train.adapters_alpha, _beside_head)
-            return Means(None, self.kind.chosen_by)
-        if train.unfreeze and not train.freeze:
+        if train.unfreeze and not train.freeze and not train.adapters:
             raise InputError("train.unfreeze lets go of frozen layers, and none is", hint="set train.freeze too")
         frozen = top if train.freeze < 0 else min(train.freeze, top)
-        if not frozen and train.layer_decay == 1.0:
-            return Means(None, self.kind.chosen_by)
+        if train.adapters or (not frozen and train.layer_decay == 1.0):
+            return TrainingOptions(None, self.kind.chosen_by)
         rows = corpus.train.rows
         steps = RowBatches(rows, batch_tokens(train, rows)).steps_per_epoch
         every = max(1, round(train.unfreeze * steps / train.accumulate)) if train.unfreeze else 0
-        return Means(Thawing(depths, train.layer_decay, frozen, every), self.kind.chosen_by)
+        return TrainingOptions(Thawing(depths, train.layer_decay, frozen, every), self.kind.chosen_by)
 
-    def finished(self, model: Labelled) -> Labelled:
+    def prepare_model(self, settings: Settings, model: Labelled, corpus: Corpus) -> None:
+        """Put in adapters, and freeze what they stand beside."""
+        if settings.train.adapters:
+            adapt(model.body, settings.train.adapters, settings.train.adapters_alpha, _beside_head)
+
+    def finish_model(self, model: Labelled) -> Labelled:
         """Adapters merged into the weights they stand beside, and nothing frozen."""
         merge(model)
         model.requires_grad_(True)
         return model
 
-    def evaluation(self, settings: Settings, model: Labelled, corpus: Corpus) -> Evaluate | None:
+    def evaluator(self, settings: Settings, model: Labelled, corpus: Corpus) -> Evaluate | None:
         """What the loop calls to see how the model does on held-out examples."""
         if corpus.valid is None:
             return None
@@ -227,12 +346,6 @@ class LabelTask:
             return {"valid_loss": mean_loss(loss, written, logits), self.kind.chosen_by: figures[self.kind.chosen_by]}
 
         return evaluate
-
-    def writer(
-        self, settings: Settings, model: Labelled, corpus: Corpus, device: torch.device
-    ) -> Callable[[], str] | None:
-        """It does not write."""
-        return None
 
     def final_figures(
         self, settings: Settings, model: Labelled, corpus: Corpus, folder: RunFolder, report: Report
@@ -259,6 +372,57 @@ class LabelTask:
             "choices": corpus.train.rows.each,
             "texts": len(getattr(corpus.examples[0], "texts", ())),
         }
+
+
+def label_task(kind: LabelKind, *measures: Measure) -> TaskSpec:
+    """The record of a task that labels; the first measure ranks a race."""
+
+    def shared_settings(corpus: Corpus) -> dict[str, Any]:
+        """Rows of the same length, and all labels, which a small share of the examples may lack."""
+        same: dict[str, Any] = {"data.length": corpus.form.length}
+        return {**same, "data.labels": corpus.form.labels} if kind.loss == "label" else same
+
+    race = RaceSpec(
+        name=kind.name,
+        measures=measures,
+        systems=("bert", "lstm", "gpt"),
+        between="between systems that label",
+        facts=race_facts,
+        shared_settings=shared_settings,
+    )
+    return LabelTask(kind).record(race)
+
+
+def race_facts(corpus: Corpus, facts: dict[str, Any]) -> dict[str, Any]:
+    """The description of a corpus; its labels are the classes, since race.json counts labelled examples as labels."""
+    classes = facts.pop("labels")
+    return {**facts, "classes": classes}
+
+
+def laws(model: Any) -> Iterator[Finding]:
+    """The laws of a model with a head, or of a system without one."""
+    return labelled_laws(model) if isinstance(model, Labelled) else laws_of(model)
+
+
+def shorten(data: LabelSettings, share: float) -> LabelSettings:
+    """Evaluations of fewer examples if the budget is short."""
+    if data.eval_examples or share == 1:
+        return data
+    return replace(data, eval_examples=max(100, int(MOST_EVAL_EXAMPLES * share)))
+
+
+def tuning_rate(system: str, flat: Mapping[str, Any]) -> float:
+    """The learning rate for a pre-trained model; a Transformer's is inversely proportional to its width.
+
+    Adam moves every weight by about the rate, so the change of a sum over D inputs grows with D. For the 768 of
+    BERT-base this gives 5e-5, the value of its paper.
+    """
+    rate = float(flat["train.lr"])
+    defaults = {field.name: field.default for field in describe(SYSTEMS.load(system).Config)}
+    width = flat.get("hidden", defaults.get("hidden"))
+    if "heads" not in defaults or not isinstance(width, int) or width < 1:  # an invalid width is refused later
+        return rate
+    return float(f"{rate * TUNED_WIDTH / width:.2g}")
 
 
 def with_known_labels(kind: LabelKind, examples: list[Any], labels: Sequence[str], notes: list[str]) -> list[Any]:

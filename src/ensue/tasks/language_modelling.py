@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Abandoned, Report, silent, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
+from ensue.core.settings import check, check_below_one
 from ensue.data.batches import Streams, Windows
 from ensue.data.dates import DATES
 from ensue.data.reading import measure_text
@@ -31,25 +33,55 @@ from ensue.data.waves import WAVES
 from ensue.measure.language import LanguageScore, language_score, stream_count, total_log_prob
 from ensue.models.language import LanguageModel
 from ensue.models.layer_depths import body_depths, layers_of
+from ensue.models.table import SYSTEMS
 from ensue.search.sampling import Sampling, sample
-from ensue.tasks import defaults as usual
-from ensue.tasks.data_settings import DataSettings
+from ensue.tasks.machine import fill_common
 from ensue.tasks.settings import Settings, TokenizerSettings
-from ensue.tasks.settings_resolution import systems_for
-from ensue.tasks.training_options import Means
+from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, TrainingOptions, race_heading
+from ensue.tasks.table import systems_for
 from ensue.train.layer_unfreezing import Thawing
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import OBJECTIVES, Objective
 from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.settings import TextTrainSettings
 
+MOST_EVAL_TOKENS = 200_000
+"""Tokens that an evaluation during training reads at most."""
 SMALL_TEXT = 150_000
 """Bytes below which a text is tokenised by characters where nothing else is said."""
 TRAIN_LENGTH = 64
 """Tokens in a training row, for models whose context has no end."""
 
-# what most tasks do
-save_tokenizers, prepared = usual.save_tokenizers, usual.prepared
-with_head, finished = usual.with_head, usual.finished
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSettings:
+    """Where the text comes from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The text to learn from: files, folders, - for standard input, or a built-in corpus."""
+    valid: tuple[str, ...] = ()
+    """The text to validate with; where there is none, the end of the text is held out."""
+    field: str = ""
+    """Which field of a JSONL file holds the text; empty means text."""
+    columns: str = ""
+    """Which column of a table holds the text, e.g. text=2; then each line's text is a document. Empty: no table."""
+    bad_lines: str = "error"
+    """What a table's line with too few columns is: an error, or left out with a note (skip)."""
+    holdout: float = 0.1
+    """The share of the text that is held out where there is no validation text; 0 holds out nothing."""
+    direction: str = "forward"
+    """forward, or backward: the text is read from its end, so each word is predicted from those after it."""
+    eval_tokens: int = 0
+    """How many tokens of the validation text are looked at during training, all of them at its end; 0 means 200,000, or
+    fewer where the budget is short."""
+    hash: str = ""
+    """Of the tokens trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout")
+        check(self, "bad_lines", self.bad_lines in ("error", "skip"), "error or skip")
+        check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
+        check(self, "eval_tokens", self.eval_tokens >= 0, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -147,15 +179,10 @@ def _parts(tokens: np.ndarray) -> Iterator[np.ndarray]:
         yield tokens[at : at + (1 << 20)]
 
 
-def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
     """The run's texts as tokens, by the tokenizer in its folder where there is one already."""
     known = load_tokenizer(folder.tokenizer) if folder is not None and folder.tokenizer.exists() else None
     return prepare(settings.data, settings.tokenizer, known, report)
-
-
-def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
-    """What the text says of a model."""
-    return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}
 
 
 def objective(settings: Settings, model: LanguageModel, corpus: Corpus) -> Objective:
@@ -163,20 +190,20 @@ def objective(settings: Settings, model: LanguageModel, corpus: Corpus) -> Objec
     return OBJECTIVES[getattr(model, "objective", "next")]
 
 
-def resolved(settings: Settings, model: LanguageModel, corpus: Corpus) -> Settings:
+def complete_settings(settings: Settings, model: LanguageModel, corpus: Corpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
     train, context = settings.train, model.traits.context
     length = train.length or (context if model.cuts == "windows" and context else TRAIN_LENGTH)
     kind = model.cuts if train.cut == "auto" else train.cut
     if train.layer_decay < 1:
         layers_of(model)  # a model without layers is refused
-    return usual.settled(replace(settings, train=replace(train, length=length, cut=kind)), corpus.tokenizer)
+    return fill_common(replace(settings, train=replace(train, length=length, cut=kind)), corpus.tokenizer)
 
 
-def means(settings: Settings, model: Any, corpus: Any) -> Means:
+def options(settings: Settings, model: Any, corpus: Any) -> TrainingOptions:
     """All layers learn alike, or more slowly the further they are from the output; the loss chooses."""
     decay = settings.train.layer_decay
-    return Means(Thawing(body_depths(model, writes=True), decay) if decay < 1 else None)
+    return TrainingOptions(Thawing(body_depths(model, writes=True), decay) if decay < 1 else None)
 
 
 def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams | Windows:
@@ -191,7 +218,7 @@ def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams
     return kind(corpus.train.tokens, train.batch, train.length, derive(settings.run.seed, "data"))
 
 
-def evaluation(settings: Settings, model: LanguageModel, corpus: Corpus) -> Evaluate | None:
+def evaluator(settings: Settings, model: LanguageModel, corpus: Corpus) -> Evaluate | None:
     """What the loop calls to see how the model does on held-out text."""
     valid = corpus.valid
     if valid is None or len(valid) < 2:
@@ -232,7 +259,7 @@ def prompt_tokens(tokenizer: Tokenizer, text: str, direction: str = "forward") -
     return torch.from_numpy(np.concatenate([[tokenizer.end], ids.astype(np.int64)]))
 
 
-def writer(settings: Settings, model: LanguageModel, corpus: Corpus, device: torch.device) -> Callable[[], str] | None:
+def sampler(settings: Settings, model: LanguageModel, corpus: Corpus, device: torch.device) -> Callable[[], str] | None:
     """What the loop calls to show what the model writes as it learns."""
     if not model.traits.steps:
         return None
@@ -268,3 +295,53 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
         "valid_tokens": len(corpus.valid) - 1 if corpus.valid else 0,
         "valid_bytes": corpus.valid.bytes if corpus.valid else 0,
     }
+
+
+def shorten(data: DataSettings, share: float) -> DataSettings:
+    """Evaluations of fewer tokens if the budget is short."""
+    return data if data.eval_tokens else replace(data, eval_tokens=max(2_000, int(MOST_EVAL_TOKENS * share)))
+
+
+def race_facts(corpus: Corpus, facts: dict[str, Any]) -> dict[str, Any]:
+    """The description of a corpus, and the bits that its unknown words cost."""
+    return {**facts, "valid_surcharge_bits": corpus.valid.surcharge if corpus.valid else 0.0}
+
+
+def not_comparable(system: str) -> str:
+    """Why a system cannot race: a model that sees the words to predict gives no probability of a text."""
+    cls = SYSTEMS.load(system)
+    if cls(cls.Config(vocabulary=3)).traits.steps:
+        return ""
+    return f"{system} sees both sides of a word, so its figure cannot be compared"
+
+
+TASK = TaskSpec(
+    name="language",
+    data="text",
+    settings={"train": TextTrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings},
+    run="ensue.runs.language:LanguageRun",
+    shorten=shorten,
+    read_corpus=read_corpus,
+    describe_corpus=describe_corpus,
+    complete_settings=complete_settings,
+    batches=batches,
+    objective=objective,
+    evaluator=evaluator,
+    options=options,
+    sampler=sampler,
+    final_figures=final_figures,
+    short_evaluation="data.eval_tokens=2000",
+    race=RaceSpec(
+        name="lm",
+        measures=(
+            Measure("bits_per_byte", "bits per byte"),
+            Measure("perplexity", "perplexity per token", ".1f", "token"),
+        ),
+        systems=("ngram", "window", "rnn", "gru", "lstm", "gpt"),
+        between="between language models",
+        lower=True,
+        heading=partial(race_heading, unit="byte"),
+        facts=race_facts,
+        refusal=not_comparable,
+    ),
+)

@@ -17,21 +17,19 @@ from ensue.core.settings import build
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
-from ensue.models.table import SYSTEMS
 from ensue.tasks.backbones import body_for, system_config
 from ensue.tasks.features import acquaint, features_in
 from ensue.tasks.labels.kind import Form
+from ensue.tasks.table import model_class
 
 
-def model_in(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer) -> Any:
+def model_in(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer | None) -> Any:
     """The model of a run, its weights mapped from the file; a plain ``torch.nn.Module``."""
     keep_freed_memory()
     model = built(config)
-    acquaint(model, tokenizer)
-    vocabulary = system_config(model).vocabulary
-    if vocabulary < tokenizer.size:
-        what = f"has {tokenizer.size} tokens, the model {vocabulary}"
-        raise InputError(what, where=str(folder.tokenizer), hint="the folder may be damaged")
+    if tokenizer is not None:
+        acquaint(model, tokenizer)
+        check_vocabulary(folder, system_config(model).vocabulary, tokenizer)
     try:
         tensors = load_file(folder.weights)
     except (SafetensorError, OSError) as error:
@@ -43,9 +41,16 @@ def model_in(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer)
     return model.eval()
 
 
+def check_vocabulary(folder: RunFolder, size: int, tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer with more tokens than the model."""
+    if size < tokenizer.size:
+        what = f"has {tokenizer.size} tokens, the model {size}"
+        raise InputError(what, where=str(folder.tokenizer), hint="the folder may be damaged")
+
+
 def built(config: Mapping[str, Any]) -> Any:
     """The model that a config.json describes, with whatever weights; one that labels has its head."""
-    cls = SYSTEMS.load(config["system"])
+    cls = model_class(config["system"], config.get("task", ""))
     model = cls(build(cls.Config, config["model"]))
     if "head" not in config:
         return model

@@ -5,12 +5,31 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ensue.core.errors import InputError
 from ensue.data.dates import DATES
 from ensue.data.sources import is_builtin
+from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.waves import WAVES
+from ensue.tasks.settings import Settings
+
+
+def fill_common(settings: Settings, tokenizer: Tokenizer | None = None) -> Settings:
+    """Fill in the device, the number of threads, and the kind and size of the tokenizer."""
+    import torch
+
+    train, tokens = settings.train, settings.tokenizer
+    if tokenizer is not None:
+        kind = tokenizer.kind if tokens.kind == "auto" else tokens.kind
+        tokens = replace(tokens, kind=kind, vocabulary=tokens.vocabulary or tokenizer.size)
+    return replace(
+        settings,
+        run=replace(settings.run, device=check_device(settings.run.device)),
+        train=replace(train, threads=train.threads or torch.get_num_threads()),
+        tokenizer=tokens,
+    )
 
 
 def check_bf16(device: str) -> None:

@@ -19,6 +19,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Abandoned, Report, silent, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
+from ensue.core.settings import check, check_below_one
 from ensue.data.documents import read_documents
 from ensue.data.masking import Documents, Hiding, MaskedRows
 from ensue.data.sources import Source
@@ -30,12 +31,14 @@ from ensue.data.tokenizers.wrapped import MarkedTokenizer
 from ensue.data.tokenizers.wrapped_fitting import fit_marked
 from ensue.measure.masked import MaskedScore, masked_score
 from ensue.models.bert import BERT
-from ensue.tasks import defaults as usual
-from ensue.tasks.settings import MarkedTokenizerSettings, Settings
+from ensue.tasks.machine import fill_common
+from ensue.tasks.settings import Settings, TokenizerSettings
+from ensue.tasks.spec import TaskSpec
 from ensue.train.label_objectives import masked as masked_loss
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import Objective
 from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.settings import MaskedTrainSettings
 
 VOCABULARY = {"small": 8192, "large": 30_522}
 """How many tokens a vocabulary has at most, for a small text and for a large one, if nothing is said."""
@@ -45,9 +48,35 @@ EVAL_ROWS = 200
 SCORE_ROWS = 2000
 """How many rows the final figures are of, at the most."""
 
-# what most tasks do
-save_tokenizers, prepared, with_head = usual.save_tokenizers, usual.prepared, usual.with_head
-means, finished, writer = usual.means, usual.finished, usual.writer
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentSettings:
+    """Where documents come from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The text to learn from: files, folders, - for standard input, or a built-in corpus."""
+    valid: tuple[str, ...] = ()
+    """The text to validate with; where there is none, some documents are held out."""
+    field: str = ""
+    """Which field of a JSONL file holds the text; empty means text."""
+    holdout: float = 0.05
+    """The share of the documents that is held out where there is no validation text; 0 holds out nothing."""
+    eval_rows: int = 0
+    """How many rows of the validation text are looked at during training; 0 means 200."""
+    hash: str = ""
+    """Of the tokens trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout")
+        check(self, "eval_rows", self.eval_rows >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MarkedTokenizerSettings(TokenizerSettings):
+    """How text becomes tokens for an encoder, under ``tokenizer.`` in run.toml."""
+
+    lowercase: bool = True
+    """Whether capitals are read as small letters, accents left out (wordpiece)."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +143,7 @@ def tokenised(documents: Sequence[Sequence[str]], tokenizer: MarkedTokenizer) ->
     )
 
 
-def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
+def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
     """The run's documents as tokens, by the tokenizer in its folder where there is one already."""
     data = settings.data
     notes: list[str] = []
@@ -140,7 +169,7 @@ def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> C
     return Corpus(tokenizer, tokenised(train, tokenizer), tokenised(valid, tokenizer) if valid else None)
 
 
-def model_facts(settings: Settings, corpus: Corpus) -> dict[str, Any]:
+def model_settings(settings: Settings, corpus: Corpus) -> dict[str, Any]:
     """What the text says of a model."""
     return {"vocabulary": corpus.tokenizer.size}
 
@@ -150,12 +179,12 @@ def objective(settings: Settings, model: BERT, corpus: Corpus) -> Objective:
     return masked_loss
 
 
-def resolved(settings: Settings, model: BERT, corpus: Corpus) -> Settings:
+def complete_settings(settings: Settings, model: BERT, corpus: Corpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
     length = settings.train.length or model.config.context
     if length > model.config.context:
         raise InputError(f"train.length = {length} is more than context = {model.config.context}", hint="make it less")
-    return usual.settled(replace(settings, train=replace(settings.train, length=length)), corpus.tokenizer)
+    return fill_common(replace(settings, train=replace(settings.train, length=length)), corpus.tokenizer)
 
 
 def rows_of(settings: Settings, model: BERT, documents: Documents, tokenizer: Tokenizer, seed: int) -> MaskedRows:
@@ -202,7 +231,7 @@ def scored(
     return masked_score(model, map(batch, range(steps)), counts, "training text" if known else "this text", ranks)
 
 
-def evaluation(settings: Settings, model: BERT, corpus: Corpus) -> Evaluate | None:
+def evaluator(settings: Settings, model: BERT, corpus: Corpus) -> Evaluate | None:
     """What the loop calls to see how the model does on held-out text."""
     valid = corpus.valid
     if valid is None:
@@ -227,7 +256,7 @@ def final_figures(
     settings: Settings, model: BERT, corpus: Corpus, folder: RunFolder, report: Report
 ) -> dict[str, Any] | None:
     """How the finished model does on the held-out documents."""
-    if evaluation(settings, model, corpus) is None:
+    if evaluator(settings, model, corpus) is None:
         return None
     assert corpus.valid is not None
     report("phase", {"name": "scoring the validation text"})
@@ -279,3 +308,20 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
         "valid_documents": len(valid) if valid else 0,
         "valid_tokens": len(valid.tokens) if valid else 0,
     }
+
+
+TASK = TaskSpec(
+    name="masked",
+    data="documents",
+    settings={"train": MaskedTrainSettings, "data": DocumentSettings, "tokenizer": MarkedTokenizerSettings},
+    run="ensue.runs.masked:MaskedRun",
+    read_corpus=read_corpus,
+    describe_corpus=describe_corpus,
+    model_settings=model_settings,
+    complete_settings=complete_settings,
+    batches=batches,
+    objective=objective,
+    evaluator=evaluator,
+    final_figures=final_figures,
+    short_evaluation="data.eval_rows=50",
+)

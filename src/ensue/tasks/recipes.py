@@ -12,9 +12,6 @@ from typing import Any
 
 from ensue.models.table import SYSTEMS
 
-WHOLE = ("classify", "pair", "regress", "choose")
-"""Tasks that ask about whole texts."""
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -31,9 +28,9 @@ class Recipe:
     data: Mapping[str, Any]
     """How examples are read."""
 
-    def labels(self, task: str, begun: bool) -> dict[str, Any]:
-        """The settings of a task that labels."""
-        return {**self.data, **(self.head if task in WHOLE else {}), **(self.tuning if begun else {})}
+    def labels(self, whole: bool, initialised: bool) -> dict[str, Any]:
+        """The settings of a task that labels whole texts or parts of them, with pre-trained weights or without."""
+        return {**self.data, **(self.head if whole else {}), **(self.tuning if initialised else {})}
 
 
 SLOPE, PAPER_SLOPE = 0.7, 1 / 2.6
@@ -78,11 +75,12 @@ RECIPES: dict[str, Recipe] = {"ulmfit": ulmfit(SLOPE, 1 / 3), "ulmfit-paper": ul
 def recipes_for(system: str) -> dict[str, dict[str, Any]]:
     """The recipes that a system can be fine-tuned by, each with what it sets for a task that labels whole texts."""
     found = {name: recipe for name, recipe in RECIPES.items() if system in recipe.systems}
-    return {name: recipe.labels("classify", True) for name, recipe in found.items()}
+    return {name: recipe.labels(True, True) for name, recipe in found.items()}
 
 
 def recipe_of(system: str, preset: str) -> Recipe | None:
     """The recipe that a preset names; a system that is made for one is fine-tuned by it whatever its preset."""
-    name = preset if preset in RECIPES else str(getattr(SYSTEMS.load(system), "recipe", ""))
+    own = str(getattr(SYSTEMS.load(system), "recipe", "")) if system in SYSTEMS else ""
+    name = preset if preset in RECIPES else own
     recipe = RECIPES.get(name)
     return recipe if recipe and system in recipe.systems else None

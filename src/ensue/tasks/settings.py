@@ -1,4 +1,4 @@
-"""All settings of a run, as run.toml has them; see ``ensue.tasks.settings_resolution`` for how they come together."""
+"""The settings of a run, as run.toml holds them; ``ensue.tasks.settings_resolution`` resolves them."""
 
 from __future__ import annotations
 
@@ -7,51 +7,11 @@ from typing import Any
 
 from ensue.core.run_folder import CLOSING
 from ensue.core.settings import check, toml_lines
-from ensue.models.features import FeatureConfig
-from ensue.models.labelled import HeadConfig
-from ensue.models.table import model_class
-from ensue.tasks.data_settings import (
-    DataSettings,
-    DocumentSettings,
-    LabelSettings,
-    PairSettings,
-    SentenceSettings,
-    SeriesSettings,
-    WordSettings,
-)
-from ensue.train.settings import (
-    ContextTrainSettings,
-    ForecastTrainSettings,
-    LabelTrainSettings,
-    MaskedTrainSettings,
-    PairTrainSettings,
-    TextTrainSettings,
-    WordTrainSettings,
-)
 
 VOCABULARIES = ("vocabulary", "source_vocabulary")
-"""Settings of models that the tokenizers say."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DistilSettings:
-    """How a student learns from its teacher, under ``distil.`` in run.toml."""
-
-    files: tuple[str, ...] = ()
-    """The texts that the teacher answers about: one a line, or tables whose labels are not looked at."""
-    columns: str = ""
-    """Which of their columns or fields are meant, e.g. text=2; empty means as they are found."""
-    temperature: float = 2.0
-    """What logits are divided by before they become probabilities: above 1, unlikely labels count for more."""
-    labels: float = 0.5
-    """The weight of the usual loss, beside that of the teacher's answers, for examples that have a label."""
-    hidden: float = 0.0
-    """The weight of the difference between hidden states, an encoder's from those of another; 0 means none."""
-
-    def __post_init__(self) -> None:
-        check(self, "temperature", 0 < self.temperature < float("inf"), "above 0")
-        for name in ("labels", "hidden"):
-            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
+"""Settings of models that follow from the tokenizers."""
+TABLES = ("train", "data", "tokenizer", "head", "features", "distil")
+"""The tables of run.toml, in their order; a run has those of its task."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,45 +28,6 @@ class TokenizerSettings:
     def __post_init__(self) -> None:
         check(self, "vocabulary", self.vocabulary >= 0, "0 or more")
         check(self, "min_count", self.min_count >= 0, "0 or more")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairTokenizerSettings(TokenizerSettings):
-    """How pairs become tokens, under ``tokenizer.`` in run.toml."""
-
-    joint: bool = True
-    """One vocabulary for both languages; without it, one each."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MarkedTokenizerSettings(TokenizerSettings):
-    """How text becomes tokens for an encoder, under ``tokenizer.`` in run.toml."""
-
-    lowercase: bool = True
-    """Whether capitals are read as small letters, accents left out (wordpiece)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VocabularySettings:
-    """Which words of a text get a vector, under ``tokenizer.`` in run.toml."""
-
-    kind: str = "word"
-    """word; vectors are for whole words."""
-    split: str = "letters"
-    """What a word is: letters and digits with apostrophes between (letters), or what stands between white space
-    (space)."""
-    lowercase: bool = True
-    """Whether capitals are read as small letters."""
-    min_count: int = 5
-    """Words that occur less often get no vector and are passed over."""
-    vocabulary: int = 0
-    """At most so many words, the commonest; 0 means all. What there was is written back here."""
-
-    def __post_init__(self) -> None:
-        check(self, "kind", self.kind == "word" or "/" in self.kind, "word")
-        check(self, "split", self.split in ("letters", "space"), "letters or space")
-        check(self, "min_count", self.min_count >= 1, "at least 1")
-        check(self, "vocabulary", self.vocabulary >= 0, "0 or more")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,59 +61,30 @@ class Settings:
     """Everything that run.toml says."""
 
     run: RunSettings
+    model_config: type[Any]
+    """The class of the model's settings."""
     model: dict[str, Any]
+    """Their values."""
     train: Any
-    """TextTrainSettings, PairTrainSettings …, as the task's tables say; so with the other tables."""
+    """The dataclass of this table and of the others is the task's; see ``TaskSpec.settings``."""
     data: Any
     tokenizer: Any = None
     head: Any = None
     """HeadConfig, for tasks that label."""
-    distil: Any = None
-    """DistilSettings, where there is a teacher."""
     features: Any = None
-    """FeatureConfig, where another run's layers are read too."""
+    """FeatureConfig, if the layers of another run are read too."""
+    distil: Any = None
+    """DistilSettings, if there is a teacher."""
 
     @property
     def tables(self) -> list[str]:
         """The tables that this run has."""
-        return [name for name in TABLES[self.run.task] if getattr(self, name) is not None]
+        return [name for name in TABLES if getattr(self, name) is not None]
 
     def toml(self) -> str:
-        """The text of run.toml: every setting with its meaning; the model's stand at the top, the rest in tables."""
-        config = model_class(self.run.system, self.run.task).Config(**self.model)
+        """The text of run.toml: each setting with its meaning, the model's first, the others in tables."""
+        config = self.model_config(**self.model)
         lines = [*toml_lines(self.run), "", "# The model", *toml_lines(config)]
         for table in self.tables:
             lines += ["", f"[{table}]", *toml_lines(getattr(self, table))]
         return "\n".join([*lines, "", CLOSING]) + "\n"
-
-
-LABELLED = {
-    "train": LabelTrainSettings,
-    "data": LabelSettings,
-    "tokenizer": MarkedTokenizerSettings,
-    "head": HeadConfig,
-    "features": FeatureConfig,
-    "distil": DistilSettings,
-}
-LABELS = ("classify", "pair", "regress", "choose", "tag", "answer")
-"""The tasks that label; any system that reads can be trained for them."""
-TABLES: dict[str, dict[str, type[Any]]] = {
-    "language": {"train": TextTrainSettings, "data": DataSettings, "tokenizer": TokenizerSettings},
-    "translation": {"train": PairTrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings},
-    "masked": {"train": MaskedTrainSettings, "data": DocumentSettings, "tokenizer": MarkedTokenizerSettings},
-    "contexts": {"train": ContextTrainSettings, "data": SentenceSettings, "tokenizer": TokenizerSettings},
-    "words": {"train": WordTrainSettings, "data": WordSettings, "tokenizer": VocabularySettings},
-    "forecast": {"train": ForecastTrainSettings, "data": SeriesSettings},
-    **dict.fromkeys(LABELS, LABELLED),
-}
-"""The tables of run.toml, by task."""
-MATERIAL = {
-    "language": "text",
-    "translation": "sentence pairs",
-    "masked": "documents",
-    "contexts": "sentences",
-    "words": "the words of a text",
-    "forecast": "series",
-    **dict.fromkeys(LABELS, "labelled examples"),
-}
-"""What each task learns from."""

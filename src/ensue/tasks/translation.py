@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Abandoned, Report, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
+from ensue.core.settings import check, check_below_one
 from ensue.core.wording import counted, line_numbers
 from ensue.data.buckets import Buckets
 from ensue.data.dates import DATES
@@ -31,14 +33,15 @@ from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
-from ensue.tasks import defaults as usual
-from ensue.tasks.data_settings import PairSettings
-from ensue.tasks.settings import PairTokenizerSettings, Settings
-from ensue.tasks.settings_resolution import systems_for
+from ensue.tasks.machine import fill_common
+from ensue.tasks.settings import Settings, TokenizerSettings
+from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, race_heading
+from ensue.tasks.table import systems_for
 from ensue.tasks.translator import Translator
 from ensue.train.loop import Evaluate
 from ensue.train.objectives import ExpectedReward, Objective, Translate
 from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.settings import PairTrainSettings
 
 SOURCE_TOKENIZER = "tokenizer.source.json"
 """Beside tokenizer.json, which is the target's, where the languages have a vocabulary each."""
@@ -48,9 +51,35 @@ EVAL_TOKENS = 4000
 VOCABULARY = {"bpe": 6000, "wordpiece": 6000, "unigram": 6000}
 """Tokens of a vocabulary of parts of words, where nothing is said."""
 
-# what most tasks do
-prepared, with_head = usual.prepared, usual.with_head
-means, finished = usual.means, usual.finished
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairSettings:
+    """Where sentence pairs come from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The pairs to learn from: two parallel files, a table, a JSONL file, - for standard input, or the corpus dates."""
+    valid: tuple[str, ...] = ()
+    """The pairs to validate with; where there are none, some are held out."""
+    columns: str = ""
+    """Which columns of a table or fields of JSONL are meant, e.g. source=2,target=1; empty means as they are found."""
+    holdout: float = 0.1
+    """The share of the pairs that is held out where there are none to validate with (at most 2,000); 0: none."""
+    eval_pairs: int = 0
+    """How many validation pairs are looked at during training; 0 means 1,000."""
+    hash: str = ""
+    """Of the tokens trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout")
+        check(self, "eval_pairs", self.eval_pairs >= 0, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairTokenizerSettings(TokenizerSettings):
+    """How pairs become tokens, under ``tokenizer.`` in run.toml."""
+
+    joint: bool = True
+    """One vocabulary for both languages; without it, one each."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +124,7 @@ def read_parts(data: PairSettings, notes: list[str]) -> tuple[Pairs, Pairs | Non
     return held_out_pairs(pairs, data.holdout) if data.holdout else (pairs, None)
 
 
-def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> PairCorpus:
+def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> PairCorpus:
     """The run's pairs as tokens, by the tokenizers in its folder where they are there already."""
     notes: list[str] = []
     report("phase", {"name": "reading the pairs"})
@@ -157,7 +186,7 @@ def load_tokenizers(folder: RunFolder) -> tuple[Tokenizer, Tokenizer]:
     return (load_tokenizer(path) if path.exists() else target), target
 
 
-def model_facts(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
+def model_settings(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
     """What the pairs say of a model."""
     facts: dict[str, Any] = {"vocabulary": corpus.tokenizer.size, "source_vocabulary": corpus.source_tokenizer.size}
     if settings.model.get("tied") == "auto":
@@ -167,7 +196,7 @@ def model_facts(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
     return facts
 
 
-def resolved(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:
+def complete_settings(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
     train, data, tokens = settings.train, settings.data, settings.tokenizer
     if train.objective == "reward":  # the best by likelihood would be the weights it began with
@@ -179,7 +208,7 @@ def resolved(settings: Settings, model: ConditionalModel, corpus: PairCorpus) ->
         data=replace(data, eval_pairs=data.eval_pairs or EVAL_PAIRS),
         tokenizer=replace(tokens, vocabulary=tokens.vocabulary or most),
     )
-    return usual.settled(filled, corpus.tokenizer)
+    return fill_common(filled, corpus.tokenizer)
 
 
 def batches(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Buckets:
@@ -229,7 +258,7 @@ def _first(pairs: PairTokens, count: int) -> PairTokens:
     )
 
 
-def evaluation(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Evaluate | None:
+def evaluator(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Evaluate | None:
     """What the loop calls to see how the model does on held-out pairs: nats a target token."""
     valid, most = corpus.valid, settings.data.eval_pairs or EVAL_PAIRS
     if valid is None:
@@ -247,7 +276,7 @@ def evaluation(settings: Settings, model: ConditionalModel, corpus: PairCorpus) 
     return evaluate
 
 
-def writer(
+def sampler(
     settings: Settings, model: ConditionalModel, corpus: PairCorpus, device: torch.device
 ) -> Callable[[], str] | None:
     """What the loop calls to show how the model translates a held-out sentence as it learns."""
@@ -341,3 +370,33 @@ def files_of_pairs(sources: Sequence[str | Path], columns: str, notes: list[str]
     if list(sources) == [DATES]:
         return built_in_pairs("valid")
     return read_pairs(sources, parse_columns(columns) or None, notes)
+
+
+TASK = TaskSpec(
+    name="translation",
+    data="sentence pairs",
+    settings={"train": PairTrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings},
+    run="ensue.runs.translation:TranslationRun",
+    read_corpus=read_corpus,
+    save_tokenizers=save_tokenizers,
+    describe_corpus=describe_corpus,
+    model_settings=model_settings,
+    complete_settings=complete_settings,
+    batches=batches,
+    objective=objective,
+    evaluator=evaluator,
+    sampler=sampler,
+    final_figures=final_figures,
+    short_evaluation="data.eval_pairs=50",
+    race=RaceSpec(
+        name="translate",
+        measures=(
+            Measure("bleu", "BLEU", ".2f"),
+            Measure("chrf", "chrF", ".2f"),
+            Measure("bits_per_byte", "bits per byte"),
+        ),
+        systems=("seq2seq", "transformer"),
+        between="between systems that translate",
+        heading=partial(race_heading, unit="pair"),
+    ),
+)

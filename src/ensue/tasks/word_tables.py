@@ -27,6 +27,7 @@ from ensue.exchange.word2vec import read_word2vec
 from ensue.tasks.backbones import body_of, system_config
 from ensue.tasks.load_model import model_in
 from ensue.tasks.settings import Settings
+from ensue.tasks.table import task_name, task_spec
 
 LETTERS = ("byte", "char")
 """Tokenizers whose tokens are no words."""
@@ -83,7 +84,7 @@ def vectors_in(path: str | Path, notes: list[str] | None = None) -> WordVectors:
     if not folder.path.is_dir():
         return read_word2vec(path, notes)
     config = folder.read_config()
-    if config.get("task") == "forecast":
+    if not task_spec(config.get("task") or task_name(config["system"])).reads_text:
         raise _no_vectors(config["system"], str(path))
     tokenizer = load_tokenizer(folder.tokenizer)
     return table_vectors(model_in(folder, config, tokenizer), tokenizer, str(path), config["system"])

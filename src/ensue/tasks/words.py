@@ -6,7 +6,7 @@ hold out: how good vectors are, ``ensue words similarity`` and ``ensue words ana
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,21 +16,23 @@ from ensue.core.events import Report, tell_notes
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
+from ensue.core.settings import check
 from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.word_text import WordText, read_words
 from ensue.models.word2vec import Word2Vec
 from ensue.models.word2vec_training import Learning, Word2VecTrainer
 from ensue.nn.state import State
-from ensue.tasks import defaults as usual
 from ensue.tasks.language_modelling import check_text
 from ensue.tasks.machine import check_device
 from ensue.tasks.settings import Settings
+from ensue.tasks.spec import TaskSpec
 from ensue.train.checkpoints import Checkpoints
-from ensue.train.loop import Evaluate, Outcome
+from ensue.train.loop import Outcome
 from ensue.train.loss_reduction import ALONE, Pool
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
+from ensue.train.settings import WordTrainSettings
 from ensue.train.word2vec_loop import plan_in_place, train_in_place
 
 RATES = {"skipgram": 0.025, "cbow": 0.075}
@@ -40,12 +42,48 @@ SHORT = 10_000_000
 LARGE = 20_000
 """A vocabulary that is large for the exact softmax."""
 
-# what most tasks do
-prepared, with_head = usual.prepared, usual.with_head
-means, finished, writer = usual.means, usual.finished, usual.writer
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WordSettings:
+    """Where the text that words are learnt from comes from, under ``data.`` in run.toml."""
+
+    files: tuple[str, ...] = ()
+    """The text to learn from: files, folders, - for standard input, or a built-in corpus."""
+    field: str = ""
+    """Which field of a JSONL file holds the text; empty means text."""
+    unit: str = "line"
+    """What a window never reaches out of: a line, or a paragraph (between blank lines)."""
+    hash: str = ""
+    """Of the words trained on; a resumed run must find the same."""
+
+    def __post_init__(self) -> None:
+        check(self, "unit", self.unit in ("line", "paragraph"), "line or paragraph")
 
 
-def corpus_of(settings: Settings, folder: RunFolder | None, report: Report) -> WordText:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VocabularySettings:
+    """Which words of a text get a vector, under ``tokenizer.`` in run.toml."""
+
+    kind: str = "word"
+    """word; vectors are for whole words."""
+    split: str = "letters"
+    """What a word is: letters and digits with apostrophes between (letters), or what stands between white space
+    (space)."""
+    lowercase: bool = True
+    """Whether capitals are read as small letters."""
+    min_count: int = 5
+    """Words that occur less often get no vector and are passed over."""
+    vocabulary: int = 0
+    """At most so many words, the commonest; 0 means all. What there was is written back here."""
+
+    def __post_init__(self) -> None:
+        check(self, "kind", self.kind == "word" or "/" in self.kind, "word")
+        check(self, "split", self.split in ("letters", "space"), "letters or space")
+        check(self, "min_count", self.min_count >= 1, "at least 1")
+        check(self, "vocabulary", self.vocabulary >= 0, "0 or more")
+
+
+def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> WordText:
     """The run's text as words; the vocabulary is the folder's where it has one already."""
     check_text(settings.data.files)
     report("phase", {"name": "reading words"})
@@ -82,12 +120,12 @@ def save_tokenizers(corpus: WordText, folder: RunFolder) -> None:
     save_tokenizer(corpus.vocabulary, folder.tokenizer)
 
 
-def model_facts(settings: Settings, corpus: WordText) -> dict[str, Any]:
+def model_settings(settings: Settings, corpus: WordText) -> dict[str, Any]:
     """What the text says of a model."""
     return {"vocabulary": corpus.vocabulary.size}
 
 
-def resolved(settings: Settings, model: Word2Vec, corpus: WordText) -> Settings:
+def complete_settings(settings: Settings, model: Word2Vec, corpus: WordText) -> Settings:
     """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
     if check_device(settings.run.device) != "cpu" and settings.run.device != "auto":
         raise InputError("word2vec is trained on the CPU", hint="leave out --device")
@@ -132,17 +170,12 @@ def objective(settings: Settings, model: Word2Vec, corpus: WordText) -> Objectiv
     return loss
 
 
-def evaluation(settings: Settings, model: Any, corpus: Any) -> Evaluate | None:
-    """There is no held-out text."""
-    return None
-
-
-def fit(
-    folder: RunFolder, settings: Settings, corpus: WordText, model: Word2Vec, report: Report
+def train(
+    folder: RunFolder, settings: Settings, corpus: WordText, learner: Word2VecTrainer, report: Report
 ) -> tuple[Word2Vec, Settings, Outcome]:
-    """Train with the loops; what was planned is written to run.toml before the first step."""
+    """Train with the loops; the plan is written to run.toml before the first step."""
+    model, checkpoints = learner.model, Checkpoints(folder.checkpoints)
     model.counts.copy_(torch.from_numpy(corpus.counts))
-    learner, checkpoints = batches(settings, model, corpus), Checkpoints(folder.checkpoints)
     latest = checkpoints.latest()
     checkpoints.notes.clear()  # the loop finds the same and says so
     for text in remarks(settings, model, latest is not None):
@@ -173,13 +206,6 @@ def remarks(settings: Settings, model: Word2Vec, resumed: bool) -> list[str]:
     return found
 
 
-def final_figures(
-    settings: Settings, model: Any, corpus: Any, folder: RunFolder, report: Report
-) -> dict[str, Any] | None:
-    """There is no held-out text."""
-    return None
-
-
 def describe_corpus(corpus: WordText) -> dict[str, Any]:
     """Facts of the text for the model card."""
     return {
@@ -189,3 +215,20 @@ def describe_corpus(corpus: WordText) -> dict[str, Any]:
         "passed_over": corpus.total - int(corpus.counts.sum()),
         "train_bytes": corpus.bytes,
     }
+
+
+TASK = TaskSpec(
+    name="words",
+    data="the words of a text",
+    settings={"train": WordTrainSettings, "data": WordSettings, "tokenizer": VocabularySettings},
+    run="ensue.runs.words:WordRun",
+    read_corpus=read_corpus,
+    save_tokenizers=save_tokenizers,
+    describe_corpus=describe_corpus,
+    model_settings=model_settings,
+    complete_settings=complete_settings,
+    batches=batches,
+    objective=objective,
+    train=train,
+    short_evaluation="train.threads=1",  # several threads never give the same weights twice
+)

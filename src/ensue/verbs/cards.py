@@ -6,17 +6,19 @@ from typing import Any
 
 from ensue.core.durations import spoken
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import LABELS, Settings
+from ensue.tasks.settings import Settings
+from ensue.tasks.table import task_spec
 
 
 def model_card(settings: Settings, facts: dict[str, Any]) -> str:
     """The model card as Markdown."""
     data, figures = facts["data"], facts["figures"]
-    labels, forecast = settings.run.task in LABELS, settings.run.task == "forecast"
-    summary = SYSTEMS.entries[settings.run.system].summary
+    spec = task_spec(settings.run.task)
+    systems = SYSTEMS if settings.run.system in SYSTEMS else spec.systems
+    summary = systems.entries[settings.run.system].summary
     took = f"{figures['steps']:,} {figures['unit']}, {spoken(figures['seconds'])}"
     lines = [
-        f"# {settings.run.system}" + (f" to {settings.run.task}" if labels or forecast else ""),
+        f"# {settings.run.system}" + (f" to {spec.name}" if spec.by_name else ""),
         "",
         f"{summary[:1].upper()}{summary[1:]}. Trained with ensue.",
         "",
@@ -27,7 +29,7 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
         "| | |",
         "|---|---|",
         *_sources(settings),
-        *([] if forecast else [f"| tokenizer | {data['tokenizer']}, {data['vocabulary']:,} tokens |"]),
+        *([f"| tokenizer | {data['tokenizer']}, {data['vocabulary']:,} tokens |"] if "tokenizer" in data else []),
         f"| trained on | {_size(data)} |",
         f"| parameters | {figures['parameters']:,} ({figures['bytes']:,} bytes on disk) |",
         f"| training | {took}, seed {settings.run.seed} |",
@@ -49,8 +51,7 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
 def _sources(settings: Settings) -> list[str]:
     """What there was to learn from: files, and a teacher."""
     if settings.distil is None:
-        kind = "series" if settings.run.task == "forecast" else "examples" if settings.run.task in LABELS else "text"
-        return [f"| {kind} | {', '.join(settings.data.files)} |"]
+        return [f"| {task_spec(settings.run.task).data} | {', '.join(settings.data.files)} |"]
     lines = [
         f"| teacher | {settings.run.teacher} |",
         f"| texts that the teacher labelled | {', '.join(settings.distil.files)} |",

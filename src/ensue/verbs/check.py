@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,12 @@ from ensue.core.files import sha256
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.core.table import load_target
-from ensue.models.forecast import Forecaster
-from ensue.models.forecast_laws import forecast_laws
-from ensue.models.labelled import Labelled
-from ensue.models.laws import Finding, labelled_laws, laws_of
-from ensue.models.table import model_class
 from ensue.runs.load import load
-from ensue.tasks.settings import LABELS, VOCABULARIES
+from ensue.tasks.settings import VOCABULARIES
+from ensue.tasks.table import model_class, task_spec
 from ensue.train.metrics import read_metrics
 
 PROOF_STEPS = 24
-EVALUATION = {
-    "language": "data.eval_tokens=2000",
-    "translation": "data.eval_pairs=50",
-    "masked": "data.eval_rows=50",
-    "contexts": "data.eval_rows=50",
-    "words": "train.threads=1",  # several threads never give the same twice
-    "forecast": "data.eval_windows=50",
-    **dict.fromkeys(LABELS, "data.eval_examples=50"),
-}
-"""What keeps the evaluations of a proof short."""
 
 
 def check(what: str | Path, *, resume: bool = False, report: Report = silent) -> list[dict[str, Any]]:
@@ -51,7 +36,8 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
         return [resume_proof(Path(what), report)]
     path = Path(what)
     if path.exists() or ":" not in str(what):
-        model: Any = load(path).model
+        run = load(path)
+        model, task = run.model, run.task
     else:
         if "" not in sys.path:
             sys.path.append("")  # a module in the current folder
@@ -63,19 +49,13 @@ def check(what: str | Path, *, resume: bool = False, report: Report = silent) ->
         missing = [name for name in ("start", "forward", "log_prob", "traits", "config") if not hasattr(model, name)]
         if missing:
             raise InputError(f"{what} has no {missing[0]}, so it is no language model", hint="see docs/python.md")
+        task = str(getattr(model, "task", "language"))
     result = []
-    for found in tested(model):
+    for found in task_spec(task).laws(model):
         report("phase", {"name": found.law})
         detail = f"largest difference {found.difference:.1e}, allowed {found.tolerance:.0e}"
         result.append({"name": found.law, "kept": found.kept, "detail": detail})
     return result
-
-
-def tested(model: Any) -> Iterator[Finding]:
-    """The laws that a model's kind must keep, tested."""
-    if isinstance(model, Forecaster):
-        return forecast_laws(model)
-    return labelled_laws(model) if isinstance(model, Labelled) else laws_of(model)
 
 
 def _sizes(cls: Any) -> dict[str, Any]:
@@ -92,7 +72,8 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
     flat = read_toml(folder.settings)
     if "-" in (*flat["data.files"], *flat.get("distil.files", ())):
         raise InputError("this run read standard input, which is gone", hint="train from a file to prove its resume")
-    by_steps = not hasattr(model_class(str(flat["system"]), str(flat.get("task", ""))), "counter")
+    task = load(path).task
+    by_steps = not hasattr(model_class(str(flat["system"]), task), "counter")
     with tempfile.TemporaryDirectory(prefix="ensue-proof-") as name:
         base = [
             sys.executable,
@@ -114,7 +95,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
             "train.checkpoint_every=5",
             "train.eval_every=8",
             "train.log_every=1",
-            EVALUATION[load(path).task],
+            task_spec(task).short_evaluation,
             "data.hash=",
         ):
             if setting.partition("=")[0] in flat:

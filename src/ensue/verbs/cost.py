@@ -12,8 +12,9 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build as build_settings
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings import LABELS, VOCABULARIES
-from ensue.tasks.settings_resolution import read_settings, resolve, task_name
+from ensue.tasks.settings import VOCABULARIES
+from ensue.tasks.settings_resolution import read_settings, resolve
+from ensue.tasks.table import task_name, task_spec
 
 if TYPE_CHECKING:
     from ensue.measure.cost import Training
@@ -130,9 +131,10 @@ def _countable(system: str) -> Any:
             "an n-gram model has no parameters: its size follows from the text",
             hint="see `ensue look ngrams`",
         )
-    if getattr(cls, "task", "") in LABELS:
+    task = task_spec(task_name(system))
+    if task.labels:
         raise InputError(f"{system} is built on another run, whose size it has too", hint="ask for that one's system")
-    if task_name(system) == "forecast":
+    if not task.reads_text:
         raise InputError(f"{system} reads numbers, and its size follows from the series", hint="`ensue fit` says it")
     return cls
 

@@ -10,19 +10,19 @@ import torch
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
 from ensue.tasks.backbones import body_of
-from ensue.tasks.settings import LABELS
 from ensue.tasks.settings_resolution import own_settings, resolve
+from ensue.tasks.spec import TaskSpec
 
 REFERENCE = "lstm"
 """The system whose preset says how large all are, where it takes part; else the first that has parameters."""
 
 
 def matched_sizes(
-    systems: Sequence[str], vocabulary: int, settings: Mapping[str, Any], task: str = ""
+    systems: Sequence[str], vocabulary: int, settings: Mapping[str, Any], task: TaskSpec
 ) -> dict[str, dict[str, Any]]:
     """For each system with a width, the ``hidden`` that brings it nearest to the common number of parameters.
 
-    ``task`` is what they are trained for, where it is not their own.
+    ``task`` is the task they are trained for.
     """
     wide = [name for name in systems if "hidden" in {f.name for f in describe(SYSTEMS.load(name).Config)}]
     if not wide:
@@ -31,18 +31,18 @@ def matched_sizes(
     return {name: {"hidden": nearest_width(name, vocabulary, settings, target, task)} for name in wide}
 
 
-def parameters(system: str, vocabulary: int, settings: Mapping[str, Any], hidden: int | None, task: str = "") -> int:
+def parameters(system: str, vocabulary: int, settings: Mapping[str, Any], hidden: int | None, task: TaskSpec) -> int:
     """How many parameters a system has, at a width or at its preset's; what labels is counted without its head."""
     layers: list[Mapping[str, Any]] = [own_settings(system, settings), {"hidden": hidden} if hidden else {}]
-    chosen = resolve(system, task=task, layers=layers)
+    chosen = resolve(system, task=task.name, layers=layers)
     cls = SYSTEMS.load(system)
     with torch.device("meta"):
         model = cls(cls.Config(**{**chosen.model, "vocabulary": vocabulary}))
-    model = body_of(model) if task in LABELS else model
+    model = body_of(model) if task.labels else model
     return sum(p.numel() for p in model.parameters())
 
 
-def nearest_width(system: str, vocabulary: int, settings: Mapping[str, Any], target: int, task: str = "") -> int:
+def nearest_width(system: str, vocabulary: int, settings: Mapping[str, Any], target: int, task: TaskSpec) -> int:
     """The width, a multiple of 16, with the number of parameters nearest to the target."""
 
     def size(width: int) -> int:

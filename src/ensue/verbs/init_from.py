@@ -13,61 +13,63 @@ import numpy as np
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
+from ensue.core.settings import describe
+from ensue.models.conditional import ConditionalModel
 from ensue.models.labelled import Labelled
 from ensue.models.reader import features_of
-from ensue.models.table import SYSTEMS, model_class
-from ensue.runs.load import load
+from ensue.models.table import SYSTEMS
+from ensue.runs.load import Run, load
 from ensue.tasks.backbones import body_of
-from ensue.tasks.features import BODY, COVE, lends
-from ensue.tasks.settings import LABELS, Settings
-from ensue.tasks.settings_resolution import task_name
-from ensue.tasks.task import build_model
+from ensue.tasks.build_model import build_model
+from ensue.tasks.features import BODY, COVE, FEATURE_SETTINGS, lends
+from ensue.tasks.settings import Settings
+from ensue.tasks.table import TASKS, all_tasks, model_class, task_name, task_spec
 from ensue.tasks.word_tables import start_tables
 
-ENCODER = "bert"
-"""The system of a task that labels, where nothing says another."""
-FORECASTER = "lstm"
-"""The system that forecasts, where nothing says another."""
 
+def system_and_task(what: str, model: str, initial: Run | None, said: Mapping[str, Any]) -> tuple[str, str]:
+    """The system and the task of ``fit WHAT``: a system for its own task, or a task with the system of ``--model``.
 
-def system_and_task(what: str, model: str, begun: str, said: Mapping[str, Any]) -> tuple[str, str]:
-    """What ``fit WHAT`` means: a system for its own task, or a task for the system of ``--from`` or ``--model``.
-
-    ``said`` is what a run.toml beside it says.
+    ``initial`` is the run of ``--from``, and ``said`` the settings of a run.toml.
     """
-    if what in LABELS or what == "forecast":
-        if said.get("features.run") or lends_features(what, begun):
-            return model or str(said.get("system", "")) or reading_system(begun or str(said["features.run"])), what
-        held = load(begun).system if begun else ""
-        if model and held and model != held:
-            raise InputError(f"is a {held}, not a {model}", where=begun, hint="leave out --model")
-        usual = ENCODER if what in LABELS else FORECASTER
-        return model or held or str(said.get("system", "")) or usual, what
+    if what in TASKS and task_spec(what).by_name:
+        lender = initial if lends_features(what, initial) else said.get("features.run")
+        if lender:
+            return model or str(said.get("system", "")) or reading_system(load(lender)), what
+        if model and initial and model != initial.system:
+            raise InputError(f"is a {initial.system}, not a {model}", where=str(initial), hint="leave out --model")
+        held = initial.system if initial else ""
+        return model or held or str(said.get("system", "")) or task_spec(what).default_system, what
     if model:
-        what_of = f"--model chooses the system of a task ({', '.join(LABELS)}, forecast)"
+        what_of = f"--model chooses the system of a task ({', '.join(_tasks_by_name())})"
         raise InputError(what_of, hint=f"leave it out, or fit one of them in place of {what}")
     if what not in SYSTEMS:
-        raise unknown_name("system or task", what, [*SYSTEMS, *LABELS, "forecast"])
+        raise unknown_name("system or task", what, [*SYSTEMS, *_tasks_by_name()])
     task = str(said.get("task", ""))
     return what, task if task and said.get("system") == what else task_name(what)
 
 
-def lends_features(what: str, begun: str) -> bool:
-    """Whether ``--from`` names a run whose layers a task reads as features, and not one that it goes on with."""
-    return what in LABELS and bool(begun) and load(begun).task not in LABELS and lends(load(begun).system)
+def _tasks_by_name() -> list[str]:
+    return [spec.name for spec in all_tasks() if spec.by_name]
 
 
-def reading_system(begun: str) -> str:
-    """The system that reads a run's layers as features, where nothing says another."""
-    return COVE if load(begun).task == "translation" else BODY
+def lends_features(task: str, initial: Run | None) -> bool:
+    """True if a task reads the layers of the run of ``--from`` as features, and does not go on with its weights."""
+    reads = initial is not None and "features" in task_spec(task).settings
+    return reads and not initial.spec.labels and lends(initial.system)  # type: ignore[union-attr]
+
+
+def reading_system(lender: Run) -> str:
+    """The default system that reads a run's layers as features."""
+    return COVE if issubclass(model_class(lender.system, lender.task), ConditionalModel) else BODY
 
 
 def begun_settings(
-    path: str, system: str, task: str, file: Mapping[str, Any], typed: Mapping[str, Any]
+    initial: Run, system: str, task: str, file: Mapping[str, Any], typed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a run takes over from the one it begins with: its weights fit only a model of the same shape and direction.
+    """The settings that a run takes over from the one its weights come from: weights fit one shape and direction.
 
-    ``file`` and ``typed`` are the settings of a run.toml and of the command line beside it.
+    ``file`` and ``typed`` are the settings of a run.toml and of the command line.
     """
     if any(name.startswith("tokenizer.") for name in typed):
         raise InputError("--from takes the tokenizers of its run too", hint="leave out --tokenizer")
@@ -75,24 +77,24 @@ def begun_settings(
         raise InputError("--from says how embeddings begin, and so does --embeddings", hint="leave out one of them")
     if hasattr(model_class(system, task), "counter"):
         raise InputError(f"{system} counts, so it has nothing to begin with", hint="leave out --from")
-    first = load(path)
-    if first.system != system:
-        hint = f"fit {first.system}, or begin with another run"
-        raise InputError(f"is a run of {first.system}, not of {system}", where=path, hint=hint)
-    taken = dict(first.config["model"])
-    if first.task == task and "head" in first.config:
-        kept = ("pooling", "dense", "hidden")
-        taken |= {f"head.{name}": value for name, value in first.config["head"].items() if name in kept}
-    if task in LABELS and "head" in first.config:
-        taken["head.directions"] = first.config["head"].get("directions", "one")
-        held = first.config.get("features", {})
-        taken |= {f"features.{name}": held[name] for name in ("run", "tuned", "layer", "dropout") if name in held}
-    if task == "language":  # weights that read backward would have to begin again
-        taken["data.direction"] = first.direction
-        asked = {**file, **typed}.get("data.direction", first.direction)
-        if asked != first.direction:
-            what = f"reads {first.direction}, so a run that begins with it cannot read {asked}"
-            raise InputError(what, where=path, hint="leave out data.direction")
+    where, spec = str(initial), task_spec(task)
+    if initial.system != system:
+        hint = f"fit {initial.system}, or begin with another run"
+        raise InputError(f"is a run of {initial.system}, not of {system}", where=where, hint=hint)
+    taken = dict(initial.config["model"])
+    head = initial.config.get("head")
+    if head is not None and initial.task == task:
+        taken |= {f"head.{name}": head[name] for name in ("pooling", "dense", "hidden") if name in head}
+    if head is not None and spec.labels:
+        taken["head.directions"] = head.get("directions", "one")
+        features = initial.config.get("features", {})
+        taken |= {f"features.{name}": features[name] for name in FEATURE_SETTINGS if name in features}
+    if "direction" in {field.name for field in describe(spec.settings["data"])}:
+        taken["data.direction"] = initial.direction
+        asked = {**file, **typed}.get("data.direction", initial.direction)
+        if asked != initial.direction:
+            what = f"reads {initial.direction}, so a run that begins with it cannot read {asked}"
+            raise InputError(what, where=where, hint="leave out data.direction")
     return taken
 
 
@@ -116,7 +118,7 @@ def check_apart(settings: Settings, folder: RunFolder) -> None:
         raise InputError(what, where=str(folder.path), hint="give another --out")
 
 
-def begun_model(settings: Settings, corpus: Any, report: Report = silent) -> Any:
+def begun_model(settings: Settings, corpus: Any, report: Report = silent, initial: Run | None = None) -> Any:
     """A new model, with the weights of the run it begins with where there is one.
 
     A run of the same task gives all it has; one of another task, or with other labels, its body. To a model of fewer
@@ -130,7 +132,7 @@ def begun_model(settings: Settings, corpus: Any, report: Report = silent) -> Any
         start_tables(settings, model, corpus, report)
     if not settings.run.begin_with:
         return model
-    first = load(settings.run.begin_with)
+    first = initial or load(settings.run.begin_with)
     whole = first.task == settings.run.task and _same_labels(first.config, corpus)
     taken = (first.model if whole else body_of(first.model)).state_dict()
     blocks = some_blocks(body_of(first.model), body_of(model))

@@ -11,10 +11,9 @@ from ensue.core.errors import InputError
 from ensue.core.memory import ROOM, memory_here
 from ensue.core.sizes import size_in_words
 from ensue.measure.cost import LOSSES, held
-from ensue.models.table import model_class
 from ensue.tasks.machine import check_device
 from ensue.tasks.settings import VOCABULARIES, Settings
-from ensue.tasks.task import task_of
+from ensue.tasks.table import model_class, task_of
 from ensue.train.ranks import Ranks
 
 FEWEST = 2
@@ -51,7 +50,7 @@ def _values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
     cls = model_class(settings.run.system, settings.run.task)
     if getattr(cls, "task", "") not in LOSSES or settings.run.task not in ("", getattr(cls, "task", "")):
         return None
-    facts = task_of(settings).model_facts(settings, corpus) if corpus is not None else {}
+    facts = task_of(settings).model_settings(settings, corpus) if corpus is not None else {}
     values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
     if values.get("tied") == "auto":
         values["tied"] = "all"  # the fewest tables

@@ -22,13 +22,14 @@ from ensue.look.saving import save_chart
 from ensue.look.views import show
 from ensue.nn.recurrent import Recurrent
 from ensue.runs.load import Run, load
-from ensue.tasks.task import TASKS
+from ensue.tasks.table import race_task
 from ensue.verbs.fit import fit
 from ensue.verbs.race_folder import open_race
-from ensue.verbs.race_metrics import Discipline, find_discipline
 from ensue.verbs.race_plan import Lane, Terms, agreed, begun_facts, common_corpus, lanes
-from ensue.verbs.race_results import Entrant, Race, mean_entrant
+from ensue.verbs.race_results import Entrant, Race, mean_entrant, run_figures
 
+DEFAULT_TASK = "lm"
+"""The race of language models; race.json names the task of any other."""
 SAME = {"hash": "text", "shares": "number of labels", "from": "run to begin with"}
 """What a resumed race must have as it was, besides what it is called by."""
 
@@ -36,7 +37,7 @@ SAME = {"hash": "text", "shares": "number of labels", "from": "run to begin with
 def race(
     data: str | Path | Sequence[str | Path],
     *,
-    task: str = "lm",
+    task: str = DEFAULT_TASK,
     systems: Sequence[str] | None = None,
     budget: str | None = None,
     match: str = "time",
@@ -60,7 +61,7 @@ def race(
     folder = Path(out)
     again = again or f"race(…, out={str(folder)!r}, resume=True)"
     terms = agreed(
-        find_discipline(task),
+        *race_task(task),
         systems=systems,
         budget=None if budget is None else str(budget),
         match=match,
@@ -73,9 +74,9 @@ def race(
     _check_folder(folder, force, resume)
     report = told_once(report)
     corpus = common_corpus(terms, report)
-    result = Race(_facts(terms, settings or {}, corpus), [], terms.discipline)
+    result = Race(_facts(terms, settings or {}, corpus), [], terms.rules, terms.task.labels)
     _begin(folder, result.facts, resume)
-    TASKS[terms.discipline.task].save_tokenizers(corpus, RunFolder(folder))
+    terms.task.save_tokenizers(corpus, RunFolder(folder))
     write_json(folder / "race.json", result.as_dict())
     for lane in lanes(terms, corpus, RunFolder(folder)):
         report("race", {"text": f"— {lane.name}"})
@@ -91,16 +92,11 @@ def _list(value: str | Path | Sequence[str | Path]) -> list[str | Path]:
 
 def _facts(terms: Terms, settings: Mapping[str, Any], corpus: Any) -> dict[str, Any]:
     """What race.json says about the terms, the data, the settings and the machine."""
-    described = TASKS[terms.discipline.task].describe_corpus(corpus)
-    if terms.discipline.labels:
-        described["classes"] = described.pop("labels")  # how many examples have a label is another matter
+    described = terms.rules.facts(corpus, terms.task.describe_corpus(corpus))
+    if terms.task.labels:
         described |= {"shares": list(terms.shares), "from": begun_facts(terms)}
-    if terms.discipline.task == "forecast":
-        described["form"].pop("learnt")  # as long as there are series
-    if terms.discipline.name != "lm":
-        described |= {"task": terms.discipline.name, "measure": terms.discipline.measure.key}
-    else:
-        described["valid_surcharge_bits"] = corpus.valid.surcharge
+    if terms.rules.name != DEFAULT_TASK:
+        described |= {"task": terms.rules.name, "measure": terms.rules.measure.key}
     return {
         "budget": terms.budget,
         "match": terms.match,
@@ -146,14 +142,14 @@ def _entrant(terms: Terms, lane: Lane, folder: Path, again: str, report: Report)
     """Train one once a seed; a failure is an answer too."""
     done: list[tuple[dict[str, Any], str]] = []
     errors: list[str] = []
-    measure = terms.discipline.measure
+    measure = terms.rules.measure
     for number in range(terms.seeds):
         path = folder / (lane.folder if terms.seeds == 1 else f"{lane.folder}-{number}")
         seed = int(lane.settings.get("seed", 0)) + number
         name = lane.name if terms.seeds == 1 else f"{lane.name}, seed {seed}"
         try:
-            run = _trained(terms.discipline, lane, seed, path, report)
-            figures, remark = terms.discipline.figures(run), _remark(run)
+            run = _trained(terms, lane, seed, path, report)
+            figures, remark = run_figures(terms.rules, run), _remark(run)
             if figures[measure.key] is None:
                 raise InputError(f"what is held out gives no {measure.title}", hint="see score --json for the rest")
         except Interrupted as stop:
@@ -167,7 +163,7 @@ def _entrant(terms: Terms, lane: Lane, folder: Path, again: str, report: Report)
         done.append((figures, remark))
         value = format(figures[measure.key], measure.form)
         report("race", {"text": f"{name}: {measure.title} {value} in {figures['seconds']:.0f} s"})
-    entrant = mean_entrant(terms.discipline, lane.system, lane.start, lane.labels, [figures for figures, _ in done])
+    entrant = mean_entrant(terms.rules, lane.system, lane.start, lane.labels, [figures for figures, _ in done])
     entrant.remark = "; ".join(dict.fromkeys(remark for _, remark in done if remark))
     entrant.error = "; ".join(dict.fromkeys(errors))
     if errors and terms.seeds > 1:
@@ -175,9 +171,10 @@ def _entrant(terms: Terms, lane: Lane, folder: Path, again: str, report: Report)
     return entrant
 
 
-def _trained(discipline: Discipline, lane: Lane, seed: int, path: Path, report: Report) -> Run:
+def _trained(terms: Terms, lane: Lane, seed: int, path: Path, report: Report) -> Run:
     """The run of one that races: as it is where it is done, else gone on with, else new."""
-    folder, (what, model) = RunFolder(path), discipline.fitted(lane.system)
+    folder, by_name = RunFolder(path), terms.task.by_name
+    what, model = (terms.task.name, lane.system) if by_name else (lane.system, "")
     if folder.config.exists() and "valid" in read_json(folder.config).get("figures", {}):
         return load(path)
     if folder.settings.exists():

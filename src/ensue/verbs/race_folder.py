@@ -9,8 +9,8 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.core.files import read_json
 from ensue.look.race import RaceRecord, entrant_name
+from ensue.tasks.table import race_task
 from ensue.train.metrics import read_metrics
-from ensue.verbs.race_metrics import find_discipline
 from ensue.verbs.race_plan import lane_folder
 
 
@@ -25,13 +25,13 @@ def open_race(folder: str | PathLike[str]) -> RaceRecord:
     if not is_race(path):
         raise InputError("holds no race", where=str(path), hint="`ensue race … --out` makes one")
     race = read_json(path / "race.json")
-    discipline = find_discipline(race.get("task", "lm"))
-    measure = discipline.measure
+    _, rules = race_task(race.get("task", "lm"))
+    measure = rules.measure
     if all(entrant[measure.key] is None for entrant in race["systems"]):
         raise InputError("has no result to draw yet", where=str(path), hint="`ensue race … --resume` continues it")
     folders = {entrant_name(race, entrant): _folder(path, entrant) for entrant in race["systems"]}
     metrics = {name: read_metrics(run) for name, run in folders.items() if run and (run / "metrics.jsonl").exists()}
-    return RaceRecord(race, metrics, discipline.name, measure.key, measure.title, discipline.lower)
+    return RaceRecord(race, metrics, rules.name, measure.key, measure.title, rules.lower)
 
 
 def runs_of(folder: str | PathLike[str]) -> list[Path]:

@@ -25,14 +25,13 @@ from ensue.models.table import SYSTEMS
 from ensue.runs.load import Run, load
 from ensue.tasks.example_encoding import row_length
 from ensue.tasks.labelled import batch_tokens
-from ensue.tasks.labels import LABEL_KINDS
 from ensue.tasks.machine import data_files
-from ensue.tasks.settings import MATERIAL, Settings
+from ensue.tasks.settings import Settings
 from ensue.tasks.settings_resolution import own_settings, resolve
-from ensue.tasks.task import TASKS
+from ensue.tasks.spec import RaceSpec, TaskSpec
+from ensue.tasks.table import check_task, task_name
 from ensue.verbs.equal_sizes import matched_sizes
 from ensue.verbs.init_from import begun_settings
-from ensue.verbs.race_metrics import Discipline
 
 PRETRAINED = "pre-trained"
 BUDGET = "60s"
@@ -46,7 +45,8 @@ make a dozen, and the curve would show how short training was, not how few the l
 class Terms:
     """What was agreed before the race."""
 
-    discipline: Discipline
+    task: TaskSpec
+    rules: RaceSpec
     systems: tuple[str, ...]
     budget: str
     """Training time of each; empty means epochs as the task has them, but at least ``UPDATES`` updates."""
@@ -63,12 +63,12 @@ class Terms:
         """What was typed for a system; the one that also runs pre-trained has that shape."""
         shape: dict[str, Any] = {}
         if self.first is not None and system == self.first.system:
-            shape = begun_settings(str(self.first.folder.path), system, self.discipline.task, {}, self.typed)
+            shape = begun_settings(self.first, system, self.task.name, {}, self.typed)
         return {**shape, **own_settings(system, self.typed)}
 
     def resolved(self, system: str, **more: Any) -> Settings:
         """All settings of a system."""
-        return resolve(system, task=self.discipline.task, layers=[self.own(system), more])
+        return resolve(system, task=self.task.name, layers=[self.own(system), more])
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class Lane:
 
 
 def agreed(
-    discipline: Discipline,
+    task: TaskSpec,
+    rules: RaceSpec,
     *,
     systems: Sequence[str] | None,
     budget: str | None,
@@ -102,12 +103,13 @@ def agreed(
         raise unknown_name("match", match, ("time", "params", "tokens"))
     if seeds < 1:
         raise InputError(f"--seeds {seeds} must be at least 1")
-    if not discipline.labels and (labels or begin_with):
+    if not task.labels and (labels or begin_with):
         what = "--labels is" if labels else "--from is, in a race,"
         raise InputError(f"{what} for tasks that label", hint="name one, such as --task classify, or leave it out")
     _check_shares(labels, settings)
-    if discipline.task == "forecast" and match == "params":
-        raise InputError("forecasters of equal size are not chosen by themselves", hint="leave out --match params")
+    if not task.reads_text and match == "params":
+        what = f"systems of equal size are not chosen for the task {task.name}"
+        raise InputError(what, hint="leave out --match params")
     first = load(begin_with) if begin_with else None
     if first is not None and match == "params":
         what = "--from says how large its system is, so sizes cannot be made equal"
@@ -117,8 +119,9 @@ def agreed(
     else:
         seconds(budget)
     return Terms(
-        discipline=discipline,
-        systems=_entered(discipline, systems, first),
+        task=task,
+        rules=rules,
+        systems=_entered(task, rules, systems, first),
         budget=budget,
         match=match,
         seeds=seeds,
@@ -128,20 +131,30 @@ def agreed(
     )
 
 
-def _entered(discipline: Discipline, systems: Sequence[str] | None, first: Run | None) -> tuple[str, ...]:
+def _entered(task: TaskSpec, rules: RaceSpec, systems: Sequence[str] | None, first: Run | None) -> tuple[str, ...]:
     """Those who take part: as named, else the usual, with the one that was pre-trained in front."""
-    chosen = list(discipline.systems if systems is None else systems)
+    chosen = list(rules.systems if systems is None else systems)
     if systems is None and first is not None:
         chosen.insert(0, first.system)
     if not chosen:
-        raise InputError("a race of no systems", hint=f"--systems {','.join(discipline.systems[-3:])}")
+        raise InputError("a race of no systems", hint=f"--systems {','.join(rules.systems[-3:])}")
     for name in chosen:
-        discipline.check(name)
+        check_system(task, rules, name)
     if first is not None and first.system not in chosen:
         raise InputError(
             f"is a {first.system}, which does not take part", where=str(first.folder.path), hint="add it to --systems"
         )
     return tuple(dict.fromkeys(chosen))
+
+
+def check_system(task: TaskSpec, rules: RaceSpec, system: str) -> None:
+    """Refuse a system that cannot race at a task."""
+    if task.by_name:
+        check_task(system, task.name)
+    elif task_name(system) != task.name:
+        raise InputError(f"{system} is for {task_name(system)}, and a race is {rules.between}", hint="leave it out")
+    elif refusal := rules.refusal(system):
+        raise InputError(refusal, hint="leave it out")
 
 
 def _check_shares(labels: Sequence[int], settings: Mapping[str, Any]) -> None:
@@ -157,13 +170,13 @@ def common_corpus(terms: Terms, report: Report) -> Any:
     chosen = {name: terms.resolved(name) for name in terms.systems}
     name = next((name for name in terms.systems if issubclass(SYSTEMS.load(name), BERT)), terms.systems[0])
     settings = chosen[name]  # an encoder's, where there is one: its tokenizer has marks, and the others can read it
-    if terms.discipline.labels:  # all read as much of a text as the one that reads least
+    if terms.task.labels:  # all read as much of a text as the one that reads least
         settings = terms.resolved(name, **{"data.length": min(row_length(one) for one in chosen.values())})
     folder = terms.first.folder if terms.first is not None else None
-    corpus = TASKS[terms.discipline.task].corpus_of(settings, folder, report)
+    corpus = terms.task.read_corpus(settings, folder, report)
     if corpus.valid is None:
-        material = MATERIAL[terms.discipline.task]
-        raise InputError(f"a race needs {material} to score on", hint=f"give --valid, or more {material}")
+        data = terms.task.data
+        raise InputError(f"a race needs {data} to score on", hint=f"give --valid, or more {data}")
     if terms.shares and terms.shares[-1] > len(corpus.examples):
         what = f"--labels {terms.shares[-1]}: there are only {counted(len(corpus.examples), 'example')} to learn from"
         raise InputError(what, where=", ".join(terms.typed["data.files"]), hint="ask for fewer, or give more")
@@ -182,15 +195,13 @@ def begun_facts(terms: Terms) -> dict[str, Any] | None:
 
 def lanes(terms: Terms, corpus: Any, folder: RunFolder) -> list[Lane]:
     """All that run, share by share, in the order they run; ``folder`` has the tokenizer of all."""
-    common: dict[str, Any] = {"tokenizer.kind": str(folder.tokenizer.absolute())}  # fitted once, read by all
-    if terms.discipline.task == "forecast":
-        common = {}
+    common: dict[str, Any] = {}
+    if terms.task.reads_text:  # the tokenizer is fitted once
+        common["tokenizer.kind"] = str(folder.tokenizer.absolute())
     sizes: dict[str, dict[str, Any]] = {}
     if terms.match == "params":
-        task = terms.discipline.task
-        sizes = matched_sizes(terms.systems, corpus.tokenizer.size, {**terms.typed, **common}, task)
-    if terms.discipline.labels:
-        common |= _same_rows(terms.discipline, corpus)
+        sizes = matched_sizes(terms.systems, corpus.tokenizer.size, {**terms.typed, **common}, terms.task)
+    common |= terms.rules.shared_settings(corpus)
     found = []
     for share in terms.shares or (0,):
         for system in terms.systems:
@@ -200,14 +211,8 @@ def lanes(terms: Terms, corpus: Any, folder: RunFolder) -> list[Lane]:
     return found
 
 
-def _same_rows(discipline: Discipline, corpus: Any) -> dict[str, Any]:
-    """What makes examples the same rows for all, on every share: a small one may not have every label."""
-    same = {"data.length": corpus.form.length}
-    return {**same, "data.labels": corpus.form.labels} if LABEL_KINDS[discipline.task].loss == "label" else same
-
-
 def _starts(terms: Terms, system: str) -> list[str]:
-    if not terms.discipline.labels:
+    if not terms.task.labels:
         return [""]
     return [SCRATCH, PRETRAINED] if terms.first is not None and system == terms.first.system else [SCRATCH]
 
@@ -220,7 +225,7 @@ def _lane(terms: Terms, corpus: Any, own: dict[str, Any], system: str, start: st
         settings["begin_with"] = str(terms.first.folder.path.absolute())
     settings |= _limit(terms, corpus, settings, system, share)
     name = system if not start or terms.first is None else f"{system} {start}"
-    labels = share or (len(corpus.examples) if terms.discipline.labels else 0)
+    labels = share or (len(corpus.examples) if terms.task.labels else 0)
     spoken = f"{name}, {counted(share, 'label')}" if share else name
     return Lane(system, start, labels, spoken, lane_folder(system, start, share), settings)
 
@@ -241,13 +246,13 @@ def _limit(terms: Terms, corpus: Any, own: Mapping[str, Any], system: str, share
     if terms.budget and not equal:
         return {"train.budget": seconds(terms.budget), "train.budget_covers": "training"}
     covers = {"train.budget_covers": "training"} if equal else {}
-    if not terms.discipline.labels:
+    if not terms.task.labels:
         return {"train.epochs": own.get("train.epochs", 1.0), **covers}
     if own.get("train.steps") or own.get("train.epochs"):
         return covers
     # pre-trained or not, equal data is the epochs of those who learn from nothing
     layer = {name: value for name, value in own.items() if not (equal and name == "begin_with")}
-    train = resolve(system, task=terms.discipline.task, layers=[layer]).train
+    train = resolve(system, task=terms.task.name, layers=[layer]).train
     batches = RowBatches(corpus.train.rows, batch_tokens(train, corpus.train.rows)).steps_per_epoch
     of_share = max(1.0, batches * (share or len(corpus.examples)) / len(corpus.examples))
     return {"train.epochs": max(train.epochs, UPDATES * train.accumulate / of_share), **covers}

@@ -8,7 +8,8 @@ from typing import Any
 
 from ensue.core.wording import counted, listed
 from ensue.look.race import entrant_name
-from ensue.verbs.race_metrics import LANGUAGE, Discipline
+from ensue.runs.run import Run
+from ensue.tasks.spec import RaceSpec
 
 
 @dataclass
@@ -42,13 +43,22 @@ class Entrant:
         return self.measures.get("bits_per_byte")
 
 
-def mean_entrant(discipline: Discipline, system: str, start: str, labels: int, seeds: list[dict[str, Any]]) -> Entrant:
+def run_figures(rules: RaceSpec, run: Run) -> dict[str, Any]:
+    """The figures of a run for the table."""
+    figures = run.config["figures"]
+    valid = figures["valid"]  # tags without entities have no precision
+    measured = {measure.key: measure.of(valid) if measure.key in valid else None for measure in rules.measures}
+    measured |= {name: figures[name] for name in ("seconds", "parameters", "bytes", "tokens")}
+    return measured | ({"seed": int(run.settings["seed"])} if run.spec.labels else {})
+
+
+def mean_entrant(rules: RaceSpec, system: str, start: str, labels: int, seeds: list[dict[str, Any]]) -> Entrant:
     """One result from the figures of its seeds."""
     entrant = Entrant(system, start=start, labels=labels, seeds=seeds)
     if seeds:
-        key = discipline.measure.key
+        key = rules.measure.key
         values = [one[key] for one in seeds]
-        known = [m.key for m in discipline.measures if seeds[0][m.key] is not None]
+        known = [m.key for m in rules.measures if seeds[0][m.key] is not None]
         entrant.measures = {name: mean(one[name] for one in seeds) for name in known}
         entrant.value, entrant.spread = entrant.measures[key], max(values) - min(values)
         entrant.seconds = mean(one["seconds"] for one in seeds)
@@ -62,7 +72,9 @@ class Race:
 
     facts: dict[str, Any]
     entrants: list[Entrant]
-    discipline: Discipline = LANGUAGE
+    rules: RaceSpec
+    labels: bool = False
+    """True if the systems label."""
 
     def as_dict(self) -> dict[str, Any]:
         """What race.json holds."""
@@ -70,10 +82,10 @@ class Race:
 
     def _entry(self, e: Entrant) -> dict[str, Any]:
         """One result for race.json; measures that it has not are None."""
-        start = {"start": e.start, "labels": e.labels} if self.discipline.labels else {}
-        measures = {measure.key: e.measures.get(measure.key) for measure in self.discipline.measures}
+        start = {"start": e.start, "labels": e.labels} if self.labels else {}
+        measures = {measure.key: e.measures.get(measure.key) for measure in self.rules.measures}
         costs = {name: getattr(e, name) for name in ("seconds", "parameters", "bytes", "tokens")}
-        seed = {"seed": e.seeds[0]["seed"] if e.seeds else None} if self.discipline.labels else {}
+        seed = {"seed": e.seeds[0]["seed"] if e.seeds else None} if self.labels else {}
         rest = {name: getattr(e, name) for name in ("spread", "seeds", "remark", "error")}
         return {"system": e.system, **start, **measures, **costs, **seed, **rest}
 
@@ -91,7 +103,7 @@ class Race:
 
     def _merit(self, e: Entrant) -> tuple[bool, float]:
         """Less is better."""
-        return (e.value is None, (e.value or 0.0) * (1 if self.discipline.lower else -1))
+        return (e.value is None, (e.value or 0.0) * (1 if self.rules.lower else -1))
 
     def _curve(self, e: Entrant) -> tuple[str, str]:
         return (e.system, e.start)
@@ -104,14 +116,14 @@ class Race:
         """Columns and rows for people; shares of the labels across where there are some."""
         if self.shares:
             return self._table_of_shares()
-        titles = [measure.title for measure in self.discipline.measures]
+        titles = [measure.title for measure in self.rules.measures]
         columns = ["system", *titles, "seconds", "parameters", "megabytes"]
         rows = []
         for e in self.ranked():
             if e.value is None:
                 rows.append([self.name(e), "failed", *[""] * (len(columns) - 2)])
                 continue
-            values = [(e.measures.get(m.key), m.form) for m in self.discipline.measures[1:]]
+            values = [(e.measures.get(m.key), m.form) for m in self.rules.measures[1:]]
             others = ["–" if value is None else format(value, form) for value, form in values]
             rows.append([self.name(e), self._cell(e), *others, f"{e.seconds:.0f}", *_size(e)])
         return columns, rows
@@ -120,7 +132,7 @@ class Race:
         curves: dict[str, dict[int, Entrant]] = {}
         for e in self.ranked():
             curves.setdefault(self.name(e), {})[e.labels] = e
-        first = f"{self.discipline.measure.title} with"
+        first = f"{self.rules.measure.title} with"
         columns = [first, *(counted(share, "label") for share in self.shares), "parameters", "megabytes"]
         rows = []
         for name, curve in curves.items():
@@ -132,7 +144,7 @@ class Race:
     def _cell(self, e: Entrant) -> str:
         if e.value is None:
             return "failed"
-        form = self.discipline.measure.form
+        form = self.rules.measure.form
         return format(e.value, form) + (f" ± {e.spread / 2:{form}}" if len(e.seeds) > 1 else "")
 
     def remarks(self) -> list[str]:
@@ -152,7 +164,7 @@ class Race:
         """The text of race.md."""
         columns, rows = self.table()
         lines = [
-            f"{self._heading()}; {self._how()}; {counted(self.facts['threads'], 'thread')}.",
+            f"{self.rules.heading(self.facts)}; {self._how()}; {counted(self.facts['threads'], 'thread')}.",
             "",
             "| " + " | ".join(columns) + " |",
             "|---" * len(columns) + "|",
@@ -161,17 +173,6 @@ class Race:
             *(f"- {line}" for line in self.remarks()),
         ]
         return "\n".join(lines).rstrip() + "\n"
-
-    def _heading(self) -> str:
-        """What the race is on."""
-        f = self.facts
-        if self.discipline.task == "forecast":
-            ahead = f"{f['form']['horizon']:,} steps ahead of {', '.join(f['form']['names'][: f['form']['targets']])}"
-            return f"{', '.join(f['data'])}: {ahead}; {f['train_windows']:,} windows, {f['valid_windows']:,} held out"
-        tokens = f"{f['tokenizer']} tokens ({f['vocabulary']:,})"
-        unit = {"language": "byte", "translation": "pair"}.get(self.discipline.task, "example")
-        amounts = f"{f[f'train_{unit}s']:,} {unit}s to learn from, {f[f'valid_{unit}s']:,} held out"
-        return f"{', '.join(f['data'])}: {amounts}; {tokens}"
 
     def _how(self) -> str:
         """What was equal."""

@@ -12,9 +12,8 @@ from torch import nn
 from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
-from ensue.models.table import model_class
 from ensue.tasks.settings import Settings
-from ensue.tasks.task import task_of
+from ensue.tasks.table import model_class, task_of
 from ensue.train.data_parallel import Together
 from ensue.train.ranks import Ranks
 
@@ -36,18 +35,18 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report, ra
     """The run's data; of several ranks the first fits the tokenizers, and all must read the same."""
     task = task_of(settings)
     if ranks.count == 1:
-        return task.corpus_of(settings, folder, report)
+        return task.read_corpus(settings, folder, report)
     if "-" in (*settings.data.files, *settings.data.valid):
         raise InputError("several ranks cannot share standard input", hint="give a file")
     with tempfile.TemporaryDirectory(prefix="ensue-tokenizers-") as name:
         there = RunFolder(Path(name))
         if ranks.first:
-            corpus = task.corpus_of(settings, folder, report)
+            corpus = task.read_corpus(settings, folder, report)
             task.save_tokenizers(corpus, there)
         for file, held in ranks.agree({path.name: path.read_bytes() for path in there.path.iterdir()}).items():
             (there.path / file).write_bytes(held)
         if not ranks.first:
-            corpus = task.corpus_of(settings, there if any(there.path.iterdir()) else folder, report)
+            corpus = task.read_corpus(settings, there if any(there.path.iterdir()) else folder, report)
     if ranks.agree(corpus.hash) != corpus.hash:
         where = ", ".join(map(str, settings.data.files))
         raise InputError("is not what the first rank reads", where=where, hint="give all machines the same data")
@@ -61,7 +60,7 @@ def check_learns(settings: Settings, ranks: Ranks) -> None:
     system = settings.run.system
     if hasattr(model_class(system, settings.run.task), "counter"):
         raise InputError(f"{system} is not trained by gradient, so several ranks are no use to it", hint=WITHOUT)
-    if hasattr(task_of(settings), "fit"):
+    if task_of(settings).train:
         raise InputError(f"{system} has a way of its own to learn, which is for one process", hint=WITHOUT)
 
 

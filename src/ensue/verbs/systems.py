@@ -7,10 +7,11 @@ import sys
 from typing import Any
 
 from ensue.core.settings import describe
-from ensue.models.table import FORECASTERS, SYSTEMS
+from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import recipes_for
 from ensue.tasks.settings import VOCABULARIES
 from ensue.tasks.settings_resolution import tables
+from ensue.tasks.table import all_tasks
 
 
 def systems(name: str = "") -> dict[str, Any]:
@@ -36,12 +37,20 @@ def systems(name: str = "") -> dict[str, Any]:
         "presets": (cls.presets or {"default": {}}) | recipes_for(name),
         "figures": [f"--preset {preset}: {figure}" for preset, figure in getattr(cls, "expect", {}).items()],
     }
-    if name in FORECASTERS and FORECASTERS.load(name) is not cls:
-        found["forecast"] = {
-            "settings": [{"name": f.name, "meaning": f.meaning} for f in describe(FORECASTERS.load(name).Config)],
-            "presets": FORECASTERS.load(name).presets,
+    return found | _for_other_tasks(name, cls)
+
+
+def _for_other_tasks(name: str, cls: type[Any]) -> dict[str, Any]:
+    """The settings and presets of the system for tasks that have another class of this name."""
+    others = {spec.name: spec.systems.load(name) for spec in all_tasks() if name in spec.systems}
+    return {
+        task: {
+            "settings": [{"name": f.name, "meaning": f.meaning} for f in describe(other.Config)],
+            "presets": other.presets,
         }
-    return found
+        for task, other in others.items()
+        if other is not cls
+    }
 
 
 def equation(cls: type[Any]) -> str:

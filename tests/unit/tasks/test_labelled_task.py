@@ -12,11 +12,12 @@ from ensue.core.errors import InputError
 from ensue.core.events import silent
 from ensue.data.labelled_rows import rows_of
 from ensue.models.labelled import HeadConfig
+from ensue.tasks.build_model import build_model
 from ensue.tasks.example_encoding import row_length
 from ensue.tasks.labelled import batch_tokens, drawn, mean_loss
 from ensue.tasks.labeller import Labeller, logits_of
 from ensue.tasks.settings_resolution import resolve
-from ensue.tasks.task import build_model, task_of
+from ensue.tasks.table import task_of
 from ensue.train.label_objectives import Label
 from ensue.train.settings import LabelTrainSettings
 
@@ -37,12 +38,12 @@ def table(path, counts, seed=0):
     return str(path)
 
 
-def corpus_of(tmp_path, counts=None, system="bert", task="classify", notes=None, **flat):
+def read_corpus(tmp_path, counts=None, system="bert", task="classify", notes=None, **flat):
     file = table(tmp_path / "train.tsv", counts or {"good": 30, "bad": 20})
     small = {k: v for k, v in SMALL.items() if system != "lstm" or k not in ("heads", "context")}
     settings = resolve(system, task=task, layers=[{**small, "data.files": (file,), **flat}])
     report = silent if notes is None else lambda kind, values: notes.append(values.get("text", ""))
-    return settings, task_of(settings).corpus_of(settings, None, report)
+    return settings, task_of(settings).read_corpus(settings, None, report)
 
 
 def test_a_draw_keeps_shares_and_holds_all_smaller_draws():
@@ -58,13 +59,13 @@ def test_a_draw_keeps_shares_and_holds_all_smaller_draws():
 
 
 def test_some_examples_are_held_out_from_all_over(tmp_path):
-    _, corpus = corpus_of(tmp_path, {"good": 40, "bad": 40, "odd": 20})
+    _, corpus = read_corpus(tmp_path, {"good": 40, "bad": 40, "odd": 20})
     assert (len(corpus.examples), len(corpus.valid_examples)) == (90, 10)
     assert Counter(one.label for one in corpus.valid_examples) == {"good": 4, "bad": 4, "odd": 2}
     assert not {one.where for one in corpus.examples} & {one.where for one in corpus.valid_examples}
-    _, none = corpus_of(tmp_path, **{"data.holdout": 0.0})
+    _, none = read_corpus(tmp_path, **{"data.holdout": 0.0})
     assert (
-        none.valid is None and task_of(resolve("bert", task="classify", layers=[{}])).evaluation(_, None, none) is None
+        none.valid is None and task_of(resolve("bert", task="classify", layers=[{}])).evaluator(_, None, none) is None
     )
 
 
@@ -72,39 +73,39 @@ def test_a_label_that_is_only_held_out_is_a_label(tmp_path):
     """The middle one of every ten is held out."""
     lines = [f"text number {n}\t{'rare' if n == 5 else 'ab'[n % 2]}\n" for n in range(10)]
     (tmp_path / "rare.tsv").write_text("text\tlabel\n" + "".join(lines))
-    _, corpus = corpus_of(tmp_path, **{"data.files": (str(tmp_path / "rare.tsv"),)})
+    _, corpus = read_corpus(tmp_path, **{"data.files": (str(tmp_path / "rare.tsv"),)})
     assert [one.label for one in corpus.valid_examples] == ["rare"]
     assert corpus.form.labels == ("a", "b", "rare") and corpus.valid.rows.targets.tolist() == [2]
 
 
 def test_fewer_examples_are_drawn_over_the_labels(tmp_path):
     flat = {"data.limit": 10, "data.holdout": 0.0}
-    _, corpus = corpus_of(tmp_path, {"good": 40, "bad": 10}, **flat)
+    _, corpus = read_corpus(tmp_path, {"good": 40, "bad": 10}, **flat)
     assert Counter(one.label for one in corpus.examples) == {"good": 8, "bad": 2}
-    _, again = corpus_of(tmp_path, {"good": 40, "bad": 10}, **flat)
-    _, other = corpus_of(tmp_path, {"good": 40, "bad": 10}, **flat, seed=1)
+    _, again = read_corpus(tmp_path, {"good": 40, "bad": 10}, **flat)
+    _, other = read_corpus(tmp_path, {"good": 40, "bad": 10}, **flat, seed=1)
     assert corpus.hash == again.hash != other.hash
 
 
 def test_validation_may_have_one_label_but_none_that_is_new(tmp_path):
     valid = table(tmp_path / "valid.tsv", {"bad": 3})
-    _, corpus = corpus_of(tmp_path, **{"data.valid": (valid,)})
+    _, corpus = read_corpus(tmp_path, **{"data.valid": (valid,)})
     assert len(corpus.valid_examples) == 3 and len(corpus.examples) == 50
     table(valid, {"bad": 2, "odd": 1})
     with pytest.raises(InputError, match=r"valid.tsv:4: the label 'odd' is none of bad, good"):
-        corpus_of(tmp_path, **{"data.valid": (valid,)})
+        read_corpus(tmp_path, **{"data.valid": (valid,)})
 
 
 def test_labels_in_an_order_of_ones_own(tmp_path):
-    _, corpus = corpus_of(tmp_path, **{"data.labels": ("good", "bad", "odd")})
+    _, corpus = read_corpus(tmp_path, **{"data.labels": ("good", "bad", "odd")})
     assert corpus.form.labels == ("good", "bad", "odd")
     with pytest.raises(InputError, match="the label 'bad' is none of good, odd"):
-        corpus_of(tmp_path, **{"data.labels": ("good", "odd")})
+        read_corpus(tmp_path, **{"data.labels": ("good", "odd")})
 
 
 def test_long_texts_are_cut_which_is_said(tmp_path):
     notes = []
-    _settings, corpus = corpus_of(tmp_path, notes=notes, **{"data.length": 8})
+    _settings, corpus = read_corpus(tmp_path, notes=notes, **{"data.length": 8})
     assert corpus.train.rows.lengths.max() == 8
     assert any("50 of 50 texts are longer than 8 tokens and were cut" in note for note in notes)
     for flat, says in (({"data.length": 99}, "more than the model's context"), ({"data.length": 5}, "no room")):
@@ -114,7 +115,7 @@ def test_long_texts_are_cut_which_is_said(tmp_path):
 
 
 def test_balanced_weights(tmp_path):
-    settings, corpus = corpus_of(tmp_path, {"good": 30, "bad": 10}, **{"train.class_weights": "balanced"})
+    settings, corpus = read_corpus(tmp_path, {"good": 30, "bad": 10}, **{"train.class_weights": "balanced"})
     task, model = task_of(settings), build_model(settings, corpus)
     weights = task.objective(settings, model, corpus).weights
     counts = torch.tensor([sum(one.label == label for one in corpus.examples) for label in ("bad", "good")])
@@ -123,26 +124,27 @@ def test_balanced_weights(tmp_path):
 
 
 def test_what_cannot_be_asked_of_a_model(tmp_path):
-    settings, corpus = corpus_of(tmp_path, **{"train.language": 0.5})
+    settings, corpus = read_corpus(tmp_path, **{"train.language": 0.5})
     with pytest.raises(InputError, match="which bert does not say"):
         task_of(settings).objective(settings, build_model(settings, corpus), corpus)
-    settings, corpus = corpus_of(tmp_path, **{"train.adapters": 2, "train.freeze": 1})
+    settings, corpus = read_corpus(tmp_path, **{"train.adapters": 2, "train.freeze": 1})
     with pytest.raises(InputError, match="adapters leave the body as it is"):
-        task_of(settings).resolved(settings, build_model(settings, corpus), corpus)
-    settings, corpus = corpus_of(tmp_path, system="lstm", **{"train.adapters": 2})
+        task_of(settings).complete_settings(settings, build_model(settings, corpus), corpus)
+    settings, corpus = read_corpus(tmp_path, system="lstm", **{"train.adapters": 2})
     with pytest.raises(InputError, match="lstm has no layers for adapters"):
-        task_of(settings).resolved(settings, build_model(settings, corpus), corpus)
+        task_of(settings).complete_settings(settings, build_model(settings, corpus), corpus)
 
 
 def test_adapters_learn_with_the_head_and_are_merged(tmp_path):
-    settings, corpus = corpus_of(tmp_path, **{"train.adapters": 2})
+    settings, corpus = read_corpus(tmp_path, **{"train.adapters": 2})
     task, model = task_of(settings), build_model(settings, corpus)
     names = model.state_dict().keys()
-    means = task.means(settings, model, corpus)
+    options = task.options(settings, model, corpus)
+    task.prepare_model(settings, model, corpus)
     learns = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert learns >= {"out.weight", "out.bias"} and means.thawing is None and means.chosen_by == "accuracy"
+    assert learns >= {"out.weight", "out.bias"} and options.thawing is None and options.chosen_by == "accuracy"
     assert all(name.startswith("out.") or "parametrizations.weight.0" in name for name in learns)
-    done = task.finished(model)
+    done = task.finish_model(model)
     assert done.state_dict().keys() == names and all(p.requires_grad for p in done.parameters())
 
 
@@ -157,10 +159,10 @@ def test_adapters_learn_with_the_head_and_are_merged(tmp_path):
     ids=str,
 )
 def test_which_layers_learn(tmp_path, flat, frozen, every):
-    settings, corpus = corpus_of(tmp_path, **flat, **{"train.batch_tokens": 200})
+    settings, corpus = read_corpus(tmp_path, **flat, **{"train.batch_tokens": 200})
     task, model = task_of(settings), build_model(settings, corpus)
     steps = task.batches(settings, model, corpus).steps_per_epoch
-    thawing = task.means(settings, model, corpus).thawing
+    thawing = task.options(settings, model, corpus).thawing
     assert (thawing.frozen, thawing.decay) == (frozen, flat.get("train.layer_decay", 1.0))
     share = flat.get("train.unfreeze", 0.0) / flat.get("train.accumulate", 1)
     assert thawing.every == (max(1, round(share * steps)) if every else 0)
@@ -169,15 +171,15 @@ def test_which_layers_learn(tmp_path, flat, frozen, every):
 def test_a_number_begins_with_the_mean(tmp_path):
     lines = [f"number {n}\tis {n}\t{n / 2}\n" for n in range(12)]
     (tmp_path / "n.tsv").write_text("text1\ttext2\tscore\n" + "".join(lines))
-    settings, corpus = corpus_of(tmp_path, task="regress", **{"data.files": (str(tmp_path / "n.tsv"),)})
+    settings, corpus = read_corpus(tmp_path, task="regress", **{"data.files": (str(tmp_path / "n.tsv"),)})
     model = build_model(settings, corpus)
     assert model.out.bias.item() == pytest.approx(corpus.train.rows.targets.mean())
-    assert task_of(settings).resolved(settings, model, corpus).data.labels == ()
+    assert task_of(settings).complete_settings(settings, model, corpus).data.labels == ()
 
 
 @pytest.mark.parametrize("system", ["bert", "gpt", "lstm"])
 def test_answers_come_in_the_order_of_the_examples(tmp_path, system):
-    settings, corpus = corpus_of(tmp_path, system=system)
+    settings, corpus = read_corpus(tmp_path, system=system)
     torch.manual_seed(0)
     model = build_model(settings, corpus)
     torch.nn.init.normal_(model.out.weight)
@@ -190,22 +192,22 @@ def test_answers_come_in_the_order_of_the_examples(tmp_path, system):
     mean = mean_loss(Label(), corpus.train, logits)
     plain = Label().of(torch.from_numpy(np.stack(logits)), torch.from_numpy(corpus.train.rows.targets), torch.ones(1))
     assert mean == pytest.approx(float(plain), abs=1e-5)
-    evaluate = task_of(settings).evaluation(settings, model, corpus)
+    evaluate = task_of(settings).evaluator(settings, model, corpus)
     assert evaluate(lambda: False).keys() == {"valid_loss", "accuracy"}
 
 
 def test_the_head_is_that_of_the_settings(tmp_path):
-    settings, corpus = corpus_of(tmp_path, **{"head.pooling": "mean", "head.dense": "relu", "head.dropout": 0.3})
+    settings, corpus = read_corpus(tmp_path, **{"head.pooling": "mean", "head.dense": "relu", "head.dropout": 0.3})
     model = build_model(settings, corpus)
     assert model.config == HeadConfig(pooling="mean", dense="relu", dropout=0.3, outputs=2)
-    assert task_of(settings).resolved(settings, model, corpus).head == model.config
+    assert task_of(settings).complete_settings(settings, model, corpus).head == model.config
 
 
 def test_questions_about_a_passage_are_held_out_together(tmp_path):
     lines = [f"Who is it {n}?\tAda number {n % 7} wrote notes.\tAda" for n in range(70)]
     (tmp_path / "q.tsv").write_text("\n".join(["question\tpassage\tanswer", *lines]) + "\n", encoding="utf-8")
     settings = resolve("bert", task="answer", layers=[{**SMALL, "data.files": (str(tmp_path / "q.tsv"),)}])
-    corpus = task_of(settings).corpus_of(settings, None, silent)
+    corpus = task_of(settings).read_corpus(settings, None, silent)
     assert len(corpus.valid_examples) == 10
     assert not {one.passage for one in corpus.examples} & {one.passage for one in corpus.valid_examples}
 
@@ -222,14 +224,14 @@ def test_an_unknown_tag_is_named_with_its_line(tmp_path):
     flat = {**SMALL, "data.files": (str(tmp_path / "a.conll"),), "data.labels": ("O", "B-PER"), "data.holdout": 0.0}
     settings = resolve("bert", task="tag", layers=[flat])
     with pytest.raises(InputError, match=r"a\.conll:5: the label 'B-LOC' is none of"):
-        task_of(settings).corpus_of(settings, None, silent)
+        task_of(settings).read_corpus(settings, None, silent)
 
 
 def test_unknown_labels_of_validation_are_left_out_if_asked(tmp_path):
     valid = table(tmp_path / "valid.tsv", {"good": 3, "odd": 2})
     with pytest.raises(InputError, match="the label 'odd' is none of bad, good"):
-        corpus_of(tmp_path, **{"data.valid": (valid,)})
+        read_corpus(tmp_path, **{"data.valid": (valid,)})
     notes = []
-    _, corpus = corpus_of(tmp_path, notes=notes, **{"data.valid": (valid,), "data.bad_lines": "skip"})
+    _, corpus = read_corpus(tmp_path, notes=notes, **{"data.valid": (valid,), "data.bad_lines": "skip"})
     assert [one.label for one in corpus.valid_examples] == ["good"] * 3
     assert any("left out 2 examples with a label that is not known" in note and "valid.tsv:5" in note for note in notes)

@@ -12,12 +12,12 @@ from ensue.data.labelled_rows import NOT_ASKED
 from ensue.data.tokenizers.registry import fit_to_texts
 from ensue.data.tokenizers.special_tokens import framed, marks_of
 from ensue.data.tokenizers.wrapped_fitting import fit_marked
-from ensue.tasks.labels import LABEL_KINDS
-from ensue.tasks.labels.answer import ANSWER, LONGEST_ANSWER, best_span, windows
-from ensue.tasks.labels.choose import CHOOSE
+from ensue.tasks.labels.answer import LONGEST_ANSWER, best_span, windows
 from ensue.tasks.labels.kind import Form, in_order, label_number, softmax
-from ensue.tasks.labels.tag import TAG
-from ensue.tasks.labels.whole import CLASSIFY, PAIR, REGRESS
+from ensue.tasks.table import all_tasks
+
+LABEL_KINDS = {spec.name: spec.kind for spec in all_tasks() if spec.labels}
+CLASSIFY, PAIR, REGRESS, CHOOSE, TAG, ANSWER = LABEL_KINDS.values()
 
 PASSAGE = "The Nile, in Africa, is a long river. It flows north for 6,650 km to the sea; Cairo stands on it. " * 3
 TEXTS = [PASSAGE, "where does the river flow?", "how long is it, unbelievably?"]

@@ -13,8 +13,8 @@ from ensue.data.splitting import spread
 from ensue.data.tokenizers.wrapped_fitting import fit_marked
 from ensue.measure.masked import masked_score
 from ensue.tasks import masked_modelling as masked
+from ensue.tasks.build_model import build_model
 from ensue.tasks.settings_resolution import resolve
-from ensue.tasks.task import build_model
 
 SMALL = {
     "layers": 1,
@@ -59,7 +59,7 @@ def prepared(file, system="bert", **flat):
     settings = resolve(system, layers=[{**small, "data.files": (file,), **flat}])
     if system == "roberta":
         settings = resolve(system, layers=[{**small, "data.files": (file,), "tokenizer.vocabulary": 300, **flat}])
-    corpus = masked.corpus_of(settings, None, silent)
+    corpus = masked.read_corpus(settings, None, silent)
     return settings, corpus, build_model(settings, corpus)
 
 
@@ -71,7 +71,7 @@ def test_pairs_need_two_documents_on_either_side(tmp_path, documents, held, flat
     settings, corpus, model = prepared(text(tmp_path / "t.txt", documents), **flat)
     assert (len(corpus.valid) if corpus.valid else 0) == held and len(corpus.train) == documents - held
     assert masked.batches(settings, model, corpus).batch(0).size
-    evaluate = masked.evaluation(settings, model, corpus)
+    evaluate = masked.evaluator(settings, model, corpus)
     assert (evaluate is not None) == (held > 0)
     if evaluate:
         assert evaluate(lambda: False) == evaluate(lambda: False)
@@ -81,9 +81,9 @@ def test_validation_that_makes_no_rows_is_refused_where_it_was_given_and_none_wh
     valid = text(tmp_path / "v.txt", 1)
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"data.valid": (valid,)})
     with pytest.raises(InputError, match="one document"):
-        masked.evaluation(settings, model, corpus)
+        masked.evaluator(settings, model, corpus)
     held = replace(settings, data=replace(settings.data, valid=()))
-    assert masked.evaluation(held, model, corpus) is None
+    assert masked.evaluator(held, model, corpus) is None
     assert masked.final_figures(held, model, corpus, None, silent) is None
 
 
@@ -142,7 +142,7 @@ def test_sentences_become_tokens_and_empty_ones_nothing():
 def test_settings_that_do_not_fit(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"train.length": 64})
     with pytest.raises(InputError, match=r"train\.length = 64 is more than context = 32"):
-        masked.resolved(settings, model, corpus)
+        masked.complete_settings(settings, model, corpus)
     for kind in ("char", "word"):
         with pytest.raises(InputError, match=f"a {kind} tokenizer has no marks"):
             prepared(text(tmp_path / "t.txt", 6), **{"tokenizer.kind": kind})

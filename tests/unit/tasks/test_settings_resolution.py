@@ -5,20 +5,21 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.models.labelled import HeadConfig
 from ensue.models.table import SYSTEMS
-from ensue.tasks.data_settings import DocumentSettings, LabelSettings
-from ensue.tasks.settings import LABELS, TABLES
-from ensue.tasks.settings_resolution import READERS, check_task, resolve, systems_for, task_name
-from ensue.tasks.task import TASKS, task_of
+from ensue.tasks.labelled import READERS, LabelSettings
+from ensue.tasks.masked_modelling import DocumentSettings
+from ensue.tasks.settings_resolution import resolve
+from ensue.tasks.table import all_tasks, check_task, systems_for, task_name, task_of, task_spec
 from ensue.train.settings import LabelTrainSettings, MaskedTrainSettings
 
 
 def test_every_task_has_its_tables():
-    assert set(TABLES) == set(TASKS)
-    for task in LABELS:
+    labels = [spec.name for spec in all_tasks() if spec.labels]
+    assert labels == ["classify", "pair", "regress", "choose", "tag", "answer"]
+    for task in labels:
         settings = resolve("bert", task=task, layers=[{}])
         assert isinstance(settings.train, LabelTrainSettings) and isinstance(settings.data, LabelSettings)
         assert isinstance(settings.head, HeadConfig) and settings.run.task == task
-        assert task_of(settings) is TASKS[task]
+        assert task_of(settings) is task_spec(task)
         assert "[head]" in settings.toml()
     masked = resolve("bert", layers=[{}])
     assert isinstance(masked.train, MaskedTrainSettings) and isinstance(masked.data, DocumentSettings)

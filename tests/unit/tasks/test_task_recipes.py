@@ -4,8 +4,9 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.models.table import SYSTEMS
+from ensue.tasks.labelled import FROM_SCRATCH, READERS
 from ensue.tasks.recipes import RECIPES, recipe_of, recipes_for
-from ensue.tasks.settings_resolution import LEARNING, READERS, resolve
+from ensue.tasks.settings_resolution import resolve
 
 BEGUN = {"begin_with": "run"}
 
@@ -27,7 +28,7 @@ def test_ulmfit_labels_with_care(system, preset, slope, unfreeze):
 def test_from_nothing_there_is_nothing_to_be_careful_with():
     settings = resolve("lstm", task="classify", preset="ulmfit", layers=[{}])
     assert (settings.train.freeze, settings.train.layer_decay, settings.train.reach) == (0, 1.0, 0)
-    assert settings.train.lr == LEARNING["train.lr"] and settings.head.pooling == "concat"
+    assert settings.train.lr == FROM_SCRATCH["train.lr"] and settings.head.pooling == "concat"
 
 
 def test_a_language_model_goes_on_with_rates_by_layer():
@@ -64,10 +65,11 @@ def test_other_systems_do_not_know_it():
 
 @pytest.mark.parametrize("system", ["bert", "gpt"])
 def test_parts_are_for_states_that_are_carried_on(tmp_path, system):
-    from test_labelled_task import corpus_of
+    from test_labelled_task import read_corpus
 
-    from ensue.tasks.task import build_model, task_of
+    from ensue.tasks.build_model import build_model
+    from ensue.tasks.table import task_of
 
-    settings, corpus = corpus_of(tmp_path, system=system, **{"train.reach": 8})
+    settings, corpus = read_corpus(tmp_path, system=system, **{"train.reach": 8})
     with pytest.raises(InputError, match=r"train\.reach"):
-        task_of(settings).resolved(settings, build_model(settings, corpus), corpus)
+        task_of(settings).complete_settings(settings, build_model(settings, corpus), corpus)

@@ -12,10 +12,10 @@ from ensue.data.pairs import Pairs
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.search.beam import Search
 from ensue.tasks import translation
-from ensue.tasks.data_settings import PairSettings
-from ensue.tasks.settings import PairTokenizerSettings
+from ensue.tasks.build_model import build_model
 from ensue.tasks.settings_resolution import resolve
-from ensue.tasks.task import TASKS, build_model, task_of
+from ensue.tasks.table import task_of
+from ensue.tasks.translation import PairSettings, PairTokenizerSettings
 from ensue.tasks.translator import Translator
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
@@ -43,13 +43,13 @@ def said(into):
 
 def ready(files, system="seq2seq", **settings):
     chosen = settled(system, files, **settings)
-    corpus = translation.corpus_of(chosen, None, said([]))
+    corpus = translation.read_corpus(chosen, None, said([]))
     return chosen, corpus, build_model(chosen, corpus)
 
 
 def test_both_systems_are_of_this_task():
     for system in ("seq2seq", "transformer"):
-        assert task_of(resolve(system, layers=[{}])) is TASKS["translation"] is translation
+        assert task_of(resolve(system, layers=[{}])) is translation.TASK
 
 
 @pytest.mark.parametrize("text", ["source", "source=", "source=1,target", "1,2"])
@@ -97,7 +97,7 @@ def test_a_run_finds_its_tokenizers_again(files, tmp_path, joint):
     folder.path.mkdir()
     translation.save_tokenizers(corpus, folder)
     assert (folder.path / translation.SOURCE_TOKENIZER).exists() != joint
-    again = translation.corpus_of(chosen, folder, said([]))
+    again = translation.read_corpus(chosen, folder, said([]))
     assert again.hash == corpus.hash and again.joint == joint
     for kind in (str(folder.tokenizer), str(folder.path)):  # as --tokenizer RUN/tokenizer.json, for an ensemble
         source, target = translation.choose_tokenizers(PairTokenizerSettings(kind=kind), None)
@@ -109,15 +109,15 @@ def test_a_run_finds_its_tokenizers_again(files, tmp_path, joint):
 def test_what_is_written_down_gives_the_same_tokenizers(files, kind, joint):
     """run.toml has one size for both vocabularies, so it must not be too small for either."""
     chosen, corpus, model = ready(files, tokenizer__joint=joint, tokenizer__kind=kind)
-    written = translation.resolved(chosen, model, corpus)
-    again = translation.corpus_of(written, None, said([]))
+    written = translation.complete_settings(chosen, model, corpus)
+    again = translation.read_corpus(written, None, said([]))
     assert again.hash == corpus.hash
     assert again.source_tokenizer.state() == corpus.source_tokenizer.state()
 
 
 def test_nothing_is_left_open_in_what_is_written_down(files):
     chosen, corpus, model = ready(files, tokenizer__kind="auto")
-    written = translation.resolved(chosen, model, corpus)
+    written = translation.complete_settings(chosen, model, corpus)
     assert written.tokenizer.kind == "bpe" and written.tokenizer.vocabulary == corpus.tokenizer.size
     assert written.train.threads > 0 and written.data.eval_pairs > 0 and written.run.device == "cpu"
 
@@ -125,7 +125,7 @@ def test_nothing_is_left_open_in_what_is_written_down(files):
 def test_notes_say_what_was_understood_and_what_was_left_out(files):
     heard = []
     chosen = settled("seq2seq", files, context=5, data__holdout=0.0)
-    corpus = translation.corpus_of(chosen, None, said(heard))
+    corpus = translation.read_corpus(chosen, None, said(heard))
     notes = [values["text"] for kind, values in heard if kind == "note"]
     assert notes[0] == "two parallel files, 24 lines each: 24 to learn from, 0 to validate with"
     assert notes[1].startswith("pairs to learn from: left out 8 pairs with more than 5 tokens on a side (line")
@@ -163,7 +163,7 @@ def test_of_many_pairs_the_first_are_looked_at(files):
 def test_evaluation_switches_dropout_off(files):
     """Also where training stopped between two evaluations, and left the model as it trains."""
     chosen, corpus, model = ready(files, dropout=0.5)
-    evaluate = translation.evaluation(chosen, model, corpus)
+    evaluate = translation.evaluator(chosen, model, corpus)
     expected = evaluate(lambda: False)
     model.train()
     assert evaluate(lambda: False) == expected
@@ -174,14 +174,14 @@ def test_evaluation_switches_dropout_off(files):
 
 def test_there_is_nothing_to_evaluate_without_validation(files):
     chosen, corpus, model = ready(files, data__holdout=0.0)
-    assert translation.evaluation(chosen, model, corpus) is None
-    assert translation.writer(chosen, model, corpus, torch.device("cpu")) is None
+    assert translation.evaluator(chosen, model, corpus) is None
+    assert translation.sampler(chosen, model, corpus, torch.device("cpu")) is None
     assert translation.final_figures(chosen, model, corpus, None, said([])) is None
 
 
 def test_what_is_written_on_the_way_draws_no_random_numbers(files):
     chosen, corpus, model = ready(files)
-    write = translation.writer(chosen, model, corpus, torch.device("cpu"))
+    write = translation.sampler(chosen, model, corpus, torch.device("cpu"))
     before = torch.get_rng_state()
     text = write()
     assert torch.equal(before, torch.get_rng_state())

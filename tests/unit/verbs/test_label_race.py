@@ -13,11 +13,10 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
 from ensue.look.label_curve import savings
 from ensue.tasks.settings_resolution import resolve
-from ensue.tasks.task import TASKS
+from ensue.tasks.table import race_task, task_spec
 from ensue.verbs import race as module
 from ensue.verbs.fit import fit
 from ensue.verbs.race import race
-from ensue.verbs.race_metrics import DISCIPLINES, find_discipline
 from ensue.verbs.race_plan import UPDATES, agreed, common_corpus, lanes
 from ensue.verbs.race_results import Entrant, Race
 
@@ -119,7 +118,7 @@ def test_shares_are_nested_and_keep_how_frequent_labels_are(data, tmp_path):
     for name in ("bert-10", "bert-20", "bert-pretrained-20"):
         folder = RunFolder(tmp_path / "race" / name)
         settings = resolve("bert", layers=[read_toml(folder.settings)])
-        corpus = TASKS["classify"].corpus_of(settings, folder, silent)
+        corpus = task_spec("classify").read_corpus(settings, folder, silent)
         found[name] = {one.where for one in corpus.examples}
         assert len(corpus.valid_examples) == 20
         assert [sum(one.label == label for one in corpus.examples) for label in ("good", "bad", "odd")] == [
@@ -242,7 +241,7 @@ def test_other_tasks_race_by_their_own_measure(task, system, tmp_path):
     how = {"systems": (system,), "settings": TINY, "budget": "1s", "out": tmp_path / "race"}
     result = race(tmp_path / "train.tsv", task=task, **how)
     [entry] = result.as_dict()["systems"]
-    assert entry[DISCIPLINES[task].measure.key] == result.entrants[0].value is not None
+    assert entry[task_spec(task).race.measure.key] == result.entrants[0].value is not None
     assert result.facts["valid_examples"] == 2 and entry["labels"] == 18  # some were held out
 
 
@@ -270,7 +269,7 @@ ERRORS = [
     ({"systems": ("bert",), "begin_with": "first", "match": "params"}, "--from says how large"),
     ({"task": "lm", "labels": (4,)}, "--labels is for tasks that label"),
     ({"task": "lm", "begin_with": "first"}, "--from is, in a race, for tasks that label"),
-    ({"task": "forecast", "match": "params"}, "forecasters of equal size are not chosen by themselves"),
+    ({"task": "forecast", "match": "params"}, "systems of equal size are not chosen for the task forecast"),
     ({"task": "clasify"}, "did you mean 'classify'"),
     ({"settings": {"lstm.hiden": 8}}, "did you mean 'hidden'"),
     ({"valid": (), "settings": {"data.holdout": 0}}, "needs labelled examples to score on"),
@@ -287,7 +286,7 @@ def test_what_cannot_be_raced_is_refused_before_anything_is_touched(how, says, d
 
 def terms_of(data, match="time", budget=None, labels=(10, 40), **settings):
     return agreed(
-        find_discipline("classify"),
+        *race_task("classify"),
         systems=("bert",),
         budget=budget,
         match=match,
@@ -312,8 +311,8 @@ def test_without_a_budget_small_shares_get_enough_updates(data, tmp_path):
     folder = RunFolder(data / "first")
     for name, settings in own.items():
         chosen = resolve("bert", task="classify", layers=[settings])
-        task = TASKS["classify"]
-        steps = task.batches(chosen, None, task.corpus_of(chosen, folder, silent)).steps_per_epoch
+        task = task_spec("classify")
+        steps = task.batches(chosen, None, task.read_corpus(chosen, folder, silent)).steps_per_epoch
         assert epochs[name] * steps > 0.7 * UPDATES
     assert "train.budget" not in own["bert-10"]
 
@@ -329,7 +328,7 @@ def test_what_is_said_about_epochs_or_time_holds(data, tmp_path):
 def test_curves_are_ranked_by_what_the_most_labels_bring():
     found = [Entrant("a", 0.9, labels=1), Entrant("b", 0.5, labels=1), Entrant("a", 0.6, labels=2)]
     found += [Entrant("b", 0.7, labels=2), Entrant("c", None, labels=1), Entrant("c", None, labels=2)]
-    ranked = Race({"shares": [1, 2]}, found, DISCIPLINES["classify"]).ranked()
+    ranked = Race({"shares": [1, 2]}, found, task_spec("classify").race).ranked()
     assert [(e.system, e.labels) for e in ranked] == [("b", 1), ("b", 2), ("a", 1), ("a", 2), ("c", 1), ("c", 2)]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.core.files import read_json
+from ensue.tasks.table import race_task
 from ensue.verbs import race as module
 from ensue.verbs.fit import fit
 from ensue.verbs.race import Entrant, Race, race
@@ -118,5 +119,5 @@ def test_what_cannot_be_compared_does_not_race(text, name, why):
 
 
 def test_the_best_comes_first_and_failures_last():
-    ranked = Race({}, [Entrant("bad"), Entrant("worse", 3.0), Entrant("better", 2.0)]).ranked()
+    ranked = Race({}, [Entrant("bad"), Entrant("worse", 3.0), Entrant("better", 2.0)], race_task("lm")[1]).ranked()
     assert [one.system for one in ranked] == ["better", "worse", "bad"]

@@ -23,7 +23,9 @@ from ensue.data.tokenizers.batch_encoding import encode_many
 from ensue.data.tokenizers.spans import spans_of
 from ensue.data.tokenizers.special_tokens import framed
 from ensue.measure.answers import answer_scores
+from ensue.tasks.labelled import label_task
 from ensue.tasks.labels.kind import Form, Written
+from ensue.tasks.spec import Measure
 
 LONGEST_ANSWER = 30
 """Tokens an answer has at most."""
@@ -181,4 +183,4 @@ def best_span(logits: np.ndarray) -> tuple[float, int, int]:
     return float(scores[start, stop]), int(start), int(stop)
 
 
-ANSWER = Span()
+ANSWER = label_task(Span(), Measure("f1", "F1", ".1f"), Measure("exact_match", "exact match", ".1f"))

@@ -14,7 +14,9 @@ from ensue.data.labelled import Choice, Reading
 from ensue.data.labelled_rows import rows_of
 from ensue.data.tokenizers.batch_encoding import encode_many
 from ensue.data.tokenizers.special_tokens import framed
+from ensue.tasks.labelled import label_task
 from ensue.tasks.labels.kind import Form, Written, softmax
+from ensue.tasks.spec import Measure
 
 
 @dataclass(frozen=True)
@@ -99,4 +101,4 @@ class Choose:
         return {"accuracy": right / len(examples), "chance": chance, "examples": len(examples)}
 
 
-CHOOSE = Choose()
+CHOOSE = label_task(Choose(), Measure("accuracy", "accuracy"))

@@ -14,7 +14,9 @@ from ensue.data.labelled_rows import NOT_ASKED, rows_of
 from ensue.data.tokenizers.spans import words_of
 from ensue.data.tokenizers.special_tokens import framed
 from ensue.measure.entities import are_entities, spans_of, tag_scores
+from ensue.tasks.labelled import label_task
 from ensue.tasks.labels.kind import Form, Written, label_number, softmax
+from ensue.tasks.spec import Measure
 
 
 @dataclass(frozen=True)
@@ -104,4 +106,10 @@ class Tag:
         return {**scores.as_dict(), "examples": len(examples)}
 
 
-TAG = Tag()
+TAG = label_task(
+    Tag(),
+    Measure("f1", "F1"),
+    Measure("precision", "precision"),
+    Measure("recall", "recall"),
+    Measure("accuracy", "accuracy"),
+)

@@ -15,7 +15,9 @@ from ensue.data.tokenizers.batch_encoding import encode_many
 from ensue.data.tokenizers.special_tokens import framed
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores
+from ensue.tasks.labelled import label_task
 from ensue.tasks.labels.kind import Form, Written, in_order, label_number, softmax
+from ensue.tasks.spec import Measure
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,12 @@ class Whole:
         return {**scores.as_dict(), "examples": len(examples)}
 
 
-CLASSIFY = Whole("classify", 1)
-PAIR = Whole("pair", 2)
-REGRESS = Whole("regress", 2, loss="number", chosen_by="pearson")
+SCORES = (Measure("accuracy", "accuracy"), Measure("f1", "F1"), Measure("matthews", "Matthews"))
+CLASSIFY = label_task(Whole("classify", 1), *SCORES)
+PAIR = label_task(Whole("pair", 2), *SCORES)
+REGRESS = label_task(
+    Whole("regress", 2, loss="number", chosen_by="pearson"),
+    Measure("pearson", "Pearson"),
+    Measure("spearman", "Spearman"),
+    Measure("mse", "squared error"),
+)

@@ -1,0 +1,83 @@
+"""Every task by name. A task is imported when it is first used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.table import Entry, Table
+from ensue.models.table import SYSTEMS
+from ensue.tasks.settings import Settings
+from ensue.tasks.spec import RaceSpec, TaskSpec
+
+TASKS = Table(
+    "task",
+    "ensue.tasks",
+    {
+        "language": Entry("ensue.tasks.language_modelling:TASK", "the next token of a text"),
+        "translation": Entry("ensue.tasks.translation:TASK", "a sentence in another language"),
+        "masked": Entry("ensue.tasks.masked_modelling:TASK", "masked tokens, and which sentence follows"),
+        "contexts": Entry("ensue.tasks.contexts:TASK", "a word from both its sides"),
+        "words": Entry("ensue.tasks.words:TASK", "a vector for each word"),
+        "forecast": Entry("ensue.tasks.forecast:TASK", "the next values of a series"),
+        "classify": Entry("ensue.tasks.labels.whole:CLASSIFY", "a label for a text"),
+        "pair": Entry("ensue.tasks.labels.whole:PAIR", "a label for two texts"),
+        "regress": Entry("ensue.tasks.labels.whole:REGRESS", "a number for a text"),
+        "choose": Entry("ensue.tasks.labels.choose:CHOOSE", "the right one of several texts"),
+        "tag": Entry("ensue.tasks.labels.tag:TAG", "a label for each word"),
+        "answer": Entry("ensue.tasks.labels.answer:ANSWER", "the span of a passage that answers a question"),
+    },
+)
+RACE_NAMES = {"lm": "language", "translate": "translation"}
+"""Short names of tasks for ``ensue race --task``."""
+
+
+def task_spec(name: str) -> TaskSpec:
+    """The record of a task."""
+    spec: TaskSpec = TASKS.load(name)
+    return spec
+
+
+def task_of(settings: Settings) -> TaskSpec:
+    """The record of a run's task; of a student's if the run has a teacher."""
+    spec = task_spec(settings.run.task)
+    return spec.with_teacher() if settings.run.teacher else spec
+
+
+def all_tasks() -> list[TaskSpec]:
+    """Every task; this imports them all."""
+    return [task_spec(name) for name in TASKS]
+
+
+def race_task(name: str) -> tuple[TaskSpec, RaceSpec]:
+    """The task that ``ensue race --task`` names, and how systems are compared on it."""
+    task = RACE_NAMES.get(name, name)
+    spec = task_spec(task) if task in TASKS else None
+    if spec is None or spec.race is None:
+        raise unknown_name("task", name, [spec.race.name for spec in all_tasks() if spec.race])
+    return spec, spec.race
+
+
+def task_name(system: str) -> str:
+    """The task that a system is trained for by itself: language, unless its class names another."""
+    return str(getattr(SYSTEMS.load(system), "task", "language"))
+
+
+def model_class(system: str, task: str = "") -> type[Any]:
+    """The class of a system's models for a task."""
+    cls: type[Any] = (task_spec(task).systems if task else SYSTEMS).load(system)
+    return cls
+
+
+def systems_for(task: str) -> list[str]:
+    """The systems that can be trained for a task."""
+    spec = task_spec(task)
+    own = (name for name in spec.systems if getattr(spec.systems.load(name), "task", "language") == task)
+    return list(spec.accepts or own)
+
+
+def check_task(system: str, task: str) -> None:
+    """Refuse a task that a system cannot be trained for."""
+    known = systems_for(task)
+    if system not in known and task != task_name(system):
+        raise InputError(f"{system} cannot be trained to {task}", hint=f"use {', '.join(known)}")
