@@ -17,7 +17,7 @@ from typing import Any
 
 import ensue
 from benchmarks.record import RESULTS, record
-from ensue.data.copy_task import copying_text
+from ensue.data.copy_task import copy_text
 from ensue.verbs.look import look
 
 RECURRENT = {"hidden": 64, "train.length": 128, "train.batch": 16, "train.lr": 1e-2, "train.clip": 1.0}
@@ -41,7 +41,7 @@ def main() -> None:
         folder = typed.out or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         text = folder / "copying.txt"
-        text.write_text(copying_text(lines=typed.limit), encoding="utf-8")
+        text.write_text(copy_text(lines=typed.limit), encoding="utf-8")
         systems = typed.systems.split(",")
         for seed in range(typed.seeds):
             runs = [fit(system, seed, text, typed.budget, folder) for system in systems]

@@ -224,20 +224,20 @@ def counting_against_corpus(megabytes: int) -> Point:
 
 def tokenising(megabytes: int) -> Point:
     """With a BPE of 2,048 tokens into a file, by one process."""
-    from ensue.data.tokenizers.registry import fit_to_texts, restore_tokenizer
-    from ensue.data.tokens import tokenise
+    from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, restore_tokenizer
+    from ensue.data.tokens import tokenize
 
-    tokenizer = fit_to_texts("bpe", [(library(1_000_000), True, True)], vocabulary=2048)
+    tokenizer = fit_tokenizer_to_parts("bpe", [(library(1_000_000), True, True)], vocabulary=2048)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "text.txt")
         path.write_text(library(megabytes * 1_000_000), encoding="utf-8")
-        tokenise(["hello"], tokenizer, cache=Path(folder, "small"))
+        tokenize(["hello"], tokenizer, cache=Path(folder, "small"))
         before = forget_peak()
         seconds = math.inf
         for turn in ("one", "two"):
             fresh = restore_tokenizer(tokenizer.state())  # one that remembers no words
             begun = time.perf_counter()
-            tokenise([path], fresh, cache=Path(folder, turn), workers=1)
+            tokenize([path], fresh, cache=Path(folder, turn), workers=1)
             seconds = min(seconds, time.perf_counter() - begun)
         return Point(seconds, max(resident(peak=True) - before, 1e5) / 1e6)
 

@@ -18,7 +18,7 @@ import torch
 
 import ensue
 from benchmarks.record import RESULTS, record
-from ensue.data.tokens import token_text
+from ensue.data.tokens import tokenize_text
 from ensue.kernels.int8 import quantise
 
 SHAPE = {"layers": 6, "hidden": 384, "heads": 6, "context": 256}
@@ -50,7 +50,7 @@ def main() -> None:
     pages = sorted((RESULTS.parents[1] / "docs").glob("*.md"))
     text = "\n\n".join(path.read_text(encoding="utf-8") for path in pages)
     whole = {name: run.score(text=text, int8=name == "int8").perplexity["token"] for name in ("float32", "int8")}
-    tokens = torch.as_tensor(token_text(text, run.tokenizer).tokens[: typed.tokens].astype("int64"))
+    tokens = torch.as_tensor(tokenize_text(text, run.tokenizer).tokens[: typed.tokens].astype("int64"))
     model = run.model.eval()
     steps = {"float32": stepped(model, tokens), "int8": stepped(quantise(model), tokens)}
     for name, found in (("in windows", whole), ("token by token", steps)):

@@ -22,7 +22,7 @@ from typing import Any
 import ensue
 from benchmarks.record import data_folder, record
 from ensue.core.settings import parse_assignments
-from ensue.data.sources import Column
+from ensue.data.sources import TableColumn
 from ensue.data.tokenizers.registry import fit_tokenizer, save_tokenizer
 from ensue.runs.load import Run
 
@@ -70,7 +70,7 @@ def shared_tokenizer(folder: Path, out: Path, vocabulary: int) -> Path:
     path = out / "tokenizer.json"
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
-        save_tokenizer(fit_tokenizer("bpe", [Column(folder / TRAIN, "text=2")], vocabulary=vocabulary), path)
+        save_tokenizer(fit_tokenizer("bpe", [TableColumn(folder / TRAIN, "text=2")], vocabulary=vocabulary), path)
     return path
 
 

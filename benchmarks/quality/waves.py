@@ -17,7 +17,7 @@ import numpy as np
 
 import ensue
 from benchmarks.record import record
-from ensue.data.waves import CHOSEN, NOISE, STEPS, clean, parameters, waves
+from ensue.data.waves import NOISE_VARIANCE, PAST_STEPS, VALID_END, noiseless_waves, parameters, waves
 
 MODELS = {
     "dense": ("linear", "waves"),
@@ -31,19 +31,21 @@ MODELS = {
 
 def least() -> float:
     """The squared error of least squares on each held-out series, from the true parameters (Gauss and Newton)."""
-    series = waves().astype(float)[CHOSEN:]
-    found = np.concatenate(parameters(), axis=1)[CHOSEN:]
+    series = waves().astype(float)[VALID_END:]
+    found = np.concatenate(parameters(), axis=1)[VALID_END:]
 
     def curve(values: np.ndarray, steps: int) -> np.ndarray:
-        return clean(*(values[:, [place]] for place in range(4)), steps)
+        return noiseless_waves(*(values[:, [place]] for place in range(4)), steps)
 
     for _ in range(15):
-        slopes = [(curve(found + 1e-6 * np.eye(4)[place], STEPS) - curve(found, STEPS)) / 1e-6 for place in range(4)]
+        slopes = [
+            (curve(found + 1e-6 * np.eye(4)[place], PAST_STEPS) - curve(found, PAST_STEPS)) / 1e-6 for place in range(4)
+        ]
         jacobian = np.stack(slopes, axis=-1)
-        rest = series[:, :STEPS] - curve(found, STEPS)
+        rest = series[:, :PAST_STEPS] - curve(found, PAST_STEPS)
         normal = np.einsum("ntk,ntl->nkl", jacobian, jacobian) + 1e-9 * np.eye(4)
         found = found + np.linalg.solve(normal, np.einsum("ntk,nt->nk", jacobian, rest)[..., None])[..., 0]
-    return float(((series[:, STEPS] - curve(found, STEPS + 1)[:, STEPS]) ** 2).mean())
+    return float(((series[:, PAST_STEPS] - curve(found, PAST_STEPS + 1)[:, PAST_STEPS]) ** 2).mean())
 
 
 def main() -> None:
@@ -79,7 +81,7 @@ def main() -> None:
                 "mse_each": errors,
                 "seconds": mean(one["seconds"] for one in figures),
                 "least_squares": least(),
-                "noise": NOISE,
+                "noise": NOISE_VARIANCE,
             },
             seed=list(range(typed.seeds)),
         )

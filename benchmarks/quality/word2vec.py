@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.record import data_folder, record
 from benchmarks.speed.word2vec import SETTINGS, reviews, stream
-from ensue.data.word_questions import read_likenesses, read_questions
+from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.words import analogy_score, likeness_score
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
@@ -63,10 +63,10 @@ def theirs(sentences: list[list[str]], options: argparse.Namespace, seed: int) -
 def measured(vectors: WordVectors) -> dict[str, float]:
     folder = data_folder() / "words"
     found = {
-        name: likeness_score(vectors, read_likenesses(folder / file)).spearman
+        name: likeness_score(vectors, read_similarities(folder / file)).spearman
         for name, file in (("wordsim353", "wordsim353.tsv"), ("simlex999", "simlex999.txt"))
     }
-    return found | {"analogies": analogy_score(vectors, read_questions(folder / "questions-words.txt.gz"))[-1].accuracy}
+    return found | {"analogies": analogy_score(vectors, read_analogies(folder / "questions-words.txt.gz"))[-1].accuracy}
 
 
 def main() -> None:

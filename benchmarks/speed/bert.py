@@ -26,10 +26,10 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from benchmarks import descent
 from benchmarks.turns import Contest, Mark, Round, Work, hold
 from ensue.core.memory import keep_freed_memory
-from ensue.data.labelled_rows import Rows, rows_of
-from ensue.data.masking import Documents, Hiding, MaskedBatch, MaskedRows
-from ensue.data.tokenizers.special_tokens import Marks
-from ensue.exchange.huggingface import model_from, read_folder
+from ensue.data.labelled_rows import LabelledRows, make_rows
+from ensue.data.masking import DocumentTokens, MaskedBatch, MaskedBatches, MaskingOptions
+from ensue.data.tokenizers.special_tokens import SpecialTokens
+from ensue.exchange.huggingface import build_model, read_folder
 from ensue.kernels.int8 import quantise
 from ensue.tasks.labeller import logits_of
 from ensue.train.label_objectives import masked
@@ -47,17 +47,17 @@ def as_ours(model: Any) -> Any:
     """A model of theirs as one of ours, by the folder it saves."""
     with TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        return model_from(read_folder(folder)).model
+        return build_model(read_folder(folder)).model
 
 
-def batches(vocabulary: int) -> MaskedRows:
+def batches(vocabulary: int) -> MaskedBatches:
     """Sentences of random tokens, rare ones rarer, hidden as pre-training hides them."""
     chance = np.random.default_rng(0)
     tokens = np.minimum(5 + chance.zipf(1.3, size=400_000), vocabulary - 1).astype(np.int32)
     ends = np.arange(0, len(tokens) + 1, 20)
-    documents = Documents(tokens, ends, np.arange(0, len(ends), 100))
-    marks = Marks(first=FIRST, between=LAST, last=LAST, double=False, mask=MASK, pad=PAD)
-    return MaskedRows(documents, marks, vocabulary, rows=ROWS, length=LENGTH, pairs=False, hiding=Hiding())
+    documents = DocumentTokens(tokens, ends, np.arange(0, len(ends), 100))
+    marks = SpecialTokens(start=FIRST, separator=LAST, end=LAST, double_separator=False, mask=MASK, pad=PAD)
+    return MaskedBatches(documents, marks, vocabulary, rows=ROWS, length=LENGTH, pairs=False, masking=MaskingOptions())
 
 
 def ours_loss(model: Any, batch: MaskedBatch) -> torch.Tensor:
@@ -66,8 +66,8 @@ def ours_loss(model: Any, batch: MaskedBatch) -> torch.Tensor:
 
 def theirs_loss(model: Any, batch: MaskedBatch) -> torch.Tensor:
     labels = torch.full_like(batch.tokens, -100)
-    row = torch.arange(len(labels))[:, None].expand_as(batch.places)
-    labels[row[batch.hidden], batch.places[batch.hidden]] = batch.targets
+    row = torch.arange(len(labels))[:, None].expand_as(batch.positions)
+    labels[row[batch.is_masked], batch.positions[batch.is_masked]] = batch.targets
     real = (torch.arange(batch.tokens.shape[1]) < batch.lengths[:, None]).long()
     loss: torch.Tensor = model(input_ids=batch.tokens, attention_mask=real, labels=labels).loss
     return loss
@@ -119,7 +119,7 @@ def theirs_logits(model: Any, texts: list[np.ndarray], ordered: bool) -> np.ndar
     return found
 
 
-def ours_logits(model: Any, rows: Rows) -> np.ndarray:
+def ours_logits(model: Any, rows: LabelledRows) -> np.ndarray:
     return np.stack(logits_of(model, rows))
 
 
@@ -136,7 +136,7 @@ def classifying(who: str, count: int, layers: int) -> Work:
         keep_freed_memory()
         model = as_ours(theirs).eval()
         del theirs
-        held = rows_of([(text, np.zeros(len(text))) for text in texts], np.zeros(count, dtype=np.int64))
+        held = make_rows([(text, np.zeros(len(text))) for text in texts], np.zeros(count, dtype=np.int64))
         run = partial(ours_logits, quantise(model) if who == "ours int8" else model, held)
     elif who.startswith("CTranslate2"):
         run = ctranslate2(theirs, texts, "int8" if "int8" in who else "float32")

@@ -42,14 +42,14 @@ def prompts(rows: int, turn: int) -> torch.Tensor:
 
 
 def ours(layers: int, rows: int, tokens: int, int8: bool = False) -> Work:
-    from ensue.exchange.huggingface import gpt_from
+    from ensue.exchange.huggingface import gpt_from_weights
     from ensue.kernels.int8 import quantise
     from ensue.search.continuous_batching import Row, Together
     from ensue.search.sampling import Sampling
 
     keep_freed_memory()
     theirs = reference(layers)
-    model: Any = gpt_from("gpt2", theirs.config.to_dict(), theirs.state_dict())
+    model: Any = gpt_from_weights("gpt2", theirs.config.to_dict(), theirs.state_dict())
     del theirs
     if int8:
         model = quantise(model)

@@ -24,7 +24,7 @@ import torch
 from benchmarks import descent
 from benchmarks.turns import Contest, Mark, Round, Work, hold
 from ensue.core.memory import give_back_memory, keep_freed_memory
-from ensue.exchange.huggingface import gpt_from
+from ensue.exchange.huggingface import gpt_from_weights
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.nn.recompute import recompute_blocks
 
@@ -95,7 +95,7 @@ def training(who: str, folder: Path | None, size: dict[str, int], steps: int) ->
         (give_back_memory if who == AGAIN else keep_freed_memory)()
         update = descent.ours
     if who in ("ours", AGAIN) and not alone:
-        model = gpt_from("gpt2", model.config.to_dict(), model.state_dict())
+        model = gpt_from_weights("gpt2", model.config.to_dict(), model.state_dict())
     elif folder is not None and who in (NANOGPT, COMPILED):
         model = nanogpt(folder, size, model.state_dict())
     if who == AGAIN:

@@ -34,7 +34,7 @@ from benchmarks.record import data_folder, record
 from benchmarks.turns import Contest, Mark, Round, Work, hold
 from ensue.core.files import sha256
 from ensue.data.tokenizers.registry import fit_tokenizer, load_tokenizer, save_tokenizer
-from ensue.data.tokens import tokenise
+from ensue.data.tokens import tokenize
 
 LINES = 1000
 VOCABULARY = 4096
@@ -66,7 +66,7 @@ def ours(folder: Path, workers: int) -> Work:
         tokenizer = load_tokenizer(folder / "tokenizer.json")  # one that remembers no words of the last round
         with tempfile.TemporaryDirectory(dir=folder) as cache:
             begun = time.perf_counter()
-            made = tokenise([text], tokenizer, cache=cache, workers=workers)
+            made = tokenize([text], tokenizer, cache=cache, workers=workers)
             seconds = time.perf_counter() - begun
         return Round(text.stat().st_size / 1e6, seconds, len(made))
 
@@ -106,7 +106,7 @@ ALONE = """if True:
     import json, os, re, resource, signal, sys, time
     from pathlib import Path
     from ensue.data.tokenizers.registry import load_tokenizer
-    from ensue.data.tokens import tokenise
+    from ensue.data.tokens import tokenize
 
     folder, cache, stop = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "stop"
     done = []
@@ -119,7 +119,7 @@ ALONE = """if True:
 
     begun = time.perf_counter()
     tokenizer = load_tokenizer(folder / "tokenizer.json")
-    made = tokenise([folder / "text.txt"], tokenizer, cache=folder / cache, report=report)
+    made = tokenize([folder / "text.txt"], tokenizer, cache=folder / cache, report=report)
     seconds = time.perf_counter() - begun
     peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
     workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.record import data_folder, record
 from benchmarks.turns import Round, Work, ratio, take_turns
-from ensue.data.tokenizers.vocabulary import chosen_words, words_and_lines
+from ensue.data.tokenizers.vocabulary import frequent_words, words_and_lines
 
 SETTINGS: dict[str, Any] = {
     "embedding": 100,
@@ -47,7 +47,7 @@ def stream(sentences: list[list[str]]) -> tuple[list[str], np.ndarray, np.ndarra
     from collections import Counter
 
     counts = Counter(word for sentence in sentences for word in sentence)
-    words = list(chosen_words(counts, SETTINGS["min_count"]))
+    words = list(frequent_words(counts, SETTINGS["min_count"]))
     places = {word: place for place, word in enumerate(words)}
     numbers = [place for sentence in sentences for place in (*(places.get(word, -2) for word in sentence), -1)]
     found = np.array(numbers, np.int32)

@@ -194,7 +194,7 @@ def test_weights_survive_saving(name, values, tmp_path):
 def test_one_batch_can_be_learnt_by_heart(name):
     model = build(name, VARIANTS[name][0])
     tokens = torch.randint(VOCABULARY, (2, 9))
-    batch = Batch(tokens[:, :-1], tokens[:, 1:], fresh=True)
+    batch = Batch(tokens[:, :-1], tokens[:, 1:], reset_state=True)
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-2, weight_decay=0)
     objective = OBJECTIVES[getattr(model, "objective", "next")]
     first = None

@@ -14,7 +14,7 @@ from typed import WORDS
 
 import ensue
 from ensue.core.errors import InputError, Interrupted, Lost, OwnError
-from ensue.data.batches import Streams
+from ensue.data.batches import StreamBatches
 from ensue.models.table import SYSTEMS
 from ensue.train import process_group as meeting
 from ensue.train.loop import Training, train
@@ -123,7 +123,7 @@ def rolled_back(folder, rank):
         work = Training(
             model=model,
             objective=objective,
-            batches=Streams(tokens, 4, 10, seed=1),
+            batches=StreamBatches(tokens, 4, 10, seed=1),
             settings=TextTrainSettings(steps=9, checkpoint_every=4, eval_every=100, log_every=4),
             checkpoints=ranks.checkpoints(folder, 2),
             report=lambda kind, values: notes.append(values["text"]) if kind == "note" else None,

@@ -104,7 +104,7 @@ NAMES = [
     (("race", "TEXT", "--task", "forcast"), "unknown task 'forcast'; did you mean 'forecast'"),
     (("race", "TEXT", "--task", "classify", "--labels", "100,many"), "--labels '100,many' is no list of numbers"),
     (("race", "TEXT", "--labels", "100"), "--labels is for tasks that label"),
-    (("race", "TEXT", "--columns", "text=1"), "has one column: neither tabs nor commas part its lines"),
+    (("race", "TEXT", "--columns", "text=1"), "has one column: there are no tabs or commas between columns"),
     (("systems", "lsmt"), "did you mean 'lstm'?"),
     (("cost", "lsmt"), "did you mean 'lstm'?"),
     (("cost", "ngram"), "has no parameters"),

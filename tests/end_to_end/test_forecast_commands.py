@@ -54,7 +54,7 @@ def forecasters(tmp_path_factory, files):
 def test_what_was_understood_is_said(files):
     words = ("fit", "forecast", files / "my.csv", "--model", "last", "--target", "OT", "--horizon", "7")
     answer = ensue(*words, "--set", "data.covariates=all", "--out", "beside")
-    assert "dates in 'day' (daily); to forecast: OT; read beside: load" in answer.err
+    assert "dates in 'day' (daily); to forecast: OT; covariates: load" in answer.err
     answer = ensue(*words, "--out", "r")
     assert "dates in 'day' (daily); to forecast: OT; left out: load" in answer.err
     assert "7 steps ahead, a season of 7" in answer.err

@@ -162,11 +162,13 @@ def test_numbers_of_single_texts(encoders, monkeypatch):
 def test_which_sentence_follows(encoders, files):
     import torch
 
-    from ensue.data.tokenizers.special_tokens import framed
+    from ensue.data.tokenizers.special_tokens import add_special_tokens
 
     found = output("predict", encoders / "bert", "--text", "the film\twas fine", "--json")["predictions"]
     run = load(encoders / "bert")
-    ids, segments = framed(run.tokenizer.marks, *(run.tokenizer.encode(text) for text in ("the film", "was fine")))
+    ids, segments = add_special_tokens(
+        run.tokenizer.special_tokens, *(run.tokenizer.encode(text) for text in ("the film", "was fine"))
+    )
     row, kinds = (torch.tensor([part.tolist()]) for part in (ids, segments))
     p = run.model.next_logits(run.model.body(row, kinds).hidden[:, 0]).softmax(-1)[0, 0].item()
     assert found == [{"follows": p >= 0.5, "probability": pytest.approx(p, abs=1e-5)}]

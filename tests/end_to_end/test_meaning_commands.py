@@ -44,7 +44,7 @@ def test_closures_are_trees_and_lists(tiny):
 
 
 def test_without_wordnet_one_line_says_how_to_get_it(tiny, monkeypatch):
-    monkeypatch.setattr(wordnet, "PLACES", ())
+    monkeypatch.setattr(wordnet, "SEARCH_PATHS", ())
     monkeypatch.delenv("WNSEARCHDIR", raising=False)
     answer = ensue("words", "wordnet", "good")
     assert answer.code == 2 and answer.err.count("\n") == 1

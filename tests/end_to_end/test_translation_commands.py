@@ -506,7 +506,7 @@ def test_a_beam_that_no_machine_holds_and_a_folder_of_lines_are_refused(models):
 
 
 def test_a_trace_is_of_the_one_line_however_lines_come(models, monkeypatch):
-    monkeypatch.setattr("ensue.data.lines.CHUNK", 4)  # a line at a time, as if typed
+    monkeypatch.setattr("ensue.data.lines.STDIN_CHUNK_BYTES", 4)  # a line at a time, as if typed
     answer = typed_in("one\ntwo\n", "translate", models / "seq2seq", "--trace", "x.json")
     assert answer.code == 2 and "a trace is of one line" in answer.err
     assert json.loads(Path("x.json").read_text())["source"] == "one"

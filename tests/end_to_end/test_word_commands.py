@@ -52,7 +52,7 @@ def test_neighbours_and_analogies(made, name):
 def test_probabilities_are_those_of_both_matrices(made):
     run = package.load(made / "exact")
     V, U = run.model.embed.weight.detach().double(), run.model.head.weight.detach().double()
-    c, o = run.vectors.place("king"), run.vectors.place("crown")
+    c, o = run.vectors.index_of("king"), run.vectors.index_of("crown")
     assert run.probability("crown", given="king") == pytest.approx((U @ V[c]).softmax(0)[o].item())
     assert sum(run.probability(word, given="king") for word in run.vectors.words) == pytest.approx(1)
     assert run.probability("crown", given="king") > 10 * run.probability("hat", given="king")
@@ -134,7 +134,7 @@ def test_a_text_is_the_mean_of_its_words(made):
     answer = ensue("embed", made / "sg", "texts.txt", "--out", "means.npy")
     assert answer.code == 0 and "1 text without a word that has a vector" in answer.err
     vectors, means = package.load(made / "sg").vectors, np.load("means.npy")
-    wanted = (vectors.matrix[vectors.place("king")] + vectors.matrix[vectors.place("crown")]) / 2
+    wanted = (vectors.matrix[vectors.index_of("king")] + vectors.matrix[vectors.index_of("crown")]) / 2
     assert np.allclose(means[0], wanted / np.linalg.norm(wanted), atol=1e-6) and not means[1].any()
     refused("embed", made / "sg", "texts.txt", "--int8", says="for models that read texts")
 
@@ -158,7 +158,7 @@ def test_embeddings_begin_with_vectors(made, text):
     run, vectors = package.load("begun"), package.load(made / "sg").vectors
     token = run.tokenizer.encode("queen")[0]
     np.testing.assert_allclose(
-        run.model.embed.weight[int(token)].detach().numpy(), vectors.matrix[vectors.place("queen")], atol=1e-5
+        run.model.embed.weight[int(token)].detach().numpy(), vectors.matrix[vectors.index_of("queen")], atol=1e-5
     )
     assert ensue("words", "neighbours", "begun", "queen", "--json").json["neighbours"]
     assert ensue("convert", "begun", "--to", "word2vec", "--out", "begun.txt").code == 0

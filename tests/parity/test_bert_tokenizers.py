@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ensue.data.tokenizers import load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.spans import spans_of, words_of
-from ensue.data.tokenizers.special_tokens import framed
-from ensue.data.tokenizers.wrapped import MarkedTokenizer
-from ensue.data.tokenizers.wrapped_fitting import fit_marked
+from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
+from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
+from ensue.data.tokenizers.spans import encode_words, token_spans
+from ensue.data.tokenizers.special_tokens import add_special_tokens
 
 transformers = pytest.importorskip("transformers")
 
@@ -28,9 +28,9 @@ def texts(count: int) -> list[str]:
     return [" ".join(chance.choices(parts, k=chance.randrange(1, 25))) for _ in range(count)]
 
 
-def both(folder: Path, kind: str, lowercase: bool) -> tuple[MarkedTokenizer, Any]:
+def both(folder: Path, kind: str, lowercase: bool) -> tuple[EncoderTokenizer, Any]:
     """Our tokenizer, saved, and what transformers makes of the file."""
-    ours = fit_marked(kind, [TEXT] * 20, SIZES[kind], 2, lowercase)
+    ours = fit_encoder_tokenizer(kind, [TEXT] * 20, SIZES[kind], 2, lowercase)
     save_tokenizer(ours, folder)
     file = str(folder / "tokenizer.json")
     if kind == "wordpiece":
@@ -42,14 +42,14 @@ def both(folder: Path, kind: str, lowercase: bool) -> tuple[MarkedTokenizer, Any
 def test_numbers_marks_and_segments_equal_transformers(kind: str, lowercase: bool, tmp_path: Path) -> None:
     ours, theirs = both(tmp_path, kind, lowercase)
     plain = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
-    marks = ours.marks
+    marks = ours.special_tokens
     wanted = theirs.cls_token_id, theirs.sep_token_id, theirs.mask_token_id, theirs.pad_token_id, theirs.unk_token_id
-    assert (marks.first, marks.last, marks.mask, marks.pad, ours.unknown) == wanted
+    assert (marks.start, marks.end, marks.mask, marks.pad, ours.unknown) == wanted
     assert len(theirs) == ours.size
     for text, other in zip(texts(60), reversed(texts(60)), strict=True):
-        ids, segments = framed(marks, ours.encode(text))
+        ids, segments = add_special_tokens(marks, ours.encode(text))
         assert ids.tolist() == theirs(text)["input_ids"] == plain(text)["input_ids"]
-        ids, segments = framed(marks, ours.encode(text), ours.encode(other))
+        ids, segments = add_special_tokens(marks, ours.encode(text), ours.encode(other))
         found = theirs(text, other, return_token_type_ids=True)
         assert ids.tolist() == found["input_ids"] and segments.tolist() == found["token_type_ids"]
 
@@ -60,10 +60,10 @@ def test_cutting_the_longer_text_equals_transformers(kind: str, lowercase: bool,
     options = {"truncation": "longest_first", "return_token_type_ids": True}
     for number, (text, other) in enumerate(zip(texts(80), reversed(texts(80)), strict=True)):
         longest = 5 + number % 31
-        ids, segments = framed(ours.marks, ours.encode(text), ours.encode(other), longest)
+        ids, segments = add_special_tokens(ours.special_tokens, ours.encode(text), ours.encode(other), longest)
         found = theirs(text, other, max_length=longest, **options)
         assert ids.tolist() == found["input_ids"] and segments.tolist() == found["token_type_ids"]
-        alone, _ = framed(ours.marks, ours.encode(text), longest=longest)
+        alone, _ = add_special_tokens(ours.special_tokens, ours.encode(text), longest=longest)
         assert alone.tolist() == theirs(text, max_length=longest, **options)["input_ids"]
 
 
@@ -72,7 +72,7 @@ def test_spans_equal_transformers(kind: str, lowercase: bool, tmp_path: Path) ->
     ours, theirs = both(tmp_path, kind, lowercase)
     for text in texts(60):
         found = theirs(text, return_offsets_mapping=True, add_special_tokens=False)
-        ids, spans = spans_of(ours, text)
+        ids, spans = token_spans(ours, text)
         assert ids.tolist() == found["input_ids"]
         assert [tuple(span) for span in spans.tolist()] == found["offset_mapping"]
 
@@ -84,7 +84,7 @@ def test_decoded_text_equals_transformers(kind: str, lowercase: bool, tmp_path: 
         ids = ours.encode(text)
         if ours.unknown not in ids:  # we show what is unknown
             wanted = theirs.decode(ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-            assert ours.decode(framed(ours.marks, ids)[0]) == wanted
+            assert ours.decode(add_special_tokens(ours.special_tokens, ids)[0]) == wanted
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -93,7 +93,7 @@ def test_words_equal_transformers_for_bert(lowercase: bool, tmp_path: Path) -> N
     for text in texts(60):
         words = [word for word in text.split() if len(ours.encode(word))]
         found = theirs(words, is_split_into_words=True, add_special_tokens=False)
-        ids, places = words_of(ours, words)
+        ids, places = encode_words(ours, words)
         assert ids.tolist() == found["input_ids"] and places.tolist() == found.word_ids()
 
 
@@ -109,9 +109,9 @@ def test_words_equal_transformers_for_roberta(tmp_path: Path) -> None:
         if not words:
             continue
         found = theirs(words, is_split_into_words=True, add_special_tokens=False)
-        ids, places = words_of(prefixed, words)
+        ids, places = encode_words(prefixed, words)
         assert ids.tolist() == found["input_ids"] and places.tolist() == found.word_ids()
-        ids, places = words_of(ours, words)
+        ids, places = encode_words(ours, words)
         later = [place for place, word in enumerate(found.word_ids()) if word]
         assert ids[places > 0].tolist() == [found["input_ids"][place] for place in later]
         assert places[places > 0].tolist() == [found.word_ids()[place] for place in later]
@@ -129,7 +129,7 @@ def test_folders_that_transformers_wrote_are_read(tmp_path: Path) -> None:
         (folder / "tokenizer.json").unlink()  # the vocabulary's own files say as much
         older = load_tokenizer(folder)
         for read in (again, older):
-            assert isinstance(read, MarkedTokenizer) and read.marks == ours.marks
+            assert isinstance(read, EncoderTokenizer) and read.special_tokens == ours.special_tokens
             assert [ids.tolist() for ids in read.encode_batch(texts(40))] == [
                 ids.tolist() for ids in ours.encode_batch(texts(40))
             ]
@@ -140,6 +140,6 @@ def test_a_real_tokenizer_equals_transformers() -> None:
     folder = Path(package.__file__).parent / "model"
     ours, theirs = load_tokenizer(folder), transformers.BertTokenizerFast.from_pretrained(folder)
     assert json.loads((folder / "tokenizer.json").read_text())["truncation"] is not None
-    assert isinstance(ours, MarkedTokenizer) and ours.state()["truncation"] is ours.state()["padding"] is None
+    assert isinstance(ours, EncoderTokenizer) and ours.state()["truncation"] is ours.state()["padding"] is None
     wanted = theirs(texts(100), add_special_tokens=False, truncation=False, padding=False)["input_ids"]
     assert [ids.tolist() for ids in ours.encode_batch(texts(100))] == wanted

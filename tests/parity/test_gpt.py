@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ensue.exchange.huggingface import gpt_from
+from ensue.exchange.huggingface import gpt_from_weights
 from ensue.nn.attention import SelfAttention, attention
 from ensue.nn.blocks import PostNormBlock
 from ensue.nn.feed_forward import FeedForward
@@ -22,7 +22,7 @@ def test_logits_equal_transformers(family):
     theirs = cls(settings).eval()
     for weight in theirs.parameters():
         torch.nn.init.normal_(weight, std=0.3)
-    ours = gpt_from(family, settings.to_dict(), theirs.state_dict()).eval()
+    ours = gpt_from_weights(family, settings.to_dict(), theirs.state_dict()).eval()
     tokens = torch.randint(37, (2, 24))
     with torch.no_grad():
         expected = theirs(tokens).logits
@@ -42,7 +42,7 @@ def test_logits_equal_transformers(family):
 def test_attention_weights_equal_transformers():
     settings = transformers.GPT2Config(**SIZES, attn_implementation="eager")
     theirs = transformers.GPT2LMHeadModel(settings).eval()
-    ours = gpt_from("gpt2", settings.to_dict(), theirs.state_dict()).eval()
+    ours = gpt_from_weights("gpt2", settings.to_dict(), theirs.state_dict()).eval()
     tokens = torch.randint(37, (2, 7))
     with torch.no_grad():
         expected = theirs(tokens, output_attentions=True).attentions

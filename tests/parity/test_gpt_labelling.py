@@ -7,7 +7,7 @@ import torch
 import transformers
 
 import ensue
-from ensue.data.tokenizers.registry import fit_to_texts, save_tokenizer
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, save_tokenizer
 
 TEXTS = ["the film was fine and long", "dull", "a lovely lovely film, really"]
 LINES = ["the film was fine and long and lovely", "a dull film, really", "lovely lovely acting", "long and dull"]
@@ -30,7 +30,7 @@ def our_answers(run, texts=TEXTS):
 def their_folder(tmp_path_factory):
     """A GPT-2 that labels, with a tokenizer that puts no marks around texts."""
     folder = tmp_path_factory.mktemp("theirs")
-    tokenizer = fit_to_texts("bpe", ((line, True, True) for line in LINES * 3), vocabulary=300)
+    tokenizer = fit_tokenizer_to_parts("bpe", ((line, True, True) for line in LINES * 3), vocabulary=300)
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         n_layer=2, n_head=2, n_embd=16, n_positions=64, vocab_size=tokenizer.size, num_labels=3, pad_token_id=1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from ensue.exchange.huggingface import marian_from
+from ensue.exchange.huggingface import marian_from_weights
 from ensue.nn.protocol import Output
 from ensue.nn.state import State
 from ensue.search.beam import Search, beam_search
@@ -125,7 +125,8 @@ class Own:
         weights = model.state_dict()
         weights["final_logits_bias"] = torch.zeros_like(weights["final_logits_bias"])
         weights["model.shared.weight"] = weights["model.shared.weight"] / 4  # ours are multiplied by √16
-        self.model = marian_from({**model.config.to_dict(), "scale_embedding": True, **ACTIVATION}, weights).eval()
+        config = {**model.config.to_dict(), "scale_embedding": True, **ACTIVATION}
+        self.model = marian_from_weights(config, weights).eval()
         width = torch.arange(16).view(2, -1).T.flatten()  # Marian's sines come first, then its cosines
         self.model.head.weight = torch.nn.Parameter(model.lm_head.weight[:, width].detach().clone())
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.exchange.huggingface import marian_from, marian_weights
+from ensue.exchange.huggingface import marian_from_weights, marian_weights
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn.attention import CrossAttention
 from ensue.nn.positions import sinusoids
@@ -147,7 +147,7 @@ def marian():
 
 def test_weights_go_to_marian_and_back(marian):
     expected = marian.state_dict()
-    found = marian_weights(marian_from(marian.config.to_dict(), expected))
+    found = marian_weights(marian_from_weights(marian.config.to_dict(), expected))
     assert set(expected) - set(found) == {name for name in expected if "embed_positions" in name}
     for name, weight in found.items():
         torch.testing.assert_close(weight, expected[name], atol=0, rtol=0)
@@ -162,7 +162,7 @@ def test_another_form_does_not_go_to_marian(setting):
 
 
 def test_logits_equal_marian(marian):
-    ours = marian_from(marian.config.to_dict(), marian.state_dict()).eval()
+    ours = marian_from_weights(marian.config.to_dict(), marian.state_dict()).eval()
     mask = (torch.arange(SOURCE.shape[1]) < LENGTHS[:, None]).long()
     with torch.no_grad():
         theirs = marian(SOURCE, attention_mask=mask, decoder_input_ids=TOKENS, output_attentions=True)
@@ -181,10 +181,10 @@ def test_logits_equal_marian(marian):
 @pytest.mark.parametrize("other", [{"scale_embedding": False}, {"decoder_layers": 1}, {"activation_function": "swish"}])
 def test_a_marian_model_of_another_form_is_refused(marian, other):
     with pytest.raises(InputError, match="no Transformer of ours"):
-        marian_from({**marian.config.to_dict(), **other}, marian.state_dict())
+        marian_from_weights({**marian.config.to_dict(), **other}, marian.state_dict())
 
 
 def test_a_bias_of_marians_logits_is_refused_not_lost(marian):
     weights = {**marian.state_dict(), "final_logits_bias": torch.ones(1, VOCABULARY)}
     with pytest.raises(InputError, match="bias"):
-        marian_from(marian.config.to_dict(), weights)
+        marian_from_weights(marian.config.to_dict(), weights)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensue.data.word_questions import read_likenesses, read_questions
+from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
 from ensue.exchange.word2vec import read_word2vec, write_word2vec
 from ensue.measure.words import analogy, analogy_score, likeness_score, neighbours
@@ -53,7 +53,7 @@ def test_scores_of_pairs_are_the_same(tmp_path, vectors, theirs):
     lines = [f"word{a}\tword{b}\t{value}\n" for a, b, value in pairs] + ["word1\tother\t3\n"]
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(lines))
-    score = likeness_score(vectors, read_likenesses(path))
+    score = likeness_score(vectors, read_similarities(path))
     linear, ranked, unknown = theirs.evaluate_word_pairs(str(path))
     assert score.pearson == pytest.approx(linear.statistic, abs=1e-6)
     assert score.spearman == pytest.approx(ranked.statistic, abs=1e-6)
@@ -76,7 +76,7 @@ def test_scores_of_questions_are_the_same(tmp_path, vectors, theirs):
     other = keyed.KeyedVectors(12)
     other.add_vectors(WORDS, matrix)
     share, sections = other.evaluate_word_analogies(str(path))
-    ours = analogy_score(changed, read_questions(path))
+    ours = analogy_score(changed, read_analogies(path))
     assert ours[-1].accuracy == pytest.approx(share) and 0 < share < 1
     for mine, section in zip(ours, sections):
         assert (mine.right, mine.asked) == (

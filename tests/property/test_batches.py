@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.core.errors import InputError
-from ensue.data.batches import Batch, Streams, Windows
+from ensue.data.batches import Batch, StreamBatches, WindowBatches
 
 sizes = st.integers(2, 300)
 rows = st.integers(1, 12)
@@ -25,7 +25,7 @@ def text_of(size: int) -> np.ndarray:
 
 def same(one: Batch, other: Batch) -> bool:
     equal = torch.equal(one.tokens, other.tokens) and torch.equal(one.targets, other.targets)
-    return equal and one.fresh == other.fresh
+    return equal and one.reset_state == other.reset_state
 
 
 def check_shift(batch: Batch, size: int) -> None:
@@ -36,15 +36,15 @@ def check_shift(batch: Batch, size: int) -> None:
 @settings(max_examples=100, deadline=None)
 @given(size=sizes, rows=rows, length=lengths, seed=seeds, epoch=st.integers(0, 3))
 def test_streams_show_every_target_once_an_epoch(size: int, rows: int, length: int, seed: int, epoch: int) -> None:
-    streams = Streams(text_of(size), rows, length, seed)
+    streams = StreamBatches(text_of(size), rows, length, seed)
     assert 1 <= streams.rows <= rows
     seen: Counter[int] = Counter()
     last: torch.Tensor | None = None
     for place in range(len(streams)):
         batch = streams.batch(epoch * len(streams) + place)
         check_shift(batch, size)
-        assert batch.fresh == (place == 0)
-        assert batch.goes_on == (place + 1 < len(streams))
+        assert batch.reset_state == (place == 0)
+        assert batch.keep_state == (place + 1 < len(streams))
         assert batch.tokens.shape[0] == streams.rows and 1 <= batch.tokens.shape[1] <= length
         if last is not None:
             assert torch.equal(batch.tokens[:, 0], last)
@@ -60,12 +60,12 @@ def test_windows_lie_inside_and_show_no_target_twice_an_epoch(size: int, rows: i
     if size - 1 < length:
         said = rf"{size} tokens, fewer than a window of {length} .*train\.length"
         with pytest.raises(InputError, match=said):
-            Windows(text_of(size), rows, length, seed)
+            WindowBatches(text_of(size), rows, length, seed)
         return
-    windows = Windows(np.arange(size, dtype=np.uint32), rows, length, seed)
+    windows = WindowBatches(np.arange(size, dtype=np.uint32), rows, length, seed)
     batches = [windows.batch(step) for step in range(2 * len(windows))]
     for batch in batches:
-        assert batch.fresh and not batch.goes_on and batch.tokens.shape == (rows, length)
+        assert batch.reset_state and not batch.keep_state and batch.tokens.shape == (rows, length)
         assert torch.equal(batch.targets, batch.tokens + 1)
         assert batch.targets.max() < size
     count = max(1, (size - length) // length)
@@ -77,7 +77,7 @@ def test_windows_lie_inside_and_show_no_target_twice_an_epoch(size: int, rows: i
 @settings(max_examples=60, deadline=None)
 @given(size=st.integers(50, 300), rows=rows, length=lengths, seed=seeds, step=st.integers(0, 500))
 def test_any_step_is_the_same_whenever_it_is_asked_for(size: int, rows: int, length: int, seed: int, step: int) -> None:
-    for kind in (Streams, Windows):
+    for kind in (StreamBatches, WindowBatches):
         source = kind(text_of(size), rows, length, seed)
         first = source.batch(step)
         source.batch(step + 7)
@@ -87,26 +87,26 @@ def test_any_step_is_the_same_whenever_it_is_asked_for(size: int, rows: int, len
 
 def test_epochs_and_seeds_differ() -> None:
     text = text_of(1000)
-    for kind in (Streams, Windows):
+    for kind in (StreamBatches, WindowBatches):
         source = kind(text, 4, 10, seed=1)
         assert not same(source.batch(0), source.batch(len(source)))
         assert not same(source.batch(0), kind(text, 4, 10, seed=2).batch(0))
 
 
 def test_windows_start_anywhere() -> None:
-    windows = Windows(np.arange(200), 8, 10, seed=3)
+    windows = WindowBatches(np.arange(200), 8, 10, seed=3)
     starts = torch.cat([windows.batch(step).tokens[:, 0] for step in range(600)])
     assert set(starts.tolist()) == set(range(190))
 
 
 def test_small_texts_get_fewer_rows_rather_than_short_ones() -> None:
     hello = np.array([0, 4, 3, 2, 2, 5, 0])
-    streams = Streams(hello, 32, 64)
+    streams = StreamBatches(hello, 32, 64)
     assert (streams.rows, len(streams), streams.batch(0).tokens.shape) == (1, 1, (1, 6))
-    assert Streams(np.arange(101), 32, 10).rows == 10
+    assert StreamBatches(np.arange(101), 32, 10).rows == 10
     with pytest.raises(InputError, match="nothing to predict"):
-        Streams(hello[:1], 4, 4)
-    for kind in (Streams, Windows):
+        StreamBatches(hello[:1], 4, 4)
+    for kind in (StreamBatches, WindowBatches):
         with pytest.raises(InputError, match="at least 1"):
             kind(hello, 0, 4)
 
@@ -115,5 +115,5 @@ def test_batches_come_straight_from_a_file(tmp_path: Path) -> None:
     numbers = np.arange(1000, dtype="<u2")
     (tmp_path / "tokens").write_bytes(numbers.tobytes())
     mapped = np.memmap(tmp_path / "tokens", dtype="<u2", mode="r")
-    for kind in (Streams, Windows):
+    for kind in (StreamBatches, WindowBatches):
         assert same(kind(mapped, 3, 7).batch(5), kind(numbers, 3, 7).batch(5))

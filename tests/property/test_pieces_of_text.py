@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ensue.data import text_pieces
-from ensue.data.encoding import Encoded, encode_parts, gathered
-from ensue.data.token_files import Tally
+from ensue.data.encoding import Encoded, bundle_parts, encode_parts
+from ensue.data.token_files import TokenCounts
 from ensue.data.tokenizers import KINDS, Tokenizer
-from ensue.data.tokenizers.registry import fit_to_texts
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.data.tokenizers.subword import SubwordTokenizer
 
 TRAINING = (
@@ -28,7 +28,7 @@ texts = st.lists(st.sampled_from(PIECES), max_size=120).map("".join) | st.text(m
 @cache
 def tokenizer(kind: str) -> Tokenizer:
     sizes = {"bpe": 400, "wordpiece": 650, "unigram": 400}
-    return fit_to_texts(kind, [(TRAINING, True, True)], vocabulary=sizes.get(kind))
+    return fit_tokenizer_to_parts(kind, [(TRAINING, True, True)], vocabulary=sizes.get(kind))
 
 
 def whole_ids(made: Tokenizer, text: str) -> list[int]:
@@ -37,11 +37,11 @@ def whole_ids(made: Tokenizer, text: str) -> list[int]:
     return made.encode(text).tolist()
 
 
-def in_pieces(made: Tokenizer, text: str, size: int, bundle: int) -> tuple[list[int], Tally]:
+def in_pieces(made: Tokenizer, text: str, size: int, bundle: int) -> tuple[list[int], TokenCounts]:
     with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(text_pieces, "MAX_GROWTH", 1 << 20):
         found: list[Encoded] = []
-        tally = Tally()
-        for parts in gathered(text_pieces.as_parts(text_pieces.cut_text(text)), bundle):
+        tally = TokenCounts()
+        for parts in bundle_parts(text_pieces.as_parts(text_pieces.cut_text(text)), bundle):
             found.append(encode_parts(made, parts))
             tally = tally.plus(found[-1], len(parts))
     return np.concatenate([one.tokens for one in found]).tolist(), tally

@@ -9,7 +9,7 @@ from torch import nn
 
 from ensue.core.settings import describe
 from ensue.data.labelled_rows import RowBatch
-from ensue.data.tokenizers.special_tokens import Marks, framed
+from ensue.data.tokenizers.special_tokens import SpecialTokens, add_special_tokens
 from ensue.measure.language import log_probs, perplexity
 from ensue.models.bert import SIZES
 from ensue.models.bidirectional import BidirectionalLanguageModel
@@ -405,8 +405,8 @@ def test_r114_a_language_model_labels_by_its_last_token_and_keeps_its_own_loss()
 
 
 def test_r131_a_token_is_the_sum_of_what_it_is_of_which_text_and_where():
-    marks = Marks(first=1, between=2, last=2, double=False, mask=3, pad=0)
-    ids, segments = framed(marks, [5, 6], [7])
+    marks = SpecialTokens(start=1, separator=2, end=2, double_separator=False, mask=3, pad=0)
+    ids, segments = add_special_tokens(marks, [5, 6], [7])
     assert ids.tolist() == [1, 5, 6, 2, 7, 2] and segments.tolist() == [0, 0, 0, 0, 1, 1]  # [CLS] A [SEP] B [SEP]
     body = Encoder(EncoderConfig(vocabulary=9, layers=1, heads=1, hidden=4, context=8)).eval()
     tokens, kinds = (torch.from_numpy(part).long()[None] for part in (ids, segments))

@@ -1,4 +1,4 @@
-"""Dates of a series: how they are written, how far apart they stand, and what comes next."""
+"""Dates of a series: parsing, frequency detection, and the dates that follow."""
 
 from __future__ import annotations
 
@@ -17,43 +17,42 @@ _YEAR_FIRST = re.compile(r"(\d{1,4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?" + _CLOCK)
 _YEAR_LAST = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})" + _CLOCK)
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 """In milliseconds."""
-SPARSE = 0.5
-"""Where more than this share of the rows of a grid is missing, there is no such grid."""
-SAMPLE = 200
+MIN_FILLED = 0.5
+"""A frequency is accepted if at least this share of its dates is present."""
 
 
 def is_date(text: str) -> bool:
-    """Whether a cell is written as a date.
+    """Return whether a cell is a date.
 
     >>> is_date("2016-07-01 00:00:00"), is_date("1949-01"), is_date("31.12.1999"), is_date("3.5")
     (True, True, True, False)
     """
-    return _read(text, 0) is not None or _read(text, 1) is not None
+    return _parse_date(text, 0) is not None or _parse_date(text, 1) is not None
 
 
-def is_shifted(text: str) -> bool:
-    """Whether a date says how far its clock is from UTC.
+def has_utc_offset(text: str) -> bool:
+    """Return whether a date has a UTC offset.
 
-    >>> is_shifted("2020-10-25 02:00+01:00"), is_shifted("2020-10-25 02:00Z"), is_shifted("25-10-2020")
+    >>> has_utc_offset("2020-10-25 02:00+01:00"), has_utc_offset("2020-10-25 02:00Z"), has_utc_offset("25-10-2020")
     (True, False, False)
     """
-    found = _YEAR_FIRST.match(text.strip()) or _YEAR_LAST.match(text.strip())
-    return found is not None and found.groups()[-1] not in (None, "Z")
+    match = _YEAR_FIRST.match(text.strip()) or _YEAR_LAST.match(text.strip())
+    return match is not None and match.groups()[-1] not in (None, "Z")
 
 
-def _read(text: str, order: int) -> np.datetime64 | None:
-    """A date; where the year stands last, ``order`` 0 means that the day stands first and 1 that the month does."""
+def _parse_date(text: str, order: int) -> np.datetime64 | None:
+    """Parse a date; if the year comes last, ``order`` is 0 for day first and 1 for month first."""
     text = text.strip()
-    found = _YEAR_FIRST.match(text)
-    if found and not re.fullmatch(r"\d+\.\d+", text):
-        year, month, day = found[1], found[2], found[3] or "1"
+    match = _YEAR_FIRST.match(text)
+    if match and not re.fullmatch(r"\d+\.\d+", text):
+        year, month, day = match[1], match[2], match[3] or "1"
     else:
-        found = _YEAR_LAST.match(text)
-        if not found:
+        match = _YEAR_LAST.match(text)
+        if not match:
             return None
-        day, month, year = (found[1], found[2], found[3]) if order == 0 else (found[2], found[1], found[3])
-    hour, minute, second, part, zone = found.groups()[3:]
-    clock = f"{int(hour or 0):02}:{minute or '00'}:{second or '00'}.{(part or '0')[:3]:0<3}"
+        day, month, year = (match[1], match[2], match[3]) if order == 0 else (match[2], match[1], match[3])
+    hour, minute, second, fraction, zone = match.groups()[3:]
+    clock = f"{int(hour or 0):02}:{minute or '00'}:{second or '00'}.{(fraction or '0')[:3]:0<3}"
     try:
         moment = np.datetime64(f"{int(year):04}-{int(month):02}-{int(day):02}T{clock}", "ms")
     except ValueError:
@@ -64,41 +63,37 @@ def _read(text: str, order: int) -> np.datetime64 | None:
     return moment
 
 
-def read_dates(cells: Sequence[str], places: Sequence[str]) -> np.ndarray:
-    """The dates of a column, (N,); ``places`` says where each cell stands, for errors."""
-    both = []
+def read_dates(cells: Sequence[str], locations: Sequence[str]) -> np.ndarray:
+    """Parse the dates of a column, (N,); ``locations`` are the files and lines of the cells, for errors."""
+    candidates = []  # day first, month first
     for order in (0, 1):
-        found = [_read(cell, order) for cell in cells]
-        if all(one is not None for one in found):
-            both.append(np.array(found, dtype="datetime64[ms]"))
-    if not both:
-        place = next(n for n, cell in enumerate(cells) if not is_date(cell)) if not all(map(is_date, cells)) else 0
-        what = (
-            f"{cells[place]!r} is no date"
-            if not is_date(cells[place])
-            else "dates with the day and with the month first"
-        )
-        raise InputError(what, where=places[place], hint="write dates as 2016-07-01 or 2016-07-01 13:00")
-    if len(both) == 2 and not np.array_equal(both[0], both[1]):
-        both = [dates for dates in both if bool((np.diff(dates) >= np.timedelta64(0)).all())]
-        if len(both) != 1:
+        parsed = [_parse_date(cell, order) for cell in cells]
+        if all(date is not None for date in parsed):
+            candidates.append(np.array(parsed, dtype="datetime64[ms]"))
+    if not candidates:
+        wrong = next((row for row, cell in enumerate(cells) if not is_date(cell)), None)
+        what = "dates with the day and with the month first" if wrong is None else f"{cells[wrong]!r} is not a date"
+        raise InputError(what, where=locations[wrong or 0], hint="write dates as 2016-07-01 or 2016-07-01 13:00")
+    if len(candidates) == 2 and not np.array_equal(candidates[0], candidates[1]):
+        candidates = [dates for dates in candidates if bool((np.diff(dates) >= np.timedelta64(0)).all())]
+        if len(candidates) != 1:
             what = f"{cells[0]!r} may be a day and a month, or a month and a day"
-            raise InputError(what, where=places[0], hint="write dates as 2016-07-01")
-    return both[0]
+            raise InputError(what, where=locations[0], hint="write dates as 2016-07-01")
+    return candidates[0]
 
 
 @dataclass(frozen=True)
 class Frequency:
-    """How far apart the steps of a series stand."""
+    """The interval between the steps of a series."""
 
     kind: str = "none"
-    """none (there are no dates), even, months, workdays, or uneven."""
+    """none (no dates), even, months, workdays, or uneven."""
     size: int = 0
-    """Milliseconds of a step, or months."""
+    """Milliseconds or months per step."""
 
     @property
-    def spoken(self) -> str:
-        """For people.
+    def description(self) -> str:
+        """The frequency in words.
 
         >>> Frequency("even", HOUR).spoken, Frequency("months", 3).spoken, Frequency("even", 900_000).spoken
         ('hourly', 'quarterly', 'every 15 minutes')
@@ -122,7 +117,7 @@ class Frequency:
 
     @property
     def season(self) -> int:
-        """Steps of a season: a day of hours or minutes, a week of days, a year of weeks, months or quarters.
+        """Steps per season: a day of hours or minutes, a week of days, a year of weeks, months or quarters.
 
         >>> [Frequency("even", size).season for size in (HOUR, DAY, 7 * DAY)], Frequency("months", 1).season
         ([24, 7, 52], 12)
@@ -138,16 +133,16 @@ class Frequency:
         above = above or next((length for length in longer if length >= 2 * self.size and length >= DAY), self.size)
         return above // self.size if above % self.size == 0 else 1
 
-    def after(self, date: np.datetime64, steps: int) -> np.datetime64 | None:
-        """The date so many steps later, where that can be told."""
+    def add_steps(self, date: np.datetime64, steps: int) -> np.datetime64 | None:
+        """Return the date ``steps`` later; None if the frequency is unknown."""
         if self.kind == "even":
             return np.datetime64(date + np.timedelta64(self.size * steps, "ms"))
         if self.kind == "months":
             month = date.astype("datetime64[M]")
-            later, inside = month + self.size * steps, date - month.astype("datetime64[ms]")
-            if ends_month(date) or inside >= _length(later):
-                inside = inside % np.timedelta64(DAY, "ms") + _length(later) - np.timedelta64(DAY, "ms")
-            return np.datetime64(later.astype("datetime64[ms]") + inside)
+            later, offset = month + self.size * steps, date - month.astype("datetime64[ms]")
+            if is_month_end(date) or offset >= _month_length(later):
+                offset = offset % np.timedelta64(DAY, "ms") + _month_length(later) - np.timedelta64(DAY, "ms")
+            return np.datetime64(later.astype("datetime64[ms]") + offset)
         if self.kind == "workdays":
             day = date.astype("datetime64[D]")
             return np.datetime64(
@@ -155,10 +150,10 @@ class Frequency:
             )
         return None
 
-    def written(self, date: np.datetime64) -> str:
-        """A date as people write it, no finer than its steps.
+    def format(self, date: np.datetime64) -> str:
+        """Format a date, no finer than its steps.
 
-        >>> Frequency("months", 1).written(np.datetime64("1960-12-01T00:00:00.000"))
+        >>> Frequency("months", 1).format(np.datetime64("1960-12-01T00:00:00.000"))
         '1960-12'
         """
         if self.kind == "months":
@@ -167,8 +162,8 @@ class Frequency:
             return str(date.astype("datetime64[D]"))
         return str(date.astype("datetime64[s]")).replace("T", " ")
 
-    def places(self, dates: np.ndarray) -> np.ndarray | None:
-        """How many steps after the first each date stands; None where they are on no grid."""
+    def step_numbers(self, dates: np.ndarray) -> np.ndarray | None:
+        """Return the number of steps from the first date to each; None if dates do not fit the frequency."""
         if self.kind == "even":
             steps, rest = np.divmod((dates - dates[0]).astype(np.int64), self.size)
             return None if rest.any() else steps
@@ -185,24 +180,23 @@ class Frequency:
 NO_DATES = Frequency()
 
 
-def ends_month(dates: Any) -> Any:
-    """Whether dates are the last day of their month.
+def is_month_end(dates: Any) -> Any:
+    """Return whether dates are the last day of their month.
 
-    >>> ends_month(np.array(["2020-02-29", "2021-03-30"], dtype="datetime64[ms]")).tolist()
+    >>> is_month_end(np.array(["2020-02-29", "2021-03-30"], dtype="datetime64[ms]")).tolist()
     [True, False]
     """
     months = dates.astype("datetime64[M]")
     return (dates + np.timedelta64(DAY, "ms")).astype("datetime64[M]") != months
 
 
-def _length(month: np.datetime64) -> np.timedelta64:
-    """How long a month is."""
+def _month_length(month: np.datetime64) -> np.timedelta64:
     length: np.timedelta64 = (month + 1).astype("datetime64[ms]") - month.astype("datetime64[ms]")
     return length
 
 
 def find_frequency(dates: np.ndarray) -> Frequency:
-    """How far apart dates (N,), in order, stand: the commonest distance, where all stand on its grid.
+    """Detect the frequency of sorted dates (N,): the most common interval, if all dates fit it.
 
     >>> find_frequency(np.array(["1949-01", "1949-02", "1949-03"], dtype="datetime64[ms]")).spoken
     'monthly'
@@ -210,19 +204,20 @@ def find_frequency(dates: np.ndarray) -> Frequency:
     if len(dates) < 3:
         return Frequency("uneven")
     months = dates.astype("datetime64[M]")
-    inside = dates - months.astype("datetime64[ms]")
+    offset = dates - months.astype("datetime64[ms]")
     step = Counter(np.diff(months.astype(np.int64)).tolist()).most_common(1)[0][0]
-    if step > 0 and ((inside == inside[0]).all() or ends_month(dates).all()):
-        return _on_grid(Frequency("months", step), dates)
+    if step > 0 and ((offset == offset[0]).all() or is_month_end(dates).all()):
+        return _if_regular(Frequency("months", step), dates)
     days = dates.astype("datetime64[D]")
     size = Counter(np.diff(dates.astype(np.int64)).tolist()).most_common(1)[0][0]
     if size == DAY and np.is_busday(days).all() and len(dates) > 5:
-        return _on_grid(Frequency("workdays", DAY), dates)
-    return _on_grid(Frequency("even", size), dates) if size > 0 else Frequency("uneven")
+        return _if_regular(Frequency("workdays", DAY), dates)
+    return _if_regular(Frequency("even", size), dates) if size > 0 else Frequency("uneven")
 
 
-def _on_grid(found: Frequency, dates: np.ndarray) -> Frequency:
-    places = found.places(dates)
-    if places is None or len(dates) < SPARSE * (int(places[-1]) + 1):
+def _if_regular(frequency: Frequency, dates: np.ndarray) -> Frequency:
+    """Return ``frequency`` if the dates fit it and enough are present, else uneven."""
+    steps = frequency.step_numbers(dates)
+    if steps is None or len(dates) < MIN_FILLED * (int(steps[-1]) + 1):
         return Frequency("uneven")
-    return found
+    return frequency

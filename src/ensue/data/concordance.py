@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ensue.core.errors import InputError
 from ensue.data.reading import read_pieces
-from ensue.data.sources import Source, listed
+from ensue.data.sources import Source, as_source_list
 
 _WORD = re.compile(r"\w+(?:['’.-]\w+)*")
 _BLANK = re.compile(r"\n[^\S\n]*\n")
@@ -104,6 +104,6 @@ def _missing(word: str, known: Counter[str], sources: Sequence[Source] | Source)
     """The error for a word that the text does not have, with the nearest ones that it has."""
     alike = [one for one in known if abs(len(one) - len(word)) < 4 and one[:1] == word[:1].lower()]
     near = difflib.get_close_matches(word.lower(), sorted(alike), n=3)
-    where = ", ".join(str(source) for source in listed(sources))
+    where = ", ".join(str(source) for source in as_source_list(sources))
     hint = f"near it: {', '.join(near)}" if near else "one word, with no spaces or punctuation, is looked for"
     return InputError(f"the text has no {word!r}", where=where, hint=hint)

@@ -18,18 +18,18 @@ from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted
-from ensue.data.labelled import Reading, Tagged
+from ensue.data.labelled import ReadOptions, TaggedSentence
 from ensue.data.lines import read_lines, source_name
 from ensue.data.sources import is_gzip
-from ensue.data.tables import SAMPLE, parse_columns
+from ensue.data.tables import SAMPLE_LINES, parse_columns
 
-ROLES = ("word", "tag")
-UNIVERSAL = {"word": 2, "tag": 4}
+COLUMN_ROLES = ("word", "tag")
+UNIVERSAL_COLUMNS = {"word": 2, "tag": 4}
 """Where Universal Dependencies have the word and its part of speech, of ten columns."""
 
-ENDING = frozenset("SEUL")
+END_LETTERS = frozenset("SEUL")
 """Letters of a tag after which nothing goes on."""
-GOING_ON = frozenset("IMEL")
+CONTINUATION_LETTERS = frozenset("IMEL")
 """Letters of a tag that goes on with what an earlier one began."""
 _MARKED = re.compile(r"([BIMESLU])-(.+)")
 _BARE = frozenset("BIMESLUO")
@@ -45,53 +45,55 @@ class _Sentence:
     """The line of each word."""
 
 
-def read_tagged(files: Sequence[str | Path], how: Reading, notes: list[str]) -> list[Tagged]:
+def read_tagged(files: Sequence[str | Path], options: ReadOptions, notes: list[str]) -> list[TaggedSentence]:
     """The tagged sentences of some files; columns are said as ``word=1,tag=4``.
 
     Where nothing is said, the word is the first column and the tag the last; in Universal Dependencies the second and
     the fourth, the part of speech. Tags that mark stretches are read as BIO, whatever their scheme. To learn from,
     there must be two different ones. A sentence with a line that cannot be read is an error, or left out.
     """
-    chosen = _chosen(how.columns)
-    found: list[Tagged] = []
+    chosen = _chosen(options.columns)
+    found: list[TaggedSentence] = []
     for file in files:
         name = source_name(file)
         broken: list[InputError] = []
-        columns = _Columns(_is_universal(file), chosen, how.wanted)
-        sentences = list(_sentences(file, columns, name, broken if how.skip else None))
+        columns = _Columns(_is_universal(file), chosen, options.require_labels)
+        sentences = list(_sentences(file, columns, name, broken if options.skip_short else None))
         if broken:
             notes.append(f"{name}: {counted(len(broken), 'sentence')} left out, the first because of {broken[0]}")
         if not sentences:
             raise InputError("there is no sentence in this file", where=name, hint="give a word and its tag a line")
-        scheme, said = _scheme(sentences, name) if how.wanted else ("", "tags, if any, are not looked at")
+        scheme, said = _scheme(sentences, name) if options.require_labels else ("", "tags, if any, are not looked at")
         words = sum(len(sentence.words) for sentence in sentences)
         notes.append(f"{name}: {counted(len(sentences), 'sentence')}, {counted(words, 'word')}; {said}")
         for sentence in sentences:
-            tags = tuple(to_bio(sentence.tags) if scheme else sentence.tags) if how.wanted else None
+            tags = tuple(to_bio(sentence.tags) if scheme else sentence.tags) if options.require_labels else None
             where = f"{name}:{sentence.numbers[0]}"
-            found.append(Tagged(tuple(sentence.words), tags, where, tuple(sentence.numbers)))
+            found.append(TaggedSentence(tuple(sentence.words), tags, where, tuple(sentence.numbers)))
     kinds = {tag for one in found for tag in one.tags or ()}
-    if how.learn and len(kinds) == 1:
+    if options.for_training and len(kinds) == 1:
         hint = "give examples with other tags, or choose their column with --columns word=…,tag=…"
         raise InputError(f"every word has the tag {kinds.pop()!r}", where=found[0].where, hint=hint)
-    if how.learn and len(found) == 1:
+    if options.for_training and len(found) == 1:
         what = f"there is one sentence of {counted(len(found[0].words), 'word')}, and nothing else to learn from"
         raise InputError(what, where=found[0].where, hint="put a blank line after each sentence")
     return found
 
 
-def read_words(file: str | Path, columns: str = "", notes: list[str] | None = None) -> list[Tagged]:
+def read_untagged(file: str | Path, columns: str = "", notes: list[str] | None = None) -> list[TaggedSentence]:
     """Sentences whose tags are asked for: one a line, split at white space; or a word a line with a blank line after
     each sentence. The tags of a tagged file are not looked at."""
     width = 0 if columns else _columns(file)
     if columns or width > 1:
-        return read_tagged([file], Reading(columns, wanted=False, learn=False), [] if notes is None else notes)
+        return read_tagged(
+            [file], ReadOptions(columns, require_labels=False, for_training=False), [] if notes is None else notes
+        )
     name = source_name(file)
     found = (
         list(_bare(file, name))
         if width
         else [
-            Tagged(tuple(line.split()), None, f"{name}:{number}")
+            TaggedSentence(tuple(line.split()), None, f"{name}:{number}")
             for number, line in enumerate(read_lines(file), start=1)
             if line.strip()
         ]
@@ -105,8 +107,8 @@ def _chosen(columns: str) -> dict[str, int]:
     """The places of word and tag that were said, counted from 1."""
     places = {}
     for role, value in parse_columns(columns, "word=1,tag=4").items():
-        if role not in ROLES:
-            raise unknown_name("column", role, ROLES)
+        if role not in COLUMN_ROLES:
+            raise unknown_name("column", role, COLUMN_ROLES)
         if not value.isdecimal() or int(value) < 1:
             raise InputError(f"the column {value!r} of {role} is not a number", hint="count columns from 1")
         places[role] = int(value)
@@ -119,21 +121,21 @@ def _is_universal(file: str | Path) -> bool:
     return (Path(path.stem) if is_gzip(path) else path).suffix.lower() == ".conllu"
 
 
-def _bare(file: str | Path, name: str) -> Iterator[Tagged]:
+def _bare(file: str | Path, name: str) -> Iterator[TaggedSentence]:
     """Sentences of a word a line."""
     numbered = enumerate(read_lines(file), start=1)
     for full, group in groupby(numbered, lambda line: bool(line[1].strip()) and not _is_mark(line[1])):
         if full:
             numbers, words = zip(*group)
-            yield Tagged(tuple(word.strip() for word in words), None, f"{name}:{numbers[0]}", numbers)
+            yield TaggedSentence(tuple(word.strip() for word in words), None, f"{name}:{numbers[0]}", numbers)
 
 
 def _columns(file: str | Path) -> int:
     """How many columns the first lines have where they are words in columns: as many in each line, with blank lines
     between sentences; else 0."""
     if _is_universal(file):
-        return max(UNIVERSAL.values())
-    full = [[] if _is_mark(line) else line.split() for line in islice(read_lines(file), SAMPLE)]
+        return max(UNIVERSAL_COLUMNS.values())
+    full = [[] if _is_mark(line) else line.split() for line in islice(read_lines(file), SAMPLE_LINES)]
     widths = {len(cells) for cells in full if cells}
     ends = sum(bool(cells) and not after for cells, after in pairwise([*full, []]))
     return widths.pop() if len(widths) == 1 and 1 < ends <= sum(map(bool, full)) / 2 else 0
@@ -212,7 +214,7 @@ class _Columns:
 
 def _places(width: int, chosen: dict[str, int], universal: bool, where: str) -> dict[str, int]:
     """Where word and tag stand, counted from 1."""
-    places = {"word": 1, "tag": width} | (UNIVERSAL if universal else {}) | chosen
+    places = {"word": 1, "tag": width} | (UNIVERSAL_COLUMNS if universal else {}) | chosen
     if max(places.values()) > width:
         what = f"{counted(width, 'column')} where {max(places.values())} are needed"
         raise InputError(what, where=where, hint="choose others with --columns word=…,tag=…")
@@ -249,9 +251,9 @@ def to_bio(tags: Iterable[str]) -> list[str]:
             going = None
             found.append("O")
             continue
-        goes_on = letter in GOING_ON and going == kind
+        goes_on = letter in CONTINUATION_LETTERS and going == kind
         found.append(("I" if goes_on else "B") + tag[1:])
-        going = None if letter in ENDING else kind
+        going = None if letter in END_LETTERS else kind
     return found
 
 

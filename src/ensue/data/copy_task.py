@@ -12,50 +12,50 @@ import math
 import random
 from functools import cache
 
-LETTERS = "ABCD"
+COPY_LETTERS = "ABCD"
 """What is to be copied: one in four is right by chance."""
-LONGEST = 60
+MAX_GAP = 60
 """The longest gap in the corpus."""
-MEAN = 10
+MEAN_GAP = 10
 """The mean gap, were it not for the longest."""
-LINES = 30_000
+CORPUS_LINES = 30_000
 
 
-def copying_line(letter: str, gap: int) -> str:
+def copy_line(letter: str, gap: int) -> str:
     """One line.
 
-    >>> copying_line("B", 4)
+    >>> copy_line("B", 4)
     'B....?B\\n'
     """
     return f"{letter}{'.' * gap}?{letter}\n"
 
 
 @cache
-def copying_text(lines: int = LINES, longest: int = LONGEST, seed: int = 0) -> str:
+def copy_text(lines: int = CORPUS_LINES, longest: int = MAX_GAP, seed: int = 0) -> str:
     """The corpus ``copying``: lines with random letters and random gaps.
 
-    A gap ends at every dot with the same chance, one in ``MEAN``, so that there is nothing to be learnt by counting.
+    Gaps are geometrically distributed, so that counting dots does not help.
     """
     chance = random.Random(seed)
-    return "".join(copying_line(chance.choice(LETTERS), _gap(chance, longest)) for _ in range(lines))
+    return "".join(copy_line(chance.choice(COPY_LETTERS), _gap(chance, longest)) for _ in range(lines))
 
 
 def _gap(chance: random.Random, longest: int) -> int:
     """A gap, drawn again where it is too long."""
-    while (gap := int(math.log(1 - chance.random()) / math.log(1 - 1 / MEAN))) > longest:
+    while (gap := int(math.log(1 - chance.random()) / math.log(1 - 1 / MEAN_GAP))) > longest:
         pass
     return gap
 
 
-def copying_questions(gap: int, count: int = 4, seed: int = 0) -> list[tuple[str, str, str]]:
+def copy_questions(gap: int, count: int = 4, seed: int = 0) -> list[tuple[str, str, str]]:
     """Texts that end before the answer, with the letters to choose from and the right one: ``count`` for each letter.
 
     A line with another letter stands before each, so that the last letter that was copied is never the answer.
     """
     chance, asked = random.Random(f"{seed} {gap}"), []
-    for letter in LETTERS:
-        others = [other for other in LETTERS if other != letter]
+    for letter in COPY_LETTERS:
+        others = [other for other in COPY_LETTERS if other != letter]
         for _ in range(count):
-            before = copying_line(chance.choice(others), chance.randint(0, 8))
-            asked.append((before + copying_line(letter, gap)[:-2], LETTERS, letter))
+            before = copy_line(chance.choice(others), chance.randint(0, 8))
+            asked.append((before + copy_line(letter, gap)[:-2], COPY_LETTERS, letter))
     return asked

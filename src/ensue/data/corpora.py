@@ -21,7 +21,7 @@ from pathlib import Path
 from ensue.core.errors import unknown_name
 from ensue.core.files import write_text
 from ensue.data.cache import cache_folder, writable
-from ensue.data.copy_task import copying_text
+from ensue.data.copy_task import copy_text
 from ensue.data.senses import sense_text
 
 BUILTIN: dict[str, str] = {
@@ -34,17 +34,17 @@ BUILTIN: dict[str, str] = {
 """The names of the built-in corpora, with a line on each."""
 
 _SKIPPED = "test tests idlelib lib2to3 turtledemo pydoc_data site-packages dist-packages __pycache__"
-SKIPPED = frozenset(_SKIPPED.split())
+SKIPPED_FOLDERS = frozenset(_SKIPPED.split())
 """Folders of the standard library that are left out: tests, programs, data, and what is not part of it."""
 
 PYDOC_BYTES = 6_000_000
 """Where the corpus ``pydoc`` stops."""
 
 
-def builtin(name: str) -> Iterator[tuple[str, str]]:
+def builtin_documents(name: str) -> Iterator[tuple[str, str]]:
     """The documents of a built-in corpus: the name of each and its text.
 
-    >>> list(builtin("hello"))
+    >>> list(builtin_documents("hello"))
     [('hello', 'hello')]
     """
     makers: dict[str, Callable[[], tuple[tuple[str, str], ...]]] = {
@@ -52,7 +52,7 @@ def builtin(name: str) -> Iterator[tuple[str, str]]:
         "stdlib": _stdlib,
         "hello": lambda: (("hello", "hello"),),
         "bank": lambda: (("bank", sense_text()),),
-        "copying": lambda: (("copying", copying_text()),),
+        "copying": lambda: (("copying", copy_text()),),
     }
     if name not in makers:
         raise unknown_name("corpus", name, makers)
@@ -115,7 +115,7 @@ def _files() -> list[Path]:
     root = Path(sysconfig.get_paths()["stdlib"])
     found = []
     for place, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in SKIPPED and not name.startswith("config-")]
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("config-")]
         found += [Path(place, name) for name in names if name.endswith(".py")]
     return sorted(path for path in found if not path.name.startswith("_sysconfigdata"))
 

@@ -38,8 +38,8 @@ LANGUAGES = tuple(_LANGUAGES.split())
 SIZES = {"train": 30_000, "valid": 1_000}
 """The parts, and how many pairs each has."""
 
-FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
-LONGEST = 45
+FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
+MAX_SOURCE_CHARS = 45
 """Sources have fewer characters than this."""
 
 _SKELETONS = ("yMMMMEEEEd", "yMMMMd", "yMMMEd", "yMMMd", "yMd")
@@ -47,7 +47,7 @@ _TYPED = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u200e": N
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class DateFormat:
     """One way of writing a day."""
 
     language: str
@@ -59,7 +59,7 @@ class Form:
     def write(self, day: date) -> str:
         """The day in this form.
 
-        >>> forms("de")[1].write(date(1987, 4, 3))
+        >>> date_formats("de")[1].write(date(1987, 4, 3))
         '3. April 1987'
         """
         text: str = self.pattern.apply(day, self.language).translate(_TYPED)
@@ -88,7 +88,7 @@ def describe() -> str:
 
 
 @cache
-def forms(language: str) -> tuple[Form, ...]:
+def date_formats(language: str) -> tuple[DateFormat, ...]:
     """The ways in which a language writes a day, each once."""
     try:
         from babel import Locale
@@ -97,11 +97,11 @@ def forms(language: str) -> tuple[Form, ...]:
     locale = Locale.parse(language)
     lengths = [locale.date_formats[length] for length in ("full", "long", "medium", "short")]
     skeletons = [locale.datetime_skeletons[name] for name in _SKELETONS if name in locale.datetime_skeletons]
-    found: dict[str, Form] = {}
+    found: dict[str, DateFormat] = {}
     for pattern in (*lengths, *skeletons):
         tagged = _bare_month(pattern.pattern)
         if tagged is not None:
-            found.setdefault(pattern.pattern, Form(language, pattern, tagged))
+            found.setdefault(pattern.pattern, DateFormat(language, pattern, tagged))
     return tuple(found.values())
 
 
@@ -138,10 +138,10 @@ def _drawn() -> tuple[tuple[str, str], ...]:
 def _days() -> Iterator[tuple[str, str]]:
     """Days without end: each in a language, a form of it and a year that are as likely as the others."""
     chance = random.Random(8601)
-    span = (LAST - FIRST).days + 1
+    span = (LAST_DAY - FIRST_DAY).days + 1
     while True:
-        day = FIRST + timedelta(days=chance.randrange(span))
-        ways = forms(LANGUAGES[chance.randrange(len(LANGUAGES))])
+        day = FIRST_DAY + timedelta(days=chance.randrange(span))
+        ways = date_formats(LANGUAGES[chance.randrange(len(LANGUAGES))])
         source = ways[chance.randrange(len(ways))].write(day)
-        if len(source) < LONGEST:
+        if len(source) < MAX_SOURCE_CHARS:
             yield source, day.isoformat()

@@ -23,9 +23,9 @@ from ensue.data.text_pieces import Piece
 
 BLOCK_LINES = 30
 """So many lines stand for a document where nothing says where one ends."""
-ONE_DOCUMENT = 1000
+MAX_UNSPLIT_SENTENCES = 1000
 """A file of at most so many sentences beside others is a document, if nothing parts it."""
-WRAPPED = 100
+MAX_WRAPPED_CHARS = 100
 """Lines of at most so many characters may be parts of a paragraph; longer ones are paragraphs or sentences."""
 
 _HEADING = re.compile(r"\s*(=(?: ?=)*) [^=].* \1\s*")
@@ -142,7 +142,7 @@ def _gathered(lines: Iterator[str]) -> _File:
 
 def _in_blocks(sentences: list[str], origin: str, only: bool, notes: list[str]) -> Iterator[list[str]]:
     """A file that nothing parts: a short one among others is a document, any other is cut into blocks."""
-    if not only and len(sentences) <= ONE_DOCUMENT:
+    if not only and len(sentences) <= MAX_UNSPLIT_SENTENCES:
         yield sentences
         return
     if len(sentences) > BLOCK_LINES:
@@ -176,8 +176,8 @@ def sentences_of(lines: list[str]) -> list[str]:
 
 def _is_wrapped(lines: list[str]) -> bool:
     """Whether lines are parts of a paragraph: none is long, and most are broken off where no sentence ends."""
-    broken = [len(line) >= WRAPPED // 2 and not _ENDED.search(line) for line in lines[:-1]]
-    return bool(broken) and max(map(len, lines)) <= WRAPPED and 2 * sum(broken) > len(broken)
+    broken = [len(line) >= MAX_WRAPPED_CHARS // 2 and not _ENDED.search(line) for line in lines[:-1]]
+    return bool(broken) and max(map(len, lines)) <= MAX_WRAPPED_CHARS and 2 * sum(broken) > len(broken)
 
 
 def split_sentences(text: str) -> list[str]:

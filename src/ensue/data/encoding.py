@@ -31,7 +31,7 @@ class Encoded:
     """Whether a word stands at the very end that may go on."""
 
 
-def dtype_of(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:
+def token_dtype(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:
     """The smallest numbers that hold a tokenizer's tokens: two bytes or four."""
     return np.dtype("<u2" if tokenizer.size <= 1 << 16 else "<u4")
 
@@ -43,7 +43,7 @@ def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> Encoded:
     >>> encode_parts(ByteTokenizer(), [("hi", True, True), ("yo", True, False)]).tokens.tolist()
     [104, 105, 256, 121, 111]
     """
-    dtype, found = dtype_of(tokenizer), []
+    dtype, found = token_dtype(tokenizer), []
     size = words = documents = unknown = 0
     surcharge, begins, open_ = 0.0, False, False
     for number, (text, opens, closes) in enumerate(parts):
@@ -77,7 +77,7 @@ def count_words(text: str, data: bytes) -> int:
     return int(np.count_nonzero(white[:-1] & ~white[1:])) + (not white[0])
 
 
-def gathered(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
+def bundle_parts(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
     """Parts in bundles of at least about ``size`` bytes: many small documents are one task."""
     bundle: list[Part] = []
     held = 0

@@ -1,7 +1,7 @@
-"""Sorted runs on disk, merged a block at a time: sorting what does not fit into memory.
+"""External sorting: sorted runs on disk, merged a block at a time, for data larger than memory.
 
-A run has sorted keys, no key twice, and with each key a count and a value. Merged, the counts of a key are added up and
-the value of its first run is taken.
+A run has sorted unique keys, and a count and a value for each key. Merging adds up the counts of equal keys and takes
+the value of the first run that has the key.
 """
 
 from __future__ import annotations
@@ -16,86 +16,84 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-class Stored(NamedTuple):
-    """An array in a file, read in parts and written at its end."""
+class ArrayFile(NamedTuple):
+    """An array in a file, read in parts and appended to."""
 
     path: Path
-    kind: str
-    """Its type as numpy writes it."""
+    dtype: str
+    """Its dtype as a numpy string."""
 
     def __len__(self) -> int:
-        return self.path.stat().st_size // np.dtype(self.kind).itemsize if self.path.exists() else 0
+        return self.path.stat().st_size // np.dtype(self.dtype).itemsize if self.path.exists() else 0
 
     def read(self, at: int = 0, count: int = -1) -> Array:
-        """A part of it, or all."""
-        there = max(0, len(self) - at)
-        if not there:
-            return np.zeros(0, self.kind)
-        count = there if count < 0 else min(count, there)  # numpy makes room for all it is asked for
-        return np.fromfile(self.path, self.kind, count, offset=at * np.dtype(self.kind).itemsize)
+        """Read ``count`` elements from ``at``, or all."""
+        left = max(0, len(self) - at)
+        if not left:
+            return np.zeros(0, self.dtype)
+        count = left if count < 0 else min(count, left)  # numpy allocates everything it is asked for
+        return np.fromfile(self.path, self.dtype, count, offset=at * np.dtype(self.dtype).itemsize)
 
     def append(self, values: Array) -> None:
-        """Write more at its end."""
+        """Append values."""
         with self.path.open("ab") as file:
-            np.ascontiguousarray(values, self.kind).tofile(file)
+            np.ascontiguousarray(values, self.dtype).tofile(file)
 
     def mapped(self, mode: Any = "r") -> Array:
-        """The array as a memory map; an empty one cannot be mapped and is an array."""
-        return np.memmap(self.path, self.kind, mode) if len(self) else np.zeros(0, self.kind)
+        """Return a memory map; an empty file cannot be mapped and gives an empty array."""
+        return np.memmap(self.path, self.dtype, mode) if len(self) else np.zeros(0, self.dtype)
 
 
-class Run(NamedTuple):
+class SortedRun(NamedTuple):
     """One sorted run."""
 
-    keys: Stored
-    counts: Stored
-    values: Stored
+    keys: ArrayFile
+    counts: ArrayFile
+    values: ArrayFile
 
 
-class Merged(NamedTuple):
-    """Some keys in a row, of all runs."""
+class MergedBlock(NamedTuple):
+    """Consecutive keys of all runs."""
 
     keys: Array
     counts: Array
     values: Array
-    places: list[Array]
-    """For each run which of these keys it has."""
+    indices: list[Array]
+    """For each run, the indices of its keys in this block."""
 
 
-def merge(runs: Sequence[Run], block: int) -> Iterator[Merged]:
-    """All keys of the runs in order, where ``block`` of each run are in memory at a time.
+def merge_runs(runs: Sequence[SortedRun], block: int) -> Iterator[MergedBlock]:
+    """Yield all keys of the runs in order, with ``block`` keys of each run in memory at a time.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> runs = [Run(*(Stored(folder / f"{name}{part}", "<i8") for name in "kcv")) for part in range(2)]
+    >>> runs = [SortedRun(*(ArrayFile(folder / f"{name}{part}", "<i8") for name in "kcv")) for part in range(2)]
     >>> for run, keys in zip(runs, ([1, 5, 9], [5, 6])):
     ...     for column in run:
     ...         column.append(np.array(keys))
-    >>> [(merged.keys.tolist(), merged.counts.tolist()) for merged in merge(runs, 2)]
+    >>> [(merged.keys.tolist(), merged.counts.tolist()) for merged in merge_runs(runs, 2)]
     [([1, 5], [1, 10]), ([6, 9], [6, 9])]
     """
     at = [0] * len(runs)
-    held = [run.keys.read(0, block) for run in runs]
+    buffers = [run.keys.read(0, block) for run in runs]
     sizes = [len(run.keys) for run in runs]
-    while any(len(keys) for keys in held):
-        # up to here nothing is missing: a run has more keys on disk only after the last that is held
-        bound = min((keys[-1] for keys, size, place in zip(held, sizes, at) if place + len(keys) < size), default=None)
-        taken = [len(keys) if bound is None else int(np.searchsorted(keys, bound, "right")) for keys in held]
-        joined = np.concatenate([keys[:take] for keys, take in zip(held, taken)])
+    while any(len(keys) for keys in buffers):
+        # Keys up to this bound are complete: a run's unread keys are larger than its last buffered one.
+        ends = (keys[-1] for keys, size, start in zip(buffers, sizes, at) if start + len(keys) < size)
+        bound = min(ends, default=None)
+        taken = [len(keys) if bound is None else int(np.searchsorted(keys, bound, "right")) for keys in buffers]
+        joined = np.concatenate([keys[:take] for keys, take in zip(buffers, taken)])
         keys, first, inverse = np.unique(joined, return_index=True, return_inverse=True)
         parts = [
-            (run.counts.read(place, take), run.values.read(place, take)) for run, place, take in zip(runs, at, taken)
+            (run.counts.read(start, take), run.values.read(start, take)) for run, start, take in zip(runs, at, taken)
         ]
         counts = np.zeros(len(keys), np.int64)
         np.add.at(counts, inverse, np.concatenate([part[0] for part in parts]))
         values = np.concatenate([part[1] for part in parts])[first]
-        yield Merged(keys, counts, values, np.split(inverse, np.cumsum(taken)[:-1]))
+        yield MergedBlock(keys, counts, values, np.split(inverse, np.cumsum(taken)[:-1]))
         for number, take in enumerate(taken):
             at[number] += take
-            rest = held[number][take:]
-            more = (
-                runs[number].keys.read(at[number] + len(rest), block - len(rest))
-                if len(rest) < block // 2
-                else rest[:0]
-            )
-            held[number] = np.concatenate([rest, more])
+            rest = buffers[number][take:]
+            if len(rest) < block // 2:
+                rest = np.concatenate([rest, runs[number].keys.read(at[number] + len(rest), block - len(rest))])
+            buffers[number] = rest

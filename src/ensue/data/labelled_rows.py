@@ -1,6 +1,6 @@
-"""Rows of tokens with what is to be answered about them, and batches of rows of similar lengths.
+"""Rows of tokens with targets, and batches of rows of similar lengths.
 
-An example is one row, or as many rows as it has choices. What is wanted is a number or a few an example, or a token.
+An example is one row, or one row per choice. A target is one or more numbers per example or per token.
 
 Legend: N rows, E examples of N / E rows each, B rows of a batch, T its longest row.
 """
@@ -15,65 +15,79 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ensue.data.length_grouping import Grouping, padded
+from ensue.data.length_grouping import LengthGrouping, pad_rows
 
-NOT_ASKED = -100
-"""What is wanted of a token that nobody asks about."""
+IGNORE_INDEX = -100
+"""Target of tokens that do not count in the loss."""
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows one after the other."""
+class LabelledRows:
+    """Rows of tokens, concatenated, with their targets."""
 
     tokens: np.ndarray
     """(Σ lengths,), int32."""
     segments: np.ndarray
-    """(Σ lengths,), int8: of which text a token is."""
-    at: np.ndarray
+    """(Σ lengths,), int8: which text a token belongs to."""
+    starts: np.ndarray
     """(N + 1,): where each row begins, and the end of the last."""
     targets: np.ndarray
-    """(E,) or (E, …), or with ``by_token`` (Σ lengths,) or (Σ lengths, …); whole numbers, or numbers with NaN where
-    nothing is wanted."""
-    each: int = 1
-    """Rows an example has."""
-    by_token: bool = False
-    """Whether something is wanted of every token."""
+    """(E,) or (E, …), or with ``per_token`` (Σ lengths,) or (Σ lengths, …); integers, or floats with NaN where there is
+    no target."""
+    rows_per_example: int = 1
+    per_token: bool = False
+    """True if every token has a target."""
 
     def __len__(self) -> int:
         """E."""
-        return (len(self.at) - 1) // self.each
+        return (len(self.starts) - 1) // self.rows_per_example
 
     @property
     def lengths(self) -> np.ndarray:
         """(N,)."""
-        return np.diff(self.at)
+        return np.diff(self.starts)
+
+    @property
+    def example_sizes(self) -> np.ndarray:
+        """(E,): padded tokens of each example, its longest row times its number of rows."""
+        sizes: np.ndarray = self.lengths.reshape(-1, self.rows_per_example).max(1) * self.rows_per_example
+        return sizes
 
     @property
     def hash(self) -> str:
-        """Of all that is here."""
-        whole = hashlib.sha256()
-        for array in (self.tokens, self.segments, self.at, self.targets):
-            whole.update(np.ascontiguousarray(array).tobytes())
-        return whole.hexdigest()
+        """SHA-256 of all arrays."""
+        digest = hashlib.sha256()
+        for array in (self.tokens, self.segments, self.starts, self.targets):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
-    def chosen(self, examples: Sequence[int] | np.ndarray) -> Rows:
-        """Some of the examples, in the order given."""
-        rows = (np.asarray(examples, dtype=np.int64)[:, None] * self.each + np.arange(self.each)).ravel()
-        parts = [np.arange(self.at[row], self.at[row + 1]) for row in rows]
+    def row_indices(self, examples: np.ndarray) -> np.ndarray:
+        """Return the rows of some examples."""
+        return (examples[:, None] * self.rows_per_example + np.arange(self.rows_per_example)).ravel()
+
+    def select(self, examples: Sequence[int] | np.ndarray) -> LabelledRows:
+        """Return some of the examples, in the order given."""
+        chosen = np.asarray(examples, dtype=np.int64)
+        parts = [np.arange(self.starts[row], self.starts[row + 1]) for row in self.row_indices(chosen)]
         index = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-        at = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-        targets = self.targets[index] if self.by_token else self.targets[np.asarray(examples, dtype=np.int64)]
-        return Rows(self.tokens[index], self.segments[index], at, targets, self.each, self.by_token)
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        targets = self.targets[index if self.per_token else chosen]
+        arrays = (self.tokens[index], self.segments[index], starts, targets)
+        return LabelledRows(*arrays, self.rows_per_example, self.per_token)
 
 
-def rows_of(
-    rows: Iterable[tuple[np.ndarray, np.ndarray]], targets: np.ndarray, each: int = 1, by_token: bool = False
-) -> Rows:
-    """Rows from tokens and segments of each."""
-    held = list(rows)
-    at = np.concatenate([[0], np.cumsum([len(tokens) for tokens, _ in held])]).astype(np.int64)
-    flat = [np.concatenate([row[part] for row in held]) if held else np.zeros(0) for part in range(2)]
-    return Rows(flat[0].astype(np.int32), flat[1].astype(np.int8), at, targets, each, by_token)
+def make_rows(
+    rows: Iterable[tuple[np.ndarray, np.ndarray]],
+    targets: np.ndarray,
+    rows_per_example: int = 1,
+    per_token: bool = False,
+) -> LabelledRows:
+    """Concatenate rows given as (tokens, segments)."""
+    pairs = list(rows)
+    starts = np.concatenate([[0], np.cumsum([len(tokens) for tokens, _ in pairs])]).astype(np.int64)
+    tokens, segments = (np.concatenate([row[part] for row in pairs]) if pairs else np.zeros(0) for part in range(2))
+    arrays = (tokens.astype(np.int32), segments.astype(np.int8), starts, targets)
+    return LabelledRows(*arrays, rows_per_example, per_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,72 +101,74 @@ class RowBatch:
     lengths: Tensor
     """(B,)."""
     targets: Tensor
-    """(B / each, …), or (B, T, …) where something is wanted of every token."""
+    """(B / rows_per_example, …), or (B, T, …) if every token has a target."""
     examples: Tensor
-    """(B / each,): their numbers."""
-    fresh: bool = True
-    """Rows always start anew."""
+    """(B / rows_per_example,): indices of the examples."""
+    reset_state: bool = True
+    """Rows always start from an empty state."""
 
     @property
     def size(self) -> int:
-        """How many tokens there are, padding not counted."""
+        """Number of tokens without padding."""
         return int(self.lengths.sum())
 
     def __len__(self) -> int:
-        """How many examples there are, B / each."""
+        """Number of examples, B / rows_per_example."""
         return len(self.examples)
 
-    def some(self, examples: slice) -> RowBatch:
-        """Some of the examples, their rows as long as they are here."""
-        each = len(self.tokens) // len(self)
-        rows = slice(examples.start * each, examples.stop * each)
+    def select(self, examples: slice) -> RowBatch:
+        """Return some of the examples, with the same padding."""
+        per_example = len(self.tokens) // len(self)
+        rows = slice(examples.start * per_example, examples.stop * per_example)
         targets = self.targets[rows if len(self.targets) == len(self.tokens) else examples]
         return RowBatch(self.tokens[rows], self.segments[rows], self.lengths[rows], targets, self.examples[examples])
 
 
-def batch_of(rows: Rows, examples: np.ndarray) -> RowBatch:
-    """Some examples as one batch."""
-    index = (examples[:, None] * rows.each + np.arange(rows.each)).ravel()
-    at, lengths = rows.at[index], rows.lengths[index]
-    tokens, real = padded(rows.tokens, at, lengths)
-    segments, _ = padded(rows.segments, at, lengths)
-    if rows.by_token:
-        nothing = np.nan if rows.targets.dtype.kind == "f" else NOT_ASKED
-        targets = np.full((*real.shape, *rows.targets.shape[1:]), nothing, dtype=rows.targets.dtype)
-        targets[real] = rows.targets[(at[:, None] + np.arange(real.shape[1]))[real]]
-    else:
-        targets = rows.targets[examples]
-    arrays = (tokens, segments, lengths, targets, examples)
-    block = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-    return RowBatch(block[0], block[1], block[2], block[3], block[4])
+def make_batch(rows: LabelledRows, examples: np.ndarray) -> RowBatch:
+    """Pad some examples into one batch."""
+    index = rows.row_indices(examples)
+    starts, lengths = rows.starts[index], rows.lengths[index]
+    tokens, is_token = pad_rows(rows.tokens, starts, lengths)
+    segments, _ = pad_rows(rows.segments, starts, lengths)
+    targets = rows.targets[examples] if not rows.per_token else _pad_targets(rows.targets, starts, is_token)
+    tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (tokens, segments, lengths, targets, examples)]
+    return RowBatch(tensors[0], tensors[1], tensors[2], tensors[3], tensors[4])
+
+
+def _pad_targets(targets: np.ndarray, starts: np.ndarray, is_token: np.ndarray) -> np.ndarray:
+    """Gather targets per token (B, T, …), with NaN or ``IGNORE_INDEX`` as padding."""
+    fill = np.nan if targets.dtype.kind == "f" else IGNORE_INDEX
+    padded = np.full((*is_token.shape, *targets.shape[1:]), fill, dtype=targets.dtype)
+    padded[is_token] = targets[(starts[:, None] + np.arange(is_token.shape[1]))[is_token]]
+    return padded
 
 
 class RowBatches:
-    """Batches of at most ``tokens`` padded tokens: rows × longest ≤ ``tokens``; a longer example is alone."""
+    """Batches of at most ``tokens`` padded tokens: rows × longest ≤ ``tokens``; a longer example is its own batch."""
 
-    def __init__(self, rows: Rows, tokens: int, seed: int = 0) -> None:
-        longest = rows.lengths.reshape(-1, rows.each).max(1) * rows.each
-        self._rows, self._grouping = rows, Grouping(longest, tokens, seed)
+    def __init__(self, rows: LabelledRows, tokens: int, seed: int = 0) -> None:
+        sizes = rows.example_sizes
+        self._rows, self._grouping = rows, LengthGrouping(sizes, tokens, seed)
         first = self._grouping.first
-        self.rows = max(map(len, first)) * rows.each
-        """The most rows that a batch of the first epoch has."""
+        self.rows = max(map(len, first)) * rows.rows_per_example
+        """Largest number of rows of a batch in the first epoch."""
         self.steps_per_epoch = len(first)
-        """Of the first epoch; others may have a few more or less."""
-        self.padding = 1 - float(rows.lengths.sum()) / sum(len(one) * int(longest[one].max()) for one in first)
-        """The share of places that are padded, in the first epoch."""
+        """Batches of the first epoch; other epochs may have a few more or fewer."""
+        self.padding = 1 - float(rows.lengths.sum()) / sum(len(batch) * int(sizes[batch].max()) for batch in first)
+        """Fraction of padding in the first epoch."""
 
     def batch(self, step: int) -> RowBatch:
-        """The batch of a step, counted from 0 over all epochs."""
-        return batch_of(self._rows, self._grouping.rows(step))
+        """Return the batch of a step, counted from 0 over all epochs."""
+        return make_batch(self._rows, self._grouping.rows(step))
 
 
-def in_order(rows: Rows, tokens: int) -> list[np.ndarray]:
-    """All examples once, similar lengths together, the longest first: so memory is known from the start."""
-    longest = rows.lengths.reshape(-1, rows.each).max(1) * rows.each
-    order = np.argsort(-longest, kind="stable")
-    found, start = [], 0
+def evaluation_batches(rows: LabelledRows, tokens: int) -> list[np.ndarray]:
+    """Return all examples once, grouped by length, longest first, so that the first batch has the peak memory."""
+    sizes = rows.example_sizes
+    order = np.argsort(-sizes, kind="stable")
+    batches, start = [], 0
     while start < len(order):
-        count = max(1, tokens // int(longest[order[start]]))
-        found.append(order[start : start + count])
+        count = max(1, tokens // int(sizes[order[start]]))
+        batches.append(order[start : start + count])
         start += count
-    return found
+    return batches

@@ -9,10 +9,10 @@ from itertools import islice
 from pathlib import Path
 
 from ensue.core.errors import InputError
-from ensue.data.sources import files_of
+from ensue.data.sources import source_files
 from ensue.data.text_files import decode_utf8, open_bytes, skip_bom
 
-CHUNK = 1 << 16
+STDIN_CHUNK_BYTES = 1 << 16
 """Bytes that standard input is asked for at once; it answers with what it has."""
 
 
@@ -24,7 +24,7 @@ def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]
     """
     if source != "-" and is_folder(source):
         raise InputError("is a folder", where=str(source), hint="give one of its files")
-    for path, name, _ in files_of(source, [], "give a file or -", corpora):
+    for path, name, _ in source_files(source, [], "give a file or -", corpora):
         with open_bytes(path, name) as file:
             skip_bom(file, name)
             for number, data in enumerate(file, start=1):
@@ -57,7 +57,7 @@ def line_blocks(name: str | Path, most: int) -> Iterator[list[str]]:
 def _typed() -> Iterator[list[str]]:
     """The lines of standard input, as many at a time as come."""
     waiting, number = b"", 1
-    while chunk := os.read(sys.stdin.fileno(), CHUNK):
+    while chunk := os.read(sys.stdin.fileno(), STDIN_CHUNK_BYTES):
         *whole, waiting = (waiting + chunk).split(b"\n")
         yield _decoded(whole, number)
         number += len(whole)

@@ -1,7 +1,4 @@
-"""The cells of a table of numbers, whatever stands between its columns.
-
-Files may be compressed; tabs, commas or semicolons, a header or none are detected.
-"""
+"""Read the cells of a table of numbers; the delimiter and the header are detected."""
 
 from __future__ import annotations
 
@@ -18,72 +15,69 @@ from ensue.data.calendar import is_date
 from ensue.data.lines import read_lines, source_name
 from ensue.data.waves import WAVES
 
-SAMPLE = 200
-"""So many lines are looked at before it is said what the columns are."""
-LARGEST = 1e100
-"""Squares of larger numbers cannot be added up."""
+SAMPLE_LINES = 200
+"""Lines from which the columns are inferred."""
+MAX_VALUE = 1e100
+"""Sums of squares of larger numbers overflow."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?", "."))
-"""What stands where a number is missing, in small letters."""
-MARKS = {"tab-separated": "\t", "semicolon-separated": ";", "comma-separated": ","}
-"""What may stand between columns, in the order it is looked for."""
+"""Cells that stand for a missing number, in lower case."""
+DELIMITERS = {"tab-separated": "\t", "semicolon-separated": ";", "comma-separated": ","}
+"""In the order they are tried."""
 
 
 @dataclass(frozen=True)
-class Grid:
+class NumberTable:
     """The cells of a table."""
 
     name: str
-    """Of the file, for errors and notes."""
+    """The file, for errors and notes."""
     kind: str
     header: bool
     names: list[str]
     lines: list[int]
-    """The number of each row in its file."""
+    """The line of each row in the file."""
     columns: list[list[str]]
-    """The cells, column by column, without the header."""
+    """The cells by column, without the header."""
 
     def where(self, row: int, column: int | None = None) -> str:
-        """A place for errors."""
-        place = f"{self.name}:{self.lines[row]}"
-        return place if column is None else f"{place}, column {self.names[column]!r}"
+        """Return a row's file and line, for errors."""
+        line = f"{self.name}:{self.lines[row]}"
+        return line if column is None else f"{line}, column {self.names[column]!r}"
 
     def find(self, wanted: str) -> int:
-        """A column by its name, or its number from 1."""
+        """Return the index of a column, given by name or by number from 1."""
         if wanted in self.names:
             return self.names.index(wanted)
-        small = [name.lower() for name in self.names]
-        if wanted.lower() in small:
-            return small.index(wanted.lower())
+        lower = [name.lower() for name in self.names]
+        if wanted.lower() in lower:
+            return lower.index(wanted.lower())
         if wanted.isdecimal() and 0 < int(wanted) <= len(self.names):
             return int(wanted) - 1
         error = unknown_name("column", wanted, self.names)
         raise InputError(str(error), where=self.name)
 
 
-def read_grid(source: str | Path) -> Grid:
-    """The cells of a file, whatever stands between them."""
+def read_number_table(source: str | Path) -> NumberTable:
+    """Read a table with tabs, commas or semicolons between its columns."""
     name = source_name(source)
     lines = read_lines(source, (WAVES,))
-    start = list(islice(lines, SAMPLE))
+    start = list(islice(lines, SAMPLE_LINES))
     full = [line for line in start if line.strip()]
     if not full:
         raise InputError("there is no series in this file", where=name, hint="give numbers in columns, a step a line")
-    kind, mark = next(
-        (found for found in MARKS.items() if found[1] in full[0] and 2 * sum(found[1] in x for x in full) > len(full)),
-        ("one column", "\t"),
-    )
+    kind, delimiter = _detect_delimiter(full)
     rows, numbers = [], []
-    reader = csv.reader((line + "\n" for line in chain(start, lines)), delimiter=mark)
+    reader = csv.reader((line + "\n" for line in chain(start, lines)), delimiter=delimiter)
     try:
         for cells in reader:
             if "".join(cells).strip():
                 rows.append([cell.strip() for cell in cells])
                 numbers.append(reader.line_num)
     except csv.Error as error:
-        place = f"{name}:{reader.line_num}"
+        where = f"{name}:{reader.line_num}"
         if "\r" in full[0]:
-            raise InputError("lines end in CR alone", where=place, hint="end them in LF or CR LF") from error
-        raise InputError(f"cannot be read as a table ({error})", where=place) from error
+            raise InputError("lines end in CR alone", where=where, hint="end them in LF or CR LF") from error
+        raise InputError(f"cannot be read as a table ({error})", where=where) from error
     width = len(rows[0])
     for row, number in zip(rows, numbers):
         if len(row) != width:
@@ -94,19 +88,27 @@ def read_grid(source: str | Path) -> Grid:
     body = rows[1:] if header else rows
     if not body:
         raise InputError("there is nothing under the header", where=name, hint="give numbers in columns, a step a line")
-    if mark == ";":
+    if delimiter == ";":  # decimal commas
         body = [[cell.replace(",", ".") if cell.count(",") == 1 else cell for cell in row] for row in body]
     columns = [list(column) for column in zip(*body)]
-    return Grid(name, kind, header, names, numbers[1:] if header else numbers, columns)
+    return NumberTable(name, kind, header, names, numbers[1:] if header else numbers, columns)
+
+
+def _detect_delimiter(lines: list[str]) -> tuple[str, str]:
+    """Return the first delimiter that the first line and most lines contain."""
+    for kind, delimiter in DELIMITERS.items():
+        if delimiter in lines[0] and 2 * sum(delimiter in line for line in lines) > len(lines):
+            return kind, delimiter
+    return "one column", "\t"
 
 
 def is_missing(cell: str) -> bool:
-    """Whether a cell says that there is no number."""
+    """Return whether a cell stands for a missing number."""
     return cell.lower() in MISSING
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell holds a number, or nothing where one could be."""
+    """Return whether a cell is a number or missing."""
     if is_missing(cell):
         return True
     try:
@@ -116,19 +118,19 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def numbers_in(grid: Grid, column: int) -> np.ndarray:
-    """A column as numbers, NaN where one is missing."""
-    result = np.full(len(grid.lines), np.nan)
-    for row, cell in enumerate(grid.columns[column]):
+def parse_column(table: NumberTable, column: int) -> np.ndarray:
+    """Parse a column as numbers, NaN where one is missing."""
+    result = np.full(len(table.lines), np.nan)
+    for row, cell in enumerate(table.columns[column]):
         if is_missing(cell):
             continue
         try:
             result[row] = float(cell)
         except ValueError:
             result[row] = np.inf
-        if LARGEST < abs(result[row]) < np.inf:
-            raise InputError(f"{cell} is too large to compute with", where=grid.where(row, column))
+        if MAX_VALUE < abs(result[row]) < np.inf:
+            raise InputError(f"{cell} is too large to compute with", where=table.where(row, column))
         if not np.isfinite(result[row]):
-            hint = "hint it, leave it empty for a gap, or name other columns with --target and data.covariates"
-            raise InputError(f"{cell!r} is not a number", where=grid.where(row, column), hint=hint)
+            hint = "correct it, leave it empty for a gap, or name other columns with --target and data.covariates"
+            raise InputError(f"{cell!r} is not a number", where=table.where(row, column), hint=hint)
     return result

@@ -1,11 +1,11 @@
-"""What a table of sentence pairs looks like: which column is the source, which the target, and what headers say."""
+"""The schema of a table of sentence pairs: which column is the source and which the target."""
 
 from __future__ import annotations
 
 import re
 
 from ensue.data.dates import DATES
-from ensue.data.tables import Places, Role, Roles, Sample, Table
+from ensue.data.tables import ColumnMap, ColumnRole, ParsedTable, TableSample, TableSchema
 
 SIDES = ("source", "target")
 _WORDS = """
@@ -20,11 +20,11 @@ _WORDS = """
     polish portuguese romanian russian serbian slovak slovenian spanish swedish turkish ukrainian urdu vietnamese
 """
 _NAMES = frozenset(_WORDS.split())
-"""Words that a header is made of: what columns hold, and languages by code or English name."""
+"""Words that occur in headers: column contents, and languages by code or English name."""
 
 
-def guess_sides(sample: Sample, known: Places) -> Places:
-    """The first two columns; of JSONL the texts that are left, if there are as many as sides to find."""
+def infer_sides(sample: TableSample, known: ColumnMap) -> ColumnMap:
+    """Return the first two columns; for JSONL the remaining text fields, if their number matches."""
     if not isinstance(sample.rows[0], dict):
         return dict(zip(SIDES, (0, 1)))
     left = [name for name, value in sample.rows[0].items() if isinstance(value, str) and name not in known.values()]
@@ -32,33 +32,33 @@ def guess_sides(sample: Sample, known: Places) -> Places:
     return dict(zip(missing, left)) if len(left) == len(missing) else {}
 
 
-def is_header(first: list[str], places: Places, rest: Sample) -> bool:
-    """Whether cells are names of columns rather than sentences: made of nothing but words that headers have.
+def is_header(first: list[str], columns: ColumnMap, rest: TableSample) -> bool:
+    """Return whether the first line consists of words that occur in headers.
 
     >>> [is_header(names, {"source": 0, "target": 1}, None) for names in (["en", "de"], ["source_text", "lang2"])]
     [True, True]
     >>> is_header(["no", "nein"], {"source": 0, "target": 1}, None)
     False
     """
-    chosen = [first[key].strip().lower() for key in places.values() if isinstance(key, int) and 0 <= key < len(first)]
+    chosen = [first[key].strip().lower() for key in columns.values() if isinstance(key, int) and 0 <= key < len(first)]
     words = [re.sub(r"\d+$", "", name) for name in chosen]
     return len(set(chosen)) == 2 and all(set(re.split(r"[ _.:-]", word)) <= _NAMES for word in words)
 
 
-PAIRS = Roles(
-    tuple(Role(side, (side,)) for side in SIDES),
+PAIR_SCHEMA = TableSchema(
+    tuple(ColumnRole(side, (side,)) for side in SIDES),
     "pair",
-    guess_sides,
+    infer_sides,
     is_header=is_header,
-    one_column="give the file of the other language too, or one with a tab between the two sides",
-    inside="translation",
+    one_column_hint="give the file of the other language too, or one with a tab between the two sides",
+    nested_field="translation",
     corpora=(DATES,),
 )
 
 
-def understood(table: Table) -> str:
-    """What a table of pairs was taken for, in a few words."""
-    names = " and ".join(table.called[side] for side in SIDES)
+def describe_pairs(table: ParsedTable) -> str:
+    """Describe how a table of pairs was read."""
+    names = " and ".join(table.column_names[side] for side in SIDES)
     if table.kind == "JSONL":
         return f"JSONL, fields {names}"
     return f"{table.kind}, columns {names}, {'with a' if table.header else 'no'} header"

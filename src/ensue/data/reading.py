@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from ensue.core.errors import InputError
-from ensue.data.corpora import BUILTIN, builtin
-from ensue.data.sources import Column, Slice, Source, files_of, is_builtin, is_jsonl, listed
+from ensue.data.corpora import BUILTIN, builtin_documents
+from ensue.data.sources import Slice, Source, TableColumn, as_source_list, is_builtin, is_jsonl, source_files
 from ensue.data.table_texts import table_pieces
 from ensue.data.text_files import BOM, decode_utf8, open_bytes, skip_bom
 from ensue.data.text_pieces import Piece, cut_file, cut_text
@@ -28,13 +28,13 @@ def read_pieces(
     [Piece(text='hello', ends=True, origin='hello')]
     """
     notes = [] if notes is None else notes
-    for source in listed(sources):
+    for source in as_source_list(sources):
         if isinstance(source, Slice):
             yield from _read_slice(source, field, notes)
-        elif isinstance(source, Column):
+        elif isinstance(source, TableColumn):
             yield from table_pieces(source, notes)
         elif is_builtin(source):
-            for origin, text in builtin(str(source)):
+            for origin, text in builtin_documents(str(source)):
                 yield from cut_file(io.BytesIO(text.encode()), origin)
         else:
             yield from _read_source(source, field, notes)
@@ -62,7 +62,7 @@ def measure_text(
 def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Iterator[Piece]:
     """Read a file, a folder or standard input."""
     count = 0
-    for path, name, in_folder in files_of(source, notes, corpora=tuple(BUILTIN)):
+    for path, name, in_folder in source_files(source, notes, corpora=tuple(BUILTIN)):
         jsonl = is_jsonl(path) or (source == "-" and field is not None)
         with open_bytes(path, name) as file:
             start = file.peek(1 << 12)[: 1 << 12]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ensue.core.errors import unknown_name
 
-MARK = "*"
+WORD_MARKER = "*"
 """Stands before the word that a sentence is about."""
 
 PARTS = ("known", "asked")
@@ -29,20 +29,20 @@ class Context:
     """A word in a sentence, and in which sense.
 
     >>> Context.parse("a nice walk by the river *bank", "river")
-    Context(words=('a', 'nice', 'walk', 'by', 'the', 'river', 'bank'), place=6, sense='river')
+    Context(words=('a', 'nice', 'walk', 'by', 'the', 'river', 'bank'), position=6, sense='river')
     """
 
     words: tuple[str, ...]
     """The sentence, in words and punctuation."""
-    place: int
-    """Which of them it is about, from 0."""
+    position: int
+    """Index of the word it is about."""
     sense: str
     """A name for the meaning; empty where nobody has said."""
 
     @property
     def word(self) -> str:
         """The word it is about, as it is written there."""
-        return self.words[self.place]
+        return self.words[self.position]
 
     @property
     def text(self) -> str:
@@ -53,9 +53,9 @@ class Context:
     def parse(line: str, sense: str = "") -> Context:
         """A sentence in which a mark stands before the word."""
         words = line.split()
-        place = next(place for place, word in enumerate(words) if word.startswith(MARK))
-        words[place] = words[place].removeprefix(MARK)
-        return Context(tuple(words), place, sense)
+        position = next(index for index, word in enumerate(words) if word.startswith(WORD_MARKER))
+        words[position] = words[position].removeprefix(WORD_MARKER)
+        return Context(tuple(words), position, sense)
 
 
 def contexts(word: str, part: str = "") -> list[Context]:

@@ -1,4 +1,4 @@
-"""Which column of a table of series is what: its dates, the name of its series, what is forecast and what is read."""
+"""Assign the columns of a series table: dates, series names, targets and covariates."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.calendar import is_date, read_dates
-from ensue.data.number_tables import SAMPLE, Grid, is_missing, is_number
+from ensue.data.number_tables import SAMPLE_LINES, NumberTable, is_missing, is_number
 
-NUMBERED = frozenset(("", "no", "no.", "nr", "#", "row", "index", "unnamed: 0"))
+ROW_NUMBER_HEADERS = frozenset(("", "no", "no.", "nr", "#", "row", "index", "unnamed: 0"))
 """Headers of a column that numbers the rows."""
-PARTS = ("year", "month", "day", "hour", "minute")
+DATE_PART_HEADERS = ("year", "month", "day", "hour", "minute")
 """Headers of columns that make up a date."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a table of series is read for."""
+class SeriesOptions:
+    """How a table of series is read."""
 
     targets: tuple[str, ...] = ()
-    """Columns to forecast, by name or number; none means all that hold numbers."""
+    """Columns to forecast, by name or number; empty for all columns of numbers."""
     covariates: tuple[str, ...] = ()
-    """Columns to read beside them; "all" means all others that hold numbers."""
+    """Input columns that are not forecast; "all" for all other columns of numbers."""
     date: str = ""
-    """The column of dates; empty means as it is found, "none" that there is none."""
+    """The column of dates; empty to detect it, "none" if there is none."""
     key: str = ""
-    """The column that says of which series a row is; empty means that all are of one."""
+    """The column with the name of each row's series; empty if there is one series."""
     order: str = "error"
-    """What dates out of order are: an error, or sorted."""
+    """What happens with unsorted dates: error or sort."""
     fill: str = "forward"
-    """How gaps are filled: forward, or interpolate."""
+    """How gaps are filled: forward or interpolate."""
 
 
-def dates_in(grid: Grid, wanted: Wanted) -> tuple[list[int], np.ndarray | None]:
-    """The columns that make up the dates, and the date of each row."""
-    if wanted.date == "none":
+def parse_dates(table: NumberTable, options: SeriesOptions) -> tuple[list[int], np.ndarray | None]:
+    """Return the columns that make up the dates, and the date of each row."""
+    if options.date == "none":
         return [], None
-    small = [name.lower() for name in grid.names]
-    places = [grid.where(row) for row in range(len(grid.lines))]
-    if not wanted.date and {"year", "month"} <= set(small):
-        parts = [small.index(name) for name in PARTS if name in small]
-        return parts, read_dates(_joined([grid.columns[part] for part in parts]), places)
-    column = grid.find(wanted.date) if wanted.date else _date_column(grid, small)
+    lower = [name.lower() for name in table.names]
+    locations = [table.where(row) for row in range(len(table.lines))]
+    if not options.date and {"year", "month"} <= set(lower):
+        parts = [lower.index(name) for name in DATE_PART_HEADERS if name in lower]
+        return parts, read_dates(_join_date_parts([table.columns[part] for part in parts]), locations)
+    column = table.find(options.date) if options.date else _find_date_column(table, lower)
     if column is None:
         return [], None
-    cells = [f"{cell}-01" if cell.isdecimal() and len(cell) <= 4 else cell for cell in grid.columns[column]]
-    return [column], read_dates(cells, places)
+    cells = [f"{cell}-01" if cell.isdecimal() and len(cell) <= 4 else cell for cell in table.columns[column]]
+    return [column], read_dates(cells, locations)
 
 
-def _joined(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of years, months, days, hours and minutes as dates."""
+def _join_date_parts(parts: Sequence[Sequence[str]]) -> list[str]:
+    """Join columns of years, months, days, hours and minutes into dates."""
     cells = [[cell.zfill(2) for cell in part] for part in parts]
     days = ["-".join(day) for day in zip(*cells[:3])]
     if len(cells) < 4:
@@ -61,57 +61,59 @@ def _joined(parts: Sequence[Sequence[str]]) -> list[str]:
     return [f"{day} {hour}:{minute}" for day, hour, minute in zip(days, cells[3], minutes)]
 
 
-def _date_column(grid: Grid, small: Sequence[str]) -> int | None:
-    """The first column that mostly holds dates (one that is none is then an error with its place), or one of years."""
-    for place, column in enumerate(grid.columns):
-        if 2 * sum(map(is_date, column[:SAMPLE])) > len(column[:SAMPLE]):
-            return place
-    years = small.index("year") if "year" in small else None
-    return years if years is not None and all(cell.isdecimal() for cell in grid.columns[years][:SAMPLE]) else None
+def _find_date_column(table: NumberTable, lower: Sequence[str]) -> int | None:
+    """Return the first column of mostly dates (others are reported with their line), or a column of years."""
+    for index, column in enumerate(table.columns):
+        if 2 * sum(map(is_date, column[:SAMPLE_LINES])) > len(column[:SAMPLE_LINES]):
+            return index
+    years = lower.index("year") if "year" in lower else None
+    return (
+        years if years is not None and all(cell.isdecimal() for cell in table.columns[years][:SAMPLE_LINES]) else None
+    )
 
 
-def _holds_numbers(cells: Sequence[str]) -> bool:
-    """Whether most of what is not missing in a column is a number."""
-    there = [cell for cell in cells[:SAMPLE] if not is_missing(cell)] or [
-        cell for cell in cells if not is_missing(cell)
-    ]
-    return 2 * sum(map(is_number, there)) > len(there)
+def _has_numbers(cells: Sequence[str]) -> bool:
+    """Return whether most cells that are not missing are numbers."""
+    present = [cell for cell in cells[:SAMPLE_LINES] if not is_missing(cell)]
+    present = present or [cell for cell in cells if not is_missing(cell)]
+    return 2 * sum(map(is_number, present)) > len(present)
 
 
-def chosen_columns(grid: Grid, wanted: Wanted, taken: set[int]) -> tuple[list[int], list[int], list[str]]:
-    """The columns of targets and covariates, and the names of those that are left out."""
-    free = [place for place in range(len(grid.names)) if place not in taken]
-    numeric = [place for place in free if _holds_numbers(grid.columns[place])]
-    if len(numeric) > 1 and grid.header and numeric[0] == 0 and _counts_rows(grid):
+def choose_columns(
+    table: NumberTable, options: SeriesOptions, taken: set[int]
+) -> tuple[list[int], list[int], list[str]]:
+    """Return the columns of targets and covariates, and the names of unused columns."""
+    free = [column for column in range(len(table.names)) if column not in taken]
+    numeric = [column for column in free if _has_numbers(table.columns[column])]
+    if len(numeric) > 1 and table.header and numeric[0] == 0 and _numbers_rows(table):
         numeric = numeric[1:]
-    said = [grid.find(name) for name in wanted.covariates if name not in ("all", "none")]
-    targets = [grid.find(name) for name in dict.fromkeys(wanted.targets)] or [n for n in numeric if n not in said]
+    named = [table.find(name) for name in options.covariates if name not in ("all", "none")]
+    targets = [table.find(name) for name in dict.fromkeys(options.targets)] or [n for n in numeric if n not in named]
     if not targets:
-        raise InputError(
-            "there is no column of numbers", where=grid.name, hint="give numbers in columns, a step a line"
-        )
-    for place in targets:
-        if place in taken:
-            raise InputError(f"{grid.names[place]!r} cannot be forecast: it holds dates or names", where=grid.name)
-    beside = numeric if "all" in wanted.covariates else said
-    covariates = [place for place in beside if place not in targets]
-    left = [grid.names[place] for place in free if place not in {*targets, *covariates}]
-    return targets, covariates, left
+        hint = "give numbers in columns, a step a line"
+        raise InputError("there is no column of numbers", where=table.name, hint=hint)
+    for column in targets:
+        if column in taken:
+            raise InputError(f"{table.names[column]!r} cannot be forecast: it holds dates or names", where=table.name)
+    candidates = numeric if "all" in options.covariates else named
+    covariates = [column for column in candidates if column not in targets]
+    unused = [table.names[column] for column in free if column not in {*targets, *covariates}]
+    return targets, covariates, unused
 
 
-def _counts_rows(grid: Grid) -> bool:
-    """Whether the first column only numbers the rows, by its name and what is in it: 1, 2, 3 …"""
-    if grid.names[0].lower() not in NUMBERED:
+def _numbers_rows(table: NumberTable) -> bool:
+    """Return whether the first column numbers the rows: 1, 2, 3 …"""
+    if table.names[0].lower() not in ROW_NUMBER_HEADERS:
         return False
-    first = grid.columns[0][0]
-    return first in ("0", "1") and grid.columns[0] == [str(int(first) + n) for n in range(len(grid.lines))]
+    first = table.columns[0][0]
+    return first in ("0", "1") and table.columns[0] == [str(int(first) + n) for n in range(len(table.lines))]
 
 
-def blocks_of(grid: Grid, wanted: Wanted) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """The names of the series, and the rows of each."""
-    if not wanted.key:
-        return (), [np.arange(len(grid.lines))]
+def series_rows(table: NumberTable, options: SeriesOptions) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """Return the names of the series, and the rows of each."""
+    if not options.key:
+        return (), [np.arange(len(table.lines))]
     rows: dict[str, list[int]] = {}
-    for row, key in enumerate(grid.columns[grid.find(wanted.key)]):
+    for row, key in enumerate(table.columns[table.find(options.key)]):
         rows.setdefault(key, []).append(row)
-    return tuple(rows), [np.array(own) for own in rows.values()]
+    return tuple(rows), [np.array(indices) for indices in rows.values()]

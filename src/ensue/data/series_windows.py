@@ -1,9 +1,10 @@
-"""Windows of series: a stretch of the past and the steps after it; batches of them that can be had by number.
+"""Windows of series, past steps with the steps to forecast, and batches of them by step number.
 
-    past    x_{o−W} … x_{o−1}      W steps that are read
-    future  x_o … x_{o+H−1}        H steps that are forecast from origin o
+    past    x_{o−W} … x_{o−1}      W steps of input
+    future  x_o … x_{o+H−1}        H steps forecast from origin o
 
-Legend: B rows, W window, H horizon, T steps read, P places that forecast, C columns, Y targets, the first of them.
+Legend: B rows, W window, H horizon, T input steps, P positions that forecast, C columns, Y targets, which are the first
+columns.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SeriesWindows:
-    """Windows at given origins of numbers that are scaled already."""
+    """Windows of scaled values at given origins."""
 
     values: np.ndarray
     """(N, C), float32."""
-    real: np.ndarray
-    """(N, C): what was there and not filled in."""
+    observed: np.ndarray
+    """(N, C): False where a missing value was filled in."""
     origins: np.ndarray
     """The first step of each forecast."""
     window: int
     horizon: int
     centre: str = "none"
-    """What is subtracted from a window before it is read: none, its last value, or its mean."""
+    """What is subtracted from a window: none, last (its last value), or mean."""
 
     def __len__(self) -> int:
         return len(self.origins)
 
     @property
     def tokens(self) -> np.ndarray:
-        """The origins: what those that only count are given to read."""
+        """The origins, for code that only counts."""
         return self.origins
 
-    def cut(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Some windows: values and what is real of them, (B, W + H, C), and what was subtracted, (B, 1, C)."""
-        index = self.origins[places][:, None] + np.arange(-self.window, self.horizon)
-        values = self.values[index]
-        offset = offsets(values[:, : self.window], self.centre)
-        return values - offset, self.real[index], offset
+    def cut(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return some windows: values and observed, (B, W + H, C), and what was subtracted, (B, 1, C)."""
+        steps = self.origins[index][:, None] + np.arange(-self.window, self.horizon)
+        values = self.values[steps]
+        offset = window_offsets(values[:, : self.window], self.centre)
+        return values - offset, self.observed[steps], offset
 
 
-def offsets(past: np.ndarray, centre: str) -> np.ndarray:
-    """What is subtracted from windows (B, W, C), as (B, 1, C)."""
+def window_offsets(past: np.ndarray, centre: str) -> np.ndarray:
+    """Return what is subtracted from windows (B, W, C), as (B, 1, C)."""
     if centre == "last":
         return past[:, -1:]
     if centre == "mean":
@@ -57,36 +58,36 @@ def offsets(past: np.ndarray, centre: str) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class SeriesBatch:
-    """B windows, with what is to be forecast from P of the places read."""
+    """B windows, with the forecasts of P input positions."""
 
     x: Tensor
     """(B, T, C)."""
     y: Tensor
     """(B, P, H, Y)."""
-    real: Tensor
-    """(B, P, H, Y): what counts."""
-    fresh: bool = True
-    """Windows always start anew."""
+    observed: Tensor
+    """(B, P, H, Y): which values of y count in the loss."""
+    reset_state: bool = True
+    """Windows always start from an empty state."""
 
     @property
     def size(self) -> int:
-        """How many numbers are read."""
+        """Number of input steps, B · T."""
         return self.x.shape[0] * self.x.shape[1]
 
     def __len__(self) -> int:
         """B."""
         return len(self.x)
 
-    def some(self, rows: slice) -> SeriesBatch:
-        """Some of the windows."""
-        return SeriesBatch(self.x[rows], self.y[rows], self.real[rows])
+    def select(self, rows: slice) -> SeriesBatch:
+        """Return some of the windows."""
+        return SeriesBatch(self.x[rows], self.y[rows], self.observed[rows])
 
 
-class WindowBatches:
-    """Batches of B windows in a new order each epoch, none twice; a batch may take its last rows from the next epoch.
+class SeriesBatches:
+    """Batches of B windows, shuffled each epoch; a batch may take its last rows from the next epoch.
 
-    ``mode`` says what is wanted: the horizon from the last place (vector) or from every place (sequence), or the next
-    step from every place, those of the horizon among them (step).
+    ``mode`` chooses the targets: the horizon from the last position (vector) or from every position (sequence), or the
+    next step from every position, including those of the horizon (step).
     """
 
     def __init__(self, windows: SeriesWindows, mode: str, targets: int, rows: int, seed: int = 0) -> None:
@@ -95,32 +96,32 @@ class WindowBatches:
         self.steps_per_epoch = -(-len(windows) // self.rows)
         self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, dtype=np.int64))
 
-    def batch(self, number: int) -> SeriesBatch:
-        """Batch ``number`` of an endless row of epochs."""
+    def batch(self, step: int) -> SeriesBatch:
+        """Return the batch of a step, counted from 0 over all epochs."""
         count = len(self.windows)
-        places = [divmod(number * self.rows + row, count) for row in range(self.rows)]
-        return self.of(np.array([self._shuffled(epoch)[place] for epoch, place in places]))
+        rows = [divmod(step * self.rows + row, count) for row in range(self.rows)]
+        return self.of(np.array([self._shuffled(epoch)[index] for epoch, index in rows]))
 
-    def of(self, places: np.ndarray) -> SeriesBatch:
-        """Some windows as a batch."""
-        values, real, _ = self.windows.cut(places)
-        return batch_of(values.astype(np.float32), real, self.windows.window, self.mode, self.targets)
+    def of(self, index: np.ndarray) -> SeriesBatch:
+        """Return some windows as a batch."""
+        values, observed, _ = self.windows.cut(index)
+        return make_series_batch(values.astype(np.float32), observed, self.windows.window, self.mode, self.targets)
 
     def _shuffled(self, epoch: int) -> np.ndarray:
-        """The order of an epoch; remembered for the epoch at hand."""
+        """Return the order of an epoch; the current epoch is cached."""
         if self._order[0] != epoch:
-            chance = np.random.default_rng([self.seed % 2**64, epoch])
-            self._order = epoch, chance.permutation(len(self.windows))
+            generator = np.random.default_rng([self.seed % 2**64, epoch])
+            self._order = epoch, generator.permutation(len(self.windows))
         return self._order[1]
 
 
-def batch_of(values: np.ndarray, real: np.ndarray, window: int, mode: str, targets: int) -> SeriesBatch:
-    """Windows (B, W + H, C) as what is read and what is wanted."""
-    whole, there = torch.from_numpy(values), torch.from_numpy(real)
+def make_series_batch(values: np.ndarray, observed: np.ndarray, window: int, mode: str, targets: int) -> SeriesBatch:
+    """Split windows (B, W + H, C) into inputs and targets."""
+    x, mask = torch.from_numpy(values), torch.from_numpy(observed)
     if mode == "step":
-        return SeriesBatch(whole[:, :-1], whole[:, 1:, None], there[:, 1:, None])
+        return SeriesBatch(x[:, :-1], x[:, 1:, None], mask[:, 1:, None])
     if mode == "vector":
-        return SeriesBatch(whole[:, :window], whole[:, None, window:, :targets], there[:, None, window:, :targets])
-    horizon = whole.shape[1] - window
-    y, known = (x[:, 1:, :targets].unfold(1, horizon, 1).transpose(2, 3) for x in (whole, there))
-    return SeriesBatch(whole[:, :window], y, known)
+        return SeriesBatch(x[:, :window], x[:, None, window:, :targets], mask[:, None, window:, :targets])
+    horizon = x.shape[1] - window
+    y, known = (part[:, 1:, :targets].unfold(1, horizon, 1).transpose(2, 3) for part in (x, mask))
+    return SeriesBatch(x[:, :window], y, known)

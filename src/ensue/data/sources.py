@@ -24,12 +24,12 @@ _NOT_TEXT = """
     .sqlite
     .mp3 .mp4 .wav .flac .ogg .avi .mov .mkv .webm .ttf .otf .woff .woff2
 """
-NOT_TEXT = frozenset(_NOT_TEXT.split())
+NON_TEXT_SUFFIXES = frozenset(_NOT_TEXT.split())
 """Endings of files that hold no text; they are left out of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """The texts of a table as text to read, one document a line; its labels are not looked at."""
 
     file: str | Path
@@ -49,7 +49,7 @@ class Slice:
     ``stop`` None means up to the end. Both lie between characters, as ``held_out`` chooses them.
     """
 
-    sources: tuple[str | Path | Column, ...]
+    sources: tuple[str | Path | TableColumn, ...]
     start: int = 0
     stop: int | None = None
 
@@ -58,12 +58,12 @@ class Slice:
         return f"{' '.join(map(str, self.sources))}[{self.start}:{stop}]"
 
 
-Source = str | Path | Column | Slice
+Source = str | Path | TableColumn | Slice
 """A file, a folder, "-" for standard input, the name of a built-in corpus, the texts of a table, or a slice of such
 sources."""
 
 
-def is_builtin(source: str | Path | Column) -> bool:
+def is_builtin(source: str | Path | TableColumn) -> bool:
     """Whether this names a built-in corpus; ``./pydoc`` names a file, and so does any ``Path``."""
     return isinstance(source, str) and source in BUILTIN
 
@@ -82,7 +82,7 @@ def is_jsonl(path: Path) -> bool:
     return (Path(path.stem) if is_gzip(path) else path).suffix.lower() == ".jsonl"
 
 
-def files_of(
+def source_files(
     source: str | Path, notes: list[str], hint: str = "give a file, a folder or -", corpora: Sequence[str] = ()
 ) -> Iterator[tuple[Path, str, bool]]:
     """The files a source stands for: where to read, what to call it, and whether it was found in a folder.
@@ -117,7 +117,7 @@ def _folder(folder: Path, notes: list[str]) -> Iterator[Path]:
             path = Path(place, name)
             if name.startswith("."):
                 notes.append(f"{path}: skipped, a hidden file")
-            elif path.suffix.lower() in NOT_TEXT or ".tar." in name.lower():
+            elif path.suffix.lower() in NON_TEXT_SUFFIXES or ".tar." in name.lower():
                 notes.append(f"{path}: skipped, not a text file")
             elif path.is_file():
                 yield path
@@ -152,6 +152,6 @@ def _missing(source: str | Path, hint: str, corpora: Sequence[str]) -> InputErro
     return InputError("there is no such file", where=str(source) or "''", hint=hint)
 
 
-def listed(sources: Sequence[Source] | Source) -> list[Source]:
+def as_source_list(sources: Sequence[Source] | Source) -> list[Source]:
     """One source or several, as a list."""
-    return [sources] if isinstance(sources, str | Path | Column | Slice) else list(sources)
+    return [sources] if isinstance(sources, str | Path | TableColumn | Slice) else list(sources)

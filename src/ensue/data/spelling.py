@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-ORDER = 4
-REMEMBERED = 1 << 18
+NGRAM_ORDER = 4
+MAX_CACHED = 1 << 18
 """How many strings and how many n-grams keep their price in memory."""
-END, BEFORE, BASE = 256, 257, 258
+STRING_END, STRING_START, SYMBOLS = 256, 257, 258
 """The symbols after the bytes: the end of a string, what stands before its start, and how many there are."""
-TIMES_BITS = 29
+COUNT_BITS = 29
 """Of 63; a key, which is less than 258 ** 4, takes 33."""
 
 
@@ -34,7 +34,7 @@ class SpellingModel:
     """P(string) by an n-gram of bytes."""
 
     def __init__(self, grams: np.ndarray, counts: np.ndarray) -> None:
-        """``grams``: n-grams of ``ORDER`` symbols as numbers to the base 258, sorted, and how often each was seen."""
+        """``grams``: sorted n-grams of ``NGRAM_ORDER`` symbols as base-258 numbers; ``counts``: their counts."""
         self._grams, self._seen = grams, counts
         self._bits: dict[str, float] = {}
         self._costs: dict[int, float] = {}
@@ -43,14 +43,14 @@ class SpellingModel:
     def _tables(self) -> tuple[list[Counter[int]], list[Counter[int]], list[Counter[int]]]:
         """By order: how often an n-gram, and how often and with how many successors a context was seen. Whoever only
         fits a tokenizer and saves it never asks for them."""
-        counts, totals, kinds = ([Counter[int]() for _ in range(ORDER)] for _ in range(3))
+        counts, totals, kinds = ([Counter[int]() for _ in range(NGRAM_ORDER)] for _ in range(3))
         for gram, count in zip(self._grams.tolist(), self._seen.tolist(), strict=True):
-            for order in range(ORDER):
-                counts[order][gram % BASE ** (order + 1)] += count
-        for order in range(ORDER):
+            for order in range(NGRAM_ORDER):
+                counts[order][gram % SYMBOLS ** (order + 1)] += count
+        for order in range(NGRAM_ORDER):
             for gram, count in counts[order].items():
-                totals[order][gram // BASE] += count
-                kinds[order][gram // BASE] += 1
+                totals[order][gram // SYMBOLS] += count
+                kinds[order][gram // SYMBOLS] += 1
         return counts, totals, kinds
 
     @classmethod
@@ -59,20 +59,22 @@ class SpellingModel:
         texts = [string.encode() for group in groups for string in group]
         times = np.array([count for group in groups for count in group.values()], np.int64)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        # each string with what stands before its start and with its end: ORDER symbols more than its bytes
-        last = np.cumsum(sizes + ORDER) - 1
+        # each string with what stands before its start and with its end: NGRAM_ORDER symbols more than its bytes
+        last = np.cumsum(sizes + NGRAM_ORDER) - 1
         inside = np.ones(int(last[-1]) + 1 if texts else 0, bool)
-        for before in range(ORDER - 1):
+        for before in range(NGRAM_ORDER - 1):
             inside[last - sizes - before - 1] = False
         inside[last] = False
-        symbols = np.full(len(inside), BEFORE, np.int16)
+        symbols = np.full(len(inside), STRING_START, np.int16)
         symbols[inside] = np.frombuffer(b"".join(texts), np.uint8)
-        symbols[last] = END
-        found = np.zeros(max(0, len(symbols) - ORDER + 1), np.int64)
-        for place in range(ORDER):
-            found *= BASE
+        symbols[last] = STRING_END
+        found = np.zeros(max(0, len(symbols) - NGRAM_ORDER + 1), np.int64)
+        for place in range(NGRAM_ORDER):
+            found *= SYMBOLS
             found += symbols[place : place + len(found)]
-        own = symbols[ORDER - 1 :] != BEFORE  # an n-gram ends with a byte or the end: all of it is of one string
+        own = (
+            symbols[NGRAM_ORDER - 1 :] != STRING_START
+        )  # an n-gram ends with a byte or the end: all of it is of one string
         return cls(*_tallied(found[own], np.repeat(times, sizes + 1)))
 
     def bits(self, string: str) -> float:
@@ -83,11 +85,11 @@ class SpellingModel:
         """
         known = self._bits.get(string)
         if known is None:
-            gram, known = BEFORE * (BASE**ORDER - 1) // (BASE - 1), 0.0
-            for symbol in (*string.encode(), END):
-                gram = (gram * BASE + symbol) % BASE**ORDER
+            gram, known = STRING_START * (SYMBOLS**NGRAM_ORDER - 1) // (SYMBOLS - 1), 0.0
+            for symbol in (*string.encode(), STRING_END):
+                gram = (gram * SYMBOLS + symbol) % SYMBOLS**NGRAM_ORDER
                 known += self._cost(gram)
-            if len(self._bits) < REMEMBERED:
+            if len(self._bits) < MAX_CACHED:
                 self._bits[string] = known
         return known
 
@@ -96,25 +98,25 @@ class SpellingModel:
         known = self._costs.get(gram)
         if known is None:
             known = -math.log2(self._probability(gram))
-            if len(self._costs) < REMEMBERED:
+            if len(self._costs) < MAX_CACHED:
                 self._costs[gram] = known
         return known
 
     def _probability(self, gram: int) -> float:
         """P(last symbol | the ones before it)."""
-        result = 1 / (END + 1)
+        result = 1 / (STRING_END + 1)
         for order, (counts, totals, successors) in enumerate(zip(*self._tables, strict=True)):
-            part = gram % BASE ** (order + 1)
-            total = totals[part // BASE]
+            part = gram % SYMBOLS ** (order + 1)
+            total = totals[part // SYMBOLS]
             if not total:
                 break
-            kinds = successors[part // BASE]
+            kinds = successors[part // SYMBOLS]
             result = (counts[part] + kinds * result) / (total + kinds)
         return result
 
     def state(self) -> dict[str, Any]:
         """The n-grams, sorted, as differences, compressed: some bytes each."""
-        return {"order": ORDER, "grams": _packed(np.diff(self._grams, prepend=0)), "counts": _packed(self._seen)}
+        return {"order": NGRAM_ORDER, "grams": _packed(np.diff(self._grams, prepend=0)), "counts": _packed(self._seen)}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> SpellingModel:
@@ -126,13 +128,13 @@ def _tallied(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """The keys that differ, sorted, and the sum of the times of each."""
     if not len(keys):
         return keys, times
-    if times.max() >> TIMES_BITS:  # as many as that do not fit beside their keys
+    if times.max() >> COUNT_BITS:  # as many as that do not fit beside their keys
         order = np.argsort(keys)
         keys, times = keys[order], times[order]
     else:  # sorted together, which is many times as fast as sorting places
-        both = keys << TIMES_BITS | times
+        both = keys << COUNT_BITS | times
         both.sort()
-        keys, times = both >> TIMES_BITS, both & (1 << TIMES_BITS) - 1
+        keys, times = both >> COUNT_BITS, both & (1 << COUNT_BITS) - 1
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     return keys[first], np.add.reduceat(times, first)
 

@@ -11,16 +11,16 @@ from ensue.core.errors import InputError
 from ensue.core.wording import counted
 from ensue.data.pairs import Pairs
 from ensue.data.reading import measure_text, read_pieces
-from ensue.data.sources import Column, Slice, Source, listed
+from ensue.data.sources import Slice, Source, TableColumn, as_source_list
 
-SMALLEST = 64
+MIN_BYTES = 64
 """Texts of fewer bytes than this are not split."""
-MOST_HELD_OUT = 2_000
+MAX_HELD_OUT_PAIRS = 2_000
 """A held-out part has at most so many pairs."""
 _STARTS = re.compile(rb"[\x00-\x7f\xc0-\xff]")
 
 
-def held_out(
+def hold_out(
     sources: Sequence[Source] | Source,
     share: float = 0.1,
     limit_bytes: int | None = None,
@@ -36,14 +36,14 @@ def held_out(
         raise InputError(f"the share held out is {share}", hint="choose one between 0 and 1")
     if limit_bytes is not None and limit_bytes < 1:
         raise InputError(f"at most {limit_bytes} bytes held out is none", hint="choose at least 1")
-    names: list[str | Path | Column] = []
-    for source in listed(sources):
+    names: list[str | Path | TableColumn] = []
+    for source in as_source_list(sources):
         if isinstance(source, Slice):
             raise InputError("a slice of a text cannot be split again", where=str(source))
         names.append(source)
     _, total = measure_text(names, field)
     tail = round(total * share) if limit_bytes is None else min(round(total * share), limit_bytes)
-    if total < SMALLEST or tail < 1:
+    if total < MIN_BYTES or tail < 1:
         where = " ".join(map(str, names))
         hint = "give more text, or a validation text with --valid"
         raise InputError(f"{total} bytes are too few to hold a part out", where=where, hint=hint)
@@ -51,7 +51,7 @@ def held_out(
     return [Slice(tuple(names), 0, at)], [Slice(tuple(names), at, None)]
 
 
-def _cut_near(names: list[str | Path | Column], field: str | None, total: int, tail: int) -> int:
+def _cut_near(names: list[str | Path | TableColumn], field: str | None, total: int, tail: int) -> int:
     """The best place for the cut within half a tail of where it should be (a quarter if a document ends)."""
     target = total - tail
     reach = max(4, tail // 2)  # a character has at most four bytes
@@ -81,7 +81,7 @@ def _cut_near(names: list[str | Path | Column], field: str | None, total: int, t
     return next(best[kind] for kind in ("document", "line", "space", "character") if kind in best)
 
 
-def held_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pairs, Pairs]:
+def hold_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pairs, Pairs]:
     """A part to train on and about ``share`` of the pairs, at most 2,000, to validate with.
 
     Which pairs is decided by their text alone: those whose SHA-256 is smallest are held out. So the sample is fair,
@@ -92,7 +92,7 @@ def held_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
     copies: dict[bytes, list[int]] = {}
     for place, sides in enumerate(zip(pairs.source, pairs.target)):
         copies.setdefault(hashlib.sha256("\n".join(sides).encode()).digest(), []).append(place)
-    wanted = min(MOST_HELD_OUT, max(least, round(share * len(pairs))))
+    wanted = min(MAX_HELD_OUT_PAIRS, max(least, round(share * len(pairs))))
     held: list[int] = []
     for digest in sorted(copies):
         if len(held) + len(copies[digest]) <= wanted:
@@ -103,26 +103,26 @@ def held_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
         what = f"{counted(len(pairs), 'pair')} ({len(copies):,} different) are too few to hold a part out"
         raise InputError(what, hint="give more, or validation pairs with --valid")
     out = set(held)
-    return pairs.chosen(place for place in range(len(pairs)) if place not in out), pairs.chosen(sorted(held))
+    return pairs.select(place for place in range(len(pairs)) if place not in out), pairs.select(sorted(held))
 
 
-def spread_groups(keys: Sequence[Hashable], share: float) -> list[int]:
+def evenly_spaced_groups(keys: Sequence[Hashable], share: float) -> list[int]:
     """Places to hold out from all over, a share of the different ``keys``: what has a key in common stays together.
 
-    >>> spread_groups(["a", "a", "b", "c", "b"], 0.4)
+    >>> evenly_spaced_groups(["a", "a", "b", "c", "b"], 0.4)
     [2, 4]
     """
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     if len(numbers) < 2:
         return []
-    held = set(spread(len(numbers), share))
+    held = set(evenly_spaced(len(numbers), share))
     return [place for place, key in enumerate(keys) if numbers[key] in held]
 
 
-def spread(count: int, share: float) -> list[int]:
+def evenly_spaced(count: int, share: float) -> list[int]:
     """Every so many-th of ``count``, so that a share is held out from all over: at least one, never all.
 
-    >>> spread(10, 0.2)
+    >>> evenly_spaced(10, 0.2)
     [2, 7]
     """
     held = min(count - 1, max(1, round(share * count)))

@@ -17,12 +17,12 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
-from ensue.data.labelled import Answer, Question, Reading
+from ensue.data.labelled import Answer, Question, ReadOptions
 from ensue.data.lines import read_lines, source_name
 from ensue.data.sources import is_jsonl
-from ensue.data.tables import Role, Roles, parse_columns, read_table
+from ensue.data.tables import ColumnRole, TableSchema, parse_columns, read_table
 
-NOWHERE = "ANSWERNOTFOUND"
+NO_ANSWER = "ANSWERNOTFOUND"
 """What SubjQA has for an answer where there is none, and at the end of its passages."""
 
 
@@ -48,40 +48,40 @@ class _Tally:
     asked: int = 0
 
 
-QUESTIONS = Roles(
+QUESTION_SCHEMA = TableSchema(
     (
-        Role("question", ("question", "query", "questiontext")),
-        Role("passage", ("passage", "context", "review", "paragraph", "document", "text")),
-        Role("answer", ("answers", "answer", "answertext", "humanansspans", "span"), "any", optional=True),
-        Role("start", ("answerstart", "start", "humanansindices", "offset"), "any", optional=True),
-        Role("id", ("id", "qid", "questionid", "qreviewid"), "value", optional=True),
+        ColumnRole("question", ("question", "query", "questiontext")),
+        ColumnRole("passage", ("passage", "context", "review", "paragraph", "document", "text")),
+        ColumnRole("answer", ("answers", "answer", "answertext", "humanansspans", "span"), "any", optional=True),
+        ColumnRole("start", ("answerstart", "start", "humanansindices", "offset"), "any", optional=True),
+        ColumnRole("id", ("id", "qid", "questionid", "qreviewid"), "value", optional=True),
     ),
     "question",
 )
 
 
-def read_questions(files: Sequence[str | Path], how: Reading, notes: list[str]) -> list[Question]:
+def read_questions(files: Sequence[str | Path], options: ReadOptions, notes: list[str]) -> list[Question]:
     """The questions of some files; rows with the same question and passage become one with several answers.
 
     Columns of a table are said as ``question=2,passage=3,answer=4,start=5,id=1``, as far as they cannot be seen. A
     question whose answers are not in its passage teaches nothing and is left out; where nothing is to be learnt it is
     kept, its answers nowhere (at -1).
     """
-    chosen = parse_columns(how.columns, "question=1,passage=2,answer=3")
+    chosen = parse_columns(options.columns, "question=1,passage=2,answer=3")
     found: dict[str, Question] = {}
     for file in files:
         name = source_name(file)
         tally, before = _Tally(), len(found)
-        for asked in _asked(file, chosen, notes, how.skip):
+        for asked in _asked(file, chosen, notes, options.skip_short):
             tally.asked += 1
-            if asked.answers is None and how.wanted:
+            if asked.answers is None and options.require_labels:
                 hint = "give answers, or choose their column with --columns answer=…"
                 raise InputError("the answer is missing", where=asked.where, hint=hint)
-            if (question := _located(asked, tally, how.learn)) is not None:
+            if (question := _located(asked, tally, options.for_training)) is not None:
                 _add(found, question)
-        _tell(tally, list(found.values())[before:], name, notes, how.learn)
+        _tell(tally, list(found.values())[before:], name, notes, options.for_training)
     questions = list(found.values())
-    if how.learn and how.wanted and not any(question.answers for question in questions):
+    if options.for_training and options.require_labels and not any(question.answers for question in questions):
         hint = "give some that have an answer in their passage, or choose its column with --columns answer=…"
         raise InputError("no question has an answer", where=" ".join(map(source_name, files)), hint=hint)
     return questions
@@ -127,12 +127,12 @@ def _located(asked: _Asked, tally: _Tally, to_learn: bool) -> Question | None:
     Where nothing is learnt from it, its other answers are kept too, at -1.
     """
     passage = asked.passage
-    if passage.endswith(NOWHERE):
-        passage = passage.removesuffix(NOWHERE).rstrip()
-    said = [(text, start) for text, start in asked.answers or [] if text.strip() and text.strip() != NOWHERE]
+    if passage.endswith(NO_ANSWER):
+        passage = passage.removesuffix(NO_ANSWER).rstrip()
+    said = [(text, start) for text, start in asked.answers or [] if text.strip() and text.strip() != NO_ANSWER]
     answers = []
     for text, start in said:
-        answer = locate(passage, text, start)
+        answer = locate_answer(passage, text, start)
         if answer is None:
             tally.lost.append(asked.where)
             answers += [] if to_learn else [Answer(text.strip(), -1)]
@@ -147,13 +147,13 @@ def _located(asked: _Asked, tally: _Tally, to_learn: bool) -> Question | None:
     return Question(asked.id, asked.question, passage, tuple(answers), impossible, asked.where)
 
 
-def locate(passage: str, text: str, start: int | None) -> Answer | None:
+def locate_answer(passage: str, text: str, start: int | None) -> Answer | None:
     """An answer at its start, or where it occurs nearest to it; other spaces are forgiven, not other letters.
 
     Whole words come before parts of words, so that "art" is not found in "party" where it stands alone, too.
 
-    >>> locate("It's fun, fun!", "fun", 9), locate("It's fun!", "It 's fun !", 0), locate("It's fun!", "dull", 0)
-    (Answer(text='fun', start=10), Answer(text="It's fun!", start=0), None)
+    >>> locate_answer("It's fun, fun!", "fun", 9), locate_answer("It's fun!", "It 's fun !", 0)
+    (Answer(text='fun', start=10), Answer(text="It's fun!", start=0))
     """
     if start is not None and start >= 0 and passage.startswith(text, start):
         return Answer(text, start)
@@ -228,8 +228,8 @@ def _held(record: Any, name: str, kind: type, where: str) -> Any:
 def _rows(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_Asked]:
     """The questions of a table or of JSONL; without an id, rows that ask the same of the same passage are one."""
     name = source_name(file)
-    table = read_table(file, QUESTIONS, columns, notes, skip)
-    notes.append(f"{name}: {table.understood()}")
+    table = read_table(file, QUESTION_SCHEMA, columns, notes, skip)
+    notes.append(f"{name}: {table.describe()}")
     first: dict[tuple[str, str], str] = {}
     for number, row in table.rows:
         where, question, passage = f"{name}:{number}", row["question"].strip(), row["passage"]

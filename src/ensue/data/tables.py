@@ -1,7 +1,7 @@
-"""Rows of named roles out of a table: columns between tabs or commas, or JSONL; compressed or not, whatever its ending.
+"""Read rows of named roles from a table: tab-separated, comma-separated or JSONL, compressed or not.
 
-A role is what a column is for: the text, the label, the source. Which column has which role is said with
-``columns``, or read off the header, or guessed from the first lines.
+A role is what a column is for: text, label, source. Columns are assigned to roles by ``columns``, by the header, or by
+inference from the first lines.
 """
 
 from __future__ import annotations
@@ -21,123 +21,124 @@ from ensue.core.wording import counted, line_numbers
 from ensue.data.lines import read_lines, source_name
 from ensue.data.sources import is_jsonl
 
-SAMPLE = 200
-"""So many lines are looked at before it is said what the columns are."""
+SAMPLE_LINES = 200
+"""Lines from which the columns are inferred."""
 
-FIELD = 1 << 30
-"""The most characters that a field between commas may have."""
+MAX_FIELD_CHARS = 1 << 30
+"""Maximum length of a comma-separated field."""
 
-Key = int | str
-"""A column's place counted from 0, or the name of a field in JSONL."""
+ColumnKey = int | str
+"""The index of a column from 0, or the name of a JSONL field."""
 
-Places = dict[str, Key]
-"""Where each role stands."""
+ColumnMap = dict[str, ColumnKey]
+"""The column of each role."""
 
-Row = tuple[int, dict[str, Any]]
-"""A line's number and what each role has there; a blank line has nothing in any role."""
+RoleRow = tuple[int, dict[str, Any]]
+"""A line number and the value of each role; all values of a blank line are empty."""
 
-ANSWERS = ("label", "tag", "answer")
-"""Roles of what a model is asked for."""
+ANSWER_ROLES = ("label", "tag", "answer")
+"""Roles that a model predicts."""
 
 Cells = Any
-"""A line: its columns (a list), its fields (a dict), or None if it is blank."""
+"""The cells of a line (a list), its fields (a dict), or None for a blank line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class ColumnRole:
     """What a column is for."""
 
     name: str
-    called: tuple[str, ...] = ()
-    """Headers that mean it, the likeliest first; small letters, without spaces, underscores and hyphens."""
-    holds: Literal["text", "value", "any"] = "text"
-    """What JSONL may have here: text; text, a number or true and false, all as text; anything, as it is."""
+    headers: tuple[str, ...] = ()
+    """Normalised headers that mean this role, most likely first."""
+    accepts: Literal["text", "value", "any"] = "text"
+    """JSONL values: text; text, numbers and booleans, converted to text; or anything, unchanged."""
     optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """The first lines of a table, for what must be guessed."""
+class TableSample:
+    """The first lines of a table, for inference."""
 
     rows: list[Cells]
 
-    def places(self) -> list[Key]:
-        """The columns that most lines have, or the fields of the first record."""
+    def column_keys(self) -> list[ColumnKey]:
+        """Return the columns that most lines have, or the fields of the first record."""
         if isinstance(self.rows[0], dict):
             return list(self.rows[0])
         return list(range(Counter(map(len, self.rows)).most_common(1)[0][0]))
 
-    def column(self, key: Key) -> list[Any]:
-        """What the lines have there."""
+    def column(self, key: ColumnKey) -> list[Any]:
+        """Return the values of a column."""
         if isinstance(key, str):
             return [row[key] for row in self.rows if key in row]
         return [row[key] for row in self.rows if key < len(row)]
 
 
-def no_guess(sample: Sample, known: Places) -> Places:
-    """For tables that are known by their header alone."""
+def infer_nothing(sample: TableSample, known: ColumnMap) -> ColumnMap:
+    """Infer no columns: for tables that need a header."""
     return {}
 
 
-def no_header(first: list[str], places: Places, rest: Sample) -> bool:
-    """For tables whose header is known by the names of their roles alone."""
+def never_header(first: list[str], columns: ColumnMap, rest: TableSample) -> bool:
+    """Detect no header: for tables whose header names the roles."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
-    """What a table is read for."""
+class TableSchema:
+    """The roles of a table, and how to infer their columns."""
 
-    members: tuple[Role, ...]
+    roles: tuple[ColumnRole, ...]
     noun: str
-    """What a line holds, for the error when there is none: a pair, an example."""
-    guess: Callable[[Sample, Places], Places] = no_guess
-    """Where roles stand that nobody named, beside those that are known."""
-    is_header: Callable[[list[str], Places, Sample], bool] = no_header
-    """Whether the first line is a header, where its names are not those of all roles."""
-    too_short: str = "give all lines the same columns"
-    """What mends a line with too few columns."""
-    one_column: str = ""
-    """What mends a file whose lines are not parted at all; empty means to part them by tabs."""
-    inside: str = ""
-    """A field of JSONL whose own fields are meant, where it is an object."""
+    """What a line contains, for errors: a pair, an example."""
+    infer: Callable[[TableSample, ColumnMap], ColumnMap] = infer_nothing
+    """Returns the columns of roles that are not known yet."""
+    is_header: Callable[[list[str], ColumnMap, TableSample], bool] = never_header
+    """Returns whether the first line is a header, if it does not name all roles."""
+    short_line_hint: str = "give all lines the same columns"
+    """Hint for lines with too few columns."""
+    one_column_hint: str = ""
+    """Hint for files with a single column; empty for the default."""
+    nested_field: str = ""
+    """A JSONL field whose fields are used instead, if it is an object."""
     corpora: tuple[str, ...] = ()
-    """Built-in corpora that could have been named in place of a file."""
+    """Built-in corpora to suggest if the file does not exist."""
 
     def check(self, columns: Mapping[str, str]) -> None:
-        """Refuse columns for roles that there are not."""
+        """Raise an error for columns of unknown roles."""
+        names = [role.name for role in self.roles]
         for name in columns:
-            if name not in (known := [role.name for role in self.members]):
-                raise unknown_name("column", name, known)
+            if name not in names:
+                raise unknown_name("column", name, names)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """What a file was taken for, and its rows."""
+class ParsedTable:
+    """How a file was read, and its rows."""
 
     kind: str
-    """How lines are parted: tab-separated, comma-separated or JSONL."""
+    """tab-separated, comma-separated or JSONL."""
     header: bool
     names: tuple[str, ...]
-    """What the header calls the columns, or the fields of the first record; columns without a header are numbered."""
-    called: dict[str, str]
-    """What the column of each role is called: the name in the header, or its number from 1."""
-    rows: Iterator[Row]
+    """Names of the columns or fields; columns without a header are numbered."""
+    column_names: dict[str, str]
+    """The name or number (from 1) of each role's column."""
+    rows: Iterator[RoleRow]
 
-    def understood(self, shown: Mapping[str, str] | None = None) -> str:
-        """One sentence on where each role stands; ``shown`` adds something to a role."""
+    def describe(self, details: Mapping[str, str] | None = None) -> str:
+        """Return one sentence on the column of each role; ``details`` are added to a role in brackets."""
         parts = []
-        for role, name in self.called.items():
-            place = f"the field {name!r}" if self.kind == "JSONL" else f"column {repr(name) if self.header else name}"
-            more = (shown or {}).get(role, "")
-            parts.append(f"{role} is {place}{f' ({more})' if more else ''}")
+        for role, name in self.column_names.items():
+            column = f"the field {name!r}" if self.kind == "JSONL" else f"column {repr(name) if self.header else name}"
+            detail = (details or {}).get(role, "")
+            parts.append(f"{role} is {column}{f' ({detail})' if detail else ''}")
         header = "" if self.kind == "JSONL" else f", {'with a' if self.header else 'no'} header"
         noun = "field" if self.kind == "JSONL" else "column"
         return f"{self.kind}{header}, {counted(len(self.names), noun)}: {', '.join(parts)}"
 
 
 def parse_columns(text: str, example: str = "source=2,target=1") -> dict[str, str]:
-    """``source=2,target=1`` as a mapping.
+    """Parse ``source=2,target=1`` into a mapping.
 
     >>> parse_columns("source=de, target=en")
     {'source': 'de', 'target': 'en'}
@@ -148,103 +149,104 @@ def parse_columns(text: str, example: str = "source=2,target=1") -> dict[str, st
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def plain_name(header: str) -> str:
-    """A header as it is looked up.
+def normalize_header(header: str) -> str:
+    """Return a header in lower case without spaces, underscores and hyphens.
 
-    >>> plain_name(" Sentence_1"), plain_name("#1 String")
+    >>> normalize_header(" Sentence_1"), normalize_header("#1 String")
     ('sentence1', '#1string')
     """
     return re.sub(r"[\s_-]", "", header.lower())
 
 
-def columns_there(source: str | Path, said: str) -> str:
-    """The columns of ``said`` that a file's texts are read from, where its first line has them all; else nothing.
+def matching_columns(source: str | Path, columns: str) -> str:
+    """Return the input columns of ``columns`` if the file's first line has them all, else an empty string.
 
-    Columns of answers are left out: who asks need not have them. Numbers count in tables with tabs only, since any
-    text may have commas.
+    Columns of answers are dropped: files to predict need not have them. Numbers count in tab-separated files only,
+    since any text may contain commas.
     """
-    columns = {role: name for role, name in parse_columns(said).items() if role not in ANSWERS}
+    inputs = {role: name for role, name in parse_columns(columns).items() if role not in ANSWER_ROLES}
     try:
-        kind, rows = _parted(source, source_name(source), Roles((), "line"))
+        kind, rows = _split_lines(source, source_name(source), TableSchema((), "line"))
         first: Cells = next((cells for _, cells in rows if cells is not None), [])
-        keys = [_given(name, first, source_name(source)) for name in columns.values()]
+        keys = [_find_column(name, first, source_name(source)) for name in inputs.values()]
     except InputError:
         return ""
-    numbered = kind == "comma-separated" and any(name.isdecimal() for name in columns.values())
-    there = not numbered and all(isinstance(key, str) or key < len(first) for key in keys)
-    return ",".join(f"{role}={name}" for role, name in columns.items()) if there else ""
+    numbered = kind == "comma-separated" and any(name.isdecimal() for name in inputs.values())
+    present = not numbered and all(isinstance(key, str) or key < len(first) for key in keys)
+    return ",".join(f"{role}={name}" for role, name in inputs.items()) if present else ""
 
 
 def read_table(
-    source: str | Path, roles: Roles, columns: Mapping[str, str], notes: list[str], skip: bool = False
-) -> Table:
-    """A file's rows; ``columns`` says by number (from 1) or by name where roles stand, as far as it is said.
+    source: str | Path, schema: TableSchema, columns: Mapping[str, str], notes: list[str], skip: bool = False
+) -> ParsedTable:
+    """Read a file's rows; ``columns`` assigns columns to roles by number (from 1) or by name.
 
-    A line with too few columns is an error; with ``skip`` it is left out, and ``notes`` learns its number.
+    A line with too few columns is an error; with ``skip`` it is left out and noted.
     """
-    roles.check(columns)
+    schema.check(columns)
     name = source_name(source)
-    kind, rows = _parted(source, name, roles)
+    kind, rows = _split_lines(source, name, schema)
     read: list[tuple[int, Cells]] = []
     full: list[tuple[int, Cells]] = []
     for row in rows:
         read.append(row)
         if row[1] is not None:
             full.append(row)
-        if len(full) == SAMPLE:
+        if len(full) == SAMPLE_LINES:
             break
     if not full:
-        raise InputError(f"there is no {roles.noun} in this file", where=name, hint=f"give one {roles.noun} a line")
+        raise InputError(f"there is no {schema.noun} in this file", where=name, hint=f"give one {schema.noun} a line")
     where = f"{name}:{full[0][0]}"
     first = full[0][1]
-    places, header = _find(Sample([cells for _, cells in full]), roles, columns, where)
-    _check_places(places, roles, first, where)
+    keys, header = _assign_columns(TableSample([cells for _, cells in full]), schema, columns, where)
+    _check_columns(keys, schema, first, where)
     header = header and not isinstance(first, dict)
     if header:
         read = [row for row in read if row[0] > full[0][0]]
-    called = {role: str(first[key]).strip() if header else _said(key) for role, key in places.items()}
-    whole = _without_short(chain(read, rows), _needed(places), name, notes) if skip else chain(read, rows)
-    picked = _picked(whole, places, roles, name, len(first), notes)
-    names = [name.strip() if header or isinstance(key, str) else _said(key) for key, name in _headed(first)]
-    return Table(kind, header, tuple(names), called, picked)
+    names = [name.strip() if header or isinstance(key, str) else _shown_key(key) for key, name in _headers(first)]
+    column_names = {role: str(first[key]).strip() if header else _shown_key(key) for role, key in keys.items()}
+    all_rows = chain(read, rows)
+    complete = _skip_short(all_rows, _min_width(keys), name, notes) if skip else all_rows
+    values = _role_values(complete, keys, schema, name, len(first), notes)
+    return ParsedTable(kind, header, tuple(names), column_names, values)
 
 
-def _said(key: Key) -> str:
-    """A column as people count it, or the name of a field."""
+def _shown_key(key: ColumnKey) -> str:
+    """Return a column number from 1, or the name of a field."""
     return str(key + 1) if isinstance(key, int) else key
 
 
-# How lines are parted.
+# Splitting lines into cells.
 
 
-def _parted(source: str | Path, name: str, roles: Roles) -> tuple[str, Iterator[tuple[int, Cells]]]:
-    """What the lines look like, and their cells; tabs are looked for before commas."""
-    lines = read_lines(source, roles.corpora)
-    start = list(islice(lines, SAMPLE))
-    first = [line for line in start if line.strip()]
-    every = chain(start, lines)
-    if (source != "-" and is_jsonl(Path(source))) or (first and is_record(first[0])):
-        return "JSONL", _records(every, name, roles)
-    if 2 * sum("\t" in line for line in first) >= len(first):
-        return "tab-separated", _tab_rows(every)
-    if _has_commas(source, first):
-        return "comma-separated", _comma_rows(every, name)
-    hint = roles.one_column or f"give one {roles.noun} a line with a tab between its columns"
-    raise InputError("has one column: neither tabs nor commas part its lines", where=name, hint=hint)
+def _split_lines(source: str | Path, name: str, schema: TableSchema) -> tuple[str, Iterator[tuple[int, Cells]]]:
+    """Return the kind of table and the cells of each line; tabs take precedence over commas."""
+    lines = read_lines(source, schema.corpora)
+    start = list(islice(lines, SAMPLE_LINES))
+    sample = [line for line in start if line.strip()]
+    all_lines = chain(start, lines)
+    if (source != "-" and is_jsonl(Path(source))) or (sample and is_json_object(sample[0])):
+        return "JSONL", _json_rows(all_lines, name, schema)
+    if 2 * sum("\t" in line for line in sample) >= len(sample):
+        return "tab-separated", _tab_rows(all_lines)
+    if _has_commas(source, sample):
+        return "comma-separated", _comma_rows(all_lines, name)
+    hint = schema.one_column_hint or f"give one {schema.noun} a line with a tab between its columns"
+    raise InputError("has one column: there are no tabs or commas between columns", where=name, hint=hint)
 
 
-def _has_commas(source: str | Path, first: list[str]) -> bool:
-    """Whether commas part the lines: sentences have some too, but seldom in most lines from the first on."""
+def _has_commas(source: str | Path, sample: list[str]) -> bool:
+    """Return whether lines are comma-separated: sentences contain commas too, but rarely most lines and the first."""
     if str(source).lower().removesuffix(".gz").endswith(".csv"):
-        return any("," in line for line in first)
-    parted = sum("," in line for line in first)
-    return "," in first[0] and (2 * parted >= len(first) or any('"' in line for line in first))
+        return any("," in line for line in sample)
+    with_comma = sum("," in line for line in sample)
+    return "," in sample[0] and (2 * with_comma >= len(sample) or any('"' in line for line in sample))
 
 
-def is_record(line: str) -> bool:
-    """Whether a line is a JSON object.
+def is_json_object(line: str) -> bool:
+    """Return whether a line is a JSON object.
 
-    >>> is_record('{"text": "a"}'), is_record("{a} b")
+    >>> is_json_object('{"text": "a"}'), is_json_object("{a} b")
     (True, False)
     """
     try:
@@ -254,14 +256,14 @@ def is_record(line: str) -> bool:
 
 
 def _tab_rows(lines: Iterator[str]) -> Iterator[tuple[int, Cells]]:
-    """Columns between tabs; quotation marks are text like any other."""
+    """Split lines at tabs; quotation marks have no special meaning."""
     for number, line in enumerate(lines, start=1):
         yield number, line.split("\t") if line.strip() else None
 
 
 def _comma_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, Cells]]:
-    """Columns between commas, in quotation marks where they hold a comma or a newline; as many in every line."""
-    csv.field_size_limit(FIELD)
+    """Parse comma-separated lines; all must have the same number of columns."""
+    csv.field_size_limit(MAX_FIELD_CHARS)
     reader = csv.reader((line + "\n" for line in lines), strict=True)
     width, number = 0, 1
     try:
@@ -270,17 +272,17 @@ def _comma_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, Cells]]:
             width = width or (len(cells) if full else 0)
             if full and len(cells) != width:
                 what = f"{counted(len(cells), 'column')} where the first line has {width}"
-                hint = "put fields that hold commas in quotation marks, or part the columns with tabs"
+                hint = "put fields that contain commas in quotation marks, or separate the columns with tabs"
                 raise InputError(what, where=f"{name}:{number}", hint=hint)
             yield number, cells if full else None
             number = reader.line_num + 1
     except csv.Error as error:
-        hint = "write a quotation mark inside a field twice, or part the columns with tabs"
+        hint = "write a quotation mark inside a field twice, or separate the columns with tabs"
         raise InputError(f"not comma-separated ({error})", where=f"{name}:{number}", hint=hint) from error
 
 
-def _records(lines: Iterator[str], name: str, roles: Roles) -> Iterator[tuple[int, Cells]]:
-    """The fields of each line's JSON object."""
+def _json_rows(lines: Iterator[str], name: str, schema: TableSchema) -> Iterator[tuple[int, Cells]]:
+    """Parse each line as a JSON object."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             yield number, None
@@ -291,120 +293,121 @@ def _records(lines: Iterator[str], name: str, roles: Roles) -> Iterator[tuple[in
         except (ValueError, RecursionError) as error:
             raise InputError("not JSON", where=where, hint="give one JSON object a line") from error
         if not isinstance(record, dict):
-            shown = ", ".join(f'"{role.name}": "…"' for role in roles.members if not role.optional)
-            raise InputError("not a JSON object", where=where, hint=f"a line should look like {{{shown}}}")
-        inner = record.get(roles.inside)
-        yield number, inner if isinstance(inner, dict) else record
+            example = ", ".join(f'"{role.name}": "…"' for role in schema.roles if not role.optional)
+            raise InputError("not a JSON object", where=where, hint=f"a line should look like {{{example}}}")
+        nested = record.get(schema.nested_field)
+        yield number, nested if isinstance(nested, dict) else record
 
 
-# Where the roles stand.
+# Assigning columns to roles.
 
 
-def _find(sample: Sample, roles: Roles, columns: Mapping[str, str], where: str) -> tuple[Places, bool]:
-    """The place of each role, and whether the first line is a header.
+def _assign_columns(
+    sample: TableSample, schema: TableSchema, columns: Mapping[str, str], where: str
+) -> tuple[ColumnMap, bool]:
+    """Return the column of each role, and whether the first line is a header.
 
-    What was said comes before what the header names, and that before a guess. Under a header nothing optional is
-    guessed: a column that is there has its name.
+    ``columns`` takes precedence over the header, and the header over inference. Under a header no optional role is
+    inferred, since its column would have a name.
     """
     first = sample.rows[0]
     records = isinstance(first, dict)
-    names: dict[str, Key] = {plain_name(name): key for key, name in reversed(_headed(first))}
-    given = {role: _given(name, first, where) for role, name in columns.items()}
-    named = _named(roles, names, set(given.values()))
+    given = {role: _find_column(name, first, where) for role, name in columns.items()}
+    named = _named_columns(schema, first, set(given.values()))
     known = {**named, **given}
-    rest = sample if records else Sample(sample.rows[1:] or sample.rows)
+    rest = sample if records else TableSample(sample.rows[1:] or sample.rows)
     by_name = any(not name.isdecimal() for name in columns.values())
-    by_name = by_name or (bool(named) and (_complete(known, roles) or roles.guess is no_guess))
-    if records or by_name or roles.is_header(first, {**roles.guess(rest, given), **given}, rest):
-        wanted = {role.name for role in roles.members if not role.optional}
-        guessed = {role: key for role, key in roles.guess(rest, known).items() if role in wanted}
-        return _ordered({**guessed, **known}, roles), True
-    return _ordered({**roles.guess(sample, given), **given}, roles), False
+    by_name = by_name or (bool(named) and (_is_complete(known, schema) or schema.infer is infer_nothing))
+    if records or by_name or schema.is_header(first, {**schema.infer(rest, given), **given}, rest):
+        required = {role.name for role in schema.roles if not role.optional}
+        inferred = {role: key for role, key in schema.infer(rest, known).items() if role in required}
+        return _in_schema_order({**inferred, **known}, schema), True
+    return _in_schema_order({**schema.infer(sample, given), **given}, schema), False
 
 
-def _ordered(places: Places, roles: Roles) -> Places:
-    """Places in the order of the roles."""
-    return {role.name: places[role.name] for role in roles.members if role.name in places}
+def _in_schema_order(keys: ColumnMap, schema: TableSchema) -> ColumnMap:
+    return {role.name: keys[role.name] for role in schema.roles if role.name in keys}
 
 
-def _headed(first: Cells) -> list[tuple[Key, str]]:
-    """Each column with what the first line calls it."""
+def _headers(first: Cells) -> list[tuple[ColumnKey, str]]:
+    """Return each column with its name in the first line."""
     return [(key, key) for key in first] if isinstance(first, dict) else list(enumerate(first))
 
 
-def _named(roles: Roles, names: Mapping[str, Key], taken: set[Key]) -> Places:
-    """The roles whose columns the first line names."""
-    found: Places = {}
-    for role in roles.members:
-        keys = [names[name] for name in role.called if name in names and names[name] not in {*found.values(), *taken}]
+def _named_columns(schema: TableSchema, first: Cells, taken: set[ColumnKey]) -> ColumnMap:
+    """Return the roles whose columns the first line names."""
+    names = {normalize_header(name): key for key, name in reversed(_headers(first))}
+    columns: ColumnMap = {}
+    for role in schema.roles:
+        used = {*columns.values(), *taken}
+        keys = [names[name] for name in role.headers if name in names and names[name] not in used]
         if keys:
-            found[role.name] = keys[0]
-    return found
+            columns[role.name] = keys[0]
+    return columns
 
 
-def _complete(places: Places, roles: Roles) -> bool:
-    """Whether every role that must be there has its place."""
-    return all(role.optional or role.name in places for role in roles.members)
+def _is_complete(keys: ColumnMap, schema: TableSchema) -> bool:
+    """Return whether every required role has a column."""
+    return all(role.optional or role.name in keys for role in schema.roles)
 
 
-def _given(name: str, first: Cells, where: str) -> Key:
-    """The column that was named, or given by its number."""
+def _find_column(name: str, first: Cells, where: str) -> ColumnKey:
+    """Return the column with a name or number."""
     if not isinstance(first, dict) and name.isdecimal():
         return int(name) - 1
-    for alike in (str.strip, str.lower, plain_name):
-        for key, header in _headed(first):
-            if alike(header.strip()) == alike(name):
+    for normalize in (str.strip, str.lower, normalize_header):
+        for key, header in _headers(first):
+            if normalize(header.strip()) == normalize(name):
                 return key
     if isinstance(first, dict):
         raise InputError(f"there is no field {name!r}", where=where, hint=f"there is {', '.join(map(str, first))}")
-    hint = f"name columns by number, or as in the first line: {_shown(first)}"
+    hint = f"name columns by number, or as in the first line: {_shorten_cells(first)}"
     raise InputError(f"there is no column {name!r}", where=where, hint=hint)
 
 
-def _shown(first: Cells) -> str:
-    """The columns of the first line, on one line."""
+def _shorten_cells(first: Cells) -> str:
+    """Return the cells of the first line, shortened to one line."""
     text = " ".join(", ".join(map(str, first)).split())
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-def _check_places(places: Places, roles: Roles, first: Cells, where: str) -> None:
-    """Every role that must be there stands somewhere, each at a place of its own."""
-    for role in roles.members:
-        if not role.optional and role.name not in places:
+def _check_columns(keys: ColumnMap, schema: TableSchema, first: Cells, where: str) -> None:
+    """Check that every required role has a column and no column has two roles."""
+    for role in schema.roles:
+        if not role.optional and role.name not in keys:
             noun = "field" if isinstance(first, dict) else "column"
-            what = f"which {noun} is the {role.name} cannot be told"
-            hint = f"say so with --columns {role.name}=…; there is {_shown(first)}"
+            what = f"cannot tell which {noun} is the {role.name}"
+            hint = f"choose it with --columns {role.name}=…; there is {_shorten_cells(first)}"
             raise InputError(what, where=where, hint=hint)
-    keys = list(places.values())
-    if len(set(keys)) < len(keys) or any(isinstance(key, int) and key < 0 for key in keys):
-        names = " and ".join(places)
+    used = list(keys.values())
+    if len(set(used)) < len(used) or any(isinstance(key, int) and key < 0 for key in used):
+        names = " and ".join(keys)
         if isinstance(first, dict):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise InputError(f"{names} are both the field {twice!r}", where=where, hint="choose different ones")
-        what = f"{names} are the columns {' and '.join(map(_said, keys))}"
+            duplicate = next(key for key in used if used.count(key) > 1)
+            raise InputError(f"{names} are both the field {duplicate!r}", where=where, hint="choose different ones")
+        what = f"{names} are the columns {' and '.join(map(_shown_key, used))}"
         raise InputError(what, where=where, hint="choose different ones, counted from 1")
-    _check_width(first, _needed(places), roles, where)
+    _check_width(first, _min_width(keys), schema, where)
 
 
-def _needed(places: Places) -> int:
-    """How many columns a line must have."""
-    return 1 + max((key for key in places.values() if isinstance(key, int)), default=-1)
+def _min_width(keys: ColumnMap) -> int:
+    """Return the number of columns a line must have."""
+    return 1 + max((key for key in keys.values() if isinstance(key, int)), default=-1)
 
 
-def _check_width(cells: Cells, needed: int, roles: Roles, where: str) -> None:
-    """A line must have the columns that were chosen."""
+def _check_width(cells: Cells, needed: int, schema: TableSchema, where: str) -> None:
     if len(cells) < needed:
         what = f"{counted(len(cells), 'column')} where {needed} are needed"
-        raise InputError(what, where=where, hint=roles.too_short)
+        raise InputError(what, where=where, hint=schema.short_line_hint)
 
 
-# What stands there.
+# Values of the roles.
 
 
-def _without_short(
+def _skip_short(
     rows: Iterator[tuple[int, Cells]], needed: int, name: str, notes: list[str]
 ) -> Iterator[tuple[int, Cells]]:
-    """The lines that have all columns."""
+    """Skip lines with too few columns."""
     short = []
     for number, cells in rows:
         if cells is None or isinstance(cells, dict) or len(cells) >= needed:
@@ -415,38 +418,38 @@ def _without_short(
         notes.append(f"{name}: left out {counted(len(short), 'line')} with too few columns ({line_numbers(short)})")
 
 
-def _picked(
-    rows: Iterator[tuple[int, Cells]], places: Places, roles: Roles, name: str, width: int, notes: list[str]
-) -> Iterator[Row]:
-    """What each role has in each line; ``notes`` learns of lines with more columns than the first."""
-    members = [role for role in roles.members if role.name in places]
-    needed, wide = _needed(places), []
+def _role_values(
+    rows: Iterator[tuple[int, Cells]], keys: ColumnMap, schema: TableSchema, name: str, width: int, notes: list[str]
+) -> Iterator[RoleRow]:
+    """Yield the value of each role in each line; note lines with more columns than the first."""
+    roles = [role for role in schema.roles if role.name in keys]
+    needed, wide = _min_width(keys), []
     for number, cells in rows:
         where = f"{name}:{number}"
         if cells is None:
-            yield number, {role.name: "" for role in members}
+            yield number, {role.name: "" for role in roles}
         elif isinstance(cells, dict):
-            yield number, {role.name: _value(cells, str(places[role.name]), role, where) for role in members}
+            yield number, {role.name: _field_value(cells, str(keys[role.name]), role, where) for role in roles}
         else:
-            _check_width(cells, needed, roles, where)
+            _check_width(cells, needed, schema, where)
             if len(cells) > width:
                 wide.append(number)
-            yield number, {role: cells[key] for role, key in places.items() if isinstance(key, int)}
+            yield number, {role: cells[key] for role, key in keys.items() if isinstance(key, int)}
     if wide:
         lines = f"{counted(len(wide), 'line')} {'has' if len(wide) == 1 else 'have'}"
-        notes.append(f"{name}: {lines} more columns than the first, of which no notice is taken ({line_numbers(wide)})")
+        notes.append(f"{name}: {lines} more columns than the first, which are ignored ({line_numbers(wide)})")
 
 
-def _value(record: dict[str, Any], name: str, role: Role, where: str) -> Any:
-    """What a field holds."""
+def _field_value(record: dict[str, Any], name: str, role: ColumnRole, where: str) -> Any:
+    """Return the value of a JSONL field."""
     if name not in record:
         if role.optional:
-            return None if role.holds == "any" else ""
+            return None if role.accepts == "any" else ""
         raise InputError(f"there is no field {name!r}", where=where, hint="give the same fields in every line")
     value = record[name]
-    if role.holds == "any":
+    if role.accepts == "any":
         return value
-    if role.holds == "value" and (value is None or isinstance(value, int | float)):
+    if role.accepts == "value" and (value is None or isinstance(value, int | float)):
         return "" if value is None else json.dumps(value)
     if not isinstance(value, str):
         raise InputError(f"the field {name!r} is not text but {type(value).__name__}", where=where)

@@ -28,14 +28,14 @@ import numpy as np
 from ensue.core.files import disk_errors, sync, write_json
 from ensue.data.encoding import Encoded
 
-LOCKS: Any = import_module("fcntl") if find_spec("fcntl") else None
+FCNTL: Any = import_module("fcntl") if find_spec("fcntl") else None
 """Not everywhere."""
-READ = 1 << 22
+READ_BYTES = 1 << 22
 """So many bytes of a file are read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class TokenCounts:
     """What is known of the tokens so far."""
 
     parts: int = 0
@@ -51,9 +51,9 @@ class Tally:
     open: bool = False
     """Whether a word stands at the very end that may go on."""
 
-    def plus(self, found: Encoded, parts: int) -> Tally:
+    def plus(self, found: Encoded, parts: int) -> TokenCounts:
         """With one more bundle."""
-        return Tally(
+        return TokenCounts(
             parts=self.parts + parts,
             count=self.count + len(found.tokens),
             sum=zlib.crc32(found.tokens.data, self.sum),
@@ -72,7 +72,7 @@ class Tally:
 
 
 class TokenFile:
-    """A file of tokens as it grows; made by ``growing``."""
+    """A file of tokens as it grows; made by ``open_token_file``."""
 
     def __init__(self, file: Path, part: IO[bytes], dtype: np.dtype[Any], first: int) -> None:
         """``first``: the token before all others."""
@@ -90,7 +90,7 @@ class TokenFile:
         self._journal.truncate(0)
         begin = np.array([self._first], self._dtype)
         self._part.write(begin.data)
-        self.tally = Tally(count=1, sum=zlib.crc32(begin.data))
+        self.tally = TokenCounts(count=1, sum=zlib.crc32(begin.data))
 
     def add(self, found: Encoded, parts: int) -> None:
         """The next bundle, of so many parts."""
@@ -118,18 +118,18 @@ class TokenFile:
         """Leave it as it is."""
         self._journal.close()
 
-    def _found(self) -> tuple[Tally, int]:
+    def _found(self) -> tuple[TokenCounts, int]:
         """The last line of the journal whose tokens are there, and where it ends; or an empty tally."""
-        holds, end, at, total = Tally(), 0, 0, 0
+        holds, end, at, total = TokenCounts(), 0, 0, 0
         self._part.seek(0)
         self._journal.seek(0)
         for line in self._journal:
             try:
-                said = replace(Tally(), **json.loads(line))
+                said = replace(TokenCounts(), **json.loads(line))
             except (ValueError, TypeError):  # torn
                 break
             size = said.count * self._dtype.itemsize
-            while at < size and (data := self._part.read(min(READ, size - at))):
+            while at < size and (data := self._part.read(min(READ_BYTES, size - at))):
                 at, total = at + len(data), zlib.crc32(data, total)
             if at != size or total != said.sum or not line.endswith(b"\n"):
                 break
@@ -138,7 +138,7 @@ class TokenFile:
 
 
 @contextmanager
-def growing(
+def open_token_file(
     file: Path, dtype: np.dtype[Any], first: int, waiting: Callable[[], None] = lambda: None
 ) -> Iterator[TokenFile]:
     """The file for some tokens, with what an earlier process has left of it; others who want to write it wait.
@@ -161,8 +161,8 @@ def _held(path: Path, waiting: Callable[[], None]) -> Iterator[IO[bytes]]:
     told = False
     while True:
         with path.open("a+b") as file:
-            if LOCKS is None or _locked(file):
-                if LOCKS is not None and not _is(path, file):  # it has been given another name in the meantime
+            if FCNTL is None or _locked(file):
+                if FCNTL is not None and not _is(path, file):  # it has been given another name in the meantime
                     continue
                 yield file
                 return
@@ -174,7 +174,7 @@ def _held(path: Path, waiting: Callable[[], None]) -> Iterator[IO[bytes]]:
 
 def _locked(file: IO[bytes]) -> bool:
     try:
-        LOCKS.flock(file, LOCKS.LOCK_EX | LOCKS.LOCK_NB)
+        FCNTL.flock(file, FCNTL.LOCK_EX | FCNTL.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -18,24 +18,24 @@ from ensue.core.events import Report, silent
 from ensue.core.torchrun import available_cores
 from ensue.data import text_pieces
 from ensue.data.cache import cache_folder, writable
-from ensue.data.encoding import Encoded, dtype_of, encode_parts, gathered
+from ensue.data.encoding import Encoded, bundle_parts, encode_parts, token_dtype
 from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Source
 from ensue.data.text_pieces import Part, as_parts, cut_text
-from ensue.data.token_files import READ, Tally, TokenFile, growing
+from ensue.data.token_files import READ_BYTES, TokenCounts, TokenFile, open_token_file
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.workers import Workers, can_be_shared
+from ensue.data.workers import Workers, can_share
 
 FORMAT = 2
 """Raised when the same text and tokenizer would give another file."""
-LOOK = 0.5
+TRIAL_SECONDS = 0.5
 """Seconds after which one core knows how long the rest will take it."""
-WORTH = 3.0
+MIN_SHARED_SECONDS = 3.0
 """Seconds of one core's work from which others are called: they take most of one to begin."""
 
 
 @dataclass(frozen=True, slots=True)
-class TokenText:
+class TokenizedText:
     """A text as tokens, with all that is needed to say what a byte or a word of it costs."""
 
     tokens: np.ndarray = field(repr=False)
@@ -56,7 +56,7 @@ class TokenText:
         return len(self.tokens)
 
 
-def tokenise(
+def tokenize(
     sources: Sequence[Source] | Source,
     tokenizer: Tokenizer,
     *,
@@ -65,7 +65,7 @@ def tokenise(
     workers: int | None = None,
     report: Report = silent,
     notes: list[str] | None = None,
-) -> TokenText:
+) -> TokenizedText:
     """The tokens of some sources, from the cache if the same text was tokenised before in the same way.
 
     ``workers``: how many processes share the work; None means one a core where it is long enough. The tokens are the
@@ -86,7 +86,7 @@ def tokenise(
     def waiting() -> None:
         report("note", {"text": "another process is tokenising the same text; this one waits for it"})
 
-    with growing(file, dtype_of(tokenizer), tokenizer.end, waiting) as target:
+    with open_token_file(file, token_dtype(tokenizer), tokenizer.end, waiting) as target:
         found = _cached(file, card, name)
         if found is not None:
             target.drop()
@@ -122,7 +122,9 @@ def _fill(
             yield bundle
 
     try:
-        for found in _encoded(counted(gathered(text, text_pieces.PIECE_BYTES // 2)), tokenizer, size - done, workers):
+        for found in _encoded(
+            counted(bundle_parts(text, text_pieces.PIECE_BYTES // 2)), tokenizer, size - done, workers
+        ):
             target.add(found, bundled.pop(0))
             speed = (target.tally.bytes - done) / (time.perf_counter() - begun)
             report(
@@ -148,9 +150,9 @@ def _encoded(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, wor
         found = encode_parts(tokenizer, bundle)
         spent, done = spent + time.perf_counter() - begun, done + found.bytes
         yield found
-        long = workers is not None or (spent > LOOK and spent * (size / max(done, 1) - 1) > WORTH)
+        long = workers is not None or (spent > TRIAL_SECONDS and spent * (size / max(done, 1) - 1) > MIN_SHARED_SECONDS)
         if wanted > 1 and long:
-            if can_be_shared(tokenizer):
+            if can_share(tokenizer):
                 with Workers(tokenizer, wanted) as others:
                     yield from others.encode(bundles)
             wanted = 1  # this process does the rest, if there is any
@@ -164,22 +166,22 @@ def _megabytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB"
 
 
-def token_text(text: str, tokenizer: Tokenizer) -> TokenText:
+def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
     """The tokens of one document that is already in memory.
 
     >>> from ensue.data.tokenizers.char import ByteTokenizer
-    >>> token_text("hi", ByteTokenizer()).tokens.tolist()
+    >>> tokenize_text("hi", ByteTokenizer()).tokens.tolist()
     [256, 104, 105, 256]
     """
-    kept, tally = [np.array([tokenizer.end], dtype_of(tokenizer))], Tally()
-    for bundle in gathered(as_parts(cut_text(text)), text_pieces.PIECE_BYTES // 2):
+    kept, tally = [np.array([tokenizer.end], token_dtype(tokenizer))], TokenCounts()
+    for bundle in bundle_parts(as_parts(cut_text(text)), text_pieces.PIECE_BYTES // 2):
         found = encode_parts(tokenizer, bundle)
         kept.append(found.tokens)
         tally = tally.plus(found, len(bundle))
     tokens = np.concatenate(kept)
     tokens.setflags(write=False)
     digest = hashlib.sha256(f"{FORMAT} {fingerprint(tokenizer)} {text}".encode()).hexdigest()
-    return TokenText(tokens, tally.bytes, tally.words, tally.documents, tally.surcharge, tally.unknown, digest)
+    return TokenizedText(tokens, tally.bytes, tally.words, tally.documents, tally.surcharge, tally.unknown, digest)
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
@@ -187,7 +189,7 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(json.dumps(tokenizer.state(), sort_keys=True).encode()).hexdigest()
 
 
-def _cached(file: Path, card: Path, name: str) -> TokenText | None:
+def _cached(file: Path, card: Path, name: str) -> TokenizedText | None:
     """The tokens of an earlier run, or None if there are none or they are damaged."""
     try:
         facts = json.loads(card.read_text(encoding="utf-8"))
@@ -197,7 +199,7 @@ def _cached(file: Path, card: Path, name: str) -> TokenText | None:
             return None
         tokens = np.memmap(file, dtype=facts["dtype"], mode="r")
         names = ("bytes", "words", "documents", "surcharge", "unknown", "hash")
-        return TokenText(tokens, *(facts[name] for name in names))
+        return TokenizedText(tokens, *(facts[name] for name in names))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -206,6 +208,6 @@ def _sum(path: Path) -> int:
     """The checksum of a file, read a block at a time: what is mapped would count as this process's memory."""
     result = 0
     with path.open("rb", buffering=0) as file:
-        while data := file.read(READ):
+        while data := file.read(READ_BYTES):
             result = zlib.crc32(data, result)
     return result

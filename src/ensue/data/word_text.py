@@ -14,7 +14,7 @@ from ensue.core.errors import InputError
 from ensue.core.wording import counted
 from ensue.data.reading import read_pieces
 from ensue.data.sources import Source
-from ensue.data.tokenizers.vocabulary import Vocabulary, chosen_words, count_words
+from ensue.data.tokenizers.vocabulary import Vocabulary, count_split_words, frequent_words
 
 _INNER = re.compile(r"(?<!\n)\n(?![ \t]*\n)")
 """A line end inside a paragraph."""
@@ -46,7 +46,7 @@ class WordText:
         return digest.hexdigest()
 
 
-def read_words(
+def read_word_text(
     sources: Sequence[Source],
     *,
     known: Vocabulary | None = None,
@@ -68,7 +68,7 @@ def read_words(
     counts: Counter[str] = Counter()
     size = 0
     for piece in read_pieces(sources, field, notes):
-        counts.update(count_words(piece.text, split, lowercase))
+        counts.update(count_split_words(piece.text, split, lowercase))
         size += len(piece.text.encode())
     vocabulary = known or Vocabulary(_checked(counts, min_count, most, where), split, lowercase)
     stream = [vocabulary.encode(text) for text in _units(sources, field, unit)]
@@ -83,7 +83,7 @@ def _checked(counts: Counter[str], min_count: int, most: int, where: str) -> Seq
     """The words to learn; a text with fewer than two of them cannot be learnt from."""
     if not counts:
         raise InputError("there are no words in this text", where=where, hint="give a text with words in it")
-    words = chosen_words(counts, min_count, most)
+    words = frequent_words(counts, min_count, most)
     (common, times), *rest = counts.most_common(2)
     if not words:
         what = f"no word occurs {min_count} times or more (the commonest, {common!r}, {counted(times, 'time')})"

@@ -24,10 +24,10 @@ from ensue.core.errors import InputError
 
 FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 """Parts of speech, in the order in which synsets are listed, and what their files are called."""
-PARTS = {"n": "noun", "v": "verb", "a": "adj", "s": "adj (sat)", "r": "adverb"}
+PART_NAMES = {"n": "noun", "v": "verb", "a": "adj", "s": "adj (sat)", "r": "adverb"}
 """Parts of speech in words; a satellite is an adjective whose meaning is near to that of another."""
 
-ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
+INFLECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
     "n": (
         ("s", ""),
         ("ses", "s"),
@@ -48,11 +48,13 @@ ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
 HYPERNYMS = ("@", "@i")
 """Pointers to what a synset is a kind of, or an instance of."""
 
-PLACES = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/share/nltk_data/corpora/wordnet")
+SEARCH_PATHS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/share/nltk_data/corpora/wordnet")
 """Where the files are looked for if nobody says where they are."""
 
-GET = "install it (apt install wordnet-base), or name the folder of its files with --wordnet DIR or WNSEARCHDIR"
-DIFFER = "these files do not belong together, so fetch them anew"
+INSTALL_HINT = (
+    "install it (apt install wordnet-base), or name the folder of its files with --wordnet DIR or WNSEARCHDIR"
+)
+MISMATCH_HINT = "these files do not belong together, so fetch them anew"
 
 _NAME = re.compile(r"(.+)\.([nvasr])\.(\d+)")
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -81,13 +83,13 @@ class Synset:
 def find_wordnet(folder: str | Path | None = None) -> WordNet:
     """The database in a folder, or where the environment's WNSEARCHDIR says, or where systems install it."""
     named = folder or os.environ.get("WNSEARCHDIR") or None
-    places = [Path(named)] if named else [Path(place) for place in PLACES]
+    places = [Path(named)] if named else [Path(place) for place in SEARCH_PATHS]
     for place in places:
         if (place / "data.noun").is_file() and (place / "index.noun").is_file():
             return WordNet(place)
     if named:
-        raise InputError("there is no WordNet here (data.noun, index.noun …)", where=str(named), hint=GET)
-    raise InputError("WordNet is not installed", hint=GET)
+        raise InputError("there is no WordNet here (data.noun, index.noun …)", where=str(named), hint=INSTALL_HINT)
+    raise InputError("WordNet is not installed", hint=INSTALL_HINT)
 
 
 class WordNet:
@@ -116,7 +118,7 @@ class WordNet:
         """The forms under which a word is listed as a part of speech: itself, and what it is an inflection of."""
         form = _listed(word)
         guesses = self._exceptions(form, part) or [
-            form.removesuffix(old) + new for old, new in ENDINGS[part] if form.endswith(old)
+            form.removesuffix(old) + new for old, new in INFLECTIONS[part] if form.endswith(old)
         ]
         return [guess for guess in dict.fromkeys([form, *guesses]) if self._offsets(guess, part)]
 
@@ -130,7 +132,7 @@ class WordNet:
         if not offsets:
             raise self.missing(word)
         if not 1 <= number <= len(offsets):
-            what = f"{word!r} has no sense {number} as {PARTS[part]}"
+            what = f"{word!r} has no sense {number} as {PART_NAMES[part]}"
             raise InputError(what, hint=f"it has {len(offsets)}")
         return self._synset(part, offsets[number - 1])
 
@@ -196,7 +198,7 @@ class WordNet:
         fields = columns.split()
         if not fields or not fields[0].isdecimal() or int(fields[0]) != offset:
             where = str(self.folder / f"data.{_file(part)}")
-            raise InputError(f"no synset begins at byte {offset:,}", where=where, hint=DIFFER)
+            raise InputError(f"no synset begins at byte {offset:,}", where=where, hint=MISMATCH_HINT)
         count = int(fields[3], 16)
         words = tuple(re.sub(r"\((?:a|p|ip)\)$", "", word) for word in fields[4 : 4 + 2 * count : 2])
         at = 4 + 2 * count
@@ -217,7 +219,7 @@ class WordNet:
         offsets = self._offsets(word, part)
         if offset not in offsets:
             where = str(self.folder / f"index.{_file(part)}")
-            raise InputError(f"{word!r} is not listed with all its synsets", where=where, hint=DIFFER)
+            raise InputError(f"{word!r} is not listed with all its synsets", where=where, hint=MISMATCH_HINT)
         return f"{word}.{part}.{offsets.index(offset) + 1:02d}"
 
     def _mapped(self, name: str) -> mmap.mmap:
@@ -225,7 +227,7 @@ class WordNet:
         if name not in self._maps:
             path = self.folder / name
             if not path.is_file() or not path.stat().st_size:
-                raise InputError("is missing or empty", where=str(path), hint=GET)
+                raise InputError("is missing or empty", where=str(path), hint=INSTALL_HINT)
             with path.open("rb") as file:
                 self._maps[name] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._maps[name]

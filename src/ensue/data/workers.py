@@ -27,18 +27,18 @@ from typing import IO, Any, Self
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.encoding import Encoded, dtype_of, encode_parts
+from ensue.data.encoding import Encoded, encode_parts, token_dtype
 from ensue.data.text_pieces import Part
 from ensue.data.tokenizers.protocol import Tokenizer
 
-AHEAD = 2
+BUNDLES_AHEAD = 2
 """So many bundles a worker are read before the first of them is done, which bounds the memory."""
 _FACTS = [field.name for field in fields(Encoded) if field.name != "tokens"]
 _LENGTH = struct.Struct("<Q")
 _PART = struct.Struct("<Q??")
 
 
-def can_be_shared(tokenizer: Tokenizer) -> bool:
+def can_share(tokenizer: Tokenizer) -> bool:
     """Whether another process can be told this tokenizer: not one that numbers words as it meets them."""
     from ensue.data.tokenizers.registry import KINDS, restore_tokenizer
 
@@ -101,7 +101,7 @@ class Workers:
     """Several processes with the same tokenizer; use it as a context manager. Leaving it ends them at once."""
 
     def __init__(self, tokenizer: Tokenizer, count: int) -> None:
-        self._tokenizer, self._dtype = tokenizer, dtype_of(tokenizer)
+        self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer)
         self._alone, self._closing = threading.Lock(), False
         self._free: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
         state = json.dumps(tokenizer.state()).encode()
@@ -126,7 +126,7 @@ class Workers:
         asked: deque[Future[Encoded]] = deque()
         for bundle in bundles:
             asked.append(self._threads.submit(self._one, bundle))
-            if len(asked) > AHEAD * len(self._workers):
+            if len(asked) > BUNDLES_AHEAD * len(self._workers):
                 yield asked.popleft().result()
         while asked:
             yield asked.popleft().result()

@@ -32,18 +32,18 @@ from numpy.typing import NDArray
 
 from ensue.core.errors import InputError
 from ensue.core.files import whole_file
-from ensue.exchange.arpa_lines import lines_of, names_of
+from ensue.exchange.arpa_lines import level_lines, word_bytes
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_config import LOOKUP_KINDS, MAX_ORDER
 from ensue.models.ngram_counting import grown
 from ensue.models.ngram_lookup import BACKOFF, Trie, descend
 
-TEN = math.log(10)
-NEVER = -99.0
+LN_10 = math.log(10)
+LOG_ZERO = -99.0
 """What stands for log10 0."""
-OPEN, CLOSE = "<s>", "</s>"
-UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]|\\(?=u[0-9a-f]{4})")
-ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
+SENTENCE_START, SENTENCE_END = "<s>", "</s>"
+UNSAFE_CHARS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]|\\(?=u[0-9a-f]{4})")
+ESCAPE_SEQUENCE = re.compile(r"\\u([0-9a-f]{4})")
 
 
 def escape(token: str) -> str:
@@ -52,14 +52,14 @@ def escape(token: str) -> str:
     >>> escape("new line\n"), unescape(escape("new line\n"))
     ('new\\u0020line\\u000a', 'new line\n')
     """
-    if token in (OPEN, CLOSE):
+    if token in (SENTENCE_START, SENTENCE_END):
         return f"\\u003c{token[1:]}"
-    return UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", token)
+    return UNSAFE_CHARS.sub(lambda match: f"\\u{ord(match.group()):04x}", token)
 
 
 def unescape(word: str) -> str:
     """The token that ``escape`` wrote as this word."""
-    return ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), word)
+    return ESCAPE_SEQUENCE.sub(lambda match: chr(int(match.group(1), 16)), word)
 
 
 def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
@@ -83,25 +83,26 @@ def _write(model: NGram, words: list[str], file: IO[bytes]) -> None:
     end, order = model.config.end, model.config.order
     counts = model.counts
     counts[0] += 1 if end >= 0 else 2
-    weight = float(model.backoff[end]) / TEN if end >= 0 and order > 1 else 0.0
+    weight = float(model.backoff[end]) / LN_10 if end >= 0 and order > 1 else 0.0
     head = ["\\data\\\n", *(f"ngram {level}={count}\n" for level, count in enumerate(counts, 1))]
-    head.append(f"\n\\1-grams:\n{NEVER:g}\t{OPEN}\t{weight:.9g}\n")
+    head.append(f"\n\\1-grams:\n{LOG_ZERO:g}\t{SENTENCE_START}\t{weight:.9g}\n")
     if end < 0:
-        head.append(f"{NEVER:g}\t{CLOSE}\t0\n")
+        head.append(f"{LOG_ZERO:g}\t{SENTENCE_END}\t0\n")
     file.write("".join(head).encode())
     openings, closings = (
-        names_of([mark if number == end else word for number, word in enumerate(words)]) for mark in (OPEN, CLOSE)
+        word_bytes([mark if number == end else word for number, word in enumerate(words)])
+        for mark in (SENTENCE_START, SENTENCE_END)
     )
     for level in range(1, order + 1):
         if level > 1:
             file.write(f"\n\\{level}-grams:\n".encode())
-        for lines in lines_of(model, level, openings, closings):
+        for lines in level_lines(model, level, openings, closings):
             file.write(lines)
     file.write(b"\n\\end\\\n")
 
 
 @dataclass(slots=True)
-class Section:
+class NGramSection:
     """The n-grams of one order: word ids (N, k), log p and log back-off weight in nats, and their lines."""
 
     grams: NDArray[np.int64]
@@ -129,7 +130,7 @@ def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
         for order in range(2, len(counts) + 1):
             sections.append(_section(lines, order, counts[order - 1], ids))
         lines.expect("\\end\\")
-    end = ids.get(CLOSE, -1)
+    end = ids.get(SENTENCE_END, -1)
     config = NGramConfig(vocabulary=len(names), order=len(counts), end=end)
     try:
         return _model(config, sections, path), names
@@ -175,7 +176,7 @@ class _Lines:
             raise self.error(f"a number should stand here, not {text[:40]!r}") from None
         if not log <= 0 or math.isnan(weight) or weight == math.inf:
             raise self.error(f"{fields[0]} is not the logarithm of a probability, or the weight is not a number")
-        return max(log, NEVER) * TEN, fields[1 : order + 1], max(weight, NEVER) * TEN
+        return max(log, LOG_ZERO) * LN_10, fields[1 : order + 1], max(weight, LOG_ZERO) * LN_10
 
 
 def _header(lines: _Lines) -> list[int]:
@@ -197,7 +198,7 @@ def _header(lines: _Lines) -> list[int]:
     return counts
 
 
-def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], Section]:
+def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], NGramSection]:
     """Names of tokens, ids of ARPA words (both marks have the end's), entries; ``<s>`` gives its weight."""
     entries: dict[str, tuple[float, float, int]] = {}
     for _ in range(count):
@@ -205,26 +206,28 @@ def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], Sec
         if word in entries:
             raise lines.error(f"{word!r} is listed twice")
         entries[word] = (log, weight, lines.number)
-    opening = entries.pop(OPEN, None)
-    if CLOSE in entries and entries[CLOSE][0] <= NEVER * TEN:
-        del entries[CLOSE]
-    elif opening is not None and CLOSE not in entries:
-        raise lines.error(f"{OPEN} is listed but {CLOSE} is not")
+    opening = entries.pop(SENTENCE_START, None)
+    if SENTENCE_END in entries and entries[SENTENCE_END][0] <= LOG_ZERO * LN_10:
+        del entries[SENTENCE_END]
+    elif opening is not None and SENTENCE_END not in entries:
+        raise lines.error(f"{SENTENCE_START} is listed but {SENTENCE_END} is not")
     if not entries:
         raise lines.error("no words are listed")
     ids = {word: number for number, word in enumerate(entries)}
-    names = [word if word == CLOSE else unescape(word) for word in entries]
+    names = [word if word == SENTENCE_END else unescape(word) for word in entries]
     values = np.array(list(entries.values()))
-    section = Section(np.arange(len(ids))[:, None], values[:, 0], values[:, 1], values[:, 2].astype(np.int64))
-    if CLOSE in ids:
-        section.backoff[ids[CLOSE]] = opening[1] if opening is not None else 0.0
-        ids[OPEN] = ids[CLOSE]
+    section = NGramSection(np.arange(len(ids))[:, None], values[:, 0], values[:, 1], values[:, 2].astype(np.int64))
+    if SENTENCE_END in ids:
+        section.backoff[ids[SENTENCE_END]] = opening[1] if opening is not None else 0.0
+        ids[SENTENCE_START] = ids[SENTENCE_END]
     return names, ids, section
 
 
-def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> Section:
+def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> NGramSection:
     lines.expect(f"\\{order}-grams:")
-    section = Section(np.empty((count, order), np.int64), np.empty(count), np.empty(count), np.empty(count, np.int64))
+    section = NGramSection(
+        np.empty((count, order), np.int64), np.empty(count), np.empty(count), np.empty(count, np.int64)
+    )
     for row in range(count):
         section.probability[row], words, section.backoff[row] = lines.entry(order)
         section.lines[row] = lines.number
@@ -232,12 +235,12 @@ def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> Sect
             section.grams[row] = [ids[word] for word in words]
         except KeyError as error:
             raise lines.error(f"{error.args[0]!r} is not among the 1-grams") from None
-        if OPEN in words[1:] or CLOSE in words[:-1]:
-            raise lines.error(f"{OPEN} can only begin an n-gram and {CLOSE} only end one")
+        if SENTENCE_START in words[1:] or SENTENCE_END in words[:-1]:
+            raise lines.error(f"{SENTENCE_START} can only begin an n-gram and {SENTENCE_END} only end one")
     return section
 
 
-def _model(config: NGramConfig, sections: list[Section], path: Path) -> NGram:
+def _model(config: NGramConfig, sections: list[NGramSection], path: Path) -> NGram:
     size = config.vocabulary
     starts, index = np.array([0, size]), np.int32
     nothing = np.full(size, -1, index)
@@ -279,7 +282,7 @@ def _back_off(trie: Trie, logs: list[NDArray[Any]], weights: list[NDArray[Any]],
         logs[-1][absent] = weights[-2][contexts[absent] - below] + logs[-2][shorter]
 
 
-def _closed(sections: list[Section]) -> list[Section]:
+def _closed(sections: list[NGramSection]) -> list[NGramSection]:
     """The sections with every n-gram's beginning and end among the shorter ones; what was absent gets NaN."""
     result = list(sections)
     for order in range(len(sections) - 1, 1, -1):
@@ -287,7 +290,7 @@ def _closed(sections: list[Section]) -> list[Section]:
         wanted = np.concatenate([longer[:, 1:], longer[:, :-1]])
         absent = np.array(sorted(set(map(tuple, wanted.tolist())) - set(map(tuple, here.grams.tolist()))))
         if len(absent):
-            result[order - 1] = Section(
+            result[order - 1] = NGramSection(
                 np.concatenate([here.grams, absent.astype(np.int64)]),
                 np.append(here.probability, np.full(len(absent), np.nan)),
                 np.append(here.backoff, np.zeros(len(absent))),

@@ -15,24 +15,24 @@ import numpy as np
 from ensue.models.ngram import NGram
 from ensue.models.ngram_lookup import Floats, Ints, compiled
 
-BUFFER = 1 << 22
+BUFFER_BYTES = 1 << 22
 """Bytes that are written at once."""
-NUMBERS = 48
+MAX_NUMBER_BYTES = 48
 """Bytes that the two numbers of a line take at most, with what stands between."""
-DIGITS = 9
+SIGNIFICANT_DIGITS = 9
 """As many as tell any two numbers in single precision apart."""
-TEN = math.log(10)
+LN_10 = math.log(10)
 SPACE, TAB, NEWLINE, ZERO, POINT, MINUS = (ord(sign) for sign in " \t\n0.-")
 
 
-class Names(NamedTuple):
+class WordBytes(NamedTuple):
     """Words as bytes: number ``i`` has those from ``starts[i]`` up to ``starts[i+1]``."""
 
     letters: Ints
     starts: Ints
 
 
-class Level(NamedTuple):
+class NGramLevel(NamedTuple):
     """The n-grams of one order, from node ``first`` up to ``last``."""
 
     words: Ints
@@ -44,15 +44,15 @@ class Level(NamedTuple):
     """Of these n-grams, log P and log weights in nats; of the highest order there are no weights."""
 
 
-def names_of(words: Sequence[str]) -> Names:
+def word_bytes(words: Sequence[str]) -> WordBytes:
     """Some words as bytes."""
     encoded = [word.encode() for word in words]
     starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return Names(np.frombuffer(b"".join(encoded), np.uint8), starts)
+    return WordBytes(np.frombuffer(b"".join(encoded), np.uint8), starts)
 
 
 @compiled
-def put_number(buffer: Ints, at: int, value: float) -> int:
+def write_number(buffer: Ints, at: int, value: float) -> int:
     """Write a number with nine digits that count, without zeros at its end; answers where it ends."""
     if value < 0:
         buffer[at] = MINUS
@@ -61,7 +61,7 @@ def put_number(buffer: Ints, at: int, value: float) -> int:
     if value == 0:
         buffer[at] = ZERO
         return at + 1
-    places = DIGITS - 1 - int(np.floor(np.log10(value)))
+    places = SIGNIFICANT_DIGITS - 1 - int(np.floor(np.log10(value)))
     whole = np.int64(np.rint(value * 10.0**places))
     while places > 0 and whole % 10 == 0:
         whole //= 10
@@ -80,8 +80,8 @@ def put_number(buffer: Ints, at: int, value: float) -> int:
 
 
 @compiled
-def put_lines(
-    level: Level, cursors: Ints, openings: Names, closings: Names, node: int, buffer: Ints
+def write_lines(
+    level: NGramLevel, cursors: Ints, openings: WordBytes, closings: WordBytes, node: int, buffer: Ints
 ) -> tuple[int, int]:
     """Write lines from ``node`` on while they fit; answers how many bytes, and the next node.
 
@@ -93,13 +93,13 @@ def put_lines(
         for shorter in range(order - 2, -1, -1):
             while level.offsets[cursors[shorter] + 1] <= cursors[shorter + 1]:
                 cursors[shorter] += 1
-        size = NUMBERS + order
+        size = MAX_NUMBER_BYTES + order
         for place in range(order):
             names, word = openings if place == 0 and order > 1 else closings, level.words[cursors[place]]
             size += names.starts[word + 1] - names.starts[word]
         if at + size > len(buffer):
             break
-        at = put_number(buffer, at, min(level.logs[node - level.first], 0.0) / TEN)
+        at = write_number(buffer, at, min(level.logs[node - level.first], 0.0) / LN_10)
         for place in range(order):
             buffer[at] = SPACE if place else TAB
             at += 1
@@ -109,14 +109,14 @@ def put_lines(
                 at += 1
         if len(level.weights):
             buffer[at] = TAB
-            at = put_number(buffer, at + 1, level.weights[node - level.first] / TEN)
+            at = write_number(buffer, at + 1, level.weights[node - level.first] / LN_10)
         buffer[at] = NEWLINE
         at += 1
         node += 1
     return at, node
 
 
-def lines_of(model: NGram, order: int, openings: Names, closings: Names) -> Iterator[memoryview]:
+def level_lines(model: NGram, order: int, openings: WordBytes, closings: WordBytes) -> Iterator[memoryview]:
     """The lines of one order; ``openings`` are the names of words that begin an n-gram, ``closings`` of all others."""
     starts, end = model.starts.tolist(), model.config.end
     first, last = starts[order - 1 : order + 1]
@@ -125,10 +125,10 @@ def lines_of(model: NGram, order: int, openings: Names, closings: Names) -> Iter
         weights = weights.copy()
         weights[end] = 0  # it is that of the other mark, which opens a sentence
     tables = (model.words.numpy(), model.offsets.numpy())
-    level = Level(*tables, first, last, model.probability[first:last].numpy(), weights)
+    level = NGramLevel(*tables, first, last, model.probability[first:last].numpy(), weights)
     longest = max(int(np.diff(names.starts).max()) for names in (openings, closings))
-    buffer = np.empty(max(BUFFER, NUMBERS + order * (longest + 1)), np.uint8)
+    buffer = np.empty(max(BUFFER_BYTES, MAX_NUMBER_BYTES + order * (longest + 1)), np.uint8)
     cursors, node = np.array(starts[:order]), first
     while node < last:
-        size, node = put_lines(level, cursors, openings, closings, node, buffer)
+        size, node = write_lines(level, cursors, openings, closings, node, buffer)
         yield buffer[:size].data

@@ -24,9 +24,9 @@ from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled, pool
 
-FORMS = ("logits", "vectors")
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OLDEST = 14
+OUTPUTS = ("logits", "vectors")
+INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+MIN_OPSET = 14
 """The first opset that has all the operations."""
 
 
@@ -37,13 +37,13 @@ def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str
     path = Path(path)
     if importlib.util.find_spec("onnx") is None:
         raise InputError("ONNX needs a package that is not installed", hint="pip install 'ensue[onnx]'")
-    if form not in FORMS:
-        raise InputError(f"form {form!r} is unknown", hint=f"there is {', '.join(FORMS)}")
-    if opset < OLDEST:
-        raise InputError(f"opset {opset} is too old for this model", hint=f"use {OLDEST} or more")
+    if form not in OUTPUTS:
+        raise InputError(f"form {form!r} is unknown", hint=f"there is {', '.join(OUTPUTS)}")
+    if opset < MIN_OPSET:
+        raise InputError(f"opset {opset} is too old for this model", hint=f"use {MIN_OPSET} or more")
     wrapped = _wrapped(_plain(model), form)
     answer = wrapped(*_example(model))
-    axes = {name: {0: "batch", 1: "length"} for name in INPUTS}
+    axes = {name: {0: "batch", 1: "length"} for name in INPUT_NAMES}
     axes[form] = {0: "batch", 1: "length"} if answer.dim() == 3 else {0: "batch"}
     with whole_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns of checks of the input's size, which are for people
@@ -51,7 +51,7 @@ def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str
             wrapped,
             _example(model),
             temporary,
-            input_names=list(INPUTS),
+            input_names=list(INPUT_NAMES),
             output_names=[form],
             dynamic_axes=axes,
             opset_version=opset,
@@ -72,9 +72,9 @@ def _wrapped(model: nn.Module, form: str) -> nn.Module:
         name = type(body).__name__
         raise InputError(f"a {name} has no ONNX form", hint="bert, roberta and what they label have one")
     if form == "vectors":
-        return Vectors(body)
+        return VectorsExport(body)
     if isinstance(model, (BERT, Labelled)):
-        return Logits(model)
+        return LogitsExport(model)
     raise InputError(f"a {type(model).__name__} alone has no ONNX form but vectors", hint='use form="vectors"')
 
 
@@ -86,7 +86,7 @@ def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
     return torch.zeros(rows, 3, dtype=torch.long), mask, torch.zeros(rows, 3, dtype=torch.long)
 
 
-class Logits(nn.Module):
+class LogitsExport(nn.Module):
     """The logits of a masked or a labelling model."""
 
     def __init__(self, model: BERT | Labelled) -> None:
@@ -106,7 +106,7 @@ class Logits(nn.Module):
         return logits
 
 
-class Vectors(nn.Module):
+class VectorsExport(nn.Module):
     """The mean of a text's hidden states, divided by its length."""
 
     def __init__(self, body: Encoder | GPTLanguageModel) -> None:

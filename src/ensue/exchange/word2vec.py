@@ -25,14 +25,14 @@ from ensue.data.text_files import open_bytes, skip_bom
 from ensue.data.word_vectors import WordVectors
 
 BINARY = ".bin"
-ENDINGS = (BINARY, ".txt", ".vec", ".w2v", ".glove")
+SUFFIXES = (BINARY, ".txt", ".vec", ".w2v", ".glove")
 """What names of vector files end in, .gz left aside; others can be named where nothing else is meant."""
-BLOCK = 1 << 24
+BLOCK_BYTES = 1 << 24
 """Bytes that are read at once."""
-WIDEST = 1 << 16
-ROWS = 1 << 12
+MAX_WIDTH = 1 << 16
+FIRST_ROWS = 1 << 12
 """How many vectors there is room for at first, where nothing says how many there are."""
-CUT = "the file may be cut short: fetch or write it again"
+CUT_SHORT_HINT = "the file may be cut short: fetch or write it again"
 
 
 def is_vector_file(path: Path) -> bool:
@@ -41,7 +41,7 @@ def is_vector_file(path: Path) -> bool:
     >>> is_vector_file(Path("glove.6B.100d.txt.gz")), is_vector_file(Path("model.arpa"))
     (True, False)
     """
-    return (Path(path.stem) if is_gzip(path) else path).suffix.lower() in ENDINGS
+    return (Path(path.stem) if is_gzip(path) else path).suffix.lower() in SUFFIXES
 
 
 def read_word2vec(path: str | Path, notes: list[str] | None = None) -> WordVectors:
@@ -53,7 +53,7 @@ def read_word2vec(path: str | Path, notes: list[str] | None = None) -> WordVecto
         raise InputError("there is no such file", where=name)
     with open_bytes(path, name) as file:
         skip_bom(file, name)
-        begin = file.peek(BLOCK)[:BLOCK]
+        begin = file.peek(BLOCK_BYTES)[:BLOCK_BYTES]
         first, _, rest = begin.partition(b"\n")
         header = _header(first)
         if header is not None:
@@ -96,18 +96,20 @@ def _check_size(path: Path, name: str, header: tuple[int, int]) -> None:
     count, width = header
     if not is_gzip(path) and path.stat().st_size < count * (4 * width + 2):
         fits = path.stat().st_size // (4 * width + 2)
-        raise InputError(f"has room for {fits:,} of the {count:,} vectors that it announces", where=name, hint=CUT)
+        raise InputError(
+            f"has room for {fits:,} of the {count:,} vectors that it announces", where=name, hint=CUT_SHORT_HINT
+        )
 
 
 class _Rows:
     """Words and vectors as they come, each word once."""
 
     def __init__(self, name: str, count: int, width: int) -> None:
-        if count and not 0 < width <= WIDEST:
+        if count and not 0 < width <= MAX_WIDTH:
             raise InputError(f"vectors of {width:,} numbers cannot be", where=f"{name}:1", hint="is it a vector file?")
         self.name, self.count, self.width = name, count, width
         self.words: dict[str, int] = {}
-        self.matrix = np.empty((min(count, ROWS) or ROWS, width), np.float32)
+        self.matrix = np.empty((min(count, FIRST_ROWS) or FIRST_ROWS, width), np.float32)
         self.seen = self.twice = 0
 
     def add(self, word: str, numbers: np.ndarray) -> None:
@@ -133,21 +135,23 @@ class _Rows:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
             what = f"a word that is not UTF-8 (byte 0x{data[error.start]:02x})"
-            hint = "convert the file to UTF-8" if where.rpartition(":")[2].isdigit() else CUT
+            hint = "convert the file to UTF-8" if where.rpartition(":")[2].isdigit() else CUT_SHORT_HINT
             raise InputError(what, where=where, hint=hint) from error
 
     def finished(self, notes: list[str] | None) -> WordVectors:
         """All of them, once they are known to be all."""
         if not self.words:
-            raise InputError("there are no vectors in this file", where=self.name, hint=CUT)
+            raise InputError("there are no vectors in this file", where=self.name, hint=CUT_SHORT_HINT)
         if self.count and self.seen < self.count:
             what = f"ends after {self.seen:,} of the {self.count:,} vectors that it announces"
-            raise InputError(what, where=self.name, hint=CUT)
+            raise InputError(what, where=self.name, hint=CUT_SHORT_HINT)
         matrix = self.matrix[: len(self.words)]
         wrong = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if len(wrong):
             word = list(self.words)[wrong[0]]
-            raise InputError(f"the vector of {word!r} holds a value that is not finite", where=self.name, hint=CUT)
+            raise InputError(
+                f"the vector of {word!r} holds a value that is not finite", where=self.name, hint=CUT_SHORT_HINT
+            )
         if self.twice and notes is not None:
             notes.append(f"{self.name}: {counted(self.twice, 'word')} came twice; the first vector is taken")
         return WordVectors(list(self.words), matrix, self.name)
@@ -164,12 +168,12 @@ def _read_text(file: IO[bytes], rows: _Rows, line: int) -> None:
             raise InputError(f"more than the {rows.count:,} vectors that it announces", where=where)
         if not rows.width:
             rows.width = _width(data, where)
-            rows.matrix = np.empty((ROWS, rows.width), np.float32)
+            rows.matrix = np.empty((FIRST_ROWS, rows.width), np.float32)
         parts = data.rsplit(b" ", rows.width)
         numbers = _numbers(parts[1:])
         longer = b" " in parts[0] and _numbers(parts[0].rsplit(b" ", 1)[1:]) is not None
         if len(parts) != rows.width + 1 or numbers is None or not parts[0] or longer:
-            raise InputError(_wrong(data, rows.width), where=where, hint=CUT)
+            raise InputError(_wrong(data, rows.width), where=where, hint=CUT_SHORT_HINT)
         rows.add(rows.word(parts[0], where), numbers)
 
 
@@ -179,7 +183,7 @@ def _width(data: bytes, where: str) -> int:
     width = 0
     while width < len(parts) - 1 and _numbers(parts[-1 - width :][:1]) is not None:
         width += 1
-    if not 0 < width <= WIDEST:
+    if not 0 < width <= MAX_WIDTH:
         hint = "give a vector file: a word and its numbers a line, or the binary format"
         raise InputError("not a word and its numbers", where=where, hint=hint)
     return width
@@ -202,7 +206,7 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
     while not rows.full:
         space = buffer.find(b" ", at)
         if space < 0 or space + 1 + size > len(buffer):
-            more = file.read(BLOCK)
+            more = file.read(BLOCK_BYTES)
             if not more:
                 return  # whoever finishes says how many are missing
             buffer, at = buffer[at:] + more, 0
@@ -210,10 +214,10 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
         where = f"{rows.name}, vector {rows.seen + 1:,}"
         word = rows.word(buffer[at:space].lstrip(b"\n"), where)
         if not word:
-            raise InputError("a vector without a word", where=where, hint=CUT)
+            raise InputError("a vector without a word", where=where, hint=CUT_SHORT_HINT)
         rows.add(word, np.frombuffer(buffer, "<f4", rows.width, space + 1))
         at = space + 1 + size
-    if (buffer[at:] + file.read(BLOCK)).strip(b"\n"):
+    if (buffer[at:] + file.read(BLOCK_BYTES)).strip(b"\n"):
         raise InputError(f"more than the {rows.count:,} vectors that it announces", where=rows.name)
 
 
@@ -236,7 +240,7 @@ def write_word2vec(vectors: WordVectors, path: str | Path) -> None:
 
 def _target(path: Path, compressed: bool) -> Any:
     """A file to write bytes to."""
-    return gzip.open(path, "wb", 6) if compressed else io.BufferedWriter(path.open("wb", buffering=0), BLOCK)
+    return gzip.open(path, "wb", 6) if compressed else io.BufferedWriter(path.open("wb", buffering=0), BLOCK_BYTES)
 
 
 def _lines(vectors: WordVectors, binary: bool) -> Iterator[bytes]:

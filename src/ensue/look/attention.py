@@ -12,7 +12,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.look.alignment import check_number
 from ensue.look.alignment_chart import alignment_chart
 from ensue.look.attention_chart import heads_chart, layers_that_fit, lines_chart
@@ -192,9 +192,9 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
     """The weights of an encoder or a language model on a text, or on two with a tab between."""
     body = body_of(run.model.eval())
     if isinstance(body, Encoder):
-        marks = run.labeller().form.marks if isinstance(run, LabelRun) else marks_of(run.tokenizer)
+        marks = run.labeller().form.marks if isinstance(run, LabelRun) else special_tokens_of(run.tokenizer)
         texts = [with_masks(run.tokenizer, part.strip()) for part in text.split("\t")][:2]
-        ids, segments = framed(marks, texts[0], texts[1] if len(texts) > 1 else None)
+        ids, segments = add_special_tokens(marks, texts[0], texts[1] if len(texts) > 1 else None)
         _check_length(run, len(ids), body.config.context)
         out = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)
         kind = "full"
@@ -202,7 +202,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
         getattr(body, "cuts", "") == "windows" or getattr(body.config, "attend", 0)
     ):
         if isinstance(run, LabelRun):
-            ids, _ = framed(run.labeller().form.marks, run.tokenizer.encode(text.strip()))
+            ids, _ = add_special_tokens(run.labeller().form.marks, run.tokenizer.encode(text.strip()))
         else:
             ids = run.tokens(text=text).tokens.astype(np.int64)
         _check_length(run, len(ids), body.traits.context)

@@ -10,7 +10,7 @@ import altair as alt
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.copy_task import LETTERS, LONGEST, copying_questions
+from ensue.data.copy_task import COPY_LETTERS, MAX_GAP, copy_questions
 from ensue.look.chart_parts import by_run, heading, records, short_names
 from ensue.look.runs import language_run
 from ensue.look.view import View
@@ -29,13 +29,13 @@ def copying(runs: Sequence[Run], *, seed: int = 0) -> View:
     for name, run in zip(short_names([str(run) for run in runs]), map(language_run, runs)):
         by_gap = [{"gap": gap, **copy_accuracy(run, gap, seed)} for gap in GAPS]
         rows.append({"name": name, "run": str(run), "system": run.system, "by_gap": by_gap})
-    chance = 1 / len(LETTERS)
-    return View(partial(copying_chart, rows, chance, LONGEST), {"runs": rows, "chance": chance, "longest": LONGEST})
+    chance = 1 / len(COPY_LETTERS)
+    return View(partial(copying_chart, rows, chance, MAX_GAP), {"runs": rows, "chance": chance, "longest": MAX_GAP})
 
 
 def copy_accuracy(run: LanguageRun, gap: int, seed: int = 0) -> dict[str, Any]:
     """How often the right letter is the most probable of all letters after a gap."""
-    questions = copying_questions(gap, seed=seed)
+    questions = copy_questions(gap, seed=seed)
     texts = [text + letter for text, letters, _ in questions for letter in letters]
     log_probs = text_log_probs(run.model, run.tokenizer, texts).reshape(len(questions), -1)
     right = [letters[int(best)] == answer for (_, letters, answer), best in zip(questions, log_probs.argmax(1))]

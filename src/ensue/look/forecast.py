@@ -39,7 +39,7 @@ def forecast_numbers(run: ForecastRun, files: Sequence[Any] = (), target: str = 
     if target and target not in names:
         raise unknown_name("target", target, names)
     shown = [target] if target else list(names)
-    ends = [windows.origins[windows.origins < end][-1:] for _, end in series.parts()]
+    ends = [windows.origins[windows.origins < end][-1:] for _, end in series.spans()]
     last = np.unique(np.concatenate(ends))[: MAX_PANELS if len(shown) == 1 else 1]
     forecasts, truth, _ = forecasts_of(run.model, replace(windows, origins=last), run.form)
     levels = tuple(run.model.config.quantiles)
@@ -66,8 +66,8 @@ def _panel_numbers(
 ) -> dict[str, Any]:
     """One target from one origin: points with ``at`` (a date, or a step counted from the origin) and values."""
     column, horizon = run.form.names.index(name), len(forecasts)
-    index = int(np.searchsorted(series.at, origin, side="right")) - 1
-    first = max(int(series.at[index]), origin - max(3 * horizon, min(run.form.window, 72)))
+    index = int(np.searchsorted(series.starts, origin, side="right")) - 1
+    first = max(int(series.starts[index]), origin - max(3 * horizon, min(run.form.window, 72)))
     dates = series.dates
 
     def at(row: int) -> Any:

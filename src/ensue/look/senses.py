@@ -81,7 +81,7 @@ def _rows(found: list[Context], vectors: np.ndarray, points: np.ndarray) -> list
     """Each context with its point in two dimensions and its nearest contexts."""
     cosines = similarities(vectors)
     order = np.argsort(-cosines, axis=1, kind="stable")[:, : min(NEIGHBOURS, len(found) - 1)].tolist()
-    named = [{"words": list(context.words), "place": context.place, "sense": context.sense} for context in found]
+    named = [{"words": list(context.words), "place": context.position, "sense": context.sense} for context in found]
     return [
         {
             **named[i],

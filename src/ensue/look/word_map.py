@@ -57,7 +57,7 @@ def map_numbers(
     )
     if len(chosen) < 2:
         raise InputError("a map needs two words or more", hint='give them with --words "king queen …"')
-    vectors = table.unit[[table.place(word) for word in chosen]]
+    vectors = table.unit[[table.index_of(word) for word in chosen]]
     points, shares = principal(vectors)
     cost = None
     if method == "tsne":
@@ -70,7 +70,7 @@ def map_numbers(
 
 def parallel(table: WordVectors, pairs: Sequence[tuple[str, str]]) -> float | None:
     """The mean cosine between the differences of pairs; None for fewer than two pairs."""
-    differences = [table.unit[table.place(b)] - table.unit[table.place(a)] for a, b in pairs]
+    differences = [table.unit[table.index_of(b)] - table.unit[table.index_of(a)] for a, b in pairs]
     lengths = [float(np.linalg.norm(difference)) or 1.0 for difference in differences]
     cosines = [
         float(differences[i] @ differences[j]) / (lengths[i] * lengths[j])

@@ -226,7 +226,7 @@ def _tokens(rows: int, length: int) -> Tensor:
 
 def _language(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
     tokens = _tokens(rows, length)
-    return OBJECTIVES[model.objective](model, Batch(tokens, tokens, fresh=True), None)[0]
+    return OBJECTIVES[model.objective](model, Batch(tokens, tokens, reset_state=True), None)[0]
 
 
 def _translation(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:

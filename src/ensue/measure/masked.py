@@ -90,15 +90,15 @@ def masked_score(
 def _sums(model: Any, batch: Any, unigram: Tensor, device: torch.device) -> np.ndarray:
     """Over a batch: the losses of hidden tokens, how many are right, a unigram's losses, how many there are, rows; and
     the losses of pairs, how many are told right, how many there are."""
-    args = (batch.tokens, batch.segments, batch.lengths, batch.places)
+    args = (batch.tokens, batch.segments, batch.lengths, batch.positions)
     found = model.encode(*(x.to(device) for x in args)).hidden
-    logits = model.head(found[:, 1:][batch.hidden.to(device)]).float()
+    logits = model.head(found[:, 1:][batch.is_masked.to(device)]).float()
     targets = batch.targets.to(device)
     fill = float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
     right = int((logits.argmax(-1) == targets).sum())
     sums = [fill, right, -float(unigram[batch.targets].sum()), len(targets), len(batch.lengths)]
-    if batch.other is None:
+    if batch.not_next is None:
         return np.array([*sums, 0.0, 0.0, 0.0])
-    said, other = model.next_logits(found[:, 0]).float(), batch.other.to(device)
+    said, other = model.next_logits(found[:, 0]).float(), batch.not_next.to(device)
     follow = float(torch.nn.functional.cross_entropy(said, other, reduction="sum"))
     return np.array([*sums, follow, int((said.argmax(-1) == other).sum()), len(other)])

@@ -18,7 +18,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.data.probes import MinimalPair
+from ensue.data.minimal_pairs import MinimalPair
 from ensue.data.tokenizers.protocol import Tokenizer
 
 TOKENS_AT_ONCE = 8192

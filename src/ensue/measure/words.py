@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.word_questions import Likeness, Section
+from ensue.data.word_benchmarks import AnalogySection, WordSimilarity
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.correlation import pearson, spearman
 
@@ -30,13 +30,13 @@ def neighbours(vectors: WordVectors, word: str, top: int = 10) -> list[tuple[str
     >>> [(word, round(cosine, 3)) for word, cosine in neighbours(vectors, "a", 1)]
     [('b', 0.707)]
     """
-    place = vectors.place(word)
+    place = vectors.index_of(word)
     return _best(vectors, vectors.unit[place], [place], top)
 
 
 def analogy(vectors: WordVectors, first: str, minus: str, plus: str, top: int = 10) -> list[tuple[str, float]]:
     """The words nearest to first − minus + plus: king − man + woman. Cosines are with the sum."""
-    places = [vectors.place(word) for word in (first, minus, plus)]
+    places = [vectors.index_of(word) for word in (first, minus, plus)]
     unit = vectors.unit
     return _best(vectors, unit[places[0]] - unit[places[1]] + unit[places[2]], places, top)
 
@@ -71,7 +71,7 @@ class LikenessScore:
         return {**asdict(self), "missing_words": list(self.missing_words)}
 
 
-def likeness_score(vectors: WordVectors, pairs: Sequence[Likeness]) -> LikenessScore:
+def likeness_score(vectors: WordVectors, pairs: Sequence[WordSimilarity]) -> LikenessScore:
     """Correlations of cosines with people's scores, over the pairs whose words both have vectors."""
     known = [one for one in pairs if vectors.find(one.first) is not None and vectors.find(one.second) is not None]
     asked = dict.fromkeys(word for one in pairs for word in (one.first, one.second))
@@ -79,7 +79,9 @@ def likeness_score(vectors: WordVectors, pairs: Sequence[Likeness]) -> LikenessS
     if len(known) < 2:
         what = f"of {len(pairs):,} pairs {len(known)} have vectors for both words"
         raise InputError(what, where=vectors.where, hint="learn vectors from a text that has more of these words")
-    first, second = (vectors.unit[[vectors.place(getattr(one, side)) for one in known]] for side in ("first", "second"))
+    first, second = (
+        vectors.unit[[vectors.index_of(getattr(one, side)) for one in known]] for side in ("first", "second")
+    )
     cosines = np.einsum("nd,nd->n", first.astype(np.float64), second.astype(np.float64))
     scores = [one.score for one in known]
     return LikenessScore(
@@ -108,7 +110,7 @@ class SectionScore:
         return {"section": self.name, "accuracy": self.accuracy, **counts}
 
 
-def analogy_score(vectors: WordVectors, sections: Sequence[Section]) -> list[SectionScore]:
+def analogy_score(vectors: WordVectors, sections: Sequence[AnalogySection]) -> list[SectionScore]:
     """Each section's answers, and those of all together in the last place."""
     found = []
     for section in sections:

@@ -16,10 +16,10 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent, tell_notes
 from ensue.core.wording import counted
 from ensue.data.series import Series
-from ensue.data.series_columns import Wanted
+from ensue.data.series_columns import SeriesOptions
 from ensue.data.series_windows import SeriesWindows
 from ensue.data.sources import Source
-from ensue.data.waves import CHOSEN, STEPS
+from ensue.data.waves import PAST_STEPS, VALID_END
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.forecast import ForecastScore
 from ensue.runs.run import Run
@@ -75,7 +75,7 @@ class ForecastRun(Run):
     def series(self, files: Sequence[Any], report: Report = silent, horizon: int = 0) -> Series:
         """Files read as this run's own were."""
         said, form = self.settings, self.form
-        wanted = Wanted(
+        wanted = SeriesOptions(
             targets=form.names[: form.targets],
             covariates=form.names[form.targets :],
             date=str(said.get("data.date", "")),
@@ -139,14 +139,14 @@ class ForecastRun(Run):
     def _ends(self, series: Series, file: str, report: Report) -> list[tuple[str, int]]:
         """The name and the end of each series that fills a window; those that do not are told."""
         ends, least = [], f"fewer than the window of {self.form.window:,}"
-        for (begin, end), key in zip(series.parts(), series.keys or ("",)):
+        for (begin, end), key in zip(series.spans(), series.keys or ("",)):
             if end - begin >= self.form.window:
                 ends.append((key, end))
             elif key:
                 text = f"{file}, series {key!r}: {counted(end - begin, 'step')}, {least}: it is left out"
                 report("note", {"text": text})
         if not ends:
-            longest = max(end - begin for begin, end in series.parts())
+            longest = max(end - begin for begin, end in series.spans())
             raise InputError(f"{counted(longest, 'step')}, {least}", where=file, hint="give a longer past")
         return ends
 
@@ -174,9 +174,9 @@ class ForecastRun(Run):
         for step, values in enumerate(found, start=1):
             line: dict[str, Any] = {"series": key} if key else {}
             line["step"] = step
-            date = series.frequency.after(series.dates[end - 1], step) if series.dates is not None else None
+            date = series.frequency.add_steps(series.dates[end - 1], step) if series.dates is not None else None
             if date is not None:
-                line["date"] = series.frequency.written(date)
+                line["date"] = series.frequency.format(date)
             line["forecast"] = {name: float(values[place, middle]) for place, name in enumerate(names)}
             if len(levels) > 1:
                 line["quantiles"] = {
@@ -190,9 +190,9 @@ class ForecastRun(Run):
         """The windows of files that can be scored: what follows the rows that were learnt from, or everything."""
         series, form = self.series(files, report), self.form
         if is_waves(list(map(str, files))):
-            return series, form.windows(series, series.at[CHOSEN:-1] + STEPS)
+            return series, form.windows(series, series.starts[VALID_END:-1] + PAST_STEPS)
         origins, learnt = [], 0
-        for key, (begin, end) in zip(series.keys or ("",), series.parts()):
+        for key, (begin, end) in zip(series.keys or ("",), series.spans()):
             rows = learnt_rows(form, series, begin, end, key)
             learnt += rows
             origins.append(origins_of(begin, begin + rows, end, form.window, form.horizon))
@@ -200,7 +200,7 @@ class ForecastRun(Run):
             report("note", {"text": f"{counted(learnt, 'row')} were learnt from: what follows them is scored"})
         found = np.concatenate(origins)
         if not len(found):
-            longest = max(end - begin for begin, end in series.parts())
+            longest = max(end - begin for begin, end in series.spans())
             what = f"{counted(longest, 'step')}, of which none can be scored"
             hint = f"give at least {form.window + form.horizon:,} steps, or some after those it learnt from"
             raise InputError(what, where=", ".join(map(str, files)), hint=hint)

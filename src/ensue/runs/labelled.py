@@ -9,9 +9,9 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.data.labelled import Reading
+from ensue.data.labelled import ReadOptions
 from ensue.data.sources import Source
-from ensue.data.tables import columns_there
+from ensue.data.tables import matching_columns
 from ensue.runs.run import Run
 from ensue.tasks.example_encoding import texts_of
 from ensue.tasks.labelled import with_known_labels
@@ -87,7 +87,7 @@ class LabelRun(Run):
         labeller, kind = self.labeller(int8), self.kind
         notes: list[str] = []
         if file is not None:
-            examples = kind.inputs(str(file), columns or columns_there(file, self._columns), notes)
+            examples = kind.inputs(str(file), columns or matching_columns(file, self._columns), notes)
         else:
             examples = [kind.example(text, f"text {number}") for number, text in enumerate(texts, start=1)]
         for note in notes:
@@ -105,7 +105,9 @@ class LabelRun(Run):
         notes: list[str] = []
         skip = self.settings.get("data.bad_lines") == "skip"
         names = [str(file) for file in files]
-        examples = labeller.kind.read(names, Reading(columns or self._columns, learn=False, skip=skip), notes)
+        examples = labeller.kind.read(
+            names, ReadOptions(columns or self._columns, for_training=False, skip_short=skip), notes
+        )
         if skip:
             examples = with_known_labels(labeller.kind, examples, labeller.form.labels, notes)
         for note in notes:

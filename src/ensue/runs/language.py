@@ -11,8 +11,8 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.sources import Source
-from ensue.data.tokenizers.protocol import utf8
-from ensue.data.tokens import TokenText, token_text, tokenise
+from ensue.data.tokenizers.protocol import encode_utf8
+from ensue.data.tokens import TokenizedText, tokenize, tokenize_text
 from ensue.measure.language import LanguageScore, log_probs
 from ensue.runs.run import Run, Text
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
@@ -31,15 +31,15 @@ class LanguageRun(Run):
         field: str | None = None,
         columns: str = "",
         report: Report = silent,
-    ) -> TokenText:
+    ) -> TokenizedText:
         """A text as this run's tokens; ``columns`` says which column of a table holds it."""
         if text is not None:
-            utf8(text)
-            found = token_text(text, self.tokenizer)
+            encode_utf8(text)
+            found = tokenize_text(text, self.tokenizer)
         else:
             check_text(files)
             skip = self.settings.get("data.bad_lines") == "skip"
-            found = tokenise(text_sources(files, columns, skip), self.tokenizer, field=field, report=report)
+            found = tokenize(text_sources(files, columns, skip), self.tokenizer, field=field, report=report)
         if not found.bytes:
             raise InputError("the text is empty", hint="give some text")
         if self.direction == "backward":

@@ -12,7 +12,7 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.wording import counted
-from ensue.data.word_questions import read_likenesses, read_questions
+from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.words import (
     LikenessScore,
@@ -50,18 +50,18 @@ class WordRun(Run):
 
     def similarity(self, file: str | Path) -> LikenessScore:
         """How well cosines agree with people's scores of pairs."""
-        return likeness_score(self.vectors, read_likenesses(file))
+        return likeness_score(self.vectors, read_similarities(file))
 
     def analogies(self, file: str | Path) -> list[SectionScore]:
         """How many questions of a file are answered rightly, by section; all together last."""
-        return analogy_score(self.vectors, read_questions(file))
+        return analogy_score(self.vectors, read_analogies(file))
 
     def probability(self, word: str, *, given: str | Sequence[str], of_text: bool = False) -> float:
         """P(word | given): exp(u_o · v_c) over its sum; several given words, as CBOW has them, count as their mean.
 
         See ``ensue.models.word2vec.Word2Vec.log_probabilities`` for ``of_text``.
         """
-        return float(np.exp(self._log_probabilities(given, of_text)[self.vectors.place(word)]))
+        return float(np.exp(self._log_probabilities(given, of_text)[self.vectors.index_of(word)]))
 
     def likeliest(self, given: str | Sequence[str], top: int = 10, of_text: bool = False) -> list[tuple[str, float]]:
         """The words likeliest to stand near the given ones, with their probabilities."""
@@ -103,6 +103,6 @@ class WordRun(Run):
         if not self.contexts.matrix.any():
             what = "has one vector for each word, and probabilities take two"
             raise InputError(what, where=str(self.folder.path), hint="`ensue fit word2vec` keeps both")
-        places = [self.vectors.place(word) for word in words]
+        places = [self.vectors.index_of(word) for word in words]
         found: np.ndarray = self.model.log_probabilities(places, of_text=of_text).numpy()
         return found

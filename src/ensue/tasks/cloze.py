@@ -12,7 +12,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.tasks.mask_filling import GAP, Filled
 
 
@@ -29,7 +29,7 @@ def filled_gaps(model: Any, tokenizer: Tokenizer, text: str, top: int = 5) -> Fi
             places.append(len(ids) + 1)  # after the mark before the first word
             ids.append(0)
         ids += tokenizer.encode(" ".join(part.split())).tolist()
-    row, _ = framed(marks_of(tokenizer), ids)
+    row, _ = add_special_tokens(special_tokens_of(tokenizer), ids)
     logits = model(torch.from_numpy(row.astype("int64"))[None]).logits[0, places, : tokenizer.size].float()
     logits[:, [0, tokenizer.end]] = float("-inf")  # neither the unknown word nor a mark is an answer
     best = logits.softmax(-1).topk(min(top, tokenizer.size - 2))

@@ -20,13 +20,13 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one
 from ensue.data.documents import read_sentences
-from ensue.data.labelled_rows import RowBatch, RowBatches, Rows, batch_of, in_order, rows_of
+from ensue.data.labelled_rows import LabelledRows, RowBatch, RowBatches, evaluation_batches, make_batch, make_rows
 from ensue.data.sources import Source
-from ensue.data.splitting import spread
+from ensue.data.splitting import evenly_spaced
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import KINDS, load_tokenizer
-from ensue.data.tokenizers.special_tokens import framed, marks_of
-from ensue.data.tokenizers.spelled_words import SpeltTokenizer, fit_spelt
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
+from ensue.data.tokenizers.spelled_words import SpelledWordTokenizer, fit_spelled_words
 from ensue.measure.contexts import ContextScore, context_score
 from ensue.models.context import ContextModel, known
 from ensue.tasks.machine import fill_common
@@ -75,9 +75,9 @@ class SentenceSettings:
 class Corpus:
     """Sentences to learn from and some to validate with, as rows of words."""
 
-    tokenizer: SpeltTokenizer
-    train: Rows
-    valid: Rows | None
+    tokenizer: SpelledWordTokenizer
+    train: LabelledRows
+    valid: LabelledRows | None
     bytes: int
     """Of the training text."""
 
@@ -87,14 +87,14 @@ class Corpus:
         return self.train.hash[:32] + (self.valid.hash[:32] if self.valid is not None else "")
 
 
-def spelt(tokenizer: Tokenizer, where: str) -> SpeltTokenizer:
+def spelt(tokenizer: Tokenizer, where: str) -> SpelledWordTokenizer:
     """Refuse a tokenizer whose tokens are no words with letters."""
-    if isinstance(tokenizer, SpeltTokenizer):
+    if isinstance(tokenizer, SpelledWordTokenizer):
         return tokenizer
     raise InputError("this tokenizer does not spell words", where=where, hint="leave out --tokenizer")
 
 
-def choose_tokenizer(settings: TokenizerSettings, sentences: Sequence[str]) -> SpeltTokenizer:
+def choose_tokenizer(settings: TokenizerSettings, sentences: Sequence[str]) -> SpelledWordTokenizer:
     """Words by frequency, or the tokenizer that the settings name."""
     if settings.kind in KINDS and settings.kind != "word":
         what = f"a {settings.kind} tokenizer has no words to spell"
@@ -102,16 +102,16 @@ def choose_tokenizer(settings: TokenizerSettings, sentences: Sequence[str]) -> S
     if settings.kind not in ("auto", "spelt", "word"):
         return spelt(load_tokenizer(settings.kind), settings.kind)
     parts = ((sentence, True, True) for sentence in sentences)
-    return fit_spelt(parts, settings.vocabulary or VOCABULARY, settings.min_count or None)
+    return fit_spelled_words(parts, settings.vocabulary or VOCABULARY, settings.min_count or None)
 
 
-def rows_in(sentences: Sequence[str], tokenizer: SpeltTokenizer, longest: int) -> Rows:
+def rows_in(sentences: Sequence[str], tokenizer: SpelledWordTokenizer, longest: int) -> LabelledRows:
     """Sentences as rows, a mark at both ends; longer ones are cut into several, and those without a word left out."""
-    marks, rows = marks_of(tokenizer), []
+    marks, rows = special_tokens_of(tokenizer), []
     for sentence in sentences:
         ids = tokenizer.encode(" ".join(sentence.split()))
-        rows += [framed(marks, ids[at : at + longest]) for at in range(0, len(ids), longest)]
-    return rows_of(rows, np.zeros(len(rows), dtype=np.int64))
+        rows += [add_special_tokens(marks, ids[at : at + longest]) for at in range(0, len(ids), longest)]
+    return make_rows(rows, np.zeros(len(rows), dtype=np.int64))
 
 
 def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
@@ -145,7 +145,7 @@ def _parted(sentences: list[str], share: float) -> tuple[list[str], list[str]]:
     """Sentences to learn from and to validate with: blocks of neighbours, evenly spread."""
     size = min(BLOCK, max(1, len(sentences) // 10))
     blocks = [sentences[at : at + size] for at in range(0, len(sentences), size)]
-    out = set(spread(len(blocks), max(share, 1 / len(blocks))))
+    out = set(evenly_spaced(len(blocks), max(share, 1 / len(blocks))))
     parts = [[s for place, block in enumerate(blocks) if (place in out) == held for s in block] for held in (0, 1)]
     return parts[0], parts[1]
 
@@ -182,7 +182,7 @@ def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
 
 def scored(
     model: Any,
-    rows: Rows,
+    rows: LabelledRows,
     heed: Callable[[], bool] = lambda: False,
     report: Report = silent,
     ranks: Ranks = SINGLE,
@@ -191,10 +191,10 @@ def scored(
 
     def read() -> Iterator[RowBatch]:
         done = 0
-        for places in in_order(rows, AT_ONCE) if len(rows) else ():
+        for places in evaluation_batches(rows, AT_ONCE) if len(rows) else ():
             if heed():
                 raise Abandoned
-            yield batch_of(rows, places)
+            yield make_batch(rows, places)
             done += len(places)
             report("progress", {"done": done, "total": len(rows)})
 
@@ -207,7 +207,7 @@ def evaluator(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None
         return None
     rows, most = corpus.valid, settings.data.eval_rows or EVAL_ROWS
     if len(rows) > most:
-        rows = rows.chosen(spread(len(rows), most / len(rows)))
+        rows = rows.select(evenly_spaced(len(rows), most / len(rows)))
 
     def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
         score = scored(model, rows, stop, ranks=ranks)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.files import disk_errors, read_json, sync, write_json
-from ensue.data.external_sort import Run, Stored, merge
+from ensue.data.external_sort import ArrayFile, SortedRun, merge_runs
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_counting import TrieCounter
 from ensue.models.ngram_estimates import kneser_ney
@@ -73,7 +73,7 @@ class DiskCounter:
         wide = self.config.order * len(tokens) + self.config.vocabulary >= 2**31
         self.index = "<i8" if wide else "<i4"
         kinds = {"words": "<i4", "offsets": self.index, "suffix": self.index, "counts": self.index}
-        self.tables = {name: Stored(self.folder / f"{name}.bin", kinds[name]) for name in COLUMNS}
+        self.tables = {name: ArrayFile(self.folder / f"{name}.bin", kinds[name]) for name in COLUMNS}
         plan = {"config": asdict(self.config), "tokens": len(tokens), "size": self.size}
         self.journal = self.folder / "progress.json"
         self.state: dict[str, Any] = read_json(self.journal) if self.journal.exists() else {}
@@ -89,11 +89,11 @@ class DiskCounter:
                 sync(file)
         write_json(self.journal, self.state)
 
-    def _run(self, part: int, level: int) -> dict[str, Stored]:
+    def _run(self, part: int, level: int) -> dict[str, ArrayFile]:
         """The files of one order of a part: as counted, and as a run."""
         kinds = {"words": "<i4", "fan": "<i4", "suffix": "<i4", "counts": "<i4", "numbers": self.index, "keys": "<i8"}
         kinds["values"] = self.index
-        return {name: Stored(self.folder / f"part-{part}-{level}-{name}.bin", kind) for name, kind in kinds.items()}
+        return {name: ArrayFile(self.folder / f"part-{part}-{level}-{name}.bin", kind) for name, kind in kinds.items()}
 
     def _remove(self, part: int, level: int, *names: str) -> None:
         for name, file in self._run(part, level).items():
@@ -165,7 +165,7 @@ class DiskCounter:
         total, contexts = starts[-1], (starts[-2] + 1 if len(starts) > 1 else 0)
         for name, table in self.tables.items():
             table.path.touch()
-            size = (contexts if name == "offsets" else total) * np.dtype(table.kind).itemsize
+            size = (contexts if name == "offsets" else total) * np.dtype(table.dtype).itemsize
             with table.path.open("r+b") as file:
                 file.truncate(size)
 
@@ -186,7 +186,7 @@ class DiskCounter:
         contexts = begun - self.state["starts"][-2]
         closed = 0  # how many contexts have all their n-grams
         block = max(1 << 10, self.memory // (KEY_BYTES * max(1, self.parts)))
-        for merged in merge([Run(run["keys"], run["counts"], run["values"]) for run in runs], block):
+        for merged in merge_runs([SortedRun(run["keys"], run["counts"], run["values"]) for run in runs], block):
             inside, words = np.divmod(merged.keys, self.config.vocabulary)
             last = int(inside[-1])
             ends = np.searchsorted(inside, np.arange(closed, last), "right") + begun + base
@@ -194,7 +194,7 @@ class DiskCounter:
             closed = last
             for name, values in (("words", words), ("suffix", merged.values), ("counts", merged.counts)):
                 self.tables[name].append(values)
-            for run, places in zip(runs, merged.places):
+            for run, places in zip(runs, merged.indices):
                 run["numbers"].append(places + base)
             base += len(words)
             yield
@@ -205,7 +205,7 @@ class DiskCounter:
         report("phase", {"name": "estimating"})
         pace = SparingPace(self.folder, self.memory)
         shutil.copyfile(self.tables["counts"].path, self.folder / "estimate-0.bin")
-        found = Stored(self.folder / "estimate-0.bin", self.index)
+        found = ArrayFile(self.folder / "estimate-0.bin", self.index)
         arrays = {name: pace.mapped(self.tables[name]) for name in ("words", "offsets", "suffix")}
         starts = np.array(self.state["starts"])
         trie = Trie(**arrays, starts=starts, counts=pace.mapped(found, "r+"))
@@ -249,7 +249,7 @@ class SparingPace(Pace):
         self._maps: list[mmap.mmap] = []
         self._base = _mapped_bytes()
 
-    def mapped(self, table: Stored, mode: str = "c") -> Any:
+    def mapped(self, table: ArrayFile, mode: str = "c") -> Any:
         """A table as a map; what is written to it is kept only with mode r+."""
         array = table.mapped(mode)
         if isinstance(array, np.memmap):
@@ -261,7 +261,7 @@ class SparingPace(Pace):
         path = self.folder / f"estimate-{len(self._maps) + 1}.bin"
         with path.open("wb") as file:
             file.truncate(size * kind.itemsize)
-        return self.mapped(Stored(path, kind.str), "r+") if size else np.zeros(0, kind)
+        return self.mapped(ArrayFile(path, kind.str), "r+") if size else np.zeros(0, kind)
 
     def parts(self, whole: slice) -> Iterator[slice]:
         """A few entries at a time."""

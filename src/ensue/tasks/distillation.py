@@ -28,7 +28,7 @@ from ensue.core.files import sha256, whole_file
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
 from ensue.core.wording import counted
-from ensue.data.labelled_rows import NOT_ASKED
+from ensue.data.labelled_rows import IGNORE_INDEX
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import Labelled
@@ -182,7 +182,7 @@ class DistilTask(LabelTask):
             raise InputError("answers with numbers that are not finite", where=str(corpus.teacher.folder.path))
         took = spoken(time.perf_counter() - begun)
         report("note", {"text": f"the teacher has answered about {counted(len(corpus.examples), 'text')} in {took}"})
-        return by_word(corpus.train, written, logits) if corpus.train.rows.by_token else np.stack(logits)
+        return by_word(corpus.train, written, logits) if corpus.train.rows.per_token else np.stack(logits)
 
     def _centre(self, corpus: Corpus) -> float:
         """Where the teacher's own head stands; with weights to come from elsewhere it does not matter."""
@@ -197,7 +197,7 @@ class DistilTask(LabelTask):
         """To answer as the teacher does, and as labels say where there are any."""
         assert isinstance(corpus, DistilCorpus)
         wanted = corpus.train.rows.targets[..., 0]
-        numbers = np.where(np.isnan(wanted), NOT_ASKED, wanted).astype(np.int64)
+        numbers = np.where(np.isnan(wanted), IGNORE_INDEX, wanted).astype(np.int64)
         label, distil = self._label(settings, model, corpus, numbers), settings.distil
         if not distil.hidden:
             return Distil(label, distil.temperature, distil.labels)
@@ -257,11 +257,11 @@ def taught_tokens(settings: Settings) -> Settings:
 
 def unanswered(written: Written, labelled: np.ndarray, form: Form) -> np.ndarray:
     """What is wanted before the teacher has been asked, (…, 1 + Y): the labels of the last examples, else NaN."""
-    count = len(written.rows.tokens) if written.rows.by_token else len(written.rows)
+    count = len(written.rows.tokens) if written.rows.per_token else len(written.rows)
     targets = np.full((count, 1 + max(1, len(form.labels))), np.nan, dtype=np.float32)
     if len(labelled):
         whole = labelled.dtype.kind != "f"
-        targets[-len(labelled) :, 0] = np.where(labelled == NOT_ASKED, np.nan, labelled) if whole else labelled
+        targets[-len(labelled) :, 0] = np.where(labelled == IGNORE_INDEX, np.nan, labelled) if whole else labelled
     return targets
 
 
@@ -277,7 +277,7 @@ def by_word(own: Written, theirs: Written, logits: Sequence[np.ndarray]) -> np.n
     soft = np.full((len(rows.tokens), logits[0].shape[-1]), np.nan, dtype=np.float32)
     for place, one in enumerate(logits):
         count = min(len(own.notes[place]), len(theirs.notes[place]))  # one of them may have cut more words off
-        soft[rows.at[place] + own.notes[place][:count]] = one[theirs.notes[place][:count]]
+        soft[rows.starts[place] + own.notes[place][:count]] = one[theirs.notes[place][:count]]
     return soft
 
 

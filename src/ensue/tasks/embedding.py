@@ -17,10 +17,10 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.data.labelled_rows import batch_of, in_order, rows_of
-from ensue.data.tokenizers.batch_encoding import encode_many
+from ensue.data.labelled_rows import evaluation_batches, make_batch, make_rows
+from ensue.data.tokenizers.batch_encoding import encode_texts
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.kernels.int8 import quantise
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import pool, width_of
@@ -53,21 +53,21 @@ def sentence_vectors(
     """A vector for each text, (N, D), float32; texts longer than the model reads lose their end."""
     if pooling not in POOLINGS:
         raise InputError(f"there is no pooling {pooling!r}", hint=f"use {', '.join(POOLINGS)}")
-    most, marks = longest or most_at_once(body), marks_of(tokenizer)
-    ids = encode_many(tokenizer, list(texts))
-    rows = [framed(marks, one, None, most) for one in ids]
-    cut = sum(len(one) + marks.around(1) > most for one in ids) if most else 0
+    most, marks = longest or most_at_once(body), special_tokens_of(tokenizer)
+    ids = encode_texts(tokenizer, list(texts))
+    rows = [add_special_tokens(marks, one, None, most) for one in ids]
+    cut = sum(len(one) + marks.count(1) > most for one in ids) if most else 0
     if cut:
         report("note", {"text": f"{cut:,} of {len(rows):,} texts are longer than {most} tokens and were cut"})
-    held = rows_of(rows, np.zeros(len(rows), dtype=np.int64))
+    held = make_rows(rows, np.zeros(len(rows), dtype=np.int64))
     result = np.zeros((len(rows), width_of(body)), dtype=np.float32)
     if int8:
         body = quantise(body)
     device = next(body.parameters()).device
     body.eval()
     done = 0
-    for places in in_order(held, AT_ONCE) if rows else ():
-        batch = batch_of(held, places)
+    for places in evaluation_batches(held, AT_ONCE) if rows else ():
+        batch = make_batch(held, places)
         tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
         if isinstance(body, Encoder):
             first = torch.zeros(len(tokens), 1, dtype=torch.long, device=device) if pooling == "cls" else None

@@ -9,7 +9,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.registry import find_tokenizer, fit_to_texts, load_tokenizer
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, load_tokenizer, resolve_tokenizer
 from ensue.models.bert import BERT
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.table import SYSTEMS
@@ -61,11 +61,13 @@ def choose_tokenizer(settings: Settings, texts: Sequence[str]) -> Tokenizer:
         return encoder_tokenizer(tokens, texts, VOCABULARY)
     # a recurrent tagger has a vector a word, so that it differs from one with features by those alone
     words = settings.run.task == "tag" and issubclass(cls, RecurrentLanguageModel)
-    found = find_tokenizer(("word" if words else "bpe") if tokens.kind == "auto" else tokens.kind)
+    found = resolve_tokenizer(("word" if words else "bpe") if tokens.kind == "auto" else tokens.kind)
     if not isinstance(found, str):
         return found
     parts = ((text, True, True) for text in texts)
-    return fit_to_texts(found, parts, vocabulary=tokens.vocabulary or None, min_count=tokens.min_count or None)
+    return fit_tokenizer_to_parts(
+        found, parts, vocabulary=tokens.vocabulary or None, min_count=tokens.min_count or None
+    )
 
 
 def row_length(settings: Settings) -> int:

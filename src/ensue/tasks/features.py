@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ensue.core.errors import InputError
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build
-from ensue.data.labelled_rows import Rows, batch_of, in_order
+from ensue.data.labelled_rows import LabelledRows, evaluation_batches, make_batch
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer
-from ensue.data.tokenizers.spelled_words import SpeltTokenizer, fit_spelt
+from ensue.data.tokenizers.spelled_words import SpelledWordTokenizer, fit_spelled_words
 from ensue.models.conditional import ConditionalModel
 from ensue.models.features import FeatureConfig, Features
 from ensue.models.reader import features_of
@@ -90,11 +90,11 @@ def feature_tokenizer(config: FeatureConfig, tokens: Any, texts: Sequence[str]) 
     spells = getattr(SYSTEMS.load(_lender(config)["system"]), "spells", False)
     if tokens.kind in ("auto", "spelt") and spells:
         parts = ((text, True, True) for text in texts)
-        return fit_spelt(parts, tokens.vocabulary or VOCABULARY, tokens.min_count or None)
+        return fit_spelled_words(parts, tokens.vocabulary or VOCABULARY, tokens.min_count or None)
     if tokens.kind == "auto":  # of a run that translates the source's
         return load_tokenizers(RunFolder(Path(config.run)))[0]
     found = load_tokenizer(tokens.kind) if Path(tokens.kind).exists() else None
-    if found is None or (spells and not isinstance(found, SpeltTokenizer)):
+    if found is None or (spells and not isinstance(found, SpelledWordTokenizer)):
         raise InputError(
             "features need the tokenizer that their run has", where=config.run, hint="leave out --tokenizer"
         )
@@ -112,7 +112,7 @@ def most_tokens(config: FeatureConfig | None) -> int | None:
 def acquaint(model: nn.Module, tokenizer: Any) -> None:
     """Tell whatever in a model reads words by their letters how this tokenizer's words are spelt."""
     for part in model.modules():
-        if isinstance(part, CharacterWords) and isinstance(tokenizer, SpeltTokenizer):
+        if isinstance(part, CharacterWords) and isinstance(tokenizer, SpelledWordTokenizer):
             part.acquaint(tokenizer.spelling)
 
 
@@ -123,7 +123,7 @@ class Remembered:
     What does not fit into memory (see ensue.models.features.ROOM) is read each time it comes.
     """
 
-    sets: tuple[Rows, ...]
+    sets: tuple[LabelledRows, ...]
 
     def fill(self, model: Any) -> None:
         """Read the rows now, unless it was done."""
@@ -133,8 +133,8 @@ class Remembered:
         features.memory.done = True
         device = next(features.parameters()).device
         for rows in self.sets:
-            for examples in in_order(rows, AT_ONCE) if len(rows) else ():
-                batch = batch_of(rows, examples)
+            for examples in evaluation_batches(rows, AT_ONCE) if len(rows) else ():
+                batch = make_batch(rows, examples)
                 if not features.remember(batch.tokens.to(device), batch.lengths.to(device)):
                     return
 

@@ -19,11 +19,11 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one
 from ensue.core.wording import counted
-from ensue.data.series import Series, digest, read_series
-from ensue.data.series_columns import Wanted
-from ensue.data.series_windows import SeriesWindows, WindowBatches
-from ensue.data.splitting import spread
-from ensue.data.waves import CHOSEN, LEARNT, STEPS, WAVES, waves
+from ensue.data.series import Series, array_digest, read_series
+from ensue.data.series_columns import SeriesOptions
+from ensue.data.series_windows import SeriesBatches, SeriesWindows
+from ensue.data.splitting import evenly_spaced
+from ensue.data.waves import PAST_STEPS, TRAIN_END, VALID_END, WAVES, waves
 from ensue.measure.forecast import error_band, mean_of, pinball
 from ensue.models.forecast_laws import forecast_laws
 from ensue.models.table import FORECASTERS
@@ -114,7 +114,7 @@ class Corpus:
     def hash(self) -> str:
         """Of all numbers, and where each part of them begins."""
         parts = [part.origins for part in (self.train, self.choose, self.valid) if part is not None]
-        return digest(self.series.values, self.series.real, self.held.values, *parts)
+        return array_digest(self.series.values, self.series.observed, self.held.values, *parts)
 
 
 def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> Corpus:
@@ -136,9 +136,9 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
     return _split_corpus(settings, series, held, report)
 
 
-def wanted_of(data: SeriesSettings) -> Wanted:
+def wanted_of(data: SeriesSettings) -> SeriesOptions:
     """What a table is read for."""
-    return Wanted(
+    return SeriesOptions(
         targets=data.target, covariates=data.covariates, date=data.date, key=data.id, order=data.order, fill=data.fill
     )
 
@@ -148,7 +148,7 @@ def is_waves(files: Any) -> bool:
     return tuple(map(str, files)) == (WAVES,) and not Path(WAVES).is_file()
 
 
-def series_in(files: Any, wanted: Wanted, notes: list[str], horizon: int) -> Series:
+def series_in(files: Any, wanted: SeriesOptions, notes: list[str], horizon: int) -> Series:
     """The series of files, or of the built-in corpus."""
     if WAVES in map(str, files) and len(files) > 1 and not Path(WAVES).exists():
         raise InputError("is a corpus of its own, and is not read beside files", where=WAVES, hint="name it alone")
@@ -165,14 +165,14 @@ def series_in(files: Any, wanted: Wanted, notes: list[str], horizon: int) -> Ser
 def _waves_corpus(settings: Settings, series: Series) -> Corpus:
     """The parts of ``waves``: each series is one window."""
     model, data = settings.model, settings.data
-    window = model["window"] or STEPS
-    if window > STEPS:
-        raise InputError(f"a window of {window} is longer than the {STEPS} steps of the past", where=WAVES)
-    starts = series.at[:-1]
-    learnt = [(int(start), int(start) + STEPS) for start in starts[:LEARNT]]
+    window = model["window"] or PAST_STEPS
+    if window > PAST_STEPS:
+        raise InputError(f"a window of {window} is longer than the {PAST_STEPS} steps of the past", where=WAVES)
+    starts = series.starts[:-1]
+    learnt = [(int(start), int(start) + PAST_STEPS) for start in starts[:TRAIN_END]]
     form = fitted_form(series, learnt, data.scale, data.centre, model["season"] or 1, window, model["horizon"])
-    origins = starts + STEPS
-    parts = (origins[:LEARNT], origins[LEARNT:CHOSEN], origins[CHOSEN:])
+    origins = starts + PAST_STEPS
+    parts = (origins[:TRAIN_END], origins[TRAIN_END:VALID_END], origins[VALID_END:])
     train, choose, valid = (form.windows(series, part) for part in parts)
     return Corpus(series, form, train, choose, valid, series)
 
@@ -183,7 +183,7 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
     horizon, season = model["horizon"], model["season"] or series.frequency.season
     where = ", ".join(map(str, data.files))
     splits = []
-    for begin, end in series.parts():
+    for begin, end in series.spans():
         size = end - begin
         last = 0 if data.valid or not data.holdout else max(horizon, round(data.holdout * size))
         before = max(horizon, round(data.choose * size)) if data.choose else 0
@@ -192,7 +192,7 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
     longest = max(stop - begin for begin, stop in learnt)
     least = season if settings.run.system == "seasonal" else 1  # it repeats a whole season
     window = model["window"] or max(least, _suitable_window(season, horizon, longest))
-    check_long_enough(replace(series, at=np.array([0, longest])), window, horizon, where)
+    check_long_enough(replace(series, starts=np.array([0, longest])), window, horizon, where)
     form = fitted_form(series, learnt, data.scale, data.centre, season, window, horizon)
     named = zip(series.keys or ("",), splits)
     form = replace(form, learnt=tuple((key, c - a, windows_hash(series, a, c - a)) for key, (a, _, c, _) in named))
@@ -206,7 +206,7 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
     ]
     train, choose, valid = (np.concatenate([one[part] for one in many]) for part in range(3))
     if held is not series:
-        valid = np.concatenate([origins_of(a, a, b, window, horizon) for a, b in held.parts()])
+        valid = np.concatenate([origins_of(a, a, b, window, horizon) for a, b in held.spans()])
         check_long_enough(held, window, horizon, ", ".join(map(str, data.valid)), "to score")
     _tell_short(series, many, window, horizon, report)
     report("note", {"text": f"a window of {window:,}, {counted(horizon, 'step')} ahead, a season of {season:,}"})
@@ -229,7 +229,7 @@ def _split_corpus(settings: Settings, series: Series, held: Series, report: Repo
 
 def _any_real(series: Series, origins: np.ndarray, horizon: int) -> bool:
     """Whether any number that is forecast from these origins was there."""
-    there = np.concatenate([[0], np.cumsum(series.real[:, : series.targets].any(axis=1))])
+    there = np.concatenate([[0], np.cumsum(series.observed[:, : series.targets].any(axis=1))])
     return bool((there[origins + horizon] > there[origins]).any())
 
 
@@ -277,10 +277,10 @@ def options(settings: Settings, model: Any, corpus: Corpus) -> TrainingOptions:
     return TrainingOptions(counts="steps", unit=loss_unit(settings.train.loss, settings.data.scale))
 
 
-def batches(settings: Settings, model: Any, corpus: Corpus) -> WindowBatches:
+def batches(settings: Settings, model: Any, corpus: Corpus) -> SeriesBatches:
     """The windows to learn from, as batches."""
     seed = derive(settings.run.seed, "data")
-    return WindowBatches(corpus.train, model.config.mode, corpus.form.targets, settings.train.batch, seed)
+    return SeriesBatches(corpus.train, model.config.mode, corpus.form.targets, settings.train.batch, seed)
 
 
 def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
@@ -295,7 +295,7 @@ def evaluator(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None
         return None
     most, form = settings.data.eval_windows or EVAL_WINDOWS, corpus.form
     if len(windows) > most:
-        windows = replace(windows, origins=windows.origins[spread(len(windows), most / len(windows))])
+        windows = replace(windows, origins=windows.origins[evenly_spaced(len(windows), most / len(windows))])
     kind, config = settings.train.loss, model.config
 
     def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:  # all read all
@@ -346,7 +346,7 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
         "series": max(1, len(corpus.series.keys)),
         "rows": len(corpus.series),
         **{f"{name}_windows": len(part) if part is not None else 0 for name, part in held.items()},
-        "gaps": int((~corpus.series.real).sum()),
+        "gaps": int((~corpus.series.observed).sum()),
         "form": corpus.form.as_dict(),
     }
 

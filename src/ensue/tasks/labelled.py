@@ -15,9 +15,9 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one, describe
 from ensue.core.wording import counted
-from ensue.data.labelled import Reading
-from ensue.data.labelled_rows import RowBatches, Rows
-from ensue.data.splitting import spread, spread_groups
+from ensue.data.labelled import ReadOptions
+from ensue.data.labelled_rows import LabelledRows, RowBatches
+from ensue.data.splitting import evenly_spaced, evenly_spaced_groups
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.features import FeatureConfig
 from ensue.models.labelled import HeadConfig, Labelled
@@ -219,15 +219,15 @@ class LabelTask:
         """What to learn from, what to validate with, and the labels there are before anything is held out."""
         data = settings.data
         notes: list[str] = []
-        how = Reading(data.columns, skip=data.bad_lines == "skip")
+        how = ReadOptions(data.columns, skip_short=data.bad_lines == "skip")
         train = self.kind.read(data.files, how, notes) if data.files else []
-        valid = self.kind.read(data.valid, replace(how, learn=False), notes) if data.valid else []
+        valid = self.kind.read(data.valid, replace(how, for_training=False), notes) if data.valid else []
         labels = data.labels or (self.kind.labels(train) if train else ())
-        if how.skip:
+        if how.skip_short:
             valid = with_known_labels(self.kind, valid, labels, notes)
         tell_notes(notes, "and {} more notes", report)
         if not valid and data.holdout and len(train) > 1:
-            chosen = spread_groups(self.kind.together(train), min(data.holdout, MOST_HELD_OUT / len(train)))
+            chosen = evenly_spaced_groups(self.kind.together(train), min(data.holdout, MOST_HELD_OUT / len(train)))
             out = set(chosen)
             valid = [train[place] for place in chosen]
             train = [one for place, one in enumerate(train) if place not in out]
@@ -242,7 +242,7 @@ class LabelTask:
         head = replace(settings.head, outputs=self.kind.outputs(labels), kind=self.kind.head)
         check_reads(settings.run.system, settings.features)
         body = body_for(model, head, features_for(settings.features), self._reads_on(settings))
-        made = Labelled(body, head, corpus.train.rows.each)
+        made = Labelled(body, head, corpus.train.rows.rows_per_example)
         made.reach = settings.train.reach
         if self.kind.loss == "number":
             with torch.no_grad():
@@ -334,7 +334,7 @@ class LabelTask:
         examples, written = corpus.valid_examples, corpus.valid
         most = settings.data.eval_examples or MOST_EVAL_EXAMPLES
         if len(examples) > most:
-            examples = [examples[place] for place in spread(len(examples), most / len(examples))]
+            examples = [examples[place] for place in evenly_spaced(len(examples), most / len(examples))]
             written = self.kind.write(examples, corpus.form)
         loss = Label(self.kind.loss)
 
@@ -369,7 +369,7 @@ class LabelTask:
             "labels": list(corpus.form.labels),
             "length": corpus.form.length,
             "stride": corpus.form.stride,
-            "choices": corpus.train.rows.each,
+            "choices": corpus.train.rows.rows_per_example,
             "texts": len(getattr(corpus.examples[0], "texts", ())),
         }
 
@@ -436,12 +436,12 @@ def with_known_labels(kind: LabelKind, examples: list[Any], labels: Sequence[str
     return kept
 
 
-def batch_tokens(train: LabelTrainSettings, rows: Rows) -> int:
+def batch_tokens(train: LabelTrainSettings, rows: LabelledRows) -> int:
     """How many tokens a batch has: what the settings say, or room for enough examples that their mean says something.
 
     1,000 tokens are seventy short sentences, and four reviews of films: from four, training hardly gets away.
     """
-    room = FEWEST_EXAMPLES * float(rows.lengths.mean()) * rows.each if len(rows) else 0.0
+    room = FEWEST_EXAMPLES * float(rows.lengths.mean()) * rows.rows_per_example if len(rows) else 0.0
     return train.batch_tokens or int(min(max(BATCH_TOKENS, room), MOST_BATCH_TOKENS))
 
 
@@ -471,12 +471,12 @@ def mean_loss(loss: Label, written: Written, logits: Sequence[np.ndarray]) -> fl
     """The mean loss of answers, an example at a time."""
     rows, total, count = written.rows, 0.0, 0
     for place, one in enumerate(logits):
-        at = slice(int(rows.at[place]), int(rows.at[place + 1]))
-        target = torch.from_numpy(np.asarray(rows.targets[at] if rows.by_token else rows.targets[place : place + 1]))
-        if rows.by_token and not bool((target >= 0).any()):
+        at = slice(int(rows.starts[place]), int(rows.starts[place + 1]))
+        target = torch.from_numpy(np.asarray(rows.targets[at] if rows.per_token else rows.targets[place : place + 1]))
+        if rows.per_token and not bool((target >= 0).any()):
             continue
         z = torch.from_numpy(one)
         lengths = torch.tensor([len(one)])
-        total += float(loss.of(z if rows.by_token else z[None], target, lengths))
+        total += float(loss.of(z if rows.per_token else z[None], target, lengths))
         count += 1
     return total / max(1, count)

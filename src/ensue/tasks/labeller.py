@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ensue.core.events import Abandoned, Report, silent
-from ensue.data.labelled_rows import Rows, batch_of, in_order
+from ensue.data.labelled_rows import LabelledRows, evaluation_batches, make_batch
 from ensue.kernels.int8 import quantise
 from ensue.models.labelled import Labelled
 from ensue.tasks.labels.kind import Form, LabelKind, Written
@@ -68,13 +68,13 @@ def tell_cut(parts: Sequence[Written], form: Form, report: Report) -> None:
 @torch.inference_mode()
 def logits_of(
     model: Labelled,
-    rows: Rows,
+    rows: LabelledRows,
     at_once: int = AT_ONCE,
     report: Report = silent,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[np.ndarray]:
     """Logits of every example, in order: (Y,), or (T, Y) at the tokens of its row."""
-    model.choices = rows.each  # a folder of another tool does not say how many choices there were
+    model.choices = rows.rows_per_example  # a folder of another tool does not say how many choices there were
     result: list[np.ndarray] = [np.zeros(0)] * len(rows)
     done = 0
     for examples, logits, lengths in _batches(model, rows, at_once):
@@ -88,13 +88,13 @@ def logits_of(
     return result
 
 
-def _batches(model: Labelled, rows: Rows, at_once: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _batches(model: Labelled, rows: LabelledRows, at_once: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
     try:
-        for examples in in_order(rows, at_once) if len(rows) else ():
-            batch = batch_of(rows, examples)
+        for examples in evaluation_batches(rows, at_once) if len(rows) else ():
+            batch = make_batch(rows, examples)
             even = bool((batch.lengths == batch.tokens.shape[1]).all())
             lengths = None if even else batch.lengths.to(device)
             answer = model(batch.tokens.to(device), batch.segments.to(device), lengths)

@@ -20,15 +20,15 @@ from ensue.core.events import Abandoned, Report, silent, tell_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
 from ensue.core.settings import check, check_below_one
-from ensue.data.batches import Streams, Windows
+from ensue.data.batches import StreamBatches, WindowBatches
 from ensue.data.dates import DATES
 from ensue.data.reading import measure_text
 from ensue.data.sources import Slice, Source, is_builtin
-from ensue.data.splitting import held_out
-from ensue.data.table_texts import table_texts
+from ensue.data.splitting import hold_out
+from ensue.data.table_texts import table_text_source
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.registry import find_tokenizer, fit_tokenizer, load_tokenizer
-from ensue.data.tokens import TokenText, tokenise
+from ensue.data.tokenizers.registry import fit_tokenizer, load_tokenizer, resolve_tokenizer
+from ensue.data.tokens import TokenizedText, tokenize
 from ensue.data.waves import WAVES
 from ensue.measure.language import LanguageScore, language_score, stream_count, total_log_prob
 from ensue.models.language import LanguageModel
@@ -89,8 +89,8 @@ class Corpus:
     """A text to learn from and one to validate with, as tokens."""
 
     tokenizer: Tokenizer
-    train: TokenText
-    valid: TokenText | None
+    train: TokenizedText
+    valid: TokenizedText | None
 
     @property
     def hash(self) -> str:
@@ -112,7 +112,10 @@ def text_sources(files: Sequence[Source], columns: str, skip: bool = False) -> l
     """Files as text, or with ``columns`` as tables that hold a text in each line."""
     if not columns:
         return list(files)
-    return [file if isinstance(file, Slice) or is_builtin(file) else table_texts(file, columns, skip) for file in files]
+    return [
+        file if isinstance(file, Slice) or is_builtin(file) else table_text_source(file, columns, skip)
+        for file in files
+    ]
 
 
 def choose_tokenizer(
@@ -123,7 +126,7 @@ def choose_tokenizer(
     kind = settings.kind
     if kind == "auto":
         kind = "char" if size < SMALL_TEXT else "bpe"
-    found = find_tokenizer(kind)
+    found = resolve_tokenizer(kind)
     if not isinstance(found, str):
         return found
     vocabulary = settings.vocabulary or (
@@ -144,7 +147,7 @@ def prepare(
     field = data.field or None
     train, valid = (text_sources(files, data.columns, data.bad_lines == "skip") for files in (data.files, data.valid))
     if not valid and data.holdout and tuple(train) != ("hello",):  # the lecture's five letters are too few to split
-        train, valid = held_out(train, data.holdout, field=field)
+        train, valid = hold_out(train, data.holdout, field=field)
     notes: list[str] = []
     if tokenizer is None:
         report("phase", {"name": "fitting the tokenizer"})
@@ -153,9 +156,9 @@ def prepare(
             report("note", {"text": note})
         notes.clear()
 
-    def read(sources: Sequence[Source], name: str) -> TokenText:
+    def read(sources: Sequence[Source], name: str) -> TokenizedText:
         report("phase", {"name": f"tokenising {name}"})
-        text = tokenise(
+        text = tokenize(
             sources,
             tokenizer,
             field=field,
@@ -206,7 +209,7 @@ def options(settings: Settings, model: Any, corpus: Any) -> TrainingOptions:
     return TrainingOptions(Thawing(body_depths(model, writes=True), decay) if decay < 1 else None)
 
 
-def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams | Windows:
+def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> StreamBatches | WindowBatches:
     """The training text as batches: streams where there is a state to carry on, else random windows."""
     train, context = settings.train, model.traits.context
     if train.cut == "streams" and model.cuts == "windows":
@@ -214,7 +217,7 @@ def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> Streams
         raise InputError(what, hint="use train.cut=windows")
     if model.cuts == "windows" and context and train.length > context:
         raise InputError(f"train.length = {train.length} is more than context = {context}", hint="make it smaller")
-    kind = Streams if train.cut == "streams" else Windows
+    kind = StreamBatches if train.cut == "streams" else WindowBatches
     return kind(corpus.train.tokens, train.batch, train.length, derive(settings.run.seed, "data"))
 
 
@@ -235,7 +238,7 @@ def evaluator(settings: Settings, model: LanguageModel, corpus: Corpus) -> Evalu
     return evaluate
 
 
-def score_text(model: LanguageModel, text: TokenText, streams: int = 0, report: Report = silent) -> LanguageScore:
+def score_text(model: LanguageModel, text: TokenizedText, streams: int = 0, report: Report = silent) -> LanguageScore:
     """All figures of a model on a text."""
     if len(text) < 2:
         raise InputError("the text has no tokens to score")

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
+from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.special_tokens import framed
-from ensue.data.tokenizers.wrapped import MarkedTokenizer
+from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.search.mask_filling import Filling, distributions, fill_in
 
 GAP = re.compile(r"\[MASK\]|<mask>")
@@ -49,17 +49,17 @@ def filled(
 ) -> Filled:
     """Fill in every [MASK] of a text; several are filled together, in as many rounds as there are gaps (at most 10)
     unless ``rounds`` says how many. With a temperature tokens are drawn."""
-    if not isinstance(tokenizer, MarkedTokenizer) or tokenizer.marks.mask is None:
+    if not isinstance(tokenizer, EncoderTokenizer) or tokenizer.special_tokens.mask is None:
         raise InputError("this run's tokenizer has no mask", hint="use a run of bert or roberta")
     ids = gapped(tokenizer, text)
-    count = int((ids == tokenizer.marks.mask).sum())
+    count = int((ids == tokenizer.special_tokens.mask).sum())
     if not count:
         raise InputError("there is nothing to fill in", hint='write [MASK] where a word is missing: "milk is [MASK]"')
     if len(ids) > model.config.context:
         raise InputError(f"a text of {len(ids)} tokens", hint=f"the model reads at most {model.config.context}")
     never = [token for token in {*special(tokenizer)} if token is not None]
     never += range(tokenizer.size, model.config.vocabulary)  # tokens that nobody has a name for
-    places = np.flatnonzero(ids == tokenizer.marks.mask)
+    places = np.flatnonzero(ids == tokenizer.special_tokens.mask)
     p = distributions(model, torch.from_numpy(ids[None].astype(np.int64)), torch.from_numpy(places)[None], never)
     best = p.topk(min(top, p.shape[1]))
     gaps = [
@@ -69,7 +69,7 @@ def filled(
     found = fill_in(
         model,
         ids.tolist(),
-        tokenizer.marks.mask,
+        tokenizer.special_tokens.mask,
         never=never,
         rounds=rounds or min(count, 10),
         temperature=temperature,
@@ -78,38 +78,38 @@ def filled(
     return Filled(_written(tokenizer, found.tokens), gaps, _names(tokenizer, found), _steps(tokenizer, found))
 
 
-def gapped(tokenizer: MarkedTokenizer, text: str) -> np.ndarray:
+def gapped(tokenizer: EncoderTokenizer, text: str) -> np.ndarray:
     """The tokens of a text with marks around it and the mask in its gaps."""
-    return framed(tokenizer.marks, with_masks(tokenizer, text))[0]
+    return add_special_tokens(tokenizer.special_tokens, with_masks(tokenizer, text))[0]
 
 
 def with_masks(tokenizer: Tokenizer, text: str) -> np.ndarray:
     """The tokens of a text, the mask in its gaps where the tokenizer has one."""
-    if not isinstance(tokenizer, MarkedTokenizer) or tokenizer.marks.mask is None:
+    if not isinstance(tokenizer, EncoderTokenizer) or tokenizer.special_tokens.mask is None:
         return tokenizer.encode(text)
     parts: list[np.ndarray] = []
     for number, piece in enumerate(GAP.split(text)):
         if number:
-            parts.append(np.array([tokenizer.marks.mask], dtype=np.int32))
+            parts.append(np.array([tokenizer.special_tokens.mask], dtype=np.int32))
         parts.append(tokenizer.encode(piece.rstrip() if tokenizer.spaced else piece))
     return np.concatenate(parts)
 
 
-def special(tokenizer: MarkedTokenizer) -> tuple[int | None, ...]:
+def special(tokenizer: EncoderTokenizer) -> tuple[int | None, ...]:
     """Tokens that are never filled in."""
-    marks = tokenizer.marks
-    return marks.first, marks.between, marks.last, marks.mask, marks.pad, tokenizer.unknown
+    marks = tokenizer.special_tokens
+    return marks.start, marks.separator, marks.end, marks.mask, marks.pad, tokenizer.unknown
 
 
-def _written(tokenizer: MarkedTokenizer, tokens: tuple[int, ...]) -> str:
+def _written(tokenizer: EncoderTokenizer, tokens: tuple[int, ...]) -> str:
     return tokenizer.decode(tokens).strip()
 
 
-def _names(tokenizer: MarkedTokenizer, found: Filling) -> list[str]:
+def _names(tokenizer: EncoderTokenizer, found: Filling) -> list[str]:
     return [tokenizer.name(found.tokens[place]) for place in found.places]
 
 
-def _steps(tokenizer: MarkedTokenizer, found: Filling) -> list[dict[str, Any]]:
+def _steps(tokenizer: EncoderTokenizer, found: Filling) -> list[dict[str, Any]]:
     """The rounds as people can read them."""
     steps, row = [], list(found.tokens)
     for one in found.rounds:

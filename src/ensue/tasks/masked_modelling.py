@@ -21,14 +21,14 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one
 from ensue.data.documents import read_documents
-from ensue.data.masking import Documents, Hiding, MaskedRows
+from ensue.data.masking import DocumentTokens, MaskedBatches, MaskingOptions
 from ensue.data.sources import Source
-from ensue.data.splitting import spread
+from ensue.data.splitting import evenly_spaced
+from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
+from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.registry import find_tokenizer, load_tokenizer
-from ensue.data.tokenizers.special_tokens import framed, marks_of
-from ensue.data.tokenizers.wrapped import MarkedTokenizer
-from ensue.data.tokenizers.wrapped_fitting import fit_marked
+from ensue.data.tokenizers.registry import load_tokenizer, resolve_tokenizer
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.measure.masked import MaskedScore, masked_score
 from ensue.models.bert import BERT
 from ensue.tasks.machine import fill_common
@@ -81,11 +81,11 @@ class MarkedTokenizerSettings(TokenizerSettings):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents to learn from and some to validate with, as tokens."""
+    """DocumentTokens to learn from and some to validate with, as tokens."""
 
-    tokenizer: MarkedTokenizer
-    train: Documents
-    valid: Documents | None
+    tokenizer: EncoderTokenizer
+    train: DocumentTokens
+    valid: DocumentTokens | None
 
     @property
     def hash(self) -> str:
@@ -98,9 +98,9 @@ class Corpus:
         return whole.hexdigest()
 
 
-def marked(tokenizer: Tokenizer, where: str = "") -> MarkedTokenizer:
+def marked(tokenizer: Tokenizer, where: str = "") -> EncoderTokenizer:
     """Refuse a tokenizer without marks."""
-    if isinstance(tokenizer, MarkedTokenizer) and tokenizer.marks.mask is not None:
+    if isinstance(tokenizer, EncoderTokenizer) and tokenizer.special_tokens.mask is not None:
         return tokenizer
     raise InputError("this tokenizer has no mask", where=where, hint="use --tokenizer wordpiece, bpe or unigram")
 
@@ -108,15 +108,17 @@ def marked(tokenizer: Tokenizer, where: str = "") -> MarkedTokenizer:
 def encoder_tokenizer(settings: MarkedTokenizerSettings, texts: Iterable[str], vocabulary: int) -> Tokenizer:
     """The tokenizer that an encoder's settings name, fitted to texts where it is not given ready, with ``vocabulary``
     tokens at most where they say no number."""
-    found = find_tokenizer("wordpiece" if settings.kind == "auto" else settings.kind)
+    found = resolve_tokenizer("wordpiece" if settings.kind == "auto" else settings.kind)
     if not isinstance(found, str):
         return found
     if found not in ("wordpiece", "bpe", "unigram"):
         raise InputError(f"a {found} tokenizer has no marks for an encoder", hint="use wordpiece, bpe or unigram")
-    return fit_marked(found, texts, settings.vocabulary or vocabulary, settings.min_count or 2, settings.lowercase)
+    return fit_encoder_tokenizer(
+        found, texts, settings.vocabulary or vocabulary, settings.min_count or 2, settings.lowercase
+    )
 
 
-def choose_tokenizer(settings: MarkedTokenizerSettings, documents: Sequence[Sequence[str]]) -> MarkedTokenizer:
+def choose_tokenizer(settings: MarkedTokenizerSettings, documents: Sequence[Sequence[str]]) -> EncoderTokenizer:
     """The tokenizer that the settings name, fitted to the documents where it is not given ready."""
     size = sum(len(sentence) for document in documents for sentence in document)
     texts = (sentence for document in documents for sentence in document)
@@ -124,8 +126,8 @@ def choose_tokenizer(settings: MarkedTokenizerSettings, documents: Sequence[Sequ
     return marked(encoder_tokenizer(settings, texts, vocabulary), settings.kind)
 
 
-def tokenised(documents: Sequence[Sequence[str]], tokenizer: MarkedTokenizer) -> Documents:
-    """Documents as tokens; sentences that come to no token are left out, and so are documents of none."""
+def tokenised(documents: Sequence[Sequence[str]], tokenizer: EncoderTokenizer) -> DocumentTokens:
+    """DocumentTokens as tokens; sentences that come to no token are left out, and so are documents of none."""
     texts = [sentence for document in documents for sentence in document]
     ids = tokenizer.encode_batch(texts)
     place, kept, counts = 0, [], []
@@ -135,7 +137,7 @@ def tokenised(documents: Sequence[Sequence[str]], tokenizer: MarkedTokenizer) ->
         kept += own
         counts += [len(own)] if own else []
     tokens = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32)
-    return Documents(
+    return DocumentTokens(
         tokens.astype(np.int32),
         np.concatenate([[0], np.cumsum([len(one) for one in kept])]).astype(np.int64),
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
@@ -153,7 +155,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
     tell_notes(notes, "and {} more notes", report)
     least = 2 if settings.model.get("next_sentence") else 1  # of which one can be elsewhere
     if not valid and data.holdout and len(train) >= 2 * least:
-        chosen = spread(len(train), max(data.holdout, least / len(train)))
+        chosen = evenly_spaced(len(train), max(data.holdout, least / len(train)))
         valid = [train[place] for place in chosen]
         out = set(chosen)
         train = [document for place, document in enumerate(train) if place not in out]
@@ -187,23 +189,27 @@ def complete_settings(settings: Settings, model: BERT, corpus: Corpus) -> Settin
     return fill_common(replace(settings, train=replace(settings.train, length=length)), corpus.tokenizer)
 
 
-def rows_of(settings: Settings, model: BERT, documents: Documents, tokenizer: Tokenizer, seed: int) -> MaskedRows:
-    """Documents as batches of rows with tokens hidden."""
+def rows_of(
+    settings: Settings, model: BERT, documents: DocumentTokens, tokenizer: Tokenizer, seed: int
+) -> MaskedBatches:
+    """Return batches of rows with masked tokens."""
     train = settings.train
-    return MaskedRows(
+    return MaskedBatches(
         documents,
-        marks_of(tokenizer),
+        special_tokens_of(tokenizer),
         tokenizer.size,
         rows=train.batch,
         length=train.length or model.config.context,
         pairs=model.config.next_sentence,
-        hiding=Hiding(share=train.mask, mask=train.mask_as_mask, random=train.mask_as_random, anew=train.mask_anew),
+        masking=MaskingOptions(
+            share=train.mask, mask=train.mask_as_mask, random=train.mask_as_random, dynamic=train.mask_anew
+        ),
         unknown=tokenizer.unknown,
         seed=seed,
     )
 
 
-def batches(settings: Settings, model: BERT, corpus: Corpus) -> MaskedRows:
+def batches(settings: Settings, model: BERT, corpus: Corpus) -> MaskedBatches:
     """The training text as batches."""
     return rows_of(settings, model, corpus.train, corpus.tokenizer, derive(settings.run.seed, "data"))
 
@@ -211,11 +217,11 @@ def batches(settings: Settings, model: BERT, corpus: Corpus) -> MaskedRows:
 def scored(
     settings: Settings,
     model: BERT,
-    documents: Documents,
+    documents: DocumentTokens,
     tokenizer: Tokenizer,
     most: int,
     heed: Callable[[], bool] = lambda: False,
-    known: Documents | None = None,
+    known: DocumentTokens | None = None,
     ranks: Ranks = SINGLE,
 ) -> MaskedScore:
     """A model on rows of documents, hidden always the same way; ``known`` are those it learnt from."""
@@ -287,9 +293,11 @@ def follows(model: BERT, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]])
     """The probability that the second text of each pair goes on where the first ends."""
     if model.next is None:
         raise InputError("this encoder did not learn which sentence follows", hint="use one with next_sentence=true")
-    marks, found = marks_of(tokenizer), []
+    marks, found = special_tokens_of(tokenizer), []
     for first, second in pairs:
-        ids, segments = framed(marks, tokenizer.encode(first), tokenizer.encode(second), model.config.context)
+        ids, segments = add_special_tokens(
+            marks, tokenizer.encode(first), tokenizer.encode(second), model.config.context
+        )
         row, kinds = (torch.from_numpy(part.astype(np.int64))[None] for part in (ids, segments))
         hidden = model.body(row, kinds, None, torch.zeros(1, 1, dtype=torch.long)).hidden[:, 0]
         found.append(float(model.next_logits(hidden).softmax(-1)[0, 0]))

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.data.labelled_rows import batch_of, rows_of
+from ensue.data.labelled_rows import make_batch, make_rows
 from ensue.data.senses import Context
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.spans import words_of
-from ensue.data.tokenizers.special_tokens import framed, marks_of
+from ensue.data.tokenizers.spans import encode_words
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.models.context import ContextModel
 from ensue.models.encoder import Encoder
@@ -37,19 +37,19 @@ def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context]
         raise InputError(f"there is no layer {layer}", hint=f"choose 1 to {depth_of(body)}")
     if isinstance(tokenizer, Vocabulary):
         return _own_vectors(body, tokenizer, contexts)
-    marks, rows, places = marks_of(tokenizer), [], []
+    marks, rows, places = special_tokens_of(tokenizer), [], []
     longest = body.config.context if isinstance(body, Encoder) else body.traits.context
     for context in contexts:
-        ids, words = words_of(tokenizer, context.words)
+        ids, words = encode_words(tokenizer, context.words)
         if longest is not None and 1 < longest < len(ids) + 2:
             what = f"a sentence of {len(ids)} tokens, where {longest - 2} can be read"
             raise InputError(what, where=context.text[:60], hint="shorten it")
-        rows.append(framed(marks, ids))
-        places.append(1 + np.flatnonzero(words == context.place))
-    held = rows_of(rows, np.zeros(len(rows), dtype=np.int64))
+        rows.append(add_special_tokens(marks, ids))
+        places.append(1 + np.flatnonzero(words == context.position))
+    held = make_rows(rows, np.zeros(len(rows), dtype=np.int64))
     found = []
     for at in range(0, len(rows), AT_ONCE):
-        batch = batch_of(held, np.arange(at, min(at + AT_ONCE, len(rows))))
+        batch = make_batch(held, np.arange(at, min(at + AT_ONCE, len(rows))))
         states = _states(body, batch.tokens, batch.lengths, layer)
         found += [_at(body, row, place) for row, place in zip(states, places[at:], strict=False)]
     return torch.stack(found).float().numpy() if found else np.zeros((0, 0), dtype=np.float32)
@@ -57,7 +57,7 @@ def context_vectors(body: Any, tokenizer: Tokenizer, contexts: Sequence[Context]
 
 def _own_vectors(body: Any, tokenizer: Vocabulary, contexts: Sequence[Context]) -> np.ndarray:
     """The vector of each context's word from a table of words, (N, D)."""
-    words = [context.words[context.place] for context in contexts]
+    words = [context.words[context.position] for context in contexts]
     found = {word: tokenizer.encode(word) for word in words}
     for word, ids in found.items():
         if not len(ids):

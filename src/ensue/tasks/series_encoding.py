@@ -15,7 +15,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.events import Abandoned, Report, silent
 from ensue.data.calendar import Frequency
-from ensue.data.series import Series, digest
+from ensue.data.series import Series, array_digest
 from ensue.data.series_windows import SeriesWindows
 from ensue.measure.forecast import ForecastScore, score_forecasts, seasonal_scale
 from ensue.search.forecast_rollout import PATHS, forecast
@@ -76,7 +76,7 @@ class Form:
     def windows(self, series: Series, origins: np.ndarray, horizon: int = 0) -> SeriesWindows:
         """Windows of series in the data's own units."""
         scaled = self.scaled(series.values)
-        return SeriesWindows(scaled, series.real, origins, self.window, horizon or self.horizon, self.centre)
+        return SeriesWindows(scaled, series.observed, origins, self.window, horizon or self.horizon, self.centre)
 
 
 def fitted_form(
@@ -84,11 +84,11 @@ def fitted_form(
 ) -> Form:
     """The form of series, from the parts (begin, end) of them that are learnt from."""
     rows = np.concatenate([np.arange(begin, end) for begin, end in learnt])
-    held = np.ma.masked_array(series.values[rows], mask=~series.real[rows])
+    held = np.ma.masked_array(series.values[rows], mask=~series.observed[rows])
     mean, deviation = (np.ma.filled(part, 0.0) for part in (held.mean(axis=0), held.std(axis=0)))
     Y = series.targets
     changes = [
-        seasonal_scale(series.values[a:b, :Y], series.real[a:b, :Y], season) for a, b in learnt if b - a > season
+        seasonal_scale(series.values[a:b, :Y], series.observed[a:b, :Y], season) for a, b in learnt if b - a > season
     ]
     total, count = np.sum(changes, axis=0) if changes else np.zeros((2, Y))
     if scale == "none":
@@ -123,12 +123,12 @@ def origins_of(begin: int, first: int, end: int, window: int, horizon: int) -> n
 
 def windows_hash(series: Series, begin: int, rows: int) -> str:
     """Of the first rows of one series."""
-    return digest(series.values[begin : begin + rows])[:16]
+    return array_digest(series.values[begin : begin + rows])[:16]
 
 
 def check_long_enough(series: Series, window: int, horizon: int, where: str, what_for: str = "to learn from") -> None:
     """Refuse series that are all shorter than a window and its horizon."""
-    longest = max(end - begin for begin, end in series.parts())
+    longest = max(end - begin for begin, end in series.spans())
     if longest < window + horizon:
         shown = f"{'at most ' if series.keys else ''}{longest:,} steps {what_for}"
         what = f"there are {shown}, fewer than a window of {window:,} and a horizon of {horizon:,}"

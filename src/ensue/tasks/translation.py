@@ -20,15 +20,15 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, own_randomness
 from ensue.core.settings import check, check_below_one
 from ensue.core.wording import counted, line_numbers
-from ensue.data.buckets import Buckets
 from ensue.data.dates import DATES
+from ensue.data.pair_batches import PairBatches
 from ensue.data.pair_tokens import PairTokens, encode_pairs
-from ensue.data.pairs import Pairs, built_in_pairs, read_pairs
+from ensue.data.pairs import Pairs, builtin_pairs, read_pairs
 from ensue.data.sources import is_builtin
-from ensue.data.splitting import held_out_pairs
+from ensue.data.splitting import hold_out_pairs
 from ensue.data.tables import parse_columns
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.registry import find_tokenizer, fit_to_texts, load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, load_tokenizer, resolve_tokenizer, save_tokenizer
 from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
@@ -120,8 +120,8 @@ def read_parts(data: PairSettings, notes: list[str]) -> tuple[Pairs, Pairs | Non
     if data.valid:
         return pairs, read_pairs(data.valid, columns, notes)
     if tuple(data.files) == (DATES,):
-        return pairs, built_in_pairs("valid")
-    return held_out_pairs(pairs, data.holdout) if data.holdout else (pairs, None)
+        return pairs, builtin_pairs("valid")
+    return hold_out_pairs(pairs, data.holdout) if data.holdout else (pairs, None)
 
 
 def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> PairCorpus:
@@ -130,7 +130,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
     report("phase", {"name": "reading the pairs"})
     train, valid = read_parts(settings.data, notes)
     parts = f"{len(train):,} to learn from, {len(valid) if valid else 0:,} to validate with"
-    report("note", {"text": f"{train.understood}: {parts}"})
+    report("note", {"text": f"{train.description}: {parts}"})
     tokenizers = load_tokenizers(folder) if folder is not None and folder.tokenizer.exists() else None
     if tokenizers is None:
         report("phase", {"name": "fitting the tokenizer"})
@@ -156,7 +156,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
 def choose_tokenizers(settings: PairTokenizerSettings, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
     """The source's and the target's tokenizer, fitted to the pairs where they are not given ready; one where joint."""
     kind = "bpe" if settings.kind == "auto" else settings.kind
-    found = find_tokenizer(kind)
+    found = resolve_tokenizer(kind)
     if not isinstance(found, str):  # a run whose languages have a vocabulary each gives both
         beside = Path(kind) / SOURCE_TOKENIZER if Path(kind).is_dir() else Path(kind).with_name(SOURCE_TOKENIZER)
         return (load_tokenizer(beside) if beside.exists() else found), found
@@ -164,7 +164,7 @@ def choose_tokenizers(settings: PairTokenizerSettings, pairs: Pairs) -> tuple[To
     def fit(*sides: list[str]) -> Tokenizer:
         texts = ((text, True, True) for side in sides for text in side)
         vocabulary = settings.vocabulary or VOCABULARY.get(found)
-        return fit_to_texts(found, texts, vocabulary=vocabulary, min_count=settings.min_count or None)
+        return fit_tokenizer_to_parts(found, texts, vocabulary=vocabulary, min_count=settings.min_count or None)
 
     if settings.joint:
         both = fit(pairs.source, pairs.target)
@@ -211,10 +211,10 @@ def complete_settings(settings: Settings, model: ConditionalModel, corpus: PairC
     return fill_common(filled, corpus.tokenizer)
 
 
-def batches(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Buckets:
+def batches(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> PairBatches:
     """The pairs in batches of similar lengths."""
     seed = derive(settings.run.seed, "data")
-    return Buckets(corpus.train, settings.train.batch_tokens, corpus.tokenizer.end, seed)
+    return PairBatches(corpus.train, settings.train.batch_tokens, corpus.tokenizer.end, seed)
 
 
 def objective(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Objective:
@@ -233,7 +233,7 @@ def log_prob_sums(
     Several ranks read some rows of each batch.
     """
     chosen = pairs if most is None or most >= len(pairs) else _first(pairs, most)
-    buckets = Buckets(chosen, EVAL_TOKENS, end)
+    buckets = PairBatches(chosen, EVAL_TOKENS, end)
     device = next(model.parameters()).device
     model.eval()
     with torch.no_grad():
@@ -368,7 +368,7 @@ def files_of_pairs(sources: Sequence[str | Path], columns: str, notes: list[str]
     """Pairs to score, read as those to learn from are; of the built-in corpus those that no model has seen."""
     check_pairs(sources)
     if list(sources) == [DATES]:
-        return built_in_pairs("valid")
+        return builtin_pairs("valid")
     return read_pairs(sources, parse_columns(columns) or None, notes)
 
 

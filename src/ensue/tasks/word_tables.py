@@ -18,10 +18,10 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.wording import counted
+from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.tokenizers.word import WordTokenizer
-from ensue.data.tokenizers.wrapped import MarkedTokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.exchange.word2vec import read_word2vec
 from ensue.tasks.backbones import body_of, system_config
@@ -47,7 +47,7 @@ def words_of_tokens(tokenizer: Tokenizer) -> list[str | None]:
         return [None if token in marks else name for token, name in enumerate(names)]
     if tokenizer.kind in LETTERS:
         return [None] * len(names)
-    if isinstance(tokenizer, MarkedTokenizer) and not tokenizer.spaced:
+    if isinstance(tokenizer, EncoderTokenizer) and not tokenizer.spaced:
         return [None if name.startswith((PART, "[", "<")) else name for name in names]
     return [name[1:] if name.startswith(SPACE) and len(name) > 1 else None for name in names]
 
@@ -137,7 +137,7 @@ def _said(words: Sequence[str | None], vectors: WordVectors, path: str, which: s
     """How many words begin with a vector, and which do not."""
     own = [word for word in words if word is not None]
     missing = [word for word in own if vectors.find(word) is None]
-    small = sum(word not in vectors.places and vectors.find(word) is not None for word in own)
+    small = sum(word not in vectors.index and vectors.find(word) is not None for word in own)
     parts = len(words) - len(own)
     text = f"{len(own) - len(missing):,} of {counted(len(own), 'word')}{which} begin with the vectors of {path}"
     text += f" ({small:,} by their small letters)" if small else ""

@@ -19,7 +19,7 @@ from ensue.core.seeds import derive
 from ensue.core.settings import check
 from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
-from ensue.data.word_text import WordText, read_words
+from ensue.data.word_text import WordText, read_word_text
 from ensue.models.word2vec import Word2Vec
 from ensue.models.word2vec_training import Learning, Word2VecTrainer
 from ensue.nn.state import State
@@ -88,7 +88,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
     check_text(settings.data.files)
     report("phase", {"name": "reading words"})
     kind, notes = settings.tokenizer, []  # type: ignore[var-annotated]
-    corpus = read_words(
+    corpus = read_word_text(
         list(settings.data.files),
         known=known_words(settings, folder),
         split=kind.split,

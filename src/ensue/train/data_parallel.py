@@ -58,7 +58,7 @@ class Together(Ranks):
     def part(self, batch: Any) -> tuple[Any, Pool]:
         rows = len(batch)
         self.idle = self._idle(self.rank, rows)
-        return batch.some(self.rows(rows)), Pooled(self)
+        return batch.select(self.rows(rows)), Pooled(self)
 
     def total(self, value: float) -> float:
         held = torch.tensor([value], dtype=torch.float64)

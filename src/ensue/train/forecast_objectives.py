@@ -43,7 +43,7 @@ class Forecast:
     def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
         """The mean over what counts; no state is carried on."""
         found, _ = model(batch.x, None, None, self.last)
-        return pool.share(self.of(found, batch.y, batch.real), batch.real.sum()), None
+        return pool.share(self.of(found, batch.y, batch.observed), batch.observed.sum()), None
 
     def of(self, found: Tensor, y: Tensor, real: Tensor) -> Tensor:
         """The mean loss of forecasts (B, P, H, Y, Q) against numbers (B, P, H, Y)."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.data.labelled_rows import NOT_ASKED
+from ensue.data.labelled_rows import IGNORE_INDEX
 from ensue.nn.state import State
 from ensue.train.loss_reduction import ALONE, Pool
 
@@ -46,7 +46,7 @@ class Label:
         """What the mean loss of these is over: how many are asked about, each as its label counts."""
         if self.kind != "label":
             return len(targets)
-        asked = targets != NOT_ASKED
+        asked = targets != IGNORE_INDEX
         return asked.sum() if self.weights is None else self.weights.to(targets.device)[targets[asked]].sum()
 
     def of(self, logits: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -61,7 +61,7 @@ class Label:
             logits.flatten(0, -2),
             targets.flatten(),
             weights,
-            ignore_index=NOT_ASKED,
+            ignore_index=IGNORE_INDEX,
             label_smoothing=self.smoothing,
         )
 
@@ -88,7 +88,7 @@ def masked(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE
 
 def masked_losses(model: Any, batch: Any) -> tuple[Tensor, Tensor | None]:
     """Both losses: in nats a hidden token, and in nats a pair."""
-    found = model.encode(batch.tokens, batch.segments, batch.lengths, batch.places).hidden  # (B, 1 + K, D)
-    fill = model.masked_loss(found[:, 1:][batch.hidden], batch.targets)
-    follow = None if batch.other is None else model.next_loss(found[:, 0], batch.other)
+    found = model.encode(batch.tokens, batch.segments, batch.lengths, batch.positions).hidden  # (B, 1 + K, D)
+    fill = model.masked_loss(found[:, 1:][batch.is_masked], batch.targets)
+    follow = None if batch.not_next is None else model.next_loss(found[:, 0], batch.not_next)
     return fill, follow

@@ -215,11 +215,11 @@ def update(
         whole = work.batches.batch(step * settings.accumulate + part)
         batch, pool = ranks.part(whole)
         batch = on_device(batch, work.device)
-        before = None if batch.fresh else renewed(work, state)
+        before = None if batch.reset_state else renewed(work, state)
         with precision(settings, work.device):
             given = () if pool is ALONE else (pool,)  # an objective for one process need not know of others
             loss, after = work.ask(partial(work.objective, work.model, batch, before, *given))
-        state = after.detach() if after is not None and batch.goes_on else None
+        state = after.detach() if after is not None and batch.keep_state else None
         del after  # where nobody wants it, what it holds need not live until gradients are made
         (loss / settings.accumulate).backward()
         total, tokens = total + loss.item() / settings.accumulate, tokens + whole.size

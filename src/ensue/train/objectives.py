@@ -53,7 +53,7 @@ def _places(batch: Any) -> Tensor | int:
 def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """The mean of −log P of the batch's targets; a model that has no ``loss`` of its own has ``log_prob``."""
     if callable(getattr(type(model), "loss", None)):
-        loss, after = model.loss(tokens, batch.targets, state, batch.lengths, goes_on=batch.goes_on)
+        loss, after = model.loss(tokens, batch.targets, state, batch.lengths, goes_on=batch.keep_state)
         return loss, after
     log_prob, after = model.log_prob(tokens, batch.targets, state, batch.lengths)
     return -log_prob.sum() / batch.size, after

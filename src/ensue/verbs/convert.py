@@ -14,11 +14,11 @@ from ensue.core.events import Report, silent
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.special_tokens import has_frame, marks_of
+from ensue.data.tokenizers.special_tokens import adds_special_tokens, special_tokens_of
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
-from ensue.exchange.huggingface.reading import Made, is_pickle, model_from, pickle_refused, read_folder
+from ensue.exchange.huggingface.reading import ImportedModel, build_model, is_pickle, pickle_error, read_folder
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
@@ -62,7 +62,7 @@ def convert(
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
     if is_pickle(path):
-        raise pickle_refused(path)
+        raise pickle_error(path)
     if is_vector_file(path):
         return _from_vectors(path, folder, force, report)
     if not path.name.removesuffix(".gz").endswith(".arpa"):
@@ -79,7 +79,7 @@ def _from_folder(path: Path, folder: RunFolder, said: str, force: bool, report: 
         report("note", {"text": f"{path}: {note}"})
     if found.tokenizer is None:
         raise InputError("there is no tokenizer in this folder", where=str(path), hint="add its tokenizer.json")
-    made = model_from(found)
+    made = build_model(found)
     tokenizer = load_tokenizer(found.tokenizer if found.tokenizer.name == folder.tokenizer.name else path)
     config = system_config(made.model)
     if tokenizer.size > config.vocabulary:
@@ -97,7 +97,7 @@ def _from_folder(path: Path, folder: RunFolder, said: str, force: bool, report: 
         "stride": 0,
         "choices": getattr(made.model, "choices", 1),
         "texts": {"classify": 1, "pair": 2}.get(task, 0),
-        "bare": isinstance(made.model, Labelled) and not has_frame(tokenizer),
+        "bare": isinstance(made.model, Labelled) and not adds_special_tokens(tokenizer),
     }
     more: dict[str, Any] = {"task": task, "data": data, "figures": _figures(made.model, folder)}
     if isinstance(made.model, Labelled):
@@ -115,7 +115,7 @@ def _converted_task(task: str, said: str, where: str) -> str:
     return said or task
 
 
-def _converted_labels(made: Made, task: str) -> list[str]:
+def _converted_labels(made: ImportedModel, task: str) -> list[str]:
     """The labels in their order; their library leaves them out where they have no names."""
     if made.labels:
         return list(made.labels)
@@ -133,7 +133,7 @@ def _to_folder(path: Path, target: Path, force: bool) -> Path:
         run.model,
         target,
         tokenizer_state=run.tokenizer.state(),
-        marks=replace(marks_of(run.tokenizer), bare=run.config.get("data", {}).get("bare", False)),
+        marks=replace(special_tokens_of(run.tokenizer), omitted=run.config.get("data", {}).get("bare", False)),
         labels=run.config.get("data", {}).get("labels") or None,
         task=run.task,
     )

@@ -20,9 +20,9 @@ import torch
 
 import ensue
 from ensue.core.events import Report, silent
-from ensue.data.splitting import held_out
+from ensue.data.splitting import hold_out
 from ensue.exchange.arpa import write_arpa
-from ensue.exchange.huggingface import gpt_from
+from ensue.exchange.huggingface import gpt_from_weights
 from ensue.models.conditional import ConditionalModel, Given
 from ensue.models.forecast import Forecaster
 from ensue.models.forecast_laws import forecast_laws
@@ -115,7 +115,7 @@ def saving() -> list[dict[str, Any]]:
         }
         run = fit("rnn", text, out=Path(folder) / "run", settings=how)
         first = run.config["figures"]["valid"]["nll"]
-        same = load(run.folder.path).score(*held_out([str(text)], 0.1)[1]).nll == first
+        same = load(run.folder.path).score(*hold_out([str(text)], 0.1)[1]).nll == first
         learnt = first < torch.log(torch.tensor(float(run.tokenizer.size))).item()
         detail = f"{first:.3f} nats a token after 30 steps"
         return [
@@ -145,7 +145,7 @@ def transformers_gpt() -> float:
     transformers: Any = import_module("transformers")
     config = transformers.GPT2Config(vocab_size=31, n_positions=16, n_embd=16, n_layer=2, n_head=2)
     theirs = transformers.GPT2LMHeadModel(config).eval()
-    ours = gpt_from("gpt2", config.to_dict(), theirs.state_dict()).eval()
+    ours = gpt_from_weights("gpt2", config.to_dict(), theirs.state_dict()).eval()
     tokens = torch.randint(31, (2, 12))
     return _gap(ours(tokens).logits, theirs(tokens).logits)
 

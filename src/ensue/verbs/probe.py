@@ -7,7 +7,7 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.data.probes import read_probe
+from ensue.data.minimal_pairs import read_minimal_pairs
 from ensue.look.probe_chart import probe_chart
 from ensue.look.saving import check_chart_suffix, save_chart
 from ensue.measure.probes import probe_figures, text_log_probs
@@ -21,7 +21,7 @@ def probe(run: Run, source: str | Path, *, out: str | Path | None = None, report
         raise InputError(f"{run.system} is no language model", where=str(run.folder.path), hint="leave out --probe")
     if out is not None:
         check_chart_suffix(out)
-    pairs = read_probe(source)
+    pairs = read_minimal_pairs(source)
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     backward = run.direction == "backward"
     found = text_log_probs(run.model, run.tokenizer, texts, backward=backward, report=report)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.files import write_text
-from ensue.data.tokenizers.protocol import Tokenizer, visible
+from ensue.data.tokenizers.protocol import Tokenizer, printable
 from ensue.look.tree_page import tree_html
 from ensue.look.tree_text import tree_text
 from ensue.search.beam import Search
@@ -56,8 +56,8 @@ def named_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> tuple[int, ...]:
         known.setdefault(tokenizer.name(token), []).append(token)
     found: list[int] = []
     for name in names:
-        if (own := known.get(name) or known.get(visible(name))) is None:
-            near = difflib.get_close_matches(visible(name), known, n=1, cutoff=0.5)
+        if (own := known.get(name) or known.get(printable(name))) is None:
+            near = difflib.get_close_matches(printable(name), known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else "name one as a trace does"
             raise InputError(f"there is no token {name!r}", hint=hint)
         found += own

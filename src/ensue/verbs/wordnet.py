@@ -9,7 +9,7 @@ from typing import Any
 
 from ensue.data.concordance import concordance
 from ensue.data.sources import Source
-from ensue.data.wordnet import FILES, PARTS, Synset, WordNet, find_wordnet
+from ensue.data.wordnet import FILES, PART_NAMES, Synset, WordNet, find_wordnet
 
 _NAMED = re.compile(r".+\.[nvasr]\.\d+")
 
@@ -24,7 +24,7 @@ def wordnet(word: str, *, closure: bool = False, folder: str | Path | None = Non
     found = [held.synset(word)] if named else held.synsets(word)
     if not found:
         raise held.missing(word)
-    forms = {} if named else {PARTS[part]: held.forms(word, part) for part in FILES if held.forms(word, part)}
+    forms = {} if named else {PART_NAMES[part]: held.forms(word, part) for part in FILES if held.forms(word, part)}
     rows = [_described(synset) | (_above(held, synset) if closure else {}) for synset in found]
     return {"word": word, "wordnet": str(held.folder), "version": held.version, "forms": forms, "synsets": rows}
 
@@ -32,7 +32,7 @@ def wordnet(word: str, *, closure: bool = False, folder: str | Path | None = Non
 def _described(synset: Synset) -> dict[str, Any]:
     return {
         "name": synset.name,
-        "part": PARTS[synset.part],
+        "part": PART_NAMES[synset.part],
         "words": list(synset.words),
         "definition": synset.definition,
         "examples": list(synset.examples),

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
-from ensue.data.word_questions import read_likenesses, read_questions
+from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
 from ensue.measure import words as measured
 from ensue.measure.words import LikenessScore, SectionScore
@@ -37,13 +37,13 @@ def analogy(run: str | PathLike[str], first: str, minus: str, plus: str, *, top:
 
 def similarity(run: str | PathLike[str], file: str | Path) -> LikenessScore:
     """How well cosines agree with people's scores of pairs of words."""
-    pairs = read_likenesses(file)
+    pairs = read_similarities(file)
     return measured.likeness_score(vectors_of(run), pairs)
 
 
 def analogies(run: str | PathLike[str], file: str | Path) -> list[SectionScore]:
     """How many questions of a file are answered rightly, by section; all together last."""
-    sections = read_questions(file)
+    sections = read_analogies(file)
     return measured.analogy_score(vectors_of(run), sections)
 
 

@@ -38,7 +38,7 @@ def test_day_and_month_are_told_apart_by_what_is_possible_and_by_order():
     assert str(dates("01/02/2016", "02/02/2016", "03/02/2016", "01/03/2016")[3])[:10] == "2016-03-01"
     with pytest.raises(InputError, match="a day and a month, or a month and a day"):
         dates("01/02/2016", "02/03/2016")
-    with pytest.raises(InputError, match="line 1: 'soon' is no date"):
+    with pytest.raises(InputError, match="line 1: 'soon' is not a date"):
         dates("2016-01-01", "soon")
 
 
@@ -60,24 +60,24 @@ def test_day_and_month_are_told_apart_by_what_is_possible_and_by_order():
 def test_frequencies_are_found(cells, spoken, season, after):
     held = dates(*cells)
     found = find_frequency(held)
-    assert (found.spoken, found.season) == (spoken, season)
-    assert found.written(found.after(held[-1], 1)) == after
-    assert found.places(held).tolist() == list(range(len(held)))
+    assert (found.description, found.season) == (spoken, season)
+    assert found.format(found.add_steps(held[-1], 1)) == after
+    assert found.step_numbers(held).tolist() == list(range(len(held)))
 
 
 def test_the_thirty_first_of_months_stays_a_day():
     held = dates("2024-01-01 06:00", "2024-02-01 06:00", "2024-03-01 06:00")
-    assert str(find_frequency(held).after(held[-1], 2)) == "2024-05-01T06:00:00.000"
+    assert str(find_frequency(held).add_steps(held[-1], 2)) == "2024-05-01T06:00:00.000"
 
 
 def test_the_end_of_a_month_is_followed_by_ends_of_months():
     held = dates("2023-12-31", "2024-01-31", "2024-02-29")
     found = find_frequency(held)
-    assert [str(found.after(held[-1], steps))[:10] for steps in (1, 2)] == ["2024-03-31", "2024-04-30"]
-    assert str(Frequency("months", 1).after(np.datetime64("2023-01-30", "ms"), 1))[:10] == "2023-02-28"
+    assert [str(found.add_steps(held[-1], steps))[:10] for steps in (1, 2)] == ["2024-03-31", "2024-04-30"]
+    assert str(Frequency("months", 1).add_steps(np.datetime64("2023-01-30", "ms"), 1))[:10] == "2023-02-28"
 
 
 def test_uneven_dates_have_no_grid():
     found = find_frequency(dates("2024-01-01", "2024-01-02", "2024-03-09", "2024-09-01"))
     assert found == Frequency("uneven") and found.season == 1
-    assert found.after(np.datetime64("2024-01-01", "ms"), 1) is None
+    assert found.add_steps(np.datetime64("2024-01-01", "ms"), 1) is None

@@ -8,7 +8,7 @@ from pair_files import put
 
 from ensue.core.errors import InputError
 from ensue.data.choices import read_choices
-from ensue.data.labelled import Choice, Reading
+from ensue.data.labelled import ChoiceQuestion, ReadOptions
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 
@@ -16,8 +16,8 @@ SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,e
 def test_swag_is_read(tmp_path: Path) -> None:
     rows = '0,v1,1,"He sits. He",He sits.,He,gold,"stands, up.",eats.,runs.,sleeps.,2\n'
     file = put(tmp_path, "a.csv", SWAG + rows)
-    expected = Choice("He sits.", ("He stands, up.", "He eats.", "He runs.", "He sleeps."), 2, f"{file}:2")
-    assert read_choices([file], Reading(), []) == [expected]
+    expected = ChoiceQuestion("He sits.", ("He stands, up.", "He eats.", "He runs.", "He sleeps."), 2, f"{file}:2")
+    assert read_choices([file], ReadOptions(), []) == [expected]
 
 
 @pytest.mark.parametrize("key", ["endings", "choices"])
@@ -25,7 +25,7 @@ def test_swag_is_read(tmp_path: Path) -> None:
 def test_records_with_a_list_of_choices(tmp_path: Path, key: str, label: object) -> None:
     record = {"context": "He sits.", key: ["Then he stands.", "Then he eats."], "label": label}
     first = {**record, "label": 0}
-    found = read_choices([put(tmp_path, "a.jsonl", f"{json.dumps(first)}\n{json.dumps(record)}\n")], Reading(), [])
+    found = read_choices([put(tmp_path, "a.jsonl", f"{json.dumps(first)}\n{json.dumps(record)}\n")], ReadOptions(), [])
     assert [(choice.choices, choice.label) for choice in found] == [
         (("Then he stands.", "Then he eats."), n) for n in (0, 1)
     ]
@@ -36,12 +36,12 @@ def test_choices_counted_from_one_are_noticed(tmp_path: Path) -> None:
     file = put(
         tmp_path, "a.tsv", "premise\tchoice1\tchoice2\tlabel\nIt rains.\tWet.\tDry.\t1\nIt burns.\tWet.\tHot.\t2\n"
     )
-    assert [choice.label for choice in read_choices([file], Reading(), notes)] == [0, 1]
+    assert [choice.label for choice in read_choices([file], ReadOptions(), notes)] == [0, 1]
     assert "labels count the choices from 1" in notes[0]
     bare = put(tmp_path, "b.tsv", "premise\tchoice1\tchoice2\nIt rains.\tWet.\tDry.\n")
-    assert read_choices([bare], Reading(wanted=False), [])[0].label is None
-    with pytest.raises(InputError, match="which column is the label cannot be told"):
-        read_choices([bare], Reading(), [])
+    assert read_choices([bare], ReadOptions(require_labels=False), [])[0].label is None
+    with pytest.raises(InputError, match="cannot tell which column is the label"):
+        read_choices([bare], ReadOptions(), [])
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_wrong_choices_are_said(tmp_path: Path, record: dict[str, object], said:
     good = {"context": "a", "endings": ["b", "c"], "label": 0}
     file = put(tmp_path, "a.jsonl", f"{json.dumps(good)}\n{json.dumps(record)}\n")
     with pytest.raises(InputError) as caught:
-        read_choices([file], Reading(), [])
+        read_choices([file], ReadOptions(), [])
     assert str(caught.value).startswith(f"{file}{said}")
 
 
 def test_a_table_without_choices(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there are no choices"):
-        read_choices([put(tmp_path, "a", "context\tlabel\na\t1\n")], Reading(), [])
+        read_choices([put(tmp_path, "a", "context\tlabel\na\t1\n")], ReadOptions(), [])

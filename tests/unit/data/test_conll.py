@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pair_files import put
 
 from ensue.core.errors import InputError
-from ensue.data.conll import read_tagged, read_words, to_bio
-from ensue.data.labelled import Reading, Tagged
+from ensue.data.conll import read_tagged, read_untagged, to_bio
+from ensue.data.labelled import ReadOptions, TaggedSentence
 
 KINDS = ("PER", "LOC", "new-york")
 # A sentence as stretches: a kind or None for words outside, and how many words.
@@ -75,7 +75,7 @@ def test_a_file_in_any_scheme_is_read_as_bio(
     for scheme, form in forms.items():
         text = "\n".join("".join(f"word {tag}\n" for tag in form(parts)) for parts in sentences)
         notes: list[str] = []
-        found = read_tagged([put(folder, "tags", text)], Reading(learn=False), notes)
+        found = read_tagged([put(folder, "tags", text)], ReadOptions(for_training=False), notes)
         assert [sentence.tags for sentence in found] == expected
         read_as = f"tags in {scheme}" + ("" if scheme == "BIO" else ", read as BIO")
         assert f"{read_as}: " in notes[0]
@@ -87,9 +87,9 @@ CONLL = "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\nGerman
 def test_sentences_words_and_tags(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a.txt.gz", CONLL)
-    assert read_tagged([file], Reading(learn=False), notes) == [
-        Tagged(("EU", "rejects"), ("B-ORG", "O"), f"{file}:3", (3, 4)),
-        Tagged(("German",), ("B-MISC",), f"{file}:7", (7,)),
+    assert read_tagged([file], ReadOptions(for_training=False), notes) == [
+        TaggedSentence(("EU", "rejects"), ("B-ORG", "O"), f"{file}:3", (3, 4)),
+        TaggedSentence(("German",), ("B-MISC",), f"{file}:7", (7,)),
     ]
     assert notes == [f"{file}: 2 sentences, 3 words; tags in IOB1, read as BIO: 2 kinds MISC, ORG"]
 
@@ -97,7 +97,7 @@ def test_sentences_words_and_tags(tmp_path: Path) -> None:
 def test_columns_override_and_plain_tags_stay(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", CONLL.replace(" ", "\t"))
-    found = read_tagged([file], Reading("word=3,tag=2", learn=False), notes)
+    found = read_tagged([file], ReadOptions("word=3,tag=2", for_training=False), notes)
     assert [(sentence.words, sentence.tags) for sentence in found] == [
         (("I-NP", "I-VP"), ("NNP", "VBZ")),
         (("I-NP",), ("JJ",)),
@@ -118,24 +118,24 @@ def test_universal_dependencies(tmp_path: Path) -> None:
         "1\t#\t#\tSYM\tS\t_\t0\troot\t_\t_",
     ]
     file = put(tmp_path, "a.conllu.gz", "\n".join(lines))
-    assert read_tagged([file], Reading(learn=False), []) == [
-        Tagged(("vamos", "nos", "el mar"), ("VERB", "PRON", "NOUN"), f"{file}:3", (3, 4, 6)),
-        Tagged(("#",), ("SYM",), f"{file}:9", (9,)),
+    assert read_tagged([file], ReadOptions(for_training=False), []) == [
+        TaggedSentence(("vamos", "nos", "el mar"), ("VERB", "PRON", "NOUN"), f"{file}:3", (3, 4, 6)),
+        TaggedSentence(("#",), ("SYM",), f"{file}:9", (9,)),
     ]
-    assert read_tagged([file], Reading("tag=5", learn=False), [])[0].tags == ("V", "P", "N")
+    assert read_tagged([file], ReadOptions("tag=5", for_training=False), [])[0].tags == ("V", "P", "N")
 
 
 def test_tags_of_one_kind_need_no_name(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", "a I\nb I\nc O\nd I\n")
-    assert read_tagged([file], Reading(learn=False), notes)[0].tags == ("B", "I", "O", "B")
+    assert read_tagged([file], ReadOptions(for_training=False), notes)[0].tags == ("B", "I", "O", "B")
     assert notes[0].endswith("tags in IOB1, read as BIO")
 
 
 def test_tags_that_go_on_with_nothing_are_mended_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", "a B-PER\nb O\nc I-PER\nd I-LOC\n")
-    assert read_tagged([file], Reading(learn=False), notes)[0].tags == ("B-PER", "O", "B-PER", "B-LOC")
+    assert read_tagged([file], ReadOptions(for_training=False), notes)[0].tags == ("B-PER", "O", "B-PER", "B-LOC")
     assert f"2 tags I- with nothing before to go on with, read as B- (first: {file}:3)" in notes[0]
 
 
@@ -155,7 +155,7 @@ def test_tags_that_go_on_with_nothing_are_mended_and_counted(tmp_path: Path) -> 
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, columns: str, said: str) -> None:
     file = put(tmp_path, "a", text)
     with pytest.raises(InputError) as caught:
-        read_tagged([file], Reading(columns, learn=False), [])
+        read_tagged([file], ReadOptions(columns, for_training=False), [])
     assert str(caught.value).startswith(f"{file}{said}")
 
 
@@ -165,70 +165,73 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, columns:
 )
 def test_wrong_columns(tmp_path: Path, columns: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        read_tagged([put(tmp_path, "a", CONLL)], Reading(columns, learn=False), [])
+        read_tagged([put(tmp_path, "a", CONLL)], ReadOptions(columns, for_training=False), [])
 
 
 def test_a_universal_tag_that_is_missing_is_said(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conllu", "1\ta\ta\t_\t_\t_\t0\troot\t_\t_\n")
     with pytest.raises(InputError, match="1: the tag is missing"):
-        read_tagged([file], Reading(learn=False), [])
+        read_tagged([file], ReadOptions(for_training=False), [])
 
 
 def test_a_table_is_not_learnt_from_as_one_long_sentence(tmp_path: Path) -> None:
     file = put(tmp_path, "sst.tsv", "sentence\tlabel\n" + "a film\t1\nno film\t0\n" * 20)
     with pytest.raises(InputError, match="1: there is one sentence of 41 words"):
-        read_tagged([file], Reading(), [])
+        read_tagged([file], ReadOptions(), [])
 
 
 def test_plain_sentences_are_split_at_white_space(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", "The  EU rejects it.\n\nGermany\twaits\n")
-    assert read_words(file) == [
-        Tagged(("The", "EU", "rejects", "it."), None, f"{file}:1"),
-        Tagged(("Germany", "waits"), None, f"{file}:3"),
+    assert read_untagged(file) == [
+        TaggedSentence(("The", "EU", "rejects", "it."), None, f"{file}:1"),
+        TaggedSentence(("Germany", "waits"), None, f"{file}:3"),
     ]
     pairs = put(tmp_path, "b.txt", "Good morning\n\nGood evening\n\n")
-    assert [sentence.words for sentence in read_words(pairs)] == [("Good", "morning"), ("Good", "evening")]
+    assert [sentence.words for sentence in read_untagged(pairs)] == [("Good", "morning"), ("Good", "evening")]
     with pytest.raises(InputError, match="no sentence"):
-        read_words(put(tmp_path, "c.txt", "\n\n"))
+        read_untagged(put(tmp_path, "c.txt", "\n\n"))
 
 
 def test_tags_are_not_looked_at_where_they_are_asked_for(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", CONLL + "call NN I-NP O\n")
-    tagged = read_tagged([file], Reading(learn=False), [])
-    assert read_words(file) == [replace(one, tags=None) for one in tagged]
+    tagged = read_tagged([file], ReadOptions(for_training=False), [])
+    assert read_untagged(file) == [replace(one, tags=None) for one in tagged]
     mixed = put(tmp_path, "b.txt", "Ada B-PER\nwrote VERB\n\nit PRON\nran I-X\n")
     with pytest.raises(InputError):
-        read_tagged([mixed], Reading(learn=False), [])
-    assert [one.words for one in read_words(mixed)] == [("Ada", "wrote"), ("it", "ran")]
+        read_tagged([mixed], ReadOptions(for_training=False), [])
+    assert [one.words for one in read_untagged(mixed)] == [("Ada", "wrote"), ("it", "ran")]
     untagged = put(tmp_path, "c.conllu", "1\ta\ta\t_\t_\t_\t0\troot\t_\t_\n")
-    assert [one.words for one in read_words(untagged)] == [("a",)]
+    assert [one.words for one in read_untagged(untagged)] == [("a",)]
 
 
 def test_a_word_a_line_is_a_sentence_without_tags(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", "-DOCSTART-\n\nAda\nwrote\nnotes\n\nIn\nLondon\n")
-    assert read_words(file) == [
-        Tagged(("Ada", "wrote", "notes"), None, f"{file}:3", (3, 4, 5)),
-        Tagged(("In", "London"), None, f"{file}:7", (7, 8)),
+    assert read_untagged(file) == [
+        TaggedSentence(("Ada", "wrote", "notes"), None, f"{file}:3", (3, 4, 5)),
+        TaggedSentence(("In", "London"), None, f"{file}:7", (7, 8)),
     ]
 
 
 def test_a_sentence_with_a_broken_line_is_left_out_if_asked(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada B-PER\nwrote O\n\nin\nLondon B-LOC\nand so\n\nAda O\n")
     with pytest.raises(InputError, match=r":4: 1 column where the first line has 2"):
-        read_tagged([file], Reading(learn=False), [])
+        read_tagged([file], ReadOptions(for_training=False), [])
     notes: list[str] = []
-    assert [one.words for one in read_tagged([file], Reading(skip=True), notes)] == [("Ada", "wrote"), ("Ada",)]
+    assert [one.words for one in read_tagged([file], ReadOptions(skip_short=True), notes)] == [
+        ("Ada", "wrote"),
+        ("Ada",),
+    ]
     assert "1 sentence left out" in notes[0] and f"{file}:4" in notes[0]
 
 
 def test_one_tag_alone_teaches_nothing(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada O\nwrote O\n")
-    assert len(read_tagged([file], Reading(learn=False), [])) == 1
+    assert len(read_tagged([file], ReadOptions(for_training=False), [])) == 1
     with pytest.raises(InputError, match="every word has the tag 'O'"):
-        read_tagged([file], Reading(), [])
+        read_tagged([file], ReadOptions(), [])
 
 
 def test_where_a_word_stands(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada B-PER\nwrote O\n")
-    (sentence,) = read_tagged([file], Reading(learn=False), [])
-    assert sentence.at(1) == f"{file}:2" and Tagged(("a",), None, "text 1").at(0) == "text 1"
+    (sentence,) = read_tagged([file], ReadOptions(for_training=False), [])
+    assert sentence.where_word(1) == f"{file}:2" and TaggedSentence(("a",), None, "text 1").where_word(0) == "text 1"

@@ -7,7 +7,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data import corpora
-from ensue.data.corpora import builtin, docstrings
+from ensue.data.corpora import builtin_documents, docstrings
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def test_pydoc_is_megabytes_of_text_in_a_fixed_but_mixed_order(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpora._pydoc.cache_clear()
-    first = list(builtin("pydoc"))
+    first = list(builtin_documents("pydoc"))
     assert 1_000_000 < sum(len(text.encode()) for _, text in first) <= corpora.PYDOC_BYTES
     names = [name for name, _ in first]
     assert len(set(names)) == len(names) and names != sorted(names)
@@ -29,27 +29,27 @@ def test_pydoc_is_megabytes_of_text_in_a_fixed_but_mixed_order(
     assert any("topic/" in name for name in tail) and any("topic/" not in name for name in tail)
     monkeypatch.setattr(corpora, "_gathered", lambda: (("made", "again"),))
     corpora._pydoc.cache_clear()
-    assert list(builtin("pydoc")) == first  # from the file
+    assert list(builtin_documents("pydoc")) == first  # from the file
     (kept,) = own_cache.glob("pydoc-*.json")
     kept.write_text("[[")
     corpora._pydoc.cache_clear()
-    assert list(builtin("pydoc")) == [("made", "again")]
+    assert list(builtin_documents("pydoc")) == [("made", "again")]
     corpora._pydoc.cache_clear()
 
 
 def test_stdlib_is_source_without_tests() -> None:
-    documents = dict(builtin("stdlib"))
+    documents = dict(builtin_documents("stdlib"))
     assert "def dumps(" in documents["stdlib:json"]
     assert not [name for name in documents if ".test." in name or ".tests." in name or "idlelib" in name]
 
 
 def test_hello_is_one_word() -> None:
-    assert list(builtin("hello")) == [("hello", "hello")]
+    assert list(builtin_documents("hello")) == [("hello", "hello")]
 
 
 def test_unknown_corpus_names_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'pydoc'"):
-        list(builtin("pydocs"))
+        list(builtin_documents("pydocs"))
 
 
 def test_docstrings_keep_the_order_of_the_source() -> None:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.core.errors import InputError
-from ensue.data.dates import FIRST, LANGUAGES, LAST, LONGEST, SIZES, date_pairs, describe, forms
+from ensue.data.dates import FIRST_DAY, LANGUAGES, LAST_DAY, MAX_SOURCE_CHARS, SIZES, date_formats, date_pairs, describe
 
-ALL_FORMS = [form for language in LANGUAGES for form in forms(language)]
+ALL_FORMS = [form for language in LANGUAGES for form in date_formats(language)]
 YEARS = (2001, 2002, 2003, 2006, 2009, 2010, 2011)
-days = st.dates(FIRST, LAST)
+days = st.dates(FIRST_DAY, LAST_DAY)
 
 
 def test_parts_have_their_sizes_and_share_no_source() -> None:
@@ -41,11 +41,11 @@ def test_the_weekdays_of_those_years_are_all_there() -> None:
 def test_every_target_is_a_day_of_the_range_and_its_year_and_day_stand_in_the_source() -> None:
     for source, target in date_pairs("train"):
         day = date.fromisoformat(target)
-        assert FIRST <= day <= LAST and day.isoformat() == target
+        assert FIRST_DAY <= day <= LAST_DAY and day.isoformat() == target
         numbers = re.findall(r"[0-9]+", source)
         assert [number for number in numbers if len(number) == 4] == [str(day.year)]
         assert day.day in [int(number) for number in numbers if len(number) < 3]
-        assert len(source) < LONGEST and source == source.strip() and "\n" not in source
+        assert len(source) < MAX_SOURCE_CHARS and source == source.strip() and "\n" not in source
 
 
 @settings(max_examples=200, deadline=None)
@@ -60,10 +60,10 @@ def test_a_form_writes_with_plain_digits_and_spaces(day: date, form: object) -> 
 
 def test_months_that_are_bare_numbers_have_a_tag_and_others_none() -> None:
     day = date(1987, 4, 3)
-    assert "de 03.04.1987" in [form.write(day) for form in forms("de")]
-    assert "en 4/3/1987" in [form.write(day) for form in forms("en")]
-    assert {"1987年4月3日", "zh 1987/4/3"} <= {form.write(day) for form in forms("zh")}
-    assert "3 tháng 4, 1987" in [form.write(day) for form in forms("vi")]
+    assert "de 03.04.1987" in [form.write(day) for form in date_formats("de")]
+    assert "en 4/3/1987" in [form.write(day) for form in date_formats("en")]
+    assert {"1987年4月3日", "zh 1987/4/3"} <= {form.write(day) for form in date_formats("zh")}
+    assert "3 tháng 4, 1987" in [form.write(day) for form in date_formats("vi")]
     for form in ALL_FORMS:
         text = form.write(day)
         assert form.tagged == text.startswith(f"{form.language} ")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pair_files import put
 
 from ensue.data import reading
-from ensue.data.documents import BLOCK_LINES, ONE_DOCUMENT, read_documents, split_sentences
+from ensue.data.documents import BLOCK_LINES, MAX_UNSPLIT_SENTENCES, read_documents, split_sentences
 from ensue.data.sources import Slice
 from ensue.data.text_pieces import PIECE_BYTES
 
@@ -45,10 +45,10 @@ def test_a_text_that_nothing_parts_is_cut_into_blocks_and_said(tmp_path: Path) -
 
 def test_short_files_beside_others_are_documents(tmp_path: Path) -> None:
     short = put(tmp_path, "a", "One.\n" * 40)
-    long = put(tmp_path, "b", "One.\n" * (ONE_DOCUMENT + 1))
+    long = put(tmp_path, "b", "One.\n" * (MAX_UNSPLIT_SENTENCES + 1))
     notes: list[str] = []
     assert list(map(len, read_documents([short, short], None, notes))) == [40, 40] and not notes
-    assert len(read_documents([tmp_path], None, notes)) == 1 + 1 + ONE_DOCUMENT // BLOCK_LINES
+    assert len(read_documents([tmp_path], None, notes)) == 1 + 1 + MAX_UNSPLIT_SENTENCES // BLOCK_LINES
     assert str(long) in notes[0]
 
 
@@ -63,7 +63,7 @@ def test_records_and_built_in_documents_keep_their_blank_lines(tmp_path: Path) -
 
 def test_a_built_in_corpus_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [("pydoc:a", "One.\n\nTwo.\n"), ("pydoc:b", "Three.\n\nFour.\n")]
-    monkeypatch.setattr(reading, "builtin", lambda name: iter(texts))
+    monkeypatch.setattr(reading, "builtin_documents", lambda name: iter(texts))
     assert read_documents(["pydoc"]) == [["One.", "Two."], ["Three.", "Four."]]
     assert read_documents([Slice(("pydoc",), 0, 16)]) == [["One.", "Two."], ["Three"]]
 

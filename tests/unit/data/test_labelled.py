@@ -6,7 +6,7 @@ import pytest
 from pair_files import put
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Labelled, Reading, Task, read_labelled, read_texts
+from ensue.data.labelled import LabelledText, ReadOptions, TextTask, read_labelled, read_texts
 
 GLUE = {
     "cola": ("classify", "gj04\t1\t\tHe went home.\ngj04\t0\t*\tHe home went.\n"),
@@ -26,11 +26,13 @@ PAIRS = {
 }
 
 
-def read(folder: Path, text: str, task: Task, columns: str = "", notes: list[str] | None = None) -> list[Labelled]:
-    return read_labelled([put(folder, "a", text)], task, Reading(columns), [] if notes is None else notes)
+def read(
+    folder: Path, text: str, task: TextTask, columns: str = "", notes: list[str] | None = None
+) -> list[LabelledText]:
+    return read_labelled([put(folder, "a", text)], task, ReadOptions(columns), [] if notes is None else notes)
 
 
-def complaint(folder: Path, text: str, task: Task = "classify", columns: str = "") -> str:
+def complaint(folder: Path, text: str, task: TextTask = "classify", columns: str = "") -> str:
     with pytest.raises(InputError) as caught:
         read(folder, text, task, columns)
     assert "\n" not in str(caught.value)
@@ -81,12 +83,12 @@ def test_a_second_text_that_is_not_read_is_said(tmp_path: Path) -> None:
 
 def test_several_files_are_read_as_one_each_in_its_layout(tmp_path: Path) -> None:
     files = [put(tmp_path, f"{name}.gz", GLUE[name][1]) for name in GLUE]
-    found = read_labelled(files, "classify", Reading(), [])
+    found = read_labelled(files, "classify", ReadOptions(), [])
     assert len({example.texts for example in found}) == 2 and len(found) == 2 * len(files)
     one = put(tmp_path, "one", "text\tscore\nA b c.\t1.5\nD e f.\t2\n")
     two = put(tmp_path, "two", PAIRS["stsb"][1])
     with pytest.raises(InputError, match=r"2 texts where .* has 1"):
-        read_labelled([one, two], "regress", Reading(), [])
+        read_labelled([one, two], "regress", ReadOptions(), [])
 
 
 def test_columns_override(tmp_path: Path) -> None:
@@ -115,8 +117,8 @@ def test_empty_texts_are_left_out_and_noted(tmp_path: Path) -> None:
         ("text\tlabel\na\t1\nb\t \n", "classify", ":3: the label is missing"),
         ("good\ta b c\n\td e f\nbad\tg h i\n", "classify", ":2: the label is missing"),
         ("text\tlabel\na\t1\nb\n", "classify", ":3: 1 column where 2 are needed"),
-        ("text\tlabel\na\tx\nb\tx\n", "classify", ": every line has the label 'x', so that there is nothing to learn"),
-        ("text\tlabel\na\t3\nb\t3\n", "regress", ": every line has the label '3', so that there is nothing to learn"),
+        ("text\tlabel\na\tx\nb\tx\n", "classify", ": every line has the label 'x', so there is nothing to learn"),
+        ("text\tlabel\na\t3\nb\t3\n", "regress", ": every line has the label '3', so there is nothing to learn"),
         ("1.5\ta b c\ngood\td e f\n2\tg h i\n", "regress", ":2: the label 'good' is not a number"),
         ("text\tscore\na\t1\nb\tnan\n", "regress", ":3: the label 'nan' is not a number"),
         ("text\tscore\na\t1\nb\tinf\n", "regress", ":3: the label 'inf' is not a number"),
@@ -126,19 +128,19 @@ def test_empty_texts_are_left_out_and_noted(tmp_path: Path) -> None:
         ("text\tlabel\n", "classify", ": there is no text in any line"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, task: Task, said: str) -> None:
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, task: TextTask, said: str) -> None:
     assert complaint(tmp_path, text, task).startswith(said)
 
 
 def test_a_label_of_its_own_in_every_line_is_refused(tmp_path: Path) -> None:
     text = "text\tlabel\n" + "".join(f"a\t{n}.5\n" for n in range(20))
-    assert "every line has a label of its own" in complaint(tmp_path, text)
+    assert "every line has a different label" in complaint(tmp_path, text)
     assert len(read(tmp_path, text, "regress")) == 20
 
 
 def test_one_label_is_enough_to_score(tmp_path: Path) -> None:
     file = put(tmp_path, "a", "text\tlabel\na\tx\nb\tx\n")
-    assert len(read_labelled([file], "classify", Reading(learn=False), [])) == 2
+    assert len(read_labelled([file], "classify", ReadOptions(for_training=False), [])) == 2
 
 
 # Texts to predict.
@@ -149,8 +151,8 @@ def test_plain_lines_are_texts(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt.gz", "One, two.\n\nThree, of course, and four.\n")
     found = read_texts(file, "", 1, notes)
     assert found == [
-        Labelled(("One, two.",), None, f"{file}:1"),
-        Labelled(("Three, of course, and four.",), None, f"{file}:3"),
+        LabelledText(("One, two.",), None, f"{file}:1"),
+        LabelledText(("Three, of course, and four.",), None, f"{file}:3"),
     ]
     assert "line 2" in notes[0]
     two = put(tmp_path, "b.txt", "one\ttwo\nthree\tfour\n")

@@ -4,40 +4,40 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.labelled_rows import NOT_ASKED, RowBatches, batch_of, in_order, rows_of
-from ensue.data.length_grouping import Grouping, cuts, padded
+from ensue.data.labelled_rows import IGNORE_INDEX, RowBatches, evaluation_batches, make_batch, make_rows
+from ensue.data.length_grouping import LengthGrouping, batch_boundaries, pad_rows
 
 CHANCE = np.random.default_rng(5)
 LENGTHS = CHANCE.integers(2, 30, size=60)
 
 
-def made(lengths=LENGTHS, each=1, by_token=False):
+def made(lengths=LENGTHS, each=1, per_token=False):
     """Rows whose tokens say which row they are of, and what is wanted says which example or token."""
     rows = [(np.full(n, 100 + row), np.arange(n) % 2) for row, n in enumerate(lengths)]
-    targets = np.arange(sum(lengths)) if by_token else np.arange(len(lengths) // each) * 10
-    return rows_of(rows, targets, each, by_token)
+    targets = np.arange(sum(lengths)) if per_token else np.arange(len(lengths) // each) * 10
+    return make_rows(rows, targets, each, per_token)
 
 
 def test_chosen_examples_come_in_the_order_asked_for():
     rows = made()
-    some = rows.chosen([7, 3, 3])
+    some = rows.select([7, 3, 3])
     assert len(some) == 3 and some.targets.tolist() == [70, 30, 30]
     assert some.lengths.tolist() == LENGTHS[[7, 3, 3]].tolist()
-    assert [int(some.tokens[at]) for at in some.at[:-1]] == [107, 103, 103]
-    assert some.hash != rows.hash and rows.chosen(range(60)).hash == rows.hash
-    assert len(rows.chosen([])) == 0
+    assert [int(some.tokens[at]) for at in some.starts[:-1]] == [107, 103, 103]
+    assert some.hash != rows.hash and rows.select(range(60)).hash == rows.hash
+    assert len(rows.select([])) == 0
 
 
 def test_chosen_examples_keep_their_rows_and_what_is_wanted_of_tokens():
-    choices = made(each=3).chosen([2, 0])
-    assert [int(choices.tokens[at]) for at in choices.at[:-1]] == [106, 107, 108, 100, 101, 102]
+    choices = made(each=3).select([2, 0])
+    assert [int(choices.tokens[at]) for at in choices.starts[:-1]] == [106, 107, 108, 100, 101, 102]
     assert choices.targets.tolist() == [20, 0] and len(choices) == 2
-    tagged = made([3, 2, 4], by_token=True).chosen([2, 1])
+    tagged = made([3, 2, 4], per_token=True).select([2, 1])
     assert tagged.targets.tolist() == [5, 6, 7, 8, 3, 4]
 
 
 def test_a_batch_pads_on_the_right():
-    batch = batch_of(made([3, 1, 2]), np.array([2, 1]))
+    batch = make_batch(made([3, 1, 2]), np.array([2, 1]))
     assert batch.tokens.tolist() == [[102, 102], [101, 0]]
     assert batch.segments.tolist() == [[0, 1], [0, 0]]
     assert batch.lengths.tolist() == [2, 1] and batch.size == 3
@@ -45,20 +45,20 @@ def test_a_batch_pads_on_the_right():
 
 
 def test_a_batch_of_choices_has_all_rows_of_an_example_side_by_side():
-    batch = batch_of(made([2, 3, 1, 2], each=2), np.array([1, 0]))
+    batch = make_batch(made([2, 3, 1, 2], each=2), np.array([1, 0]))
     assert batch.tokens[:, 0].tolist() == [102, 103, 100, 101] and batch.targets.tolist() == [10, 0]
 
 
 def test_what_is_padded_is_not_asked_about():
-    batch = batch_of(made([3, 1], by_token=True), np.array([1, 0]))
-    assert batch.targets.tolist() == [[3, NOT_ASKED, NOT_ASKED], [0, 1, 2]]
-    vectors = rows_of([(np.ones(2), np.zeros(2)), (np.ones(1), np.zeros(1))], np.ones((3, 4), np.float32), 1, True)
-    asked = batch_of(vectors, np.array([0, 1])).targets
+    batch = make_batch(made([3, 1], per_token=True), np.array([1, 0]))
+    assert batch.targets.tolist() == [[3, IGNORE_INDEX, IGNORE_INDEX], [0, 1, 2]]
+    vectors = make_rows([(np.ones(2), np.zeros(2)), (np.ones(1), np.zeros(1))], np.ones((3, 4), np.float32), 1, True)
+    asked = make_batch(vectors, np.array([0, 1])).targets
     assert asked.shape == (2, 2, 4) and asked[1, 1].isnan().all() and asked.nansum() == 12
 
 
 def test_a_flat_array_as_rows():
-    block, real = padded(np.arange(10), np.array([4, 0]), np.array([3, 1]), fill=-1)
+    block, real = pad_rows(np.arange(10), np.array([4, 0]), np.array([3, 1]), fill=-1)
     assert block.tolist() == [[4, 5, 6], [0, -1, -1]] and real.sum() == 4
 
 
@@ -104,7 +104,7 @@ def test_a_row_longer_than_a_batch_is_alone():
 def test_reading_in_order_shows_all_once_the_longest_first():
     for each in (1, 3):
         rows = made(each=each)
-        found = in_order(rows, 200)
+        found = evaluation_batches(rows, 200)
         assert sorted(np.concatenate(found).tolist()) == list(range(60 // each))
         longest = [int(rows.lengths.reshape(-1, each)[part].max()) for part in found]
         assert longest == sorted(longest, reverse=True)
@@ -112,10 +112,10 @@ def test_reading_in_order_shows_all_once_the_longest_first():
 
 
 def test_an_order_of_its_own_and_what_cannot_be_grouped():
-    grouping = Grouping(np.full(6, 2), 4, order=lambda chance: np.arange(6))
+    grouping = LengthGrouping(np.full(6, 2), 4, order=lambda chance: np.arange(6))
     assert sorted(part.tolist() for part in grouping.first) == [[0, 1], [2, 3], [4, 5]]
-    assert cuts([9, 1, 1], 2) == [1]
-    with pytest.raises(InputError, match="nothing to make batches of"):
-        Grouping(np.zeros(0), 4)
+    assert batch_boundaries([9, 1, 1], 2) == [1]
+    with pytest.raises(InputError, match="no rows to make batches of"):
+        LengthGrouping(np.zeros(0), 4)
     with pytest.raises(InputError, match="batches of 0 tokens"):
-        Grouping(np.ones(2), 0)
+        LengthGrouping(np.ones(2), 0)

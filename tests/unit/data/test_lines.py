@@ -35,7 +35,7 @@ def test_standard_input_is_read_as_a_file_is(typed, tmp_path):
 
 
 def test_what_is_typed_comes_at_once_and_in_small_blocks(typed, monkeypatch):
-    monkeypatch.setattr("ensue.data.lines.CHUNK", 8)
+    monkeypatch.setattr("ensue.data.lines.STDIN_CHUNK_BYTES", 8)
     typed(b"one\ntwo\nthree")
     assert list(line_blocks("-", 1)) == [["one"], ["two"], ["three"]]
 

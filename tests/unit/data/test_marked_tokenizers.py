@@ -17,25 +17,25 @@ from tokenizers import models, pre_tokenizers
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers import Tokenizer, load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.bert import BERT_MARKS, ROBERTA_MARKS
-from ensue.data.tokenizers.subword import LETTERS, SubwordTokenizer
-from ensue.data.tokenizers.wrapped import MarkedTokenizer
-from ensue.data.tokenizers.wrapped_fitting import MARKED_KINDS, fit_marked
+from ensue.data.tokenizers.bert import BERT_SPECIAL_TOKENS, ROBERTA_SPECIAL_TOKENS
+from ensue.data.tokenizers.encoder_fitting import ENCODER_KINDS, fit_encoder_tokenizer
+from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
+from ensue.data.tokenizers.subword import BYTE_ALPHABET, SubwordTokenizer
 
 TEXT = "The cat sat on the mat, the dog did not; it's a naïve café. [MASK] <mask> 12 unbelievable cats\n"
 TEXTS = [TEXT] * 30
 SIZES = {"wordpiece": 130, "bpe": 320, "unigram": 320}
 
 
-def fitted(kind: str, lowercase: bool = True) -> MarkedTokenizer:
-    return fit_marked(kind, iter(TEXTS), SIZES[kind], 2, lowercase)
+def fitted(kind: str, lowercase: bool = True) -> EncoderTokenizer:
+    return fit_encoder_tokenizer(kind, iter(TEXTS), SIZES[kind], 2, lowercase)
 
 
-@pytest.mark.parametrize("kind", MARKED_KINDS)
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_marked_tokenizers_keep_the_protocol(kind: str) -> None:
     made = fitted(kind, lowercase=False)
     assert isinstance(made, Tokenizer)
-    assert (made.kind, made.lines, made.end, made.size) == (kind, False, made.marks.last, made.size)
+    assert (made.kind, made.lines, made.end, made.size) == (kind, False, made.special_tokens.end, made.size)
     assert made.size <= SIZES[kind]
     ids = made.encode(TEXT)
     assert ids.dtype == np.int32 and ids.min() >= 0 and ids.max() < made.size
@@ -47,21 +47,35 @@ def test_marked_tokenizers_keep_the_protocol(kind: str) -> None:
             broken("a\udc80b")
 
 
-@pytest.mark.parametrize("kind", MARKED_KINDS)
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_what_looks_like_a_mark_is_text(kind: str) -> None:
     made = fitted(kind)
-    marks = set(made.encode(f"{' '.join(BERT_MARKS)} {' '.join(ROBERTA_MARKS)} [MASK]<mask>").tolist())
-    assert not marks & ({made.marks.first, made.marks.last, made.marks.mask, made.marks.pad})
+    marks = set(
+        made.encode(f"{' '.join(BERT_SPECIAL_TOKENS)} {' '.join(ROBERTA_SPECIAL_TOKENS)} [MASK]<mask>").tolist()
+    )
+    assert not marks & (
+        {made.special_tokens.start, made.special_tokens.end, made.special_tokens.mask, made.special_tokens.pad}
+    )
 
 
 def test_marks_have_the_numbers_of_bert_and_roberta() -> None:
     bert, roberta = fitted("wordpiece"), fitted("bpe")
-    assert tuple(bert.name(token) for token in range(5)) == BERT_MARKS and bert.unknown == 1
+    assert tuple(bert.name(token) for token in range(5)) == BERT_SPECIAL_TOKENS and bert.unknown == 1
     last = roberta.size - 1
-    assert tuple(roberta.name(token) for token in (0, 1, 2, 3, last)) == ROBERTA_MARKS and roberta.unknown == 3
-    assert (bert.marks.first, bert.marks.last, bert.marks.mask, bert.marks.pad) == (2, 3, 4, 0)
-    assert (roberta.marks.first, roberta.marks.last, roberta.marks.mask, roberta.marks.pad) == (0, 2, last, 1)
-    assert roberta.marks.double and not bert.marks.double
+    assert tuple(roberta.name(token) for token in (0, 1, 2, 3, last)) == ROBERTA_SPECIAL_TOKENS and roberta.unknown == 3
+    assert (bert.special_tokens.start, bert.special_tokens.end, bert.special_tokens.mask, bert.special_tokens.pad) == (
+        2,
+        3,
+        4,
+        0,
+    )
+    assert (
+        roberta.special_tokens.start,
+        roberta.special_tokens.end,
+        roberta.special_tokens.mask,
+        roberta.special_tokens.pad,
+    ) == (0, 2, last, 1)
+    assert roberta.special_tokens.double_separator and not bert.special_tokens.double_separator
 
 
 def test_wordpiece_reads_case_accents_and_unknown_letters_as_bert_does() -> None:
@@ -73,20 +87,20 @@ def test_wordpiece_reads_case_accents_and_unknown_letters_as_bert_does() -> None
 
 
 def test_wordpiece_decodes_to_what_can_be_read() -> None:
-    made = fit_marked("wordpiece", TEXTS, 80)
-    marks, ids = made.marks, made.encode(TEXT).tolist()
+    made = fit_encoder_tokenizer("wordpiece", TEXTS, 80)
+    marks, ids = made.special_tokens, made.encode(TEXT).tolist()
     assert any(made.name(token).startswith("##") for token in ids)
     plain = "the cat sat on the mat, the dog did not ; it ' s a naive cafe."
     assert made.decode(ids).startswith(plain)
     cat = made.encode("cat").tolist()
-    assert made.decode([marks.first, *cat, marks.mask, marks.last, marks.pad]) == "cat [MASK]"
+    assert made.decode([marks.start, *cat, marks.mask, marks.end, marks.pad]) == "cat [MASK]"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_bytes_keep_the_text_and_cost_nothing_beside_their_tokens(kind: str) -> None:
     made = fitted(kind, lowercase=False)
     text = "Tabs\tand  spaces \n\n ж🎈 <mask>"
-    assert made.decode([made.marks.first, *made.encode(text), made.end]) == text
+    assert made.decode([made.special_tokens.start, *made.encode(text), made.end]) == text
     assert made.surcharge(text) == (0.0, 0)
 
 
@@ -98,7 +112,7 @@ def test_what_loses_text_has_no_bits_per_byte(kind: str, lowercase: bool) -> Non
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("kind", MARKED_KINDS)
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_many_texts_are_encoded_as_one_by_one_and_as_the_library_does(kind: str, lowercase: bool) -> None:
     made = fitted(kind, lowercase)
     library = Library.from_str(json.dumps(made.state()))
@@ -115,13 +129,13 @@ def test_many_texts_are_encoded_as_one_by_one_and_as_the_library_does(kind: str,
     assert all(ids.dtype == np.int32 for ids in made.encode_batch(["", *texts]))
 
 
-@pytest.mark.parametrize("kind", MARKED_KINDS)
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_saved_and_loaded_they_are_the_same(kind: str, tmp_path: Path) -> None:
     made = fitted(kind)
     save_tokenizer(made, tmp_path)
     again = load_tokenizer(tmp_path)
-    assert isinstance(again, MarkedTokenizer)
-    assert again.state() == made.state() and again.marks == made.marks
+    assert isinstance(again, EncoderTokenizer)
+    assert again.state() == made.state() and again.special_tokens == made.special_tokens
     assert again.encode(TEXT).tolist() == made.encode(TEXT).tolist()
     save_tokenizer(again, tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
@@ -130,11 +144,11 @@ def test_saved_and_loaded_they_are_the_same(kind: str, tmp_path: Path) -> None:
 def test_fitting_is_the_same_in_every_process(tmp_path: Path) -> None:
     code = """if True:
         import sys, json, hashlib
-        from ensue.data.tokenizers.wrapped_fitting import MARKED_KINDS, fit_marked
+        from ensue.data.tokenizers.encoder_fitting import ENCODER_KINDS, fit_encoder_tokenizer
         texts = open(sys.argv[1]).read().split("|")
-        for kind in MARKED_KINDS:
+        for kind in ENCODER_KINDS:
             for lowercase in (False, True):
-                state = fit_marked(kind, texts, 600, 2, lowercase).state()
+                state = fit_encoder_tokenizer(kind, texts, 600, 2, lowercase).state()
                 print(hashlib.sha256(json.dumps(state).encode()).hexdigest())
     """
     chance = random.Random(1)
@@ -144,29 +158,29 @@ def test_fitting_is_the_same_in_every_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(file)]
     runs = [subprocess.run(command, capture_output=True, check=True).stdout.split() for _ in range(2)]
     assert runs[0] == runs[1] and len(set(runs[0])) == 6
-    order = fit_marked("wordpiece", sorted(file.read_text().split("|")), 600, 2, True).state()
+    order = fit_encoder_tokenizer("wordpiece", sorted(file.read_text().split("|")), 600, 2, True).state()
     assert hashlib.sha256(json.dumps(order).encode()).hexdigest().encode() == runs[0][1]  # whatever the order
 
 
 def test_too_small_a_vocabulary_is_said_in_one_line() -> None:
     for kind, least in (("wordpiece", 60), ("bpe", 261), ("unigram", 261)):
         with pytest.raises(InputError, match=rf"a {kind} vocabulary of 40 is too small; choose at least \d+") as caught:
-            fit_marked(kind, TEXTS, 40)
+            fit_encoder_tokenizer(kind, TEXTS, 40)
         wanted = int(str(caught.value).split("at least ")[1].split(":")[0])
-        assert fit_marked(kind, TEXTS, wanted).size == wanted and abs(wanted - least) < 20
+        assert fit_encoder_tokenizer(kind, TEXTS, wanted).size == wanted and abs(wanted - least) < 20
     with pytest.raises(InputError, match="did you mean 'wordpiece'"):
-        fit_marked("wordpeice", TEXTS, 400)
+        fit_encoder_tokenizer("wordpeice", TEXTS, 400)
 
 
 def test_wordpiece_keeps_the_frequent_letters_of_a_large_alphabet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ensue.data.tokenizers.wrapped_fitting.ALPHABET", 3)
-    made = fit_marked("wordpiece", ["aaa bb c d", "aab b c c ad"], 30, 1)
+    monkeypatch.setattr("ensue.data.tokenizers.encoder_fitting.MAX_ALPHABET", 3)
+    made = fit_encoder_tokenizer("wordpiece", ["aaa bb c d", "aab b c c ad"], 30, 1)
     assert made.unknown in made.encode("d") and made.encode("ad").tolist() == [made.unknown]
     assert [made.name(token) for token in made.encode("b c aab")] == ["b", "c", "aab"]
 
 
 def bert_folder(folder: Path, tokens: str = "the cat ##s The é e . 中 文 中文", **described: object) -> Tokenizer:
-    (folder / "vocab.txt").write_text("\n".join([*BERT_MARKS, *tokens.split()]) + "\n")
+    (folder / "vocab.txt").write_text("\n".join([*BERT_SPECIAL_TOKENS, *tokens.split()]) + "\n")
     (folder / "tokenizer_config.json").write_text(json.dumps(described))
     return load_tokenizer(folder)
 
@@ -204,10 +218,10 @@ def test_settings_beside_a_tokenizer_file_are_respected(tmp_path: Path) -> None:
 
 def test_robertas_two_files_are_told_from_gpt2s(tmp_path: Path) -> None:
     merges = ["t h", "th e", "Ġ the"]
-    parts = [*sorted(LETTERS), *(merge.replace(" ", "") for merge in merges)]
+    parts = [*sorted(BYTE_ALPHABET), *(merge.replace(" ", "") for merge in merges)]
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
     for tokens, kind in (
-        ([*ROBERTA_MARKS[:4], *parts, "<mask>"], MarkedTokenizer),
+        ([*ROBERTA_SPECIAL_TOKENS[:4], *parts, "<mask>"], EncoderTokenizer),
         ([*parts, "<|endoftext|>"], SubwordTokenizer),
     ):
         (tmp_path / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
@@ -245,7 +259,7 @@ def test_a_file_without_frame_and_decoder_is_given_them(tmp_path: Path) -> None:
         bare = {**made.state(), "post_processor": None, "decoder": None, "added_tokens": []}
         (tmp_path / "tokenizer.json").write_text(json.dumps(bare))
         again = load_tokenizer(tmp_path)
-        assert isinstance(again, MarkedTokenizer) and again.marks == made.marks
+        assert isinstance(again, EncoderTokenizer) and again.special_tokens == made.special_tokens
         assert again.decode(again.encode("the cat sat")) == "the cat sat"
         framed = [
             json.loads(Library.from_str(json.dumps(one.state())).to_str())["post_processor"] for one in (made, again)
@@ -256,12 +270,14 @@ def test_a_file_without_frame_and_decoder_is_given_them(tmp_path: Path) -> None:
 def test_marks_are_read_from_the_frame_whatever_they_are_called() -> None:
     state = fitted("wordpiece").state()
     text = json.dumps(state).replace("[CLS]", "[BOS]").replace("[SEP]", "[EOS]")
-    made = MarkedTokenizer.restore(json.loads(text))
-    assert (made.marks.first, made.marks.last, made.name(made.end)) == (2, 3, "[EOS]")
+    made = EncoderTokenizer.restore(json.loads(text))
+    assert (made.special_tokens.start, made.special_tokens.end, made.name(made.end)) == (2, 3, "[EOS]")
 
 
 def test_several_marks_none_of_which_frames_a_text_are_an_error(tmp_path: Path) -> None:
-    inner = Library(models.BPE(vocab={letter: number for number, letter in enumerate(sorted(LETTERS))}, merges=[]))
+    inner = Library(
+        models.BPE(vocab={letter: number for number, letter in enumerate(sorted(BYTE_ALPHABET))}, merges=[])
+    )
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.add_special_tokens(["<|a|>", "<|b|>"])
     inner.save(str(tmp_path / "tokenizer.json"))

@@ -9,26 +9,28 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.char import ByteTokenizer, fit_chars
-from ensue.data.tokenizers.special_tokens import Marks, framed, marks_of
+from ensue.data.tokenizers.special_tokens import SpecialTokens, add_special_tokens, special_tokens_of
 
-BERT = Marks(first=1, between=2, last=2, double=False, mask=4, pad=0)
-ROBERTA = Marks(first=1, between=2, last=2, double=True, mask=4, pad=0)
+BERT = SpecialTokens(start=1, separator=2, end=2, double_separator=False, mask=4, pad=0)
+ROBERTA = SpecialTokens(start=1, separator=2, end=2, double_separator=True, mask=4, pad=0)
 
 
 def test_an_end_mark_alone_stands_in_all_three_places() -> None:
     tokenizer = fit_chars(["hello"])
-    assert marks_of(tokenizer) == Marks(first=0, between=0, last=0, double=False, mask=None, pad=0)
-    ids, segments = framed(marks_of(ByteTokenizer()), b"ab", b"c")
+    assert special_tokens_of(tokenizer) == SpecialTokens(
+        start=0, separator=0, end=0, double_separator=False, mask=None, pad=0
+    )
+    ids, segments = add_special_tokens(special_tokens_of(ByteTokenizer()), b"ab", b"c")
     assert ids.tolist() == [256, 97, 98, 256, 99, 256] and segments.tolist() == [0, 0, 0, 0, 1, 1]
 
 
 def test_one_text_and_two_are_framed() -> None:
-    ids, segments = framed(BERT, np.array([7, 8], dtype=np.int64))
+    ids, segments = add_special_tokens(BERT, np.array([7, 8], dtype=np.int64))
     assert ids.tolist() == [1, 7, 8, 2] and segments.tolist() == [0] * 4
     assert ids.dtype == segments.dtype == np.int32
-    ids, segments = framed(ROBERTA, [7, 8], [9])
+    ids, segments = add_special_tokens(ROBERTA, [7, 8], [9])
     assert ids.tolist() == [1, 7, 8, 2, 2, 9, 2] and segments.tolist() == [0] * 7
-    ids, segments = framed(BERT, [], [])
+    ids, segments = add_special_tokens(BERT, [], [])
     assert ids.tolist() == [1, 2, 2] and segments.tolist() == [0, 0, 1]
 
 
@@ -44,10 +46,10 @@ def cut_one_at_a_time(a: int, b: int, room: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("marks", [BERT, ROBERTA])
-def test_the_longer_text_is_cut_until_both_fit(marks: Marks) -> None:
-    count = 4 if marks.double else 3
+def test_the_longer_text_is_cut_until_both_fit(marks: SpecialTokens) -> None:
+    count = 4 if marks.double_separator else 3
     for a, b, longest in itertools.product(range(7), range(7), range(count, 16)):
-        ids, segments = framed(marks, range(10, 10 + a), range(20, 20 + b), longest)
+        ids, segments = add_special_tokens(marks, range(10, 10 + a), range(20, 20 + b), longest)
         assert len(ids) == len(segments) == min(longest, a + b + count)
         left, right = cut_one_at_a_time(a, b, longest - count)
         texts = [token for token in ids.tolist() if token >= 10]
@@ -55,13 +57,13 @@ def test_the_longer_text_is_cut_until_both_fit(marks: Marks) -> None:
 
 
 def test_one_text_is_cut_at_its_end() -> None:
-    assert framed(BERT, range(10, 20), longest=5)[0].tolist() == [1, 10, 11, 12, 2]
-    assert framed(BERT, range(10, 12), longest=5)[0].tolist() == [1, 10, 11, 2]
-    assert framed(BERT, range(10, 12), longest=2)[0].tolist() == [1, 2]
+    assert add_special_tokens(BERT, range(10, 20), longest=5)[0].tolist() == [1, 10, 11, 12, 2]
+    assert add_special_tokens(BERT, range(10, 12), longest=5)[0].tolist() == [1, 10, 11, 2]
+    assert add_special_tokens(BERT, range(10, 12), longest=2)[0].tolist() == [1, 2]
 
 
 def test_no_room_beside_the_marks_is_an_error() -> None:
-    with pytest.raises(InputError, match="2 tokens leave no room beside 3 marks"):
-        framed(BERT, [7], [8], longest=2)
+    with pytest.raises(InputError, match="2 tokens leave no room beside 3 special tokens"):
+        add_special_tokens(BERT, [7], [8], longest=2)
     with pytest.raises(InputError, match="choose more than 2"):
-        framed(BERT, [7], longest=1)
+        add_special_tokens(BERT, [7], longest=1)

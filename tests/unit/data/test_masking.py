@@ -7,37 +7,45 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.masking import Documents, Hiding, MaskedRows, chosen_places, in_halves, pairs_of, stretches_of
-from ensue.data.tokenizers.special_tokens import Marks
+from ensue.data.masking import (
+    DocumentTokens,
+    MaskedBatches,
+    MaskingOptions,
+    choose_positions,
+    sentence_pairs,
+    split_long_sentences,
+    text_spans,
+)
+from ensue.data.tokenizers.special_tokens import SpecialTokens
 
-BERT = Marks(first=2, between=3, last=3, double=False, mask=4, pad=0)
-ROBERTA = Marks(first=0, between=2, last=2, double=True, mask=5, pad=1)
+BERT = SpecialTokens(start=2, separator=3, end=3, double_separator=False, mask=4, pad=0)
+ROBERTA = SpecialTokens(start=0, separator=2, end=2, double_separator=True, mask=5, pad=1)
 UNKNOWN, FIRST, VOCABULARY = 1, 10, 60
 
 
 def documents(count, sentences, lengths, seed=0):
-    """Documents of random tokens; ``sentences`` and ``lengths`` are ranges."""
+    """DocumentTokens of random tokens; ``sentences`` and ``lengths`` are ranges."""
     chance = np.random.default_rng(seed)
     ends, starts = [0], [0]
     for _ in range(count):
         ends += (ends[-1] + np.cumsum(chance.integers(*lengths, size=chance.integers(*sentences)))).tolist()
         starts.append(len(ends) - 1)
     tokens = chance.integers(FIRST, VOCABULARY, size=ends[-1]).astype(np.int32)
-    return Documents(tokens, np.array(ends), np.array(starts))
+    return DocumentTokens(tokens, np.array(ends), np.array(starts))
 
 
 LONG = documents(40, (20, 40), (8, 40))
 
 
 def rows_of(text=LONG, marks=BERT, pairs=True, seed=0, rows=16, length=64, **hiding):
-    return MaskedRows(
+    return MaskedBatches(
         text,
         marks,
         VOCABULARY,
         rows=rows,
         length=length,
         pairs=pairs,
-        hiding=Hiding(**hiding),
+        masking=MaskingOptions(**hiding),
         unknown=UNKNOWN,
         seed=seed,
     )
@@ -46,7 +54,7 @@ def rows_of(text=LONG, marks=BERT, pairs=True, seed=0, rows=16, length=64, **hid
 def restored(batch):
     """A batch's tokens before anything was hidden."""
     tokens = batch.tokens.clone()
-    row, place = batch.hidden.nonzero()[:, 0], batch.places[batch.hidden]
+    row, place = batch.is_masked.nonzero()[:, 0], batch.positions[batch.is_masked]
     tokens[row, place] = batch.targets
     return tokens
 
@@ -70,7 +78,7 @@ TEXTS = {
 def test_an_epoch_of_pairs_reads_nearly_all_text(name, room):
     text = TEXTS[name]
     for seed in range(3):
-        stretches, other = pairs_of(text, room, np.random.default_rng(seed))
+        stretches, other = sentence_pairs(text, room, np.random.default_rng(seed))
         read = np.zeros(len(text.tokens), dtype=bool)
         for a, b, _, _ in stretches.tolist():
             read[a:b] = True
@@ -84,7 +92,7 @@ def test_an_epoch_of_pairs_reads_nearly_all_text(name, room):
 def test_a_second_text_follows_or_is_of_another_document(name):
     text = TEXTS[name]
     begins = set(text.sentences[:-1].tolist())
-    stretches, other = pairs_of(text, 61, np.random.default_rng(1))
+    stretches, other = sentence_pairs(text, 61, np.random.default_rng(1))
     for (a, b, c, d), elsewhere in zip(stretches.tolist(), other.tolist()):
         assert a < b and c < d and (b - a) + (d - c) <= 61
         assert document_of(text, a) == document_of(text, b - 1)
@@ -111,10 +119,10 @@ def test_pairs_stand_in_their_frame():
     other = []
     for step in range(4):
         batch = rows.batch(step)
-        for tokens, segments, length, elsewhere in zip(restored(batch), batch.segments, batch.lengths, batch.other):
+        for tokens, segments, length, elsewhere in zip(restored(batch), batch.segments, batch.lengths, batch.not_next):
             row, kinds = tokens[:length].tolist(), segments[:length].tolist()
-            assert row[0] == BERT.first and row[-1] == BERT.last and row.count(BERT.between) == 2
-            cut = row.index(BERT.between)
+            assert row[0] == BERT.start and row[-1] == BERT.end and row.count(BERT.separator) == 2
+            cut = row.index(BERT.separator)
             assert kinds == [0] * (cut + 1) + [1] * (len(row) - cut - 1)
             assert tokens[length:].eq(BERT.pad).all()
             a, b = (" ".join(map(str, part)) for part in (row[1:cut], row[cut + 1 : -1]))
@@ -130,10 +138,10 @@ def test_one_text_a_row_as_roberta_has_it():
     found = []
     for step in range(rows.steps_per_epoch):
         batch = rows.batch(step)
-        assert batch.other is None and not batch.segments.any()
+        assert batch.not_next is None and not batch.segments.any()
         for tokens, length in zip(restored(batch), batch.lengths):
             row = tokens[:length].tolist()
-            assert row[0] == ROBERTA.first and row[-1] == ROBERTA.last
+            assert row[0] == ROBERTA.start and row[-1] == ROBERTA.end
             found += row[1:-1]
     assert 0 <= len(LONG.tokens) - len(found) < 16  # each token once, but for a short end or beginning
 
@@ -143,17 +151,17 @@ def test_pairs_with_two_marks_between_them():
     assert not batch.segments.any()
     for tokens, length in zip(restored(batch), batch.lengths):
         row = tokens[:length].tolist()
-        cut = row.index(ROBERTA.between)
-        assert row[cut : cut + 2] == [ROBERTA.between] * 2 and row.count(ROBERTA.between) == 3
+        cut = row.index(ROBERTA.separator)
+        assert row[cut : cut + 2] == [ROBERTA.separator] * 2 and row.count(ROBERTA.separator) == 3
 
 
-@pytest.mark.parametrize("anew", [True, False])
-def test_so_many_tokens_are_hidden_and_so(anew):
-    rows = rows_of(anew=anew)
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_so_many_tokens_are_hidden_and_so(dynamic):
+    rows = rows_of(dynamic=dynamic)
     own = masked = same = count = 0
     for step in range(rows.steps_per_epoch):
         batch = rows.batch(step)
-        row, place = batch.hidden.nonzero()[:, 0], batch.places[batch.hidden]
+        row, place = batch.is_masked.nonzero()[:, 0], batch.positions[batch.is_masked]
         assert len({(int(r), int(p)) for r, p in zip(row, place)}) == len(place) == len(batch.targets)
         assert (batch.targets >= FIRST).all()
         shown = batch.tokens[row, place]
@@ -182,8 +190,8 @@ def test_a_row_with_nothing_to_hide_hides_nothing():
     tokens[: len(tokens) // 2] = UNKNOWN
     rows = rows_of(replace(LONG, tokens=tokens), rows=4, pairs=False)
     found = [rows.batch(step) for step in range(rows.steps_per_epoch)]
-    assert any((~batch.hidden.any(1)).any() for batch in found)
-    assert all((batch.places[~batch.hidden] == 0).all() for batch in found)
+    assert any((~batch.is_masked.any(1)).any() for batch in found)
+    assert all((batch.positions[~batch.is_masked] == 0).all() for batch in found)
 
 
 def hidden_in_text(rows, text, epochs):
@@ -194,7 +202,7 @@ def hidden_in_text(rows, text, epochs):
         here, read = {}, 0
         while read < len(text.tokens) - 16:
             batch = rows.batch(step)
-            shown = batch.tokens.gather(1, batch.places)[batch.hidden]
+            shown = batch.tokens.gather(1, batch.positions)[batch.is_masked]
             here |= dict(zip(batch.targets.tolist(), shown.tolist()))
             read += batch.size - 2 * len(batch.lengths)
             step += 1
@@ -202,41 +210,43 @@ def hidden_in_text(rows, text, epochs):
     return found
 
 
-@pytest.mark.parametrize(("anew", "least", "most"), [(False, 0.9, 1.0), (True, 0.0, 0.3)])
-def test_the_same_tokens_are_hidden_in_every_epoch_unless_anew(anew, least, most):
+@pytest.mark.parametrize(("dynamic", "least", "most"), [(False, 0.9, 1.0), (True, 0.0, 0.3)])
+def test_the_same_tokens_are_hidden_in_every_epoch_unless_anew(dynamic, least, most):
     text = documents(20, (5, 9), (5, 20), seed=3)
     text = replace(text, tokens=np.arange(FIRST, FIRST + len(text.tokens), dtype=np.int32))
     size = FIRST + len(text.tokens)
-    rows = MaskedRows(text, BERT, size, rows=8, length=32, pairs=False, hiding=Hiding(anew=anew), seed=2)
+    rows = MaskedBatches(
+        text, BERT, size, rows=8, length=32, pairs=False, masking=MaskingOptions(dynamic=dynamic), seed=2
+    )
     one, two, three = hidden_in_text(rows, text, 3)
     for other in (two, three):
         both = one.keys() & other.keys()
         assert least <= len(both) / len(one.keys() | other.keys()) <= most
-        if not anew:
+        if not dynamic:
             assert all(one[token] == other[token] for token in both)
 
 
 @pytest.mark.parametrize("pairs", [True, False])
-@pytest.mark.parametrize("anew", [True, False])
-def test_a_batch_is_a_function_of_seed_and_step_alone(pairs, anew):
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_batch_is_a_function_of_seed_and_step_alone(pairs, dynamic):
     def tokens(rows, steps):
         return [rows.batch(step).tokens.tolist() for step in steps]
 
     steps = (rows_of(pairs=pairs).steps_per_epoch + 2, 0, 5)
-    found = tokens(rows_of(pairs=pairs, anew=anew), steps)
-    assert tokens(rows_of(pairs=pairs, anew=anew), steps) == found
-    assert tokens(rows_of(pairs=pairs, anew=anew), steps[::-1]) == found[::-1]
-    assert tokens(rows_of(pairs=pairs, anew=anew, seed=1), steps) != found
+    found = tokens(rows_of(pairs=pairs, dynamic=dynamic), steps)
+    assert tokens(rows_of(pairs=pairs, dynamic=dynamic), steps) == found
+    assert tokens(rows_of(pairs=pairs, dynamic=dynamic), steps[::-1]) == found[::-1]
+    assert tokens(rows_of(pairs=pairs, dynamic=dynamic, seed=1), steps) != found
 
 
 @pytest.mark.parametrize("size", [2, 5, 7, 9, 13, 20])
 def test_a_tiny_text_is_read_in_every_epoch(size):
-    text = Documents(np.arange(FIRST, FIRST + size, dtype=np.int32), np.array([0, size]), np.array([0, 1]))
+    text = DocumentTokens(np.arange(FIRST, FIRST + size, dtype=np.int32), np.array([0, size]), np.array([0, 1]))
     for length in (8, 10, 64):
         rows = rows_of(text, pairs=False, length=length)
         assert all(len(rows.batch(step).targets) for step in range(6))
         for seed in range(8):
-            assert len(stretches_of(text, length - 2, np.random.default_rng(seed))[0])
+            assert len(text_spans(text, length - 2, np.random.default_rng(seed))[0])
 
 
 def test_texts_without_next_sentences_are_refused():
@@ -246,8 +256,8 @@ def test_texts_without_next_sentences_are_refused():
     assert rows_of(one, pairs=False).batch(0).size
     with pytest.raises(InputError, match="no document has a sentence that follows another"):
         rows_of(documents(50, (1, 2), (5, 20)))
-    with pytest.raises(InputError, match="no tokens to hide"):
-        rows_of(Documents(np.zeros(0, np.int32), np.array([0]), np.array([0])))
+    with pytest.raises(InputError, match="no tokens to mask"):
+        rows_of(DocumentTokens(np.zeros(0, np.int32), np.array([0]), np.array([0])))
     with pytest.raises(InputError, match="too short"):
         rows_of(length=7)
     with pytest.raises(InputError, match="no mask"):
@@ -260,13 +270,13 @@ def test_two_documents_are_enough_for_pairs():
 
 
 def test_long_sentences_are_cut_into_halves_of_a_row():
-    ends = in_halves(np.array([5, 8, 30, 31]), 10)
+    ends = split_long_sentences(np.array([5, 8, 30, 31]), 10)
     assert ends.tolist() == [5, 8, 13, 18, 23, 28, 30, 31]
 
 
 def test_places_are_those_with_the_smallest_keys_in_order():
     own = np.array([[False, True, True, True], [False, False, False, True], [False] * 4])
     keys = np.array([[0.0, 0.9, 0.1, 0.5], [0.0] * 4, [0.0] * 4])
-    places, hidden = chosen_places(own, np.array([2, 0, 0]), keys)
+    places, hidden = choose_positions(own, np.array([2, 0, 0]), keys)
     assert places.tolist() == [[2, 3], [3, 0], [0, 0]]
     assert hidden.tolist() == [[True, True], [True, False], [False, False]]

@@ -19,7 +19,7 @@ from ensue.data.pairs import read_pairs
 def test_tabs_are_seen_whatever_the_ending(tmp_path: Path, name: str) -> None:
     pairs = read_pairs([put(tmp_path, name, 'Hi, you.\tHallo, "du".\r\nGo\tGeh\tattribution\r\n')])
     assert table(pairs) == [(1, "Hi, you.", 'Hallo, "du".'), (2, "Go", "Geh")]
-    assert pairs.understood == "tab-separated, columns 1 and 2, no header"
+    assert pairs.description == "tab-separated, columns 1 and 2, no header"
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
@@ -29,7 +29,7 @@ def test_commas_are_seen_whatever_the_ending(tmp_path: Path, name: str) -> None:
     pairs = read_pairs([put(tmp_path, name, text)], notes=notes)
     expected = [(1, "Hi, you.", "Hallo"), (3, 'He said "go".', "Geh"), (4, "two lines", "zwei"), (6, "end", "Ende")]
     assert table(pairs) == expected
-    assert pairs.understood == "comma-separated, columns 1 and 2, no header"
+    assert pairs.description == "comma-separated, columns 1 and 2, no header"
     assert "(line 2)" in notes[0] and "newlines inside 1 pair" in notes[1] and "(line 4)" in notes[1]
 
 
@@ -37,13 +37,13 @@ def test_commas_are_seen_whatever_the_ending(tmp_path: Path, name: str) -> None:
 def test_a_header_is_seen_and_said(tmp_path: Path, header: str) -> None:
     pairs = read_pairs([put(tmp_path, "a.tsv", f"{header}\nHi\tHallo\n")])
     assert table(pairs) == [(2, "Hi", "Hallo")]
-    assert pairs.understood == f"tab-separated, columns {' and '.join(header.split(chr(9)))}, with a header"
+    assert pairs.description == f"tab-separated, columns {' and '.join(header.split(chr(9)))}, with a header"
 
 
 @pytest.mark.parametrize("line", ["no\tnein", "Hi\tHallo", "Text.\tText.", "en\ten", "go\tes"])
 def test_short_sentences_are_no_header(tmp_path: Path, line: str) -> None:
     pairs = read_pairs([put(tmp_path, "a.tsv", f"{line}\nHi\tHallo\n")])
-    assert pairs.numbers == [1, 2] and "no header" in pairs.understood
+    assert pairs.numbers == [1, 2] and "no header" in pairs.description
 
 
 def test_columns_can_be_chosen(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     named = put(tmp_path, "b.csv", "Nr,Deutsch,Englisch\n7,Hallo,Hi\n")
     pairs = read_pairs([named], {"source": "englisch", "target": "Deutsch"})
     assert table(pairs) == [(2, "Hi", "Hallo")]
-    assert pairs.understood == "comma-separated, columns Englisch and Deutsch, with a header"
+    assert pairs.description == "comma-separated, columns Englisch and Deutsch, with a header"
     known = put(tmp_path, "c.tsv", "id\ttarget\tsource\n7\tHallo\tHi\n")
     assert table(read_pairs([known])) == [(2, "Hi", "Hallo")]
 
@@ -115,7 +115,7 @@ def test_fields_are_found(
     notes: list[str] = []
     pairs = read_pairs([put(tmp_path, name, text)], columns, notes)
     assert table(pairs) == [(2, "Hi", "Hallo"), (4, "Hi", "Hallo")]
-    assert pairs.understood == f"JSONL, fields {fields}"
+    assert pairs.description == f"JSONL, fields {fields}"
     assert "(lines 1, 3)" in notes[0]
 
 

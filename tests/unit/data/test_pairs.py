@@ -22,7 +22,7 @@ def test_two_files_are_parallel(tmp_path: Path, names: tuple[str, str], ends: tu
     other = put(tmp_path, names[1], "\ufeff" + ends[1].join(["A B", "C"]))
     pairs = read_pairs([one, str(other)])
     assert table(pairs) == [(1, "a b", "A B"), (2, "c", "C")]
-    assert pairs.understood == "two parallel files, 2 lines each"
+    assert pairs.description == "two parallel files, 2 lines each"
 
 
 def test_only_newlines_end_lines(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_files_that_cannot_be_used_are_said(tmp_path: Path) -> None:
 def test_dates_is_a_corpus_and_a_path_of_that_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = read_pairs(["dates"])
     assert list(zip(pairs.source, pairs.target)) == date_pairs("train")
-    assert pairs.numbers[:2] == [1, 2] and "dates" in pairs.understood
+    assert pairs.numbers[:2] == [1, 2] and "dates" in pairs.description
     monkeypatch.chdir(tmp_path)
     put(tmp_path, "dates", "Hi\tHallo\n")
     assert table(read_pairs([Path("dates")])) == table(read_pairs(["./dates"])) == [(1, "Hi", "Hallo")]

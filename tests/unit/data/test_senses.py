@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.corpora import builtin
+from ensue.data.corpora import builtin_documents
 from ensue.data.sense_files import read_contexts
 from ensue.data.senses import PARTS, SENSES, Context, contexts
 from ensue.data.word_vectors import WordVectors
@@ -40,7 +40,7 @@ def test_the_two_sentences_of_the_lecture_are_there():
 def test_r5_a_table_has_one_vector_for_both_senses_so_neighbours_tell_nothing(word):
     words = sorted({one for context in contexts(word) for one in context.words})
     table = WordVectors(words, np.random.default_rng(0).normal(size=(len(words), 5)))
-    vectors = np.stack([table.unit[table.place(context.word)] for context in contexts(word)])
+    vectors = np.stack([table.unit[table.index_of(context.word)] for context in contexts(word)])
     assert np.ptp(vectors, axis=0).max() == 0
     known, asked = contexts(word, "known"), contexts(word, "asked")
     right = [context.sense == known[0].sense for context in asked]  # all are as near as the first
@@ -48,7 +48,7 @@ def test_r5_a_table_has_one_vector_for_both_senses_so_neighbours_tell_nothing(wo
 
 
 def test_the_corpus_is_the_sentences_a_line_each():
-    ((name, text),) = builtin("bank")
+    ((name, text),) = builtin_documents("bank")
     assert name == "bank" and len(text.splitlines()) == 4 * 44
     assert "walk to the bank and get cash\n" in text and "*" not in text
 

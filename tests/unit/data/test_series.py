@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.series import filled, read_series
-from ensue.data.series_columns import Wanted
+from ensue.data.series import fill_gaps, read_series
+from ensue.data.series_columns import SeriesOptions
 
 
 def written(tmp_path, text, name="my.csv"):
@@ -17,7 +17,7 @@ def written(tmp_path, text, name="my.csv"):
 
 
 def read(path, notes=None, **wanted):
-    return read_series([path], Wanted(**wanted), notes if notes is not None else [])
+    return read_series([path], SeriesOptions(**wanted), notes if notes is not None else [])
 
 
 def hourly(rows, start=0):
@@ -28,8 +28,8 @@ def test_dates_header_and_columns_are_found_and_said(tmp_path):
     notes = []
     found = read(written(tmp_path, "when,OT,load,kind\n" + "".join(hourly(30))), notes)
     assert found.names == ("OT", "load") and found.targets == 2
-    assert found.frequency.spoken == "hourly" and found.frequency.season == 24
-    assert found.values.shape == (30, 2) and found.real.all()
+    assert found.frequency.description == "hourly" and found.frequency.season == 24
+    assert found.values.shape == (30, 2) and found.observed.all()
     assert "with a header, 30 rows, dates in 'when' (hourly); to forecast: OT, load; left out: kind" in notes[0]
 
 
@@ -57,16 +57,16 @@ def test_compressed_files_and_several_files_are_read(tmp_path):
     packed = tmp_path / "a.csv.gz"
     packed.write_bytes(gzip.compress(b"x,y\n1,2\n3,4\n"))
     other = written(tmp_path, "x,y\n5,6\n7,8\n9,0\n", "b.csv")
-    found = read_series([packed, other], Wanted(), [])
-    assert found.at.tolist() == [0, 2, 5] and found.keys == ("a.csv.gz", "b.csv")
+    found = read_series([packed, other], SeriesOptions(), [])
+    assert found.starts.tolist() == [0, 2, 5] and found.keys == ("a.csv.gz", "b.csv")
     with pytest.raises(InputError, match=r"c\.csv: has the columns z"):
-        read_series([packed, written(tmp_path, "z\n1\n2\n", "c.csv")], Wanted(), [])
+        read_series([packed, written(tmp_path, "z\n1\n2\n", "c.csv")], SeriesOptions(), [])
 
 
 def test_a_column_of_names_tells_series_apart(tmp_path):
     rows = [f"2020-01-0{day},{key},{day}\n" for day in range(1, 5) for key in "ab"]
     found = read(written(tmp_path, "day,who,x\n" + "".join(rows)), key="who")
-    assert found.keys == ("a", "b") and found.at.tolist() == [0, 4, 8]
+    assert found.keys == ("a", "b") and found.starts.tolist() == [0, 4, 8]
     assert found.values[:, 0].tolist() == [1, 2, 3, 4, 1, 2, 3, 4]
 
 
@@ -74,17 +74,17 @@ def test_gaps_are_filled_counted_and_marked(tmp_path):
     path, notes = written(tmp_path, "x,y\nNA,1\n2,\n,3\n5,4\n"), []
     found = read(path, notes)
     assert found.values.tolist() == [[2, 1], [2, 1], [2, 3], [5, 4]]
-    assert found.real.tolist() == [[False, True], [True, False], [False, True], [True, True]]
-    assert any("2 gaps in 'x' (lines 2, 4) filled forward; the loss does not count them" in note for note in notes)
+    assert found.observed.tolist() == [[False, True], [True, False], [False, True], [True, True]]
+    assert any("2 gaps in 'x' (lines 2, 4) filled forward; the loss ignores them" in note for note in notes)
     assert read(path, fill="interpolate").values[2].tolist() == [3.5, 3]
-    assert filled(np.full((3, 1), np.nan), "forward").tolist() == [[0], [0], [0]]
+    assert fill_gaps(np.full((3, 1), np.nan), "forward").tolist() == [[0], [0], [0]]
 
 
 def test_dates_that_are_missing_become_gaps(tmp_path):
     rows, notes = hourly(30), []
     del rows[7:9]
     found = read(written(tmp_path, "when,OT,load,kind\n" + "".join(rows)), notes)
-    assert len(found) == 30 and found.values[7:9, 0].tolist() == [6, 6] and not found.real[7:9].any()
+    assert len(found) == 30 and found.values[7:9, 0].tolist() == [6, 6] and not found.observed[7:9].any()
     assert str(found.dates[8]) == "2020-01-01T08:00:00.000"
     assert any("2 dates are missing and became gaps" in note for note in notes)
 
@@ -98,11 +98,11 @@ def test_uneven_dates_are_taken_as_they_come_and_said(tmp_path):
 
 def test_dates_out_of_order_name_the_row_or_are_sorted(tmp_path):
     path = written(tmp_path, "d,x\n2020-01-01,1\n2020-01-03,3\n2020-01-02,2\n2020-01-04,4\n")
-    with pytest.raises(InputError, match=r"my\.csv:4: the date 2020-01-02 .* stands after 2020-01-03 .*order=sort"):
+    with pytest.raises(InputError, match=r"my\.csv:4: the date 2020-01-02 .* comes after 2020-01-03 .*order=sort"):
         read(path)
     assert read(path, order="sort").values[:, 0].tolist() == [1, 2, 3, 4]
     twice = written(tmp_path, "d,x\n2020-01-01,1\n2020-01-01,3\n", "twice.csv")
-    with pytest.raises(InputError, match=r"twice\.csv:3: the date .* stands twice"):
+    with pytest.raises(InputError, match=r"twice\.csv:3: the date .* occurs twice"):
         read(twice, order="sort")
 
 
@@ -137,7 +137,7 @@ def test_parts_of_dates_make_dates(tmp_path):
     rows = [f"{n + 1},2010,1,{1 + n // 24},{n % 24},{n}\n" for n in range(30)]
     found = read(written(tmp_path, "No,year,month,day,hour,pm\n" + "".join(rows)))
     assert found.names == ("pm",)
-    assert found.frequency.spoken == "hourly" and str(found.dates[25]) == "2010-01-02T01:00:00.000"
+    assert found.frequency.description == "hourly" and str(found.dates[25]) == "2010-01-02T01:00:00.000"
 
 
 def test_series_of_unlike_frequency_are_not_stretched_to_the_finest(tmp_path):
@@ -145,7 +145,7 @@ def test_series_of_unlike_frequency_are_not_stretched_to_the_finest(tmp_path):
     days = [f"2020-01-{n:02} 00:00,b,{n}\n" for n in range(1, 31)]
     notes = []
     found = read(written(tmp_path, "when,id,x\n" + "".join(hours + days)), notes, key="id")
-    assert len(found) == 90 and found.real.all() and found.frequency.kind == "uneven"
+    assert len(found) == 90 and found.observed.all() and found.frequency.kind == "uneven"
     assert any("not evenly spaced" in note for note in notes)
 
 
@@ -153,14 +153,14 @@ def test_files_of_unlike_frequency_are_told(tmp_path):
     hours = written(tmp_path, "when,x\n" + "".join(f"2020-01-01 {n:02}:00,{n}\n" for n in range(5)), "hours.csv")
     days = written(tmp_path, "when,x\n" + "".join(f"2020-01-{n:02},{n}\n" for n in range(1, 6)), "days.csv")
     notes = []
-    assert read_series([hours, days], Wanted(), notes).frequency.spoken == "hourly"
+    assert read_series([hours, days], SeriesOptions(), notes).frequency.description == "hourly"
     assert any("days.csv: steps are daily, and those of" in note and "hourly" in note for note in notes)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a,b,a\n1,2,3\n4,5,6\n", "my.csv: two columns are called 'a'; give each a name of its own"),
+        ("a,b,a\n1,2,3\n4,5,6\n", "my.csv: two columns are called 'a'; rename one of them"),
         ("a\n1\n1e200\n", "my.csv:3, column 'a': 1e200 is too large to compute with"),
         ("a,b\r1,2\r3,4\r", "lines end in CR alone; end them in LF or CR LF"),
     ],
@@ -177,7 +177,7 @@ def test_clocks_that_are_set_back_are_told_apart_by_their_offset(tmp_path):
     rows = [f"2020-10-25 {hour},{n}\n" for n, hour in enumerate(hours)]
     notes = []
     found = read(written(tmp_path, "when,x\n" + "".join(rows)), notes)
-    assert found.frequency.spoken == "hourly" and found.values.ravel().tolist() == [0, 1, 2, 3, 4]
-    assert any("dates are taken to UTC" in note for note in notes)
-    with pytest.raises(InputError, match="the date 2020-10-25 02:00:00 stands twice"):
+    assert found.frequency.description == "hourly" and found.values.ravel().tolist() == [0, 1, 2, 3, 4]
+    assert any("dates are converted to UTC" in note for note in notes)
+    with pytest.raises(InputError, match="the date 2020-10-25 02:00:00 occurs twice"):
         read(written(tmp_path, "when,x\n" + "".join(row.replace("+01:00", "").replace("+02:00", "") for row in rows)))

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from ensue.data.batches import Batch
-from ensue.data.buckets import PairBatch
-from ensue.data.labelled_rows import NOT_ASKED, RowBatch, batch_of, rows_of
+from ensue.data.labelled_rows import IGNORE_INDEX, RowBatch, make_batch, make_rows
 from ensue.data.masking import MaskedBatch
+from ensue.data.pair_batches import PairBatch
 from ensue.data.series_windows import SeriesBatch
 
 
@@ -18,17 +18,17 @@ def tokens(*size):
 def choices():
     """Three examples of two choices each, of different lengths."""
     rows = [(np.arange(n), np.zeros(n)) for n in (3, 2, 4, 1, 2, 2)]
-    return batch_of(rows_of(rows, np.array([0, 1, 1]), each=2), np.arange(3))
+    return make_batch(make_rows(rows, np.array([0, 1, 1]), rows_per_example=2), np.arange(3))
 
 
 def tagged():
     """Three rows with a label for some tokens."""
     rows = [(np.arange(n), np.zeros(n)) for n in (3, 2, 4)]
-    return batch_of(rows_of(rows, np.array([0, NOT_ASKED, 1, 0, 1, 1, 0, 0, 1]), by_token=True), np.arange(3))
+    return make_batch(make_rows(rows, np.array([0, IGNORE_INDEX, 1, 0, 1, 1, 0, 0, 1]), per_token=True), np.arange(3))
 
 
 BATCHES = {
-    "text": Batch(tokens(3, 4), tokens(3, 4) + 1, False, goes_on=True),
+    "text": Batch(tokens(3, 4), tokens(3, 4) + 1, False, keep_state=True),
     "padded text": Batch(tokens(3, 4), tokens(3, 4) + 1, True, torch.tensor([4, 2, 3])),
     "pairs": PairBatch(tokens(3, 5), torch.tensor([5, 1, 2]), tokens(3, 4), tokens(3, 4), torch.tensor([4, 3, 1])),
     "choices": choices(),
@@ -52,7 +52,7 @@ BATCHES = {
 def test_the_parts_of_a_batch_are_the_batch(name):
     batch = BATCHES[name]
     assert len(batch) == 3
-    parts = [batch.some(slice(0, 1)), batch.some(slice(1, 3))]
+    parts = [batch.select(slice(0, 1)), batch.select(slice(1, 3))]
     assert [len(part) for part in parts] == [1, 2]
     assert sum(part.size for part in parts) == batch.size
     for field in type(batch).__dataclass_fields__:
@@ -64,11 +64,11 @@ def test_the_parts_of_a_batch_are_the_batch(name):
 
 
 def test_hidden_tokens_go_with_their_rows():
-    part = BATCHES["hidden"].some(slice(1, 2))
-    assert part.targets.tolist() == [7] and part.other.tolist() == [1]
+    part = BATCHES["hidden"].select(slice(1, 2))
+    assert part.targets.tolist() == [7] and part.not_next.tolist() == [1]
 
 
 def test_an_example_keeps_all_its_choices():
-    part = BATCHES["choices"].some(slice(1, 2))
+    part = BATCHES["choices"].select(slice(1, 2))
     assert isinstance(part, RowBatch)
     assert part.lengths.tolist() == [4, 1] and part.targets.tolist() == [1]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ensue.data.tokenizers.registry import find_tokenizer, load_tokenizer, save_tokenizer
-from ensue.data.tokenizers.spans import words_of
-from ensue.data.tokenizers.spelled_words import SpeltTokenizer, fit_spelt
+from ensue.data.tokenizers.registry import load_tokenizer, resolve_tokenizer, save_tokenizer
+from ensue.data.tokenizers.spans import encode_words
+from ensue.data.tokenizers.spelled_words import SpelledWordTokenizer, fit_spelled_words
 from ensue.data.tokenizers.word import WordTokenizer
 
 TEXT = [("the cat sat on the mat\nthe end", True, True)]
@@ -12,7 +12,7 @@ TEXT = [("the cat sat on the mat\nthe end", True, True)]
 
 @pytest.fixture
 def spelt():
-    return fit_spelt(TEXT, vocabulary=5)
+    return fit_spelled_words(TEXT, vocabulary=5)
 
 
 def test_the_unknown_word_is_first_then_the_end_mark_then_words_by_frequency(spelt):
@@ -29,13 +29,13 @@ def test_a_saved_one_begins_anew(spelt, tmp_path):
     spelt.encode("dog")
     save_tokenizer(spelt, tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path)
-    assert isinstance(again, SpeltTokenizer) and again.state() == spelt.state()
+    assert isinstance(again, SpelledWordTokenizer) and again.state() == spelt.state()
     assert again.encode("cow dog").tolist() == [5, 6]
 
 
 def test_for_models_that_do_not_spell_it_is_a_word_tokenizer(spelt, tmp_path):
     save_tokenizer(spelt, tmp_path / "tokenizer.json")
-    found = find_tokenizer(str(tmp_path / "tokenizer.json"))
+    found = resolve_tokenizer(str(tmp_path / "tokenizer.json"))
     assert type(found) is WordTokenizer and found.encode("the dog").tolist() == [2, 0]
 
 
@@ -45,5 +45,5 @@ def test_what_is_beyond_the_vocabulary_is_charged(spelt):
 
 
 def test_a_word_of_a_sentence_is_one_token(spelt):
-    ids, places = words_of(spelt, ["the", "New York", ""])
+    ids, places = encode_words(spelt, ["the", "New York", ""])
     assert len(ids) == len(places) and places.tolist()[0] == 0 and places.tolist()[-1] == 2

@@ -11,11 +11,11 @@ from pair_files import pairs_of, table
 
 from ensue.core.errors import InputError
 from ensue.data.reading import read_pieces
-from ensue.data.splitting import MOST_HELD_OUT, held_out, held_out_pairs
+from ensue.data.splitting import MAX_HELD_OUT_PAIRS, hold_out, hold_out_pairs
 
 
 def texts(path: Path, share: float = 0.1, limit: int | None = None) -> tuple[str, str]:
-    train, valid = held_out([path], share, limit)
+    train, valid = hold_out([path], share, limit)
     whole = "".join(piece.text for piece in read_pieces([path]))
     parts = ["".join(piece.text for piece in read_pieces(part)) for part in (train, valid)]
     assert parts[0] + parts[1] == whole and all(parts)
@@ -68,12 +68,12 @@ def test_one_long_line_does_not_swallow_the_training_text(tmp_path: Path) -> Non
 @pytest.mark.parametrize("source", ["hello"])
 def test_text_too_short_to_split_says_how_to_mend(source: str) -> None:
     with pytest.raises(InputError, match=r"5 bytes are too few .* --valid"):
-        held_out([source])
+        hold_out([source])
 
 
 def test_share_must_be_a_share() -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
-        held_out(["hello"], 1.5)
+        hold_out(["hello"], 1.5)
 
 
 # Pairs.
@@ -88,7 +88,7 @@ def test_share_must_be_a_share() -> None:
 def test_parts_join_to_the_whole_and_copies_stay_together(numbers: list[int], share: float, least: int) -> None:
     pairs = pairs_of(*[(f"s{number}", f"t{number}") for number in numbers])
     try:
-        train, valid = held_out_pairs(pairs, share, least)
+        train, valid = hold_out_pairs(pairs, share, least)
     except InputError:
         assert len(numbers) < 2 * least or max(map(numbers.count, numbers)) > 1 or share > 0.5
         return
@@ -100,21 +100,21 @@ def test_parts_join_to_the_whole_and_copies_stay_together(numbers: list[int], sh
 
 def test_the_sample_is_the_same_whatever_the_order_and_fair() -> None:
     both = [(f"s{number}", f"t{number}") for number in range(5_000)]
-    _, valid = held_out_pairs(pairs_of(*both), 0.1)
-    _, again = held_out_pairs(pairs_of(*reversed(both)), 0.1)
+    _, valid = hold_out_pairs(pairs_of(*both), 0.1)
+    _, again = hold_out_pairs(pairs_of(*reversed(both)), 0.1)
     assert len(valid) == 500 and set(valid.source) == set(again.source)
     assert 2_200 < np.mean(valid.numbers) < 2_800
 
 
 def test_at_most_two_thousand_are_held_out() -> None:
-    pairs = pairs_of(*[(str(number), "t") for number in range(2 * MOST_HELD_OUT + 50)])
-    assert len(held_out_pairs(pairs, 0.9)[1]) == MOST_HELD_OUT == 2_000
+    pairs = pairs_of(*[(str(number), "t") for number in range(2 * MAX_HELD_OUT_PAIRS + 50)])
+    assert len(hold_out_pairs(pairs, 0.9)[1]) == MAX_HELD_OUT_PAIRS == 2_000
 
 
 def test_too_few_pairs_are_not_split() -> None:
     with pytest.raises(InputError, match=r"1 pair \(1 different\) are too few .*--valid"):
-        held_out_pairs(pairs_of(("a", "b")), 0.5)
+        hold_out_pairs(pairs_of(("a", "b")), 0.5)
     with pytest.raises(InputError, match=r"9 pairs \(1 different\)"):
-        held_out_pairs(pairs_of(*[("a", "b")] * 9), 0.5)
+        hold_out_pairs(pairs_of(*[("a", "b")] * 9), 0.5)
     with pytest.raises(InputError, match="between 0 and 1"):
-        held_out_pairs(pairs_of(("a", "b"), ("c", "d")), 1.0)
+        hold_out_pairs(pairs_of(("a", "b"), ("c", "d")), 1.0)

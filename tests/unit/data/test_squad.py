@@ -7,8 +7,8 @@ import pytest
 from pair_files import put
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Answer, Question, Reading
-from ensue.data.squad import locate, read_questions
+from ensue.data.labelled import Answer, Question, ReadOptions
+from ensue.data.squad import locate_answer, read_questions
 
 PASSAGE = "Ada wrote the notes in 1843. She wrote them in London."
 
@@ -24,7 +24,7 @@ def asked(own: str, *answers: tuple[str, int], **more: object) -> dict[str, obje
 
 def complaint(file: Path, columns: str = "") -> str:
     with pytest.raises(InputError) as caught:
-        read_questions([file], Reading(columns), [])
+        read_questions([file], ReadOptions(columns), [])
     assert "\n" not in str(caught.value)
     return str(caught.value).removeprefix(str(file))
 
@@ -39,7 +39,7 @@ def test_squad_is_read(tmp_path: Path, name: str, indent: int | None) -> None:
     file = put(tmp_path, name, json.dumps(json.loads(text), indent=indent))
     notes: list[str] = []
     answers = (Answer("1843", 23), Answer("in 1843", 20))
-    assert read_questions([file], Reading(), notes) == [
+    assert read_questions([file], ReadOptions(), notes) == [
         Question("when", "when?", PASSAGE, answers, False, f"{file}: when"),
         Question("why", "why?", PASSAGE, (), True, f"{file}: why"),
     ]
@@ -51,21 +51,21 @@ def test_questions_without_answers_are_for_prediction(tmp_path: Path) -> None:
     assert complaint(file) == (
         ": when: the answer is missing; give answers, or choose their column with --columns answer=…"
     )
-    (found,) = read_questions([file], Reading(wanted=False), [])
+    (found,) = read_questions([file], ReadOptions(require_labels=False), [])
     assert found.answers == () and not found.impossible
 
 
 def test_an_answer_elsewhere_is_found_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a.json", squad(asked("what", ("wrote", 30)), asked("when", ("1843", 23))))
-    assert read_questions([file], Reading(), notes)[0].answers == (Answer("wrote", 33),)
+    assert read_questions([file], ReadOptions(), notes)[0].answers == (Answer("wrote", 33),)
     assert "1 answer found elsewhere in the passage than said" in notes[0] and f"(first: {file}: what)" in notes[0]
 
 
 def test_an_answer_that_is_nowhere_is_left_out_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a.json", squad(asked("who", ("Charles", 0)), asked("when", ("1843", 23), ("1844", 23))))
-    assert [(question.id, len(question.answers)) for question in read_questions([file], Reading(), notes)] == [
+    assert [(question.id, len(question.answers)) for question in read_questions([file], ReadOptions(), notes)] == [
         ("when", 1)
     ]
     assert f"2 answers are not in their passage (first: {file}: who), and left out" in notes[0]
@@ -87,7 +87,7 @@ def test_an_answer_that_is_nowhere_is_left_out_and_counted(tmp_path: Path) -> No
     ],
 )
 def test_where_an_answer_stands(passage: str, text: str, start: int | None, expected: Answer | None) -> None:
-    found = locate(passage, text, start)
+    found = locate_answer(passage, text, start)
     assert found == expected
     assert found is None or passage[found.start :].startswith(found.text)
 
@@ -104,7 +104,7 @@ def test_subjqa_is_read_and_rows_of_one_question_are_joined(tmp_path: Path) -> N
     ]
     file = put(tmp_path, "a.csv.gz", SUBJQA + "\n".join(rows) + "\n")
     answers = (Answer("Slow", 0), Answer("fine.", 10))
-    assert read_questions([file], Reading(), []) == [
+    assert read_questions([file], ReadOptions(), []) == [
         Question("q1", "How is it?", "Slow, but\nfine.", answers, False, f"{file}:2"),
         Question("q2", "How much?", "Cheap.", (), True, f"{file}:8"),
     ]
@@ -113,11 +113,11 @@ def test_subjqa_is_read_and_rows_of_one_question_are_joined(tmp_path: Path) -> N
 def test_tables_without_ids_and_starts(tmp_path: Path) -> None:
     text = f"question\tcontext\tanswer\nWhen?\t{PASSAGE}\t1843\nWhere?\t{PASSAGE}\tLondon\nWhen?\t{PASSAGE}\tin 1843\n"
     file = put(tmp_path, "a.tsv", text)
-    found = read_questions([file], Reading(), [])
+    found = read_questions([file], ReadOptions(), [])
     assert [question.id for question in found] == [f"{file}:2", f"{file}:3"]
     assert [answer.text for answer in found[0].answers] == ["1843", "in 1843"]
     bare = put(tmp_path, "b.tsv", text.split("\n", 1)[1])
-    assert [q.answers for q in read_questions([bare], Reading("question=1,passage=2,answer=3"), [])] == [
+    assert [q.answers for q in read_questions([bare], ReadOptions("question=1,passage=2,answer=3"), [])] == [
         q.answers for q in found
     ]
     assert "--columns" in complaint(bare)
@@ -135,15 +135,15 @@ def test_tables_without_ids_and_starts(tmp_path: Path) -> None:
 def test_records_hold_answers_in_many_ways(tmp_path: Path, held: dict[str, object]) -> None:
     record = {"id": 7, "title": "t", "context": PASSAGE, "question": "What?", **held}
     for name in ("a.jsonl", "a.json"):
-        (found,) = read_questions([put(tmp_path, name, json.dumps(record) + "\n")], Reading(), [])
+        (found,) = read_questions([put(tmp_path, name, json.dumps(record) + "\n")], ReadOptions(), [])
         assert found.id == "7" and found.answers == (Answer("1843", 23), Answer("London", 47))
 
 
 def test_files_are_joined_and_ids_stand_for_one_question(tmp_path: Path) -> None:
     one = put(tmp_path, "a.json", squad(asked("when", ("1843", 23))))
     other = put(tmp_path, "b.json", squad(asked("where", ("London", 47))))
-    assert [question.id for question in read_questions([one, other], Reading(), [])] == ["when", "where"]
-    assert len(read_questions([one, one], Reading(), [])) == 1
+    assert [question.id for question in read_questions([one, other], ReadOptions(), [])] == ["when", "where"]
+    assert len(read_questions([one, one], ReadOptions(), [])) == 1
     clash = put(tmp_path, "c.json", squad(asked("when", ("1843", 23)), {**asked("when"), "question": "Why?"}))
     assert f"the id 'when' stands for {clash}: when, too" in complaint(clash)
 
@@ -163,7 +163,7 @@ def test_files_are_joined_and_ids_stand_for_one_question(tmp_path: Path) -> None
             ": data[0].paragraphs[0].qas[0]: the answer's start 'one' is not",
         ),  # type: ignore[arg-type]
         ("a.json", squad({**asked("x"), "answers": [3]}), ": data[0].paragraphs[0].qas[0]: the answer is not a text"),
-        ("a.jsonl", '{"question": "a?", "answer": ["b"]}\n', ":1: which field is the passage cannot be told"),
+        ("a.jsonl", '{"question": "a?", "answer": ["b"]}\n', ":1: cannot tell which field is the passage"),
         ("a.tsv", "question\tcontext\tanswer\n\tb\tb\n", ":2: the question is empty"),
         ("a.tsv", "question\tcontext\tanswer\na?\t\tb\n", ":2: the passage is empty"),
         ("a.tsv", "question\tcontext\na?\tb\n", ":2: the answer is missing"),
@@ -181,7 +181,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) 
 def test_questions_that_all_have_no_answer_teach_nothing(tmp_path: Path) -> None:
     file = put(tmp_path, "a.json", squad(asked("why", is_impossible=True)))
     assert complaint(file).startswith(": no question has an answer; give some")
-    assert len(read_questions([file], Reading(learn=False), [])) == 1
+    assert len(read_questions([file], ReadOptions(for_training=False), [])) == 1
 
 
 def test_broken_lines_of_a_table_are_left_out_if_asked(tmp_path: Path) -> None:
@@ -189,5 +189,5 @@ def test_broken_lines_of_a_table_are_left_out_if_asked(tmp_path: Path) -> None:
     file = put(tmp_path, "a.tsv", "\n".join(lines) + "\n")
     assert ":3: " in complaint(file)
     notes: list[str] = []
-    assert [one.question for one in read_questions([file], Reading(skip=True), notes)] == ["When?", "Where?"]
+    assert [one.question for one in read_questions([file], ReadOptions(skip_short=True), notes)] == ["When?", "Where?"]
     assert any("3" in note for note in notes)

@@ -6,11 +6,11 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.reading import measure_text, read_pieces
-from ensue.data.sources import Column, Slice
-from ensue.data.splitting import held_out
-from ensue.data.table_texts import table_texts
+from ensue.data.sources import Slice, TableColumn
+from ensue.data.splitting import hold_out
+from ensue.data.table_texts import table_text_source
 from ensue.data.tokenizers.char import ByteTokenizer
-from ensue.data.tokens import tokenise
+from ensue.data.tokens import tokenize
 
 ROWS = [(str(number % 2), f"review number {number} is a fine text") for number in range(40)]
 
@@ -23,15 +23,15 @@ def table(tmp_path):
 
 
 def test_each_lines_text_is_a_document(table):
-    found = list(read_pieces([Column(table, "text=2")]))
+    found = list(read_pieces([TableColumn(table, "text=2")]))
     assert [piece.text for piece in found] == [text for _, text in ROWS]
     assert all(piece.ends for piece in found) and found[3].origin == f"{table}:4"
-    text = tokenise([Column(table, "text=2")], ByteTokenizer())
+    text = tokenize([TableColumn(table, "text=2")], ByteTokenizer())
     assert text.documents == 40 and text.bytes == sum(len(text) for _, text in ROWS)
 
 
 def test_a_part_is_held_out_and_nothing_is_lost(table):
-    train, valid = held_out([Column(table, "text=2")], 0.2)
+    train, valid = hold_out([TableColumn(table, "text=2")], 0.2)
     assert isinstance(train[0], Slice)
     parts = [[piece.text for piece in read_pieces(part)] for part in (train, valid)]
     assert [text for part in parts for text in part] == [text for _, text in ROWS]
@@ -49,20 +49,20 @@ def test_a_part_is_held_out_and_nothing_is_lost(table):
 def test_tables_of_every_kind(tmp_path, name, text, columns):
     (tmp_path / name).write_text(text)
     notes = []
-    found = [piece.text for piece in read_pieces([Column(tmp_path / name, columns)], notes=notes)]
+    found = [piece.text for piece in read_pieces([TableColumn(tmp_path / name, columns)], notes=notes)]
     assert found == ["fine, really", "dull"] and (name != "a.tsv" or "without text" in notes[0])
 
 
 def test_a_line_with_too_few_columns_is_an_error_or_left_out(tmp_path):
     (tmp_path / "a.tsv").write_text("1\tfine\nbroken\n0\tdull\n")
     with pytest.raises(InputError, match=r"a\.tsv:2"):
-        measure_text([Column(tmp_path / "a.tsv", "text=2")])
+        measure_text([TableColumn(tmp_path / "a.tsv", "text=2")])
     notes = []
-    found = [piece.text for piece in read_pieces([Column(tmp_path / "a.tsv", "text=2", skip=True)], notes=notes)]
+    found = [piece.text for piece in read_pieces([TableColumn(tmp_path / "a.tsv", "text=2", skip=True)], notes=notes)]
     assert found == ["fine", "dull"] and notes
 
 
 @pytest.mark.parametrize("columns", ["text=2,label=1", "label=1", "source=1"])
 def test_the_text_alone_is_named(columns):
     with pytest.raises(InputError, match=r"text=2"):
-        table_texts("a.tsv", columns)
+        table_text_source("a.tsv", columns)

@@ -7,20 +7,22 @@ import pytest
 from pair_files import put
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import text_roles
-from ensue.data.tables import Role, Roles, Table, columns_there, read_table
+from ensue.data.labelled import text_schema
+from ensue.data.tables import ColumnRole, ParsedTable, TableSchema, matching_columns, read_table
 
-NAMED = Roles((Role("text", ("text", "review")), Role("label", ("label",), "value", optional=True)), "example")
+NAMED = TableSchema(
+    (ColumnRole("text", ("text", "review")), ColumnRole("label", ("label",), "value", optional=True)), "example"
+)
 
 
 def read(
-    file: Path, columns: dict[str, str] | None = None, roles: Roles = NAMED
-) -> tuple[Table, list[tuple[int, ...]]]:
+    file: Path, columns: dict[str, str] | None = None, roles: TableSchema = NAMED
+) -> tuple[ParsedTable, list[tuple[int, ...]]]:
     table = read_table(file, roles, columns or {}, [])
     return table, [(number, *row.values()) for number, row in table.rows]
 
 
-def complaint(file: Path, columns: dict[str, str] | None = None, roles: Roles = NAMED) -> str:
+def complaint(file: Path, columns: dict[str, str] | None = None, roles: TableSchema = NAMED) -> str:
     with pytest.raises(InputError) as caught:
         read(file, columns, roles)
     assert "\n" not in str(caught.value)
@@ -33,7 +35,7 @@ def test_roles_are_found_by_the_header_whatever_the_ending(tmp_path: Path, name:
     tabs = put(tmp_path, name, f'{mark}id\tLabel\tReview\r\n7\tgood\tan "odd", film\r\n')
     table, rows = read(tabs)
     assert rows == [(2, 'an "odd", film', "good")]
-    assert table.understood() == (
+    assert table.describe() == (
         "tab-separated, with a header, 3 columns: text is column 'Review', label is column 'Label'"
     )
     commas = put(tmp_path, name, f'{mark}id,Label,Review\n7,good,"an ""odd"",\nlong film"\n8,bad,b\n')
@@ -45,7 +47,7 @@ def test_records_are_seen_by_content(tmp_path: Path) -> None:
     lines = [{"label": 1, "text": "a", "id": None}, {"text": "b", "label": True}, {"text": "c"}]
     table, rows = read(put(tmp_path, "a.txt", "\n".join(map(json.dumps, lines))))
     assert rows == [(1, "a", "1"), (2, "b", "true"), (3, "c", "")]
-    assert table.understood({"label": "0, 1"}) == (
+    assert table.describe({"label": "0, 1"}) == (
         "JSONL, 3 fields: text is the field 'text', label is the field 'label' (0, 1)"
     )
 
@@ -66,7 +68,7 @@ def test_columns_are_chosen_by_number_or_name(tmp_path: Path) -> None:
     assert "2 columns where 3 are needed" in complaint(file, {"text": "3"})
     assert "did you mean 'label'" in complaint(file, {"lable": "1"})
     assert (
-        "which column is the text cannot be told; say so with --columns text=…; there is one, two_three"
+        "cannot tell which column is the text; choose it with --columns text=…; there is one, two_three"
         in complaint(file)
     )
     records = put(tmp_path, "a.jsonl", '{"a": "x", "b": "y"}\n')
@@ -81,7 +83,7 @@ def test_lines_of_another_width(tmp_path: Path) -> None:
     notes: list[str] = []
     wide = put(tmp_path, "b.tsv", "text\tlabel\na\t1\nb\t1\t0\n")
     assert len(list(read_table(wide, NAMED, {}, notes).rows)) == 2
-    assert notes == [f"{wide}: 1 line has more columns than the first, of which no notice is taken (line 3)"]
+    assert notes == [f"{wide}: 1 line has more columns than the first, which are ignored (line 3)"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ SENTENCES = [f"It is sentence number {n} of the file." for n in range(60)]
 
 def guessed(tmp_path: Path, rows: list[list[str]], task: str = "classify") -> dict[str, str]:
     file = put(tmp_path, "a", "".join("\t".join(row) + "\n" for row in rows))
-    return read_table(file, text_roles(task, labels_wanted=True), {}, []).called  # type: ignore[arg-type]
+    return read_table(file, text_schema(task, require_labels=True), {}, []).column_names  # type: ignore[arg-type]
 
 
 def test_columns_without_names_are_told_by_what_they_hold(tmp_path: Path) -> None:
@@ -145,13 +147,13 @@ def test_a_header_that_names_some_roles_leaves_the_others_to_be_told(tmp_path: P
 
 def test_columns_that_cannot_be_told_apart_are_an_error(tmp_path: Path) -> None:
     two_labels = [[str(n % 2), str(n % 2), text] for n, text in enumerate(SENTENCES)]
-    with pytest.raises(InputError, match="which column is the label cannot be told; say so with --columns label="):
+    with pytest.raises(InputError, match="cannot tell which column is the label; choose it with --columns label="):
         guessed(tmp_path, two_labels)
     two_texts = [[str(n % 2), text, text[::-1]] for n, text in enumerate(SENTENCES)]
-    with pytest.raises(InputError, match="which column is the text cannot be told; say so with --columns text="):
+    with pytest.raises(InputError, match="cannot tell which column is the text; choose it with --columns text="):
         guessed(tmp_path, two_texts)
     ids = [[str(n), text] for n, text in enumerate(SENTENCES)]
-    with pytest.raises(InputError, match="which column is the label cannot be told"):
+    with pytest.raises(InputError, match="cannot tell which column is the label"):
         guessed(tmp_path, ids)
 
 
@@ -172,4 +174,4 @@ def test_columns_that_cannot_be_told_apart_are_an_error(tmp_path: Path) -> None:
 def test_columns_that_were_learnt_from_hold_where_a_file_has_them(
     tmp_path: Path, text: str, said: str, there: str
 ) -> None:
-    assert columns_there(put(tmp_path, "a", text), said) == there
+    assert matching_columns(put(tmp_path, "a", text), said) == there

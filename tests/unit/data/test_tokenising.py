@@ -19,16 +19,16 @@ import pytest
 
 from ensue.core.errors import InputError, Paused
 from ensue.data import text_pieces, tokens
-from ensue.data.encoding import count_words, encode_parts, gathered
+from ensue.data.encoding import bundle_parts, count_words, encode_parts
 from ensue.data.text_pieces import Part
 from ensue.data.tokenizers import KINDS, Tokenizer, fit_tokenizer
 from ensue.data.tokenizers import registry as finding
 from ensue.data.tokenizers.char import ByteTokenizer
 from ensue.data.tokenizers.registry import save_tokenizer
-from ensue.data.tokenizers.spelled_words import fit_spelt
+from ensue.data.tokenizers.spelled_words import fit_spelled_words
 from ensue.data.tokenizers.word import word_tokenizer
-from ensue.data.tokens import TokenText, tokenise
-from ensue.data.workers import Workers, _Worker, can_be_shared, serve
+from ensue.data.tokens import TokenizedText, tokenize
+from ensue.data.workers import Workers, _Worker, can_share, serve
 
 LINES = [
     "the cat sat on the mat",
@@ -54,15 +54,15 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / "a.txt", tmp_path / "b.jsonl"]
 
 
-def facts(text: TokenText) -> tuple[Any, ...]:
+def facts(text: TokenizedText) -> tuple[Any, ...]:
     return (text.tokens.tobytes(), *(getattr(text, field.name) for field in fields(text) if field.name != "tokens"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_several_processes_give_the_tokens_and_counts_of_one(kind: str, files: list[Path], tmp_path: Path) -> None:
     tokenizer = fit_tokenizer(kind, files, vocabulary=SIZES.get(kind))
-    one = tokenise(files, tokenizer, cache=tmp_path / "one", workers=1)
-    two = tokenise(files, tokenizer, cache=tmp_path / "two", workers=2)
+    one = tokenize(files, tokenizer, cache=tmp_path / "one", workers=1)
+    two = tokenize(files, tokenizer, cache=tmp_path / "two", workers=2)
     assert facts(one) == facts(two)
     assert one.documents == 501 and one.bytes == len(TEXT.encode()) + sum(len(f"a small text {n}") for n in range(500))
     whole = [*tokenizer.encode(TEXT).tolist(), tokenizer.end]
@@ -104,12 +104,12 @@ class Listening:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_was_stopped_goes_on_where_it_was(workers: int, files: list[Path], tmp_path: Path) -> None:
     tokenizer = fit_tokenizer("word", files, vocabulary=40)
-    wanted = tokenise(files, tokenizer, cache=tmp_path / "whole", workers=1)
+    wanted = tokenize(files, tokenizer, cache=tmp_path / "whole", workers=1)
     for _ in range(2):
         with pytest.raises(Stop):
-            tokenise(files, tokenizer, cache=tmp_path / "cut", workers=workers, report=stopping(3))
+            tokenize(files, tokenizer, cache=tmp_path / "cut", workers=workers, report=stopping(3))
     heard = Listening()
-    assert facts(tokenise(files, tokenizer, cache=tmp_path / "cut", workers=workers, report=heard)) == facts(wanted)
+    assert facts(tokenize(files, tokenizer, cache=tmp_path / "cut", workers=workers, report=heard)) == facts(wanted)
     first = heard.done[0]
     assert "MB were tokenised before" in heard.notes[0] and first > 6 * 3000
     assert heard.done == sorted(heard.done) and heard.done[-1] == wanted.bytes
@@ -119,7 +119,7 @@ def test_what_was_stopped_goes_on_where_it_was(workers: int, files: list[Path], 
 
 def test_an_interruption_says_what_is_kept(files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(Paused, match="tokenised, and the same command goes on from there"):
-        tokenise(files, ByteTokenizer(), cache=tmp_path / "c", workers=2, report=stopping(3, KeyboardInterrupt))
+        tokenize(files, ByteTokenizer(), cache=tmp_path / "c", workers=2, report=stopping(3, KeyboardInterrupt))
     assert len(list((tmp_path / "c").iterdir())) == 2
 
 
@@ -148,15 +148,15 @@ def damage(part: Path, journal: Path, how: str) -> None:
     ["torn line", "line without end", "lost tokens", "wrong tokens", "nonsense", "no journal", "more tokens"],
 )
 def test_only_what_the_journal_can_prove_is_kept(how: str, files: list[Path], tmp_path: Path) -> None:
-    wanted = tokenise(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
+    wanted = tokenize(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
     with pytest.raises(Stop):
-        tokenise(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=stopping(5))
+        tokenize(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=stopping(5))
     (part,) = (tmp_path / "cut").glob(".*.part")
     (journal,) = (tmp_path / "cut").glob(".*.journal")
     whole = json.loads(journal.read_bytes().splitlines()[-1])["bytes"]
     damage(part, journal, how)
     heard = Listening()
-    made = tokenise(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=heard)
+    made = tokenize(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=heard)
     assert facts(made) == facts(wanted)
     kept = {"nonsense": 0, "no journal": 0, "more tokens": whole}.get(how)
     if kept is not None:
@@ -168,25 +168,25 @@ def test_only_what_the_journal_can_prove_is_kept(how: str, files: list[Path], tm
 def test_text_that_comes_in_other_pieces_begins_anew(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = tokenise(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
+    wanted = tokenize(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
     with pytest.raises(Stop):
-        tokenise(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=stopping(5))
+        tokenize(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=stopping(5))
     monkeypatch.setattr(text_pieces, "PIECE_BYTES", 5000)
     heard = Listening()
-    assert facts(tokenise(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=heard)) == facts(wanted)
+    assert facts(tokenize(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=heard)) == facts(wanted)
     assert not heard.notes and heard.done[0] < 5001
 
 
 def test_a_killed_process_leaves_what_it_has_done_and_no_worker(files: list[Path], tmp_path: Path) -> None:
     tokenizer = fit_tokenizer("bpe", files, vocabulary=400)
     save_tokenizer(tokenizer, tmp_path / "tokenizer.json")
-    wanted = tokenise(files, tokenizer, cache=tmp_path / "whole", workers=1)
+    wanted = tokenize(files, tokenizer, cache=tmp_path / "whole", workers=1)
     code = """if True:
         import os, signal, sys
         from pathlib import Path
         from ensue.data import text_pieces, workers
         from ensue.data.tokenizers.registry import load_tokenizer
-        from ensue.data.tokens import tokenise
+        from ensue.data.tokens import tokenize
 
         text_pieces.PIECE_BYTES = 4096
         made, start = [], workers._Worker.__init__
@@ -206,7 +206,7 @@ def test_a_killed_process_leaves_what_it_has_done_and_no_worker(files: list[Path
 
         folder = Path(sys.argv[1])
         files = [folder / "a.txt", folder / "b.jsonl"]
-        tokenise(files, load_tokenizer(folder / "tokenizer.json"), cache=folder / "cut", workers=2, report=report)
+        tokenize(files, load_tokenizer(folder / "tokenizer.json"), cache=folder / "cut", workers=2, report=report)
     """
     # no guard around the script's last line: workers do not run it again
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, capture_output=True, text=True)
@@ -214,7 +214,7 @@ def test_a_killed_process_leaves_what_it_has_done_and_no_worker(files: list[Path
     workers = [int(line) for line in ended.stdout.split()]
     assert len(workers) == 2
     heard = Listening()
-    made = tokenise(files, tokenizer, cache=tmp_path / "cut", workers=2, report=heard)
+    made = tokenize(files, tokenizer, cache=tmp_path / "cut", workers=2, report=heard)
     assert facts(made) == facts(wanted)
     assert heard.notes and heard.done[0] > 5 * 3000
     deadline = time.monotonic() + 20
@@ -232,7 +232,7 @@ def runs(process: int) -> bool:
 
 
 def bundles() -> Iterator[list[Part]]:
-    return gathered(text_pieces.as_parts(text_pieces.cut_text(TEXT)), 2048)
+    return bundle_parts(text_pieces.as_parts(text_pieces.cut_text(TEXT)), 2048)
 
 
 def test_what_a_lost_worker_had_is_done_by_the_process_that_asked() -> None:
@@ -256,7 +256,7 @@ def test_what_people_must_mend_comes_back_from_a_worker(files: list[Path], tmp_p
     tokenizer = word_tokenizer(["</s>", *dict.fromkeys(TEXT.split())])
     (tmp_path / "c.txt").write_text(TEXT + "\nstranger\n")
     with pytest.raises(InputError, match="the word 'stranger' is not in the vocabulary"):
-        tokenise([tmp_path / "c.txt"], tokenizer, cache=tmp_path / "c", workers=2)
+        tokenize([tmp_path / "c.txt"], tokenizer, cache=tmp_path / "c", workers=2)
 
 
 def test_leaving_ends_the_workers_at_once() -> None:
@@ -278,7 +278,7 @@ def test_small_texts_and_fast_tokenizers_start_no_process(
 ) -> None:
     monkeypatch.setattr(tokens, "Workers", None)
     monkeypatch.setattr(tokens, "available_cores", lambda: 8)
-    assert tokenise(files, ByteTokenizer(), cache=tmp_path / "c").documents == 501
+    assert tokenize(files, ByteTokenizer(), cache=tmp_path / "c").documents == 501
 
 
 def test_long_work_is_shared_among_the_cores(
@@ -302,31 +302,31 @@ def test_long_work_is_shared_among_the_cores(
 
     monkeypatch.setattr(tokens, "Workers", Pretended)
     monkeypatch.setattr(tokens, "available_cores", lambda: 3)
-    monkeypatch.setattr(tokens, "LOOK", 0.0)
-    monkeypatch.setattr(tokens, "WORTH", 0.0)
-    made = tokenise(files, ByteTokenizer(), cache=tmp_path / "c")
+    monkeypatch.setattr(tokens, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "MIN_SHARED_SECONDS", 0.0)
+    made = tokenize(files, ByteTokenizer(), cache=tmp_path / "c")
     assert asked == [3, -1]
-    assert facts(made) == facts(tokenise(files, ByteTokenizer(), cache=tmp_path / "one", workers=1))
+    assert facts(made) == facts(tokenize(files, ByteTokenizer(), cache=tmp_path / "one", workers=1))
 
 
 def test_a_tokenizer_that_learns_as_it_reads_stays_in_one_process(files: list[Path], tmp_path: Path) -> None:
-    spelt = fit_spelt([(TEXT, True, True)], 40)
-    assert not can_be_shared(spelt) and can_be_shared(spelt.closed())
-    again = fit_spelt([(TEXT, True, True)], 40)
-    one = tokenise(files[:1], spelt, cache=tmp_path / "one", workers=1)
-    two = tokenise(files[:1], again, cache=tmp_path / "two", workers=2)
+    spelt = fit_spelled_words([(TEXT, True, True)], 40)
+    assert not can_share(spelt) and can_share(spelt.closed())
+    again = fit_spelled_words([(TEXT, True, True)], 40)
+    one = tokenize(files[:1], spelt, cache=tmp_path / "one", workers=1)
+    two = tokenize(files[:1], again, cache=tmp_path / "two", workers=2)
     assert one.tokens.tolist() == two.tokens.tolist()
 
 
 def test_a_second_process_waits_for_the_first(files: list[Path], tmp_path: Path) -> None:
-    wanted = tokenise(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
+    wanted = tokenize(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
     part = tmp_path / "c" / f".{wanted.hash[:32]}.tokens.part"
     part.parent.mkdir()
     heard, made = Listening(), []
     with part.open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         asking = threading.Thread(
-            target=lambda: made.append(tokenise(files, ByteTokenizer(), cache=part.parent, report=heard))
+            target=lambda: made.append(tokenize(files, ByteTokenizer(), cache=part.parent, report=heard))
         )
         asking.start()
         while not heard.notes:
@@ -352,16 +352,16 @@ def test_tokenizers_are_fitted_to_an_even_part_of_a_large_text(
     kind: str, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = fit_tokenizer(kind, files[:1], vocabulary=400)
-    monkeypatch.setattr(finding, "FITTED_TO", 12_000)
+    monkeypatch.setattr(finding, "MAX_FIT_BYTES", 12_000)
     read: list[int] = []
-    taken = finding.sampled
+    taken = finding.sample_parts
 
     def noting(parts: Iterator[Part], share: float) -> Iterator[Part]:
         for part in taken(parts, share):
             read.append(len(part[0].encode()))
             yield part
 
-    monkeypatch.setattr(finding, "sampled", noting)
+    monkeypatch.setattr(finding, "sample_parts", noting)
     notes: list[str] = []
     one = fit_tokenizer(kind, files[:1], vocabulary=400, notes=notes)
     assert 8_000 <= sum(read) <= 20_000
@@ -371,7 +371,7 @@ def test_tokenizers_are_fitted_to_an_even_part_of_a_large_text(
 
 def test_characters_are_fitted_to_all_of_a_large_text(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fit_tokenizer("char", files[:1])
-    monkeypatch.setattr(finding, "FITTED_TO", 1000)
+    monkeypatch.setattr(finding, "MAX_FIT_BYTES", 1000)
     notes: list[str] = []
     assert fit_tokenizer("char", files[:1], notes=notes).state() == whole.state() and not notes
 

@@ -13,12 +13,12 @@ from ensue.core.errors import InputError
 from ensue.data.tokenizers import (
     KINDS,
     Tokenizer,
-    find_tokenizer,
     fit_tokenizer,
     load_tokenizer,
+    resolve_tokenizer,
     save_tokenizer,
 )
-from ensue.data.tokenizers.subword import LETTERS
+from ensue.data.tokenizers.subword import BYTE_ALPHABET
 
 TEXT = "the cat sat on the mat, the dog did not; naïve café\n" * 30
 ODD = "the  zebra\u2028é <|end|> 🎈\n"
@@ -31,7 +31,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def found(text: str | Path) -> Tokenizer:
-    tokenizer = find_tokenizer(str(text))
+    tokenizer = resolve_tokenizer(str(text))
     assert not isinstance(tokenizer, str)
     return tokenizer
 
@@ -68,11 +68,11 @@ def test_fitting_is_the_same_in_every_process(tmp_path: Path) -> None:
 
 
 def test_kinds_are_found_by_name_and_wrong_ones_corrected() -> None:
-    assert find_tokenizer("wordpiece") == "wordpiece"
+    assert resolve_tokenizer("wordpiece") == "wordpiece"
     with pytest.raises(InputError, match="did you mean 'wordpiece'"):
-        find_tokenizer("wordpeice")
+        resolve_tokenizer("wordpeice")
     with pytest.raises(InputError, match="there is no such file"):
-        find_tokenizer("runs/none")
+        resolve_tokenizer("runs/none")
     with pytest.raises(InputError, match="did you mean 'byte'"):
         fit_tokenizer("bytes", ["hello"])
 
@@ -97,7 +97,7 @@ def test_what_is_no_tokenizer_is_said(tmp_path: Path) -> None:
 
 def made_up_gpt2(folder: Path, packed: bool, names: tuple[str, str]) -> dict[str, int]:
     merges = ["t h", "th e", "Ġ the", "Ġ a", "o n", "Ã ©", "' s", "Ġ Ġ"]
-    tokens = [*sorted(LETTERS), *(merge.replace(" ", "") for merge in merges), "<|endoftext|>"]
+    tokens = [*sorted(BYTE_ALPHABET), *(merge.replace(" ", "") for merge in merges), "<|endoftext|>"]
     vocab = {token: number for number, token in enumerate(tokens)}
     texts = json.dumps(vocab), "#version: 0.2\n" + "\n".join(merges) + "\n"
     for name, text in zip(names, texts, strict=True):

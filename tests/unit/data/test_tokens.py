@@ -9,10 +9,10 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data import text_pieces
-from ensue.data.splitting import held_out
+from ensue.data.splitting import hold_out
 from ensue.data.tokenizers import KINDS, fit_tokenizer
 from ensue.data.tokenizers.char import ByteTokenizer
-from ensue.data.tokens import TokenText, token_text, tokenise
+from ensue.data.tokens import TokenizedText, tokenize, tokenize_text
 
 TEXT = "the cat sat\non the mat\n"
 
@@ -29,7 +29,7 @@ def write(tmp_path: Path, *texts: str) -> list[Path]:
 def test_stream_begins_with_the_end_mark_and_each_document_has_one_after(kind: str, tmp_path: Path) -> None:
     files = write(tmp_path, TEXT, "a dog", "\n")
     tokenizer = fit_tokenizer(kind, files)
-    text = tokenise(files, tokenizer, cache=tmp_path / "cache")
+    text = tokenize(files, tokenizer, cache=tmp_path / "cache")
     ids, end = text.tokens.tolist(), tokenizer.end
     assert ids[0] == end and ids[-1] == end
     assert ids.count(end) == 1 + (4 if kind == "word" else 3)
@@ -45,11 +45,11 @@ def test_tokens_are_read_from_the_cache_and_cannot_be_written(tmp_path: Path) ->
     files = write(tmp_path, TEXT)
     calls: list[tuple[str, int, int]] = []
 
-    def run() -> TokenText:
+    def run() -> TokenizedText:
         def report(kind: str, values: dict[str, Any]) -> None:
             calls.append((kind, values["done"], values["total"]))
 
-        return tokenise(files, ByteTokenizer(), cache=tmp_path / "c", report=report)
+        return tokenize(files, ByteTokenizer(), cache=tmp_path / "c", report=report)
 
     first = run()
     assert calls == [("progress", len(TEXT), len(TEXT))]
@@ -66,7 +66,7 @@ def test_tokens_are_read_from_the_cache_and_cannot_be_written(tmp_path: Path) ->
 @pytest.mark.parametrize("damage", ["short", "flip", "card", "gone", "odd"])
 def test_damaged_cache_files_are_made_again(tmp_path: Path, damage: str) -> None:
     files, cache = write(tmp_path, TEXT), tmp_path / "cache"
-    first = tokenise(files, ByteTokenizer(), cache=cache).tokens.tolist()
+    first = tokenize(files, ByteTokenizer(), cache=cache).tokens.tolist()
     (tokens,), (card,) = cache.glob("*.tokens"), cache.glob("*.json")
     data = tokens.read_bytes()
     if damage == "short":
@@ -79,25 +79,25 @@ def test_damaged_cache_files_are_made_again(tmp_path: Path, damage: str) -> None
         card.write_text("[]")
     else:
         tokens.unlink()
-    assert tokenise(files, ByteTokenizer(), cache=cache).tokens.tolist() == first
+    assert tokenize(files, ByteTokenizer(), cache=cache).tokens.tolist() == first
     assert json.loads(card.read_text())["count"] == len(first)
     assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".tokens"]
 
 
 def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENSUE_CACHE", str(tmp_path / "mine"))
-    tokenise(["hello"], ByteTokenizer())
+    tokenize(["hello"], ByteTokenizer())
     assert len(list((tmp_path / "mine").iterdir())) == 2
     monkeypatch.delenv("ENSUE_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    tokenise(["hello"], ByteTokenizer())
+    tokenize(["hello"], ByteTokenizer())
     assert len(list((tmp_path / "home/.cache/ensue/tokens").iterdir())) == 2
 
 
 def test_cache_that_cannot_be_written_says_how_to_mend(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="set ENSUE_CACHE"):
-        tokenise(["hello"], ByteTokenizer(), cache=tmp_path / "file" / "cache")
+        tokenize(["hello"], ByteTokenizer(), cache=tmp_path / "file" / "cache")
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "char", "wordpiece"])
@@ -108,7 +108,7 @@ def test_long_documents_give_the_same_tokens_as_whole_ones(
     text = "".join(f"line {n % 977} \tof  a text\n" + "\n  x\n" * (n % 2) for n in range(4000))
     files = write(tmp_path, text)
     tokenizer = fit_tokenizer(kind, files, **({} if kind in ("word", "char") else {"vocabulary": 600}))
-    made = tokenise(files, tokenizer, cache=tmp_path / "cache")
+    made = tokenize(files, tokenizer, cache=tmp_path / "cache")
     ends = [] if kind == "word" else [tokenizer.end]
     assert made.tokens.tolist() == [tokenizer.end, *tokenizer.encode(text).tolist(), *ends]
     assert made.surcharge == pytest.approx(tokenizer.surcharge(text)[0])
@@ -116,16 +116,16 @@ def test_long_documents_give_the_same_tokens_as_whole_ones(
 
 def test_a_word_longer_than_a_piece_is_counted_once(tmp_path: Path) -> None:
     files = write(tmp_path, "x" * (2 * text_pieces.PIECE_BYTES + 5) + " y\n")
-    assert tokenise(files, ByteTokenizer(), cache=tmp_path / "cache").words == 3
+    assert tokenize(files, ByteTokenizer(), cache=tmp_path / "cache").words == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_parts_of_a_held_out_text_add_up(kind: str, tmp_path: Path) -> None:
     files = write(tmp_path, "".join(f"{n % 13} line {n} of a text\n" for n in range(1000)))
-    train, valid = held_out(files, 0.2)
+    train, valid = hold_out(files, 0.2)
     tokenizer = fit_tokenizer(kind, train)
-    parts = [tokenise(part, tokenizer, cache=tmp_path / "cache") for part in (train, valid)]
-    whole = tokenise(files, tokenizer, cache=tmp_path / "cache")
+    parts = [tokenize(part, tokenizer, cache=tmp_path / "cache") for part in (train, valid)]
+    whole = tokenize(files, tokenizer, cache=tmp_path / "cache")
     for name in ("bytes", "words", "unknown"):
         assert sum(getattr(part, name) for part in parts) == getattr(whole, name)
     assert sum(part.surcharge for part in parts) == pytest.approx(whole.surcharge)
@@ -137,7 +137,7 @@ def test_text_in_memory_is_tokenised_like_a_file(tmp_path: Path) -> None:
     text = "some words\nand  more"
     files = write(tmp_path, text)
     tokenizer = fit_tokenizer("word", files)
-    memory, file = token_text(text, tokenizer), tokenise(files, tokenizer, cache=tmp_path / "cache")
+    memory, file = tokenize_text(text, tokenizer), tokenize(files, tokenizer, cache=tmp_path / "cache")
     assert memory.tokens.tolist() == file.tokens.tolist()
     for name in ("bytes", "words", "documents", "surcharge", "unknown"):
         assert getattr(memory, name) == getattr(file, name)
@@ -146,5 +146,5 @@ def test_text_in_memory_is_tokenised_like_a_file(tmp_path: Path) -> None:
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
     files = write(tmp_path, " ".join(map(str, range(70_000))) + "\n")
     tokenizer = fit_tokenizer("word", files, vocabulary=80_000, min_count=1)
-    text = tokenise(files, tokenizer, cache=tmp_path / "cache")
+    text = tokenize(files, tokenizer, cache=tmp_path / "cache")
     assert text.tokens.dtype == np.uint32 and text.tokens.max() == tokenizer.size - 1 == 70_001

@@ -20,7 +20,7 @@ def forms(tokenizer: WordTokenizer, text: str) -> list[tuple[list[int], tuple[fl
     """Ids and surcharge by the plain loops and by the compiled ones."""
     found = []
     for long in (1 << 30, 0):
-        word.LONG = long
+        word.MIN_COMPILED_CHARS = long
         found.append((tokenizer.encode(text).tolist(), tokenizer.surcharge(text, True, False)))
     return found
 
@@ -28,11 +28,11 @@ def forms(tokenizer: WordTokenizer, text: str) -> list[tuple[list[int], tuple[fl
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, TEXTS)
 def test_long_texts_are_read_as_short_ones(known: str, text: str) -> None:
-    before = word.LONG
+    before = word.MIN_COMPILED_CHARS
     try:
         plain, compiled = forms(fit_words([(known, True, True)]), text)
     finally:
-        word.LONG = before
+        word.MIN_COMPILED_CHARS = before
     assert plain[0] == compiled[0]
     assert plain[1] == pytest.approx(compiled[1])
 
@@ -52,25 +52,25 @@ def test_many_words_in_many_parts_keep_their_numbers() -> None:
     tokenizer = fit_words(parts, None, 1)
     assert tokenizer.size == 20_002
     text = parts[0][0]
-    assert len(text) >= word.LONG
+    assert len(text) >= word.MIN_COMPILED_CHARS
     assert [tokenizer.names[token] for token in tokenizer.encode(text)[:-1]] == words
 
 
 def test_a_word_without_a_number_is_named_where_nothing_is_unknown() -> None:
     with pytest.raises(InputError, match="the word 'dog' is not in the vocabulary"):
-        word_tokenizer(["</s>", "cat"]).encode("cat dog " * word.LONG)
+        word_tokenizer(["</s>", "cat"]).encode("cat dog " * word.MIN_COMPILED_CHARS)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.sampled_from("ab é\n\t\u2003 "), max_size=60), st.integers(1, 12))
 def test_slices_join_to_what_the_whole_text_gives(text: str, size: int) -> None:
     sliced, whole = WordTable(["a", "ab"]), WordTable(["a", "ab"])
-    before = word_table.SHARE, word_table.SLICE
+    before = word_table.MIN_THREAD_BYTES, word_table.COUNT_SLICE_BYTES
     try:
-        word_table.SHARE = word_table.SLICE = size
+        word_table.MIN_THREAD_BYTES = word_table.COUNT_SLICE_BYTES = size
         by_parts, counted = sliced.scan(text, 7), sliced.count(text)
     finally:
-        word_table.SHARE, word_table.SLICE = before
+        word_table.MIN_THREAD_BYTES, word_table.COUNT_SLICE_BYTES = before
     for found, plain in ((by_parts, whole.scan(text, 7)), (counted, whole.count(text))):
         assert found.ids.tolist() == plain.ids.tolist()
         assert found[1:] == plain[1:]
@@ -81,9 +81,9 @@ def test_slices_join_to_what_the_whole_text_gives(text: str, size: int) -> None:
 def test_words_counted_in_several_tables_add_up() -> None:
     texts = [f"the w{number % 700} w{number % 13}\n" * 40 for number in range(900)]
     table = WordTable()
-    facts = [fact for fact, _ in word_table.count_words(((text, at) for at, text in enumerate(texts)), table)]
+    facts = [fact for fact, _ in word_table.count_words_parallel(((text, at) for at, text in enumerate(texts)), table)]
     assert facts == list(range(900))
     expected = Counter(" ".join(texts).split())
-    words, counts = word_table.by_frequency(table)
+    words, counts = word_table.words_by_frequency(table)
     assert dict(zip(words, counts, strict=True)) == expected
     assert words == sorted(expected, key=lambda word: (-expected[word], word))

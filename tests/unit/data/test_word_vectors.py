@@ -8,7 +8,7 @@ TABLE = WordVectors(["the", "King", "queen"], np.array([[1.0, 0], [0, 2], [3, 4]
 
 
 def test_words_have_rows_and_cosines():
-    assert TABLE.place("queen") == 2 and TABLE.place("The") == 0
+    assert TABLE.index_of("queen") == 2 and TABLE.index_of("The") == 0
     assert TABLE.unit[1] @ TABLE.unit[2] == pytest.approx(0.8)
 
 
@@ -18,11 +18,11 @@ def test_a_vector_of_zeros_is_like_nothing():
 
 def test_r1_one_hot_vectors_have_no_notion_of_similarity():
     table = WordVectors(["motel", "hotel", "the"], np.eye(3))
-    assert table.unit[table.place("motel")] @ table.unit[table.place("hotel")] == 0
+    assert table.unit[table.index_of("motel")] @ table.unit[table.index_of("hotel")] == 0
     assert table.matrix.shape[1] == len(table.words)
 
 
 def test_a_word_without_a_vector_gets_the_nearest():
     with pytest.raises(InputError, match="the word 'queens' has no vector; did you mean queen"):
-        TABLE.place("queens")
-    assert TABLE.near("xyz") == [] and TABLE.find("xyz") is None
+        TABLE.index_of("queens")
+    assert TABLE.suggest("xyz") == [] and TABLE.find("xyz") is None

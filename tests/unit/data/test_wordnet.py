@@ -4,7 +4,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data import wordnet
-from ensue.data.wordnet import PARTS, WordNet, find_wordnet
+from ensue.data.wordnet import PART_NAMES, WordNet, find_wordnet
 from tiny_wordnet import WORDS, build
 
 
@@ -30,7 +30,7 @@ def names(synsets):
 
 def test_synsets_stand_by_part_of_speech_and_then_by_sense(tiny):
     assert names(tiny.synsets("good")) == ["good.n.01", "good.a.01", "adept.s.01", "well.r.01"]
-    assert [PARTS[synset.part] for synset in tiny.synsets("good")] == ["noun", "adj", "adj (sat)", "adverb"]
+    assert [PART_NAMES[synset.part] for synset in tiny.synsets("good")] == ["noun", "adj", "adj (sat)", "adverb"]
     assert names(tiny.synsets("goose")) == ["goose.n.01", "gander.n.01", "goose.v.01"]
 
 
@@ -104,7 +104,7 @@ def test_a_database_that_lacks_its_exceptions_still_answers(tiny):
 
 
 def test_where_it_is_looked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(wordnet, "PLACES", (str(tmp_path / "nowhere"),))
+    monkeypatch.setattr(wordnet, "SEARCH_PATHS", (str(tmp_path / "nowhere"),))
     monkeypatch.delenv("WNSEARCHDIR", raising=False)
     with pytest.raises(InputError, match=r"^WordNet is not installed; install it \(apt install wordnet-base\)"):
         find_wordnet()
@@ -132,7 +132,7 @@ adverb: thoroughly, soundly, good
 
 
 def test_r2_the_synsets_of_good_are_those_the_lecture_prints(real):
-    lines = iter([f"{PARTS[one.part]}: {', '.join(one.words)}" for one in real.synsets("good")])
+    lines = iter([f"{PART_NAMES[one.part]}: {', '.join(one.words)}" for one in real.synsets("good")])
     for wanted in LECTURE.strip().splitlines():
         assert wanted in lines  # in this order; the lecture leaves some out
     assert len(real.synsets("good")) == 27

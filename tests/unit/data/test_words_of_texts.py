@@ -8,8 +8,8 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
-from ensue.data.word_questions import Likeness, read_likenesses, read_questions
-from ensue.data.word_text import read_words
+from ensue.data.word_benchmarks import WordSimilarity, read_analogies, read_similarities
+from ensue.data.word_text import read_word_text
 from ensue.data.word_vectors import WordVectors
 
 
@@ -20,43 +20,43 @@ def written(folder, text, name="text.txt"):
 
 
 def test_words_are_letters_and_lines_are_sentences(tmp_path):
-    text = read_words([written(tmp_path, "The cat, the DOG's\n\n\ncat-dog 3 the\n")], min_count=1)
+    text = read_word_text([written(tmp_path, "The cat, the DOG's\n\n\ncat-dog 3 the\n")], min_count=1)
     assert text.vocabulary.words == ["the", "cat", "3", "dog", "dog's"]
     assert text.vocabulary.decode(text.words) == "the cat the dog's\ncat dog 3 the\n"
     assert text.counts.tolist() == [3, 2, 1, 1, 1] and text.total == 8
 
 
 def test_words_between_spaces_as_they_are(tmp_path):
-    text = read_words([written(tmp_path, "The cat, the cat,\n")], split="space", lowercase=False, min_count=1)
+    text = read_word_text([written(tmp_path, "The cat, the cat,\n")], split="space", lowercase=False, min_count=1)
     assert text.vocabulary.words == ["cat,", "The", "the"]
 
 
 def test_rare_words_are_passed_over_so_that_windows_close_up(tmp_path):
-    text = read_words([written(tmp_path, "a b a x b\nb a y\n")], min_count=2)
+    text = read_word_text([written(tmp_path, "a b a x b\nb a y\n")], min_count=2)
     assert text.vocabulary.decode(text.words) == "a b a b\nb a\n"
     assert text.total == 8 and text.counts.sum() == 6
-    assert read_words([written(tmp_path, "a b a x b\nb a y\n")], min_count=1, most=2).vocabulary.size == 2
+    assert read_word_text([written(tmp_path, "a b a x b\nb a y\n")], min_count=1, most=2).vocabulary.size == 2
 
 
 def test_a_paragraph_can_be_the_unit(tmp_path):
     path = written(tmp_path, "a b\nc\n\nb a\n  \nc c\n")
-    assert read_words([path], min_count=1, unit="paragraph").vocabulary.size == 3
-    words = read_words([path], min_count=1, unit="paragraph")
+    assert read_word_text([path], min_count=1, unit="paragraph").vocabulary.size == 3
+    words = read_word_text([path], min_count=1, unit="paragraph")
     assert words.vocabulary.decode(words.words) == "a b c\nb a\nc c\n"
 
 
 def test_files_do_not_run_into_each_other(tmp_path):
     files = [written(tmp_path, "a b", "1.txt"), written(tmp_path, "b a", "2.txt")]
-    text = read_words(files, min_count=1)
+    text = read_word_text(files, min_count=1)
     assert (text.words == -1).tolist() == [False, False, True, False, False, True]
 
 
 def test_known_words_stay_as_they_are(tmp_path):
     known = Vocabulary(["b", "a", "z"], "space", False)
-    text = read_words([written(tmp_path, "a b A b\n")], known=known)
+    text = read_word_text([written(tmp_path, "a b A b\n")], known=known)
     assert text.vocabulary is known and text.words.tolist() == [1, 0, 0, -1] and text.counts.tolist() == [2, 1, 0]
     with pytest.raises(InputError, match="fewer than two of the words"):
-        read_words([written(tmp_path, "q q\n")], known=known)
+        read_word_text([written(tmp_path, "q q\n")], known=known)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_known_words_stay_as_they_are(tmp_path):
 )
 def test_texts_that_cannot_be_learnt_from(tmp_path, text, says):
     with pytest.raises(InputError, match=says):
-        read_words([written(tmp_path, text)])
+        read_word_text([written(tmp_path, text)])
 
 
 def test_the_hash_tells_other_texts_apart(tmp_path):
     first, again, other = (
-        read_words([written(tmp_path, text)], min_count=1).hash for text in ("a b\n", "a b\n", "b a\n")
+        read_word_text([written(tmp_path, text)], min_count=1).hash for text in ("a b\n", "a b\n", "b a\n")
     )
     assert first == again != other
 
@@ -93,24 +93,24 @@ def test_a_vocabulary_is_saved_and_is_no_tokenizer_of_models(tmp_path):
 def test_a_word_that_is_not_there_is_answered_with_those_of_like_spelling():
     vectors = WordVectors(["house", "mouse", "horse", "tree"], np.eye(4), "runs/x")
     with pytest.raises(InputError, match=r"runs/x: the word 'hourse' has no vector; did you mean .*house"):
-        vectors.place("hourse")
+        vectors.index_of("hourse")
     with pytest.raises(InputError, match="ask for a word of the text"):
-        vectors.place("xylophone")
+        vectors.index_of("xylophone")
     assert vectors.find("HOUSE") == 0 and vectors.find("huose") is None
-    assert vectors.near("moose") and vectors.near("") == []
+    assert vectors.suggest("moose") and vectors.suggest("") == []
 
 
 def test_pairs_in_all_the_ways_they_are_written(tmp_path):
-    expected = [Likeness("old", "new", 1.58), Likeness("tiger", "cat", 7.35)]
+    expected = [WordSimilarity("old", "new", 1.58), WordSimilarity("tiger", "cat", 7.35)]
     for text in (
         "# a comment\nold\tnew\t1.58\n\ntiger\tcat\t7.35\n",
         "Word 1,Word 2,Human (mean)\nold,new,1.58\ntiger,cat,7.35\n",
         "word1\tword2\tPOS\tSimLex999\tconc(w1)\nold\tnew\tA\t1.58\t2\ntiger\tcat\tN\t7.35\t4\n",
         "old new 1.58\ntiger cat 7.35\n",
     ):
-        assert read_likenesses(written(tmp_path, text)) == expected
+        assert read_similarities(written(tmp_path, text)) == expected
     (tmp_path / "pairs.gz").write_bytes(gzip.compress(b"old\tnew\t1.58\ntiger\tcat\t7.35\n"))
-    assert read_likenesses(tmp_path / "pairs.gz") == expected
+    assert read_similarities(tmp_path / "pairs.gz") == expected
 
 
 @pytest.mark.parametrize(
@@ -123,15 +123,15 @@ def test_pairs_in_all_the_ways_they_are_written(tmp_path):
 )
 def test_pairs_that_are_none(tmp_path, text, says):
     with pytest.raises(InputError, match=says):
-        read_likenesses(written(tmp_path, text))
+        read_similarities(written(tmp_path, text))
 
 
 def test_questions_and_their_sections(tmp_path):
-    sections = read_questions(
+    sections = read_analogies(
         written(tmp_path, ": capitals\nAthens Greece Rome Italy\n: empty\n: past\ngo went see saw\n")
     )
     assert [(section.name, len(section.questions)) for section in sections] == [("capitals", 1), ("past", 1)]
-    assert read_questions(written(tmp_path, "a b c d\n"))[0].name == "all"
+    assert read_analogies(written(tmp_path, "a b c d\n"))[0].name == "all"
     for text, says in ((": x\na b c\n", ":2: 3 words, where a question has four"), (": x\n", "there are no questions")):
         with pytest.raises(InputError, match=says):
-            read_questions(written(tmp_path, text))
+            read_analogies(written(tmp_path, text))

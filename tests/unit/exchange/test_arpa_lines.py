@@ -7,14 +7,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ensue.exchange import arpa_lines
-from ensue.exchange.arpa_lines import TEN, lines_of, names_of, put_number
+from ensue.exchange.arpa_lines import LN_10, level_lines, word_bytes, write_number
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.train.counting import count
 
 
 def written(value: float) -> str:
     buffer = np.zeros(64, np.uint8)
-    return buffer[: put_number(buffer, 0, value)].tobytes().decode()
+    return buffer[: write_number(buffer, 0, value)].tobytes().decode()
 
 
 @settings(deadline=None)
@@ -41,15 +41,15 @@ def test_lines_are_those_of_a_plain_loop_whatever_the_buffer_holds(monkeypatch) 
     model = counter.finish()
     starts, offsets, last = model.starts.tolist(), model.offsets.tolist(), model.words.tolist()
     contexts = {node: context for context in range(starts[2]) for node in range(offsets[context], offsets[context + 1])}
-    monkeypatch.setattr(arpa_lines, "BUFFER", 200)
-    openings, closings = names_of(["<s>", *words[1:]]), names_of(words)
+    monkeypatch.setattr(arpa_lines, "BUFFER_BYTES", 200)
+    openings, closings = word_bytes(["<s>", *words[1:]]), word_bytes(words)
     for order in (1, 2, 3):
-        lines = b"".join(bytes(part) for part in lines_of(model, order, openings, closings)).decode().split("\n")
+        lines = b"".join(bytes(part) for part in level_lines(model, order, openings, closings)).decode().split("\n")
         assert lines.pop() == ""
         assert len(lines) == starts[order] - starts[order - 1]
         for node, line in enumerate(lines, starts[order - 1]):
             log, gram, *weight = line.split("\t")
-            assert np.float32(float(log) * TEN) == np.float32(min(float(model.probability[node]), 0))
+            assert np.float32(float(log) * LN_10) == np.float32(min(float(model.probability[node]), 0))
             expected, context = [words[last[node]]], contexts.get(node)
             while context is not None:
                 expected.insert(0, words[last[context]])
@@ -58,4 +58,4 @@ def test_lines_are_those_of_a_plain_loop_whatever_the_buffer_holds(monkeypatch) 
                 expected[0] = "<s>"
             assert gram == " ".join(expected)
             own = [] if order == 3 else [0.0 if node == 0 else float(model.backoff[node])]
-            assert [np.float32(float(text) * TEN) for text in weight] == [np.float32(value) for value in own]
+            assert [np.float32(float(text) * LN_10) for text in weight] == [np.float32(value) for value in own]

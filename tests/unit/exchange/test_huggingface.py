@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ensue.core.errors import InputError
-from ensue.exchange.huggingface import model_from, read_folder, write_folder
+from ensue.exchange.huggingface import build_model, read_folder, write_folder
 from ensue.models.bert import BERT, RoBERTa
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
@@ -18,7 +18,7 @@ from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.recurrent import LSTMLanguageModel
 
 SMALL = {"vocabulary": 9, "layers": 2, "heads": 2, "hidden": 8, "context": 6}
-MARKS = SimpleNamespace(first=2, last=3, mask=4, pad=0)
+MARKS = SimpleNamespace(start=2, end=3, mask=4, pad=0)
 STATE = {
     "added_tokens": [
         {"id": n, "content": f"[{name}]", "special": True}
@@ -62,7 +62,7 @@ def retensor(folder, function):
 
 def refused(folder, *words):
     with pytest.raises(InputError) as error:
-        model_from(read_folder(folder))
+        build_model(read_folder(folder))
     message = str(error.value)
     assert "\n" not in message
     for word in words:
@@ -73,7 +73,7 @@ def refused(folder, *words):
 def test_what_was_written_is_read_again_to_the_bit(folder):
     first = bert()
     write(first, folder)
-    made = model_from(read_folder(folder))
+    made = build_model(read_folder(folder))
     assert (made.system, made.task, made.labels) == ("bert", "masked", None)
     assert made.model.config == replace(first.config, inner=32)
     for name, tensor in first.state_dict().items():
@@ -91,12 +91,12 @@ def test_what_was_written_is_read_again_to_the_bit(folder):
 )
 def test_settings_survive_the_way_there_and_back(config, tmp_path):
     cls = RoBERTa if isinstance(config, RoBERTa.Config) else BERT
-    made = model_from(read_folder(write(cls(config), tmp_path)))
+    made = build_model(read_folder(write(cls(config), tmp_path)))
     assert made.model.config == replace(config, inner=config.inner or 32)
 
 
 def test_a_folder_in_several_files_is_one_model(folder):
-    whole = model_from(read_folder(folder)).model
+    whole = build_model(read_folder(folder)).model
     weights = load_file(folder / "model.safetensors")
     names = sorted(weights)
     files = {name: f"model-{1 + place % 2:05d}-of-00002.safetensors" for place, name in enumerate(names)}
@@ -105,7 +105,7 @@ def test_a_folder_in_several_files_is_one_model(folder):
     (folder / "model.safetensors").unlink()
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": files}))
-    sharded = model_from(read_folder(folder)).model
+    sharded = build_model(read_folder(folder)).model
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, sharded.state_dict()[name])
     (folder / "model-00002-of-00002.safetensors").unlink()
@@ -153,7 +153,7 @@ def test_the_head_of_another_task_is_a_note(folder):
 
 
 def test_names_of_old_and_names_without_a_prefix_are_understood(folder):
-    expected = model_from(read_folder(folder)).model
+    expected = build_model(read_folder(folder)).model
 
     def older(weights):
         renamed = {}
@@ -164,7 +164,7 @@ def test_names_of_old_and_names_without_a_prefix_are_understood(folder):
         return renamed
 
     retensor(folder, older)
-    found = model_from(read_folder(folder)).model
+    found = build_model(read_folder(folder)).model
     for name, tensor in expected.state_dict().items():
         assert torch.equal(tensor, found.state_dict()[name]), name
 
@@ -174,7 +174,7 @@ def test_an_encoder_alone_gets_a_new_masked_head_and_says_so(folder):
     retensor(folder, lambda w: {name.removeprefix("bert."): t for name, t in w.items() if name.startswith(keep)})
     change(folder, architectures=["BertModel"])
     found = read_folder(folder)
-    model = model_from(found).model
+    model = build_model(found).model
     assert any("no masked head" in note for note in found.notes)
     assert model.body.pooler is None and model.next is None
     assert model(torch.zeros(1, 4, dtype=torch.long)).logits.shape == (1, 4, 9)
@@ -184,7 +184,7 @@ def test_half_precision_becomes_single_with_a_note(folder):
     retensor(folder, lambda w: {name: t.half() for name, t in w.items()})
     found = read_folder(folder)
     assert any("float16" in note for note in found.notes)
-    assert model_from(found).model.body.embed.weight.dtype == torch.float32
+    assert build_model(found).model.body.embed.weight.dtype == torch.float32
 
 
 def test_an_output_layer_of_its_own_is_refused_only_where_it_differs(folder):
@@ -232,7 +232,7 @@ def test_what_cannot_be_honoured_is_named(folder, settings):
 )
 def test_what_gpt_cannot_honour_is_named(settings, tmp_path):
     write(GPTLanguageModel(GPTConfig(**SMALL, positions="learned")), tmp_path, "language")
-    assert model_from(read_folder(tmp_path)).system == "gpt"
+    assert build_model(read_folder(tmp_path)).system == "gpt"
     change(tmp_path, **settings)
     ((name, value),) = settings.items()
     refused(tmp_path, f"{name} = {value!r}")
@@ -259,7 +259,7 @@ def test_damaged_weights_are_an_error_for_people(folder):
 
 def test_a_head_that_cannot_be_is_named(tmp_path):
     write(labelled(), tmp_path, "classify", ("a", "b", "c"))
-    assert model_from(read_folder(tmp_path)).labels == ("a", "b", "c")
+    assert build_model(read_folder(tmp_path)).labels == ("a", "b", "c")
     change(tmp_path, id2label={"0": "a", "1": "b", "2": "a"})
     refused(tmp_path, "id2label has the label 'a' twice")
     change(tmp_path, id2label={}, classifier_dropout="much")
@@ -271,7 +271,7 @@ def test_a_head_that_cannot_be_is_named(tmp_path):
 
 def test_labels_and_tasks_are_what_the_folder_says(tmp_path):
     write(labelled(), tmp_path, "classify", ["x", "y", "z"])
-    made = model_from(read_folder(tmp_path))
+    made = build_model(read_folder(tmp_path))
     assert (made.task, made.labels, made.model.config.dropout) == ("classify", ("x", "y", "z"), 0.1)
     change(tmp_path, id2label={"0": "x"})
     refused(tmp_path, "1 labels", "3 outputs")
@@ -282,11 +282,11 @@ def test_labels_and_tasks_are_what_the_folder_says(tmp_path):
     change(tmp_path, problem_type="multi_label_classification")
     refused(tmp_path, "multi_label_classification")
     write(labelled(outputs=1), tmp_path, "regress")
-    assert model_from(read_folder(tmp_path)).task == "regress"
+    assert build_model(read_folder(tmp_path)).task == "regress"
     model = labelled(kind="choice", outputs=1)
     model.choices = 4
     write(model, tmp_path, "choose")
-    made = model_from(read_folder(tmp_path))
+    made = build_model(read_folder(tmp_path))
     assert (made.task, made.model.choices) == ("choose", 4)
 
 

@@ -30,7 +30,7 @@ def test_narrow_vectors_are_told_apart_too(tmp_path, width, name):
 
 
 def test_many_vectors_in_many_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("ensue.exchange.word2vec.BLOCK", 50)
+    monkeypatch.setattr("ensue.exchange.word2vec.BLOCK_BYTES", 50)
     many = WordVectors([f"w{n}" for n in range(5000)], np.random.default_rng(0).normal(size=(5000, 4)).astype("f4"))
     for name in ("v.bin", "v.txt"):
         write_word2vec(many, tmp_path / name)

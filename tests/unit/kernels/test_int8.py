@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ensue.core.errors import InputError
-from ensue.data.labelled_rows import rows_of
+from ensue.data.labelled_rows import make_rows
 from ensue.data.tokenizers.char import ByteTokenizer
 from ensue.kernels import int8 as quantised
 from ensue.kernels.int8 import ENGINES, QuantisedLinear, panels, part, quantise
@@ -123,7 +123,7 @@ def test_an_encoder_in_eight_bits_answers_nearly_the_same(kind: str, pooled: boo
     model = spread(Labelled(encoder(pooled=pooled), HeadConfig(outputs=3, kind=kind)))
     chance = np.random.default_rng(0)
     texts = [chance.integers(0, 300, length) for length in chance.integers(1, 41, 60)]
-    rows = rows_of([(text, np.zeros(len(text))) for text in texts], np.zeros(60, dtype=np.int64))
+    rows = make_rows([(text, np.zeros(len(text))) for text in texts], np.zeros(60, dtype=np.int64))
     wanted, found = (np.concatenate([x.reshape(-1, 3) for x in logits_of(m, rows)]) for m in (model, quantise(model)))
     assert 0 < error(torch.from_numpy(found), torch.from_numpy(wanted)) < 0.05
     assert (found.argmax(1) == wanted.argmax(1)).mean() > 0.95

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.copy_task import LETTERS, copying_questions, copying_text
-from ensue.data.probes import MinimalPair, read_probe
+from ensue.data.copy_task import COPY_LETTERS, copy_questions, copy_text
+from ensue.data.minimal_pairs import MinimalPair, read_minimal_pairs
 from ensue.data.tokenizers.char import ByteTokenizer
 from ensue.measure.language import log_probs
 from ensue.measure.probes import probe_figures, text_log_probs
@@ -31,15 +31,15 @@ def agreement(folder, gold, text=SENTENCES):
 
 def test_agreement_is_read_up_to_the_verb(tmp_path):
     file = agreement(tmp_path, "5\tis\tare\t1\n5\tare\tis\t1\n")
-    first, second = read_probe(file)
+    first, second = read_minimal_pairs(file)
     assert first == MinimalPair("the writer of the books is", "the writer of the books are", {"attractors": 1})
     assert second.good == "the keys to the cabinet are"
-    assert read_probe(tmp_path / "probe.text") == [first, second]
+    assert read_minimal_pairs(tmp_path / "probe.text") == [first, second]
 
 
 def test_agreement_of_the_long_form_says_how_far_the_subject_is(tmp_path):
     row = "L!N\t0\t{}\t5\tVERB\tMood=Ind\tis\tare\tbe\t1\tNOUN\tthe writer of the books is\n"
-    pairs = read_probe(agreement(tmp_path, row.format(0) + row.format(3)))
+    pairs = read_minimal_pairs(agreement(tmp_path, row.format(0) + row.format(3)))
     assert pairs[0].groups == {"distance": 4, "kind": "original"} and pairs[1].groups["kind"] == "words replaced"
 
 
@@ -49,7 +49,7 @@ def test_pairs_of_blimp_of_columns_and_of_a_folder(tmp_path):
         file.write(json.dumps(record) + "\n\n")
     (tmp_path / "b.tsv").write_text("good text\tbad text\tshort\nx\ty\n")
     (tmp_path / "README.md").write_text("no pairs")
-    pairs = read_probe(tmp_path)
+    pairs = read_minimal_pairs(tmp_path)
     assert pairs[0] == MinimalPair("a b", "b a", {"phenomenon": "syntax", "paradigm": "order"})
     assert pairs[1:] == [MinimalPair("good text", "bad text", {"kind": "short"}), MinimalPair("x", "y")]
 
@@ -68,18 +68,18 @@ def test_pairs_of_blimp_of_columns_and_of_a_folder(tmp_path):
 def test_files_that_are_no_pairs_are_named(tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=said):
-        read_probe(tmp_path / name)
+        read_minimal_pairs(tmp_path / name)
 
 
 def test_gold_and_text_belong_together(tmp_path):
     with pytest.raises(InputError, match=r"2 sentences, but 1 lines in probe\.gold"):
-        read_probe(agreement(tmp_path, "5\tis\tare\t1\n"))
+        read_minimal_pairs(agreement(tmp_path, "5\tis\tare\t1\n"))
     with pytest.raises(InputError, match=r"probe\.gold:2: there is no word 99 in a sentence of 9"):
-        read_probe(agreement(tmp_path, "5\tis\tare\t1\n99\tis\tare\t1\n"))
+        read_minimal_pairs(agreement(tmp_path, "5\tis\tare\t1\n99\tis\tare\t1\n"))
     with pytest.raises(InputError, match=r"probe\.gold:1: not the columns of a \.gold file"):
-        read_probe(agreement(tmp_path, "x\tis\tare\t1\n5\tis\tare\t1\n"))
+        read_minimal_pairs(agreement(tmp_path, "x\tis\tare\t1\n5\tis\tare\t1\n"))
     with pytest.raises(InputError, match="there is no such file"):
-        read_probe(tmp_path / "absent.tsv")
+        read_minimal_pairs(tmp_path / "absent.tsv")
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -125,10 +125,10 @@ def test_figures_count_ties_half_and_group_numbers_in_order():
 
 
 def test_copying_asks_for_a_letter_that_only_the_gap_separates():
-    text = copying_text(lines=300, longest=9)
-    assert all(line[0] == line[-1] in LETTERS and set(line[1:-2]) <= {"."} for line in text.splitlines())
+    text = copy_text(lines=300, longest=9)
+    assert all(line[0] == line[-1] in COPY_LETTERS and set(line[1:-2]) <= {"."} for line in text.splitlines())
     assert max(line.count(".") for line in text.splitlines()) == 9
-    for asked, letters, answer in copying_questions(5):
+    for asked, letters, answer in copy_questions(5):
         before, last = asked.split("\n")
-        assert last == f"{answer}.....?" and before[-1] != answer and set(letters) == set(LETTERS)
-    assert math.isclose(len(copying_questions(5)) / len(LETTERS), 4)
+        assert last == f"{answer}.....?" and before[-1] != answer and set(letters) == set(COPY_LETTERS)
+    assert math.isclose(len(copy_questions(5)) / len(COPY_LETTERS), 4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.word_questions import Likeness, Section
+from ensue.data.word_benchmarks import AnalogySection, WordSimilarity
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.words import SectionScore, analogy, analogy_score, likeness_score, neighbours
 
@@ -32,21 +32,25 @@ def test_words_of_the_question_and_words_without_a_direction_are_no_answers():
 
 
 def test_likeness_is_scored_over_pairs_that_have_vectors_and_the_others_are_counted():
-    pairs = [Likeness("king", "man", 9.0), Likeness("king", "Queen", 5.0), Likeness("king", "apple", 1.0)]
-    score = likeness_score(ROYAL, [*pairs, Likeness("king", "pear", 3.0), Likeness("plum", "pear", 3.0)])
+    pairs = [
+        WordSimilarity("king", "man", 9.0),
+        WordSimilarity("king", "Queen", 5.0),
+        WordSimilarity("king", "apple", 1.0),
+    ]
+    score = likeness_score(ROYAL, [*pairs, WordSimilarity("king", "pear", 3.0), WordSimilarity("plum", "pear", 3.0)])
     assert score.spearman == 1.0 and 0.9 < score.pearson < 1
     assert (score.pairs, score.missing, score.missing_words) == (3, 2, ("pear", "plum"))
     with pytest.raises(InputError, match="of 1 pairs 0 have vectors"):
-        likeness_score(ROYAL, [Likeness("plum", "pear", 3.0)])
+        likeness_score(ROYAL, [WordSimilarity("plum", "pear", 3.0)])
 
 
 def test_analogies_by_section():
     right, wrong = ("man", "king", "woman", "queen"), ("man", "king", "woman", "apple")
-    sections = [Section("one", (right, wrong)), Section("two", (right, ("man", "king", "woman", "pear")))]
+    sections = [AnalogySection("one", (right, wrong)), AnalogySection("two", (right, ("man", "king", "woman", "pear")))]
     one, two, whole = analogy_score(ROYAL, sections)
     assert (one.right, one.asked, one.missing, one.accuracy) == (1, 2, 0, 0.5)
     assert (two.right, two.asked, two.missing, two.accuracy) == (1, 1, 1, 1.0)
     assert (whole.name, whole.right, whole.asked, whole.missing) == ("all", 2, 3, 1)
     assert SectionScore("none", right=0, asked=0, missing=1).accuracy == 0.0
     with pytest.raises(InputError, match="of 1 questions none has vectors for all its words"):
-        analogy_score(ROYAL, [Section("none", (("a", "b", "c", "d"),))])
+        analogy_score(ROYAL, [AnalogySection("none", (("a", "b", "c", "d"),))])

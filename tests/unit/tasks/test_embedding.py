@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.registry import fit_to_texts
-from ensue.data.tokenizers.special_tokens import framed, marks_of
-from ensue.data.tokenizers.wrapped_fitting import fit_marked
+from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
@@ -21,10 +21,10 @@ TEXTS = ["a cat", "the big dog ran to the house", "", "milk", "snow is cold and 
 def made(name):
     torch.manual_seed(0)
     if name == "bert":
-        tokenizer = fit_marked("wordpiece", TEXTS, 200, min_count=1)
+        tokenizer = fit_encoder_tokenizer("wordpiece", TEXTS, 200, min_count=1)
         sizes = {"layers": 2, "heads": 2, "hidden": 16, "context": 20}
         return BERT(BERTConfig(vocabulary=tokenizer.size, **sizes)).body.train(), tokenizer
-    tokenizer = fit_to_texts("char", [(text, True, True) for text in TEXTS])
+    tokenizer = fit_tokenizer_to_parts("char", [(text, True, True) for text in TEXTS])
     if name == "gpt":
         config = GPTConfig(vocabulary=tokenizer.size, layers=2, heads=2, hidden=16, context=20)
         return GPTLanguageModel(config), tokenizer
@@ -52,7 +52,7 @@ def test_each_text_has_the_vector_it_has_alone(name, pooling, monkeypatch):
 
 def test_a_vector_by_hand():
     body, tokenizer = made("bert")
-    ids, _ = framed(marks_of(tokenizer), tokenizer.encode(TEXTS[1]))
+    ids, _ = add_special_tokens(special_tokens_of(tokenizer), tokenizer.encode(TEXTS[1]))
     hidden = body.eval()(torch.from_numpy(ids.astype(np.int64))[None]).hidden[0]
     mean = sentence_vectors(body, tokenizer, [TEXTS[1]], normalise=False)[0]
     np.testing.assert_allclose(mean, hidden.mean(0).detach().numpy(), atol=1e-5)
@@ -69,7 +69,7 @@ def test_a_long_text_loses_its_end():
 
 
 def test_a_window_that_sees_little_reads_a_text_to_its_end():
-    tokenizer = fit_to_texts("char", [(text, True, True) for text in TEXTS])
+    tokenizer = fit_tokenizer_to_parts("char", [(text, True, True) for text in TEXTS])
     body = WindowLanguageModel(WindowConfig(vocabulary=tokenizer.size, context=4, hidden=16))
     one, other = sentence_vectors(body, tokenizer, ["a cat and a dog", "a cat and a house"])
     assert np.abs(one - other).max() > 1e-4

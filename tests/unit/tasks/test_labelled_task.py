@@ -10,7 +10,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import silent
-from ensue.data.labelled_rows import rows_of
+from ensue.data.labelled_rows import make_rows
 from ensue.models.labelled import HeadConfig
 from ensue.tasks.build_model import build_model
 from ensue.tasks.example_encoding import row_length
@@ -214,7 +214,7 @@ def test_questions_about_a_passage_are_held_out_together(tmp_path):
 
 @pytest.mark.parametrize(("length", "tokens"), [(5, 1000), (100, 1600), (1000, 8000)])
 def test_long_texts_come_in_larger_batches(length, tokens):
-    rows = rows_of([(np.ones(length), np.zeros(length))] * 4, np.zeros(4))
+    rows = make_rows([(np.ones(length), np.zeros(length))] * 4, np.zeros(4))
     assert batch_tokens(LabelTrainSettings(), rows) == tokens
     assert batch_tokens(LabelTrainSettings(batch_tokens=700), rows) == 700
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Answer, Choice, Labelled, Question, Tagged
-from ensue.data.labelled_rows import NOT_ASKED
-from ensue.data.tokenizers.registry import fit_to_texts
-from ensue.data.tokenizers.special_tokens import framed, marks_of
-from ensue.data.tokenizers.wrapped_fitting import fit_marked
+from ensue.data.labelled import Answer, ChoiceQuestion, LabelledText, Question, TaggedSentence
+from ensue.data.labelled_rows import IGNORE_INDEX
+from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.tasks.labels.answer import LONGEST_ANSWER, best_span, windows
 from ensue.tasks.labels.kind import Form, in_order, label_number, softmax
 from ensue.tasks.table import all_tasks
@@ -26,8 +26,8 @@ KINDS = ["wordpiece", "bpe", "unigram", "byte"]
 
 def tokenizer_of(kind):
     if kind == "byte":
-        return fit_to_texts("byte", [])
-    return fit_marked(kind, TEXTS, 330, min_count=1)
+        return fit_tokenizer_to_parts("byte", [])
+    return fit_encoder_tokenizer(kind, TEXTS, 330, min_count=1)
 
 
 def form(kind="wordpiece", labels=(), length=64, stride=0):
@@ -36,7 +36,7 @@ def form(kind="wordpiece", labels=(), length=64, stride=0):
 
 def row(written, place):
     rows = written.rows
-    return rows.tokens[rows.at[place] : rows.at[place + 1]].tolist()
+    return rows.tokens[rows.starts[place] : rows.starts[place + 1]].tolist()
 
 
 # Whole texts.
@@ -44,22 +44,28 @@ def row(written, place):
 
 def test_texts_and_pairs_stand_in_their_frames():
     given = form(labels=("a", "b"), length=12)
-    one = [Labelled(("the river",), "b", "f:1"), Labelled((PASSAGE,), "a", "f:2")]
+    one = [LabelledText(("the river",), "b", "f:1"), LabelledText((PASSAGE,), "a", "f:2")]
     written = CLASSIFY.write(one, given)
-    assert row(written, 0) == framed(marks_of(given.tokenizer), given.tokenizer.encode("the river"))[0].tolist()
+    assert (
+        row(written, 0)
+        == add_special_tokens(special_tokens_of(given.tokenizer), given.tokenizer.encode("the river"))[0].tolist()
+    )
     assert written.rows.targets.tolist() == [1, 0] and written.rows.lengths.max() == 12 and written.cut == 1
-    two = PAIR.write([Labelled(("the river", "is long"), None, "f:1")], given, wanted=False)
+    two = PAIR.write([LabelledText(("the river", "is long"), None, "f:1")], given, wanted=False)
     ids = [given.tokenizer.encode(text) for text in ("the river", "is long")]
-    assert row(two, 0) == framed(marks_of(given.tokenizer), *ids)[0].tolist() and two.rows.segments[-1] == 1
+    assert (
+        row(two, 0) == add_special_tokens(special_tokens_of(given.tokenizer), *ids)[0].tolist()
+        and two.rows.segments[-1] == 1
+    )
     assert len(CLASSIFY.write([], given).rows) == 0
 
 
 @pytest.mark.parametrize("texts", [("one",), ("one", "two")])
 def test_numbers_of_one_text_or_two(texts):
-    written = REGRESS.write([Labelled(texts, "2.5", "f:1"), Labelled(texts, "-1", "f:2")], form())
+    written = REGRESS.write([LabelledText(texts, "2.5", "f:1"), LabelledText(texts, "-1", "f:2")], form())
     assert len(written.rows) == 2 and written.rows.targets.tolist() == [2.5, -1.0]
     assert set(written.rows.segments.tolist()) == ({0} if len(texts) == 1 else {0, 1})
-    examples = [Labelled(texts, str(value), "f") for value in (1, 2, 3, 4)]
+    examples = [LabelledText(texts, str(value), "f") for value in (1, 2, 3, 4)]
     found = REGRESS.answers(examples, written, [np.array([value]) for value in (2.0, 4.0, 5.0, 9.0)], form())
     score = REGRESS.score(examples, found, ())
     assert score["spearman"] == pytest.approx(1) and score["mse"] == pytest.approx((1 + 4 + 4 + 25) / 4)
@@ -68,14 +74,14 @@ def test_numbers_of_one_text_or_two(texts):
 
 def test_a_label_that_is_not_known_is_named_with_its_line():
     with pytest.raises(InputError, match=r"f.tsv:7: the label 'c' is none of a, b"):
-        CLASSIFY.write([Labelled(("x",), "c", "f.tsv:7")], form(labels=("a", "b")))
+        CLASSIFY.write([LabelledText(("x",), "c", "f.tsv:7")], form(labels=("a", "b")))
     with pytest.raises(InputError, match="…"):
         label_number("z", [str(n) for n in range(20)], "f:1")
 
 
 def test_the_likeliest_label_and_its_figures():
     given = form(labels=("a", "b"))
-    examples = [Labelled(("x",), label, "f") for label in ("a", "b", "b")]
+    examples = [LabelledText(("x",), label, "f") for label in ("a", "b", "b")]
     logits = [np.array([2.0, 1.0]), np.array([0.0, 1.0]), np.array([3.0, 0.0])]
     found = CLASSIFY.answers(examples, CLASSIFY.write(examples, given), logits, given)
     assert [one["label"] for one in found] == ["a", "b", "a"]
@@ -105,16 +111,19 @@ def test_typed_examples():
 
 def test_every_choice_is_read_with_its_context():
     given = form(labels=("0", "1", "2"), length=16)
-    examples = [Choice("the river", ("flows", "is long", "stands"), 2, "f:1"), Choice("it", ("a", "b", "c"), 0, "f:2")]
+    examples = [
+        ChoiceQuestion("the river", ("flows", "is long", "stands"), 2, "f:1"),
+        ChoiceQuestion("it", ("a", "b", "c"), 0, "f:2"),
+    ]
     written = CHOOSE.write(examples, given)
-    assert len(written.rows) == 2 and written.rows.each == 3 and written.rows.targets.tolist() == [2, 0]
+    assert len(written.rows) == 2 and written.rows.rows_per_example == 3 and written.rows.targets.tolist() == [2, 0]
     ids = [given.tokenizer.encode(text) for text in ("the river", "is long")]
-    assert row(written, 1) == framed(marks_of(given.tokenizer), *ids)[0].tolist()
+    assert row(written, 1) == add_special_tokens(special_tokens_of(given.tokenizer), *ids)[0].tolist()
     found = CHOOSE.answers(examples, written, [np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.5])], given)
     assert [one["choice"] for one in found] == [2, 1] and found[0]["text"] == "stands"
     assert CHOOSE.score(examples, found, given.labels) == {"accuracy": 0.5, "chance": 1 / 3, "examples": 2}
     with pytest.raises(InputError, match="f:3: 2 choices where the model has 3"):
-        CHOOSE.write([Choice("it", ("a", "b"), 0, "f:3")], given)
+        CHOOSE.write([ChoiceQuestion("it", ("a", "b"), 0, "f:3")], given)
 
 
 # Tags.
@@ -125,10 +134,10 @@ def test_a_word_is_answered_for_by_its_first_token(kind):
     given = form(kind, labels=("O", "B-X", "I-X"))
     words = ("The", "unbelievably", "long", "Nile")
     tags = ("O", "B-X", "I-X", "O")
-    written = TAG.write([Tagged(words, tags, "f:1"), Tagged((), (), "f:9")], given)
+    written = TAG.write([TaggedSentence(words, tags, "f:1"), TaggedSentence((), (), "f:9")], given)
     (firsts, none), targets = written.notes, written.rows.targets
     assert len(firsts) == 4 and len(none) == 0 and firsts[0] == 1
-    asked = np.flatnonzero(targets != NOT_ASKED)
+    asked = np.flatnonzero(targets != IGNORE_INDEX)
     assert asked.tolist() == firsts.tolist() and targets[asked].tolist() == [0, 1, 2, 0]
     tokens = row(written, 0)
     ends = [*firsts[1:], len(tokens) - 1]
@@ -138,7 +147,7 @@ def test_a_word_is_answered_for_by_its_first_token(kind):
 
 def test_words_that_were_cut_off_are_outside():
     given = form("byte", labels=("O", "B-X"), length=8)
-    example = Tagged(("ab", "cde", "f", "g"), ("O", "B-X", "B-X", "O"), "f:1")
+    example = TaggedSentence(("ab", "cde", "f", "g"), ("O", "B-X", "B-X", "O"), "f:1")
     written = TAG.write([example], given)
     assert written.cut == 1 and written.notes[0].tolist() == [1, 3]
     logits = np.zeros((8, 2))
@@ -150,13 +159,13 @@ def test_words_that_were_cut_off_are_outside():
 
 
 def test_tags_that_mark_no_entities():
-    example = Tagged(("a", "b"), ("NOUN", "VERB"), "f:1")
+    example = TaggedSentence(("a", "b"), ("NOUN", "VERB"), "f:1")
     given = form(labels=TAG.labels([example]))
     written = TAG.write([example], given)
     logits = np.zeros((len(row(written, 0)), 2))
     (found,) = TAG.answers([example], written, [logits], given)
     assert "entities" not in found and TAG.score([example], [found], given.labels)["accuracy"] == 0.5
-    assert TAG.labels([Tagged(("a",) * 4, ("I-B", "O", "B-B", "B-A"), "f")]) == ("O", "B-A", "B-B", "I-B")
+    assert TAG.labels([TaggedSentence(("a",) * 4, ("I-B", "O", "B-B", "B-A"), "f")]) == ("O", "B-A", "B-B", "I-B")
 
 
 # Answers.

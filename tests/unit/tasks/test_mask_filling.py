@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.wrapped_fitting import fit_marked
+from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.models.bert import BERT, BERTConfig
 from ensue.search.mask_filling import distributions, fill_in
 from ensue.tasks.mask_filling import filled, gapped, special
@@ -15,7 +15,7 @@ MASK = 4
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
 def tokenizer(request):
-    return fit_marked(request.param, TEXTS, 400, min_count=1)
+    return fit_encoder_tokenizer(request.param, TEXTS, 400, min_count=1)
 
 
 def model_of(vocabulary, **changes):
@@ -87,15 +87,15 @@ def test_what_cannot_be_filled_in():
     ],
 )
 def test_gaps_anywhere(tokenizer, text, parts):
-    marks = tokenizer.marks
-    wanted = [marks.first]
+    marks = tokenizer.special_tokens
+    wanted = [marks.start]
     for number, part in enumerate(parts):
         if isinstance(part, int):
             wanted += [marks.mask] * part
         else:
             space = " " if number and tokenizer.spaced else ""
             wanted += tokenizer.encode(space + part).tolist()
-    assert gapped(tokenizer, text).tolist() == [*wanted, marks.last]
+    assert gapped(tokenizer, text).tolist() == [*wanted, marks.end]
 
 
 def test_a_text_comes_back_with_words_in_its_gaps(tokenizer):

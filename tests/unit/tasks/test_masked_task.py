@@ -9,8 +9,8 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import silent
-from ensue.data.splitting import spread
-from ensue.data.tokenizers.wrapped_fitting import fit_marked
+from ensue.data.splitting import evenly_spaced
+from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.measure.masked import masked_score
 from ensue.tasks import masked_modelling as masked
 from ensue.tasks.build_model import build_model
@@ -100,8 +100,8 @@ def test_the_figures_by_hand(tmp_path):
         with torch.no_grad():
             logits = model(batch.tokens, None, batch.lengths, segments=batch.segments).logits.log_softmax(-1)
             first = model.body(batch.tokens, batch.segments, batch.lengths).hidden[:, 0]
-            told += int((model.next_logits(first).argmax(-1) == batch.other).sum())
-        at = batch.hidden.nonzero()[:, 0], batch.places[batch.hidden]
+            told += int((model.next_logits(first).argmax(-1) == batch.not_next).sum())
+        at = batch.is_masked.nonzero()[:, 0], batch.positions[batch.is_masked]
         fill -= float(logits[at][torch.arange(len(batch.targets)), batch.targets].sum())
         right += int((logits[at].argmax(-1) == batch.targets).sum())
         guess -= sum(math.log(counts[token] / counts.sum()) for token in batch.targets.tolist())
@@ -116,7 +116,7 @@ def test_the_figures_by_hand(tmp_path):
 
 def test_roberta_reads_one_text_a_row(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 12), "roberta")
-    assert corpus.tokenizer.kind == "bpe" and corpus.tokenizer.marks.double
+    assert corpus.tokenizer.kind == "bpe" and corpus.tokenizer.special_tokens.double_separator
     assert masked.batches(settings, model, corpus).batch(0).other is None
     score = masked.scored(settings, model, corpus.valid, corpus.tokenizer, 50)
     assert score.next_accuracy is None and "next_loss" not in score.as_dict()
@@ -133,7 +133,7 @@ def test_files_are_scored_with_what_they_say_themselves(tmp_path):
 
 
 def test_sentences_become_tokens_and_empty_ones_nothing():
-    tokenizer = fit_marked("wordpiece", [" ".join(WORDS)], 100, min_count=1)
+    tokenizer = fit_encoder_tokenizer("wordpiece", [" ".join(WORDS)], 100, min_count=1)
     found = masked.tokenised([["the river", "\u200b"], ["\u200b"], ["rain", "fell"]], tokenizer)
     assert len(found) == 2 and found.documents.tolist() == [0, 1, 3]
     assert tokenizer.decode(found.tokens[: found.sentences[1]]) == "the river"
@@ -152,5 +152,5 @@ def test_settings_that_do_not_fit(tmp_path):
 
 
 def test_what_is_held_out_is_from_all_over():
-    assert spread(10, 0.2) == [2, 7] and spread(2, 0.9) == [1]
-    assert len(set(spread(1000, 0.05))) == 50
+    assert evenly_spaced(10, 0.2) == [2, 7] and evenly_spaced(2, 0.9) == [1]
+    assert len(set(evenly_spaced(1000, 0.05))) == 50

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.registry import fit_to_texts
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn.protocol import Output
@@ -22,7 +22,7 @@ GREEDY = Search(beam=1)
 
 
 def tokenizer(kind, *texts):
-    return fit_to_texts(kind, [(text, True, True) for text in texts], min_count=1)
+    return fit_tokenizer_to_parts(kind, [(text, True, True) for text in texts], min_count=1)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.registry import fit_to_texts
+from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.data.tokenizers.vocabulary import Vocabulary
-from ensue.data.tokenizers.wrapped_fitting import fit_marked
 from ensue.data.word_vectors import WordVectors
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.tasks.word_tables import start_table, table_vectors, words_of_tokens
@@ -16,13 +16,13 @@ TEXT = [("the cat sat on the mat\nthe dog sat\n" * 20, True, True)]
 
 
 def test_which_tokens_are_words():
-    words = fit_to_texts("word", TEXT)
+    words = fit_tokenizer_to_parts("word", TEXT)
     assert words_of_tokens(words) == [None, None, "the", "sat", "cat", "dog", "mat", "on"]
     assert words_of_tokens(Vocabulary(["a", "b"])) == ["a", "b"]
-    assert set(words_of_tokens(fit_to_texts("char", TEXT))) == {None}
-    parts = words_of_tokens(fit_to_texts("bpe", TEXT, vocabulary=300))
+    assert set(words_of_tokens(fit_tokenizer_to_parts("char", TEXT))) == {None}
+    parts = words_of_tokens(fit_tokenizer_to_parts("bpe", TEXT, vocabulary=300))
     assert "cat" in parts and not any(word.startswith("␣") for word in parts if word)
-    marked = fit_marked("wordpiece", [TEXT[0][0]], 60)
+    marked = fit_encoder_tokenizer("wordpiece", [TEXT[0][0]], 60)
     pieces = words_of_tokens(marked)
     assert {"the", "cat"} <= set(pieces) and not any(word.startswith(("##", "[")) for word in pieces if word)
     assert any(marked.name(token).startswith("##") for token in range(marked.size))
@@ -39,12 +39,12 @@ def test_r11_words_without_a_vector_keep_their_start():
 
 
 def test_the_table_of_any_model_can_be_asked():
-    tokenizer = fit_to_texts("word", TEXT)
+    tokenizer = fit_tokenizer_to_parts("word", TEXT)
     model = LSTMLanguageModel(LSTMConfig(vocabulary=tokenizer.size, hidden=6))
     vectors = table_vectors(model, tokenizer, "runs/lstm", "lstm")
     assert vectors.words == ["the", "sat", "cat", "dog", "mat", "on"]
     assert np.array_equal(vectors.matrix[2], model.embed.weight[4].detach().numpy())
     with pytest.raises(InputError, match="are no words"):
-        table_vectors(model, fit_to_texts("char", TEXT), "runs/lstm", "lstm")
+        table_vectors(model, fit_tokenizer_to_parts("char", TEXT), "runs/lstm", "lstm")
     with pytest.raises(InputError, match="ngram has no vectors of words"):
         table_vectors(torch.nn.Linear(2, 2), tokenizer, "runs/ngram", "ngram")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ensue.data.labelled_rows import Rows, batch_of
+from ensue.data.labelled_rows import LabelledRows, make_batch
 from ensue.models.encoder import Encoder, EncoderConfig
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.train.distillation import ONTO, Distil, hidden_loss, matching, soft_loss
@@ -69,8 +69,8 @@ def test_tokens_that_nobody_asks_about_and_padding_do_not_count():
     soft = np.full((5, 3), np.nan, dtype=np.float32)
     soft[[1, 3], 1:] = [[1.0, -1.0], [0.5, 2.0]]
     zeros = np.zeros(5, dtype=np.int32)
-    rows = Rows(zeros, zeros, np.array([0, 3, 5]), soft, by_token=True)
-    batch = batch_of(rows, np.array([0, 1]))
+    rows = LabelledRows(zeros, zeros, np.array([0, 3, 5]), soft, per_token=True)
+    batch = make_batch(rows, np.array([0, 1]))
     assert batch.targets.shape == (2, 3, 3)
     z = torch.randn(2, 3, 2, requires_grad=True)
     loss = Distil(Label(), 2.0).of(z, batch.targets)

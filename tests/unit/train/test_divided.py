@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ensue.data.labelled_rows import batch_of, rows_of
+from ensue.data.labelled_rows import make_batch, make_rows
 from ensue.data.masking import MaskedBatch
 from ensue.data.pair_tokens import PairTokens
 from ensue.measure.contexts import context_score
@@ -97,7 +97,7 @@ def masked():
     facts = ("loss", "accuracy", "unigram_loss", "hidden", "rows", "next_loss", "next_accuracy")
 
     def measure(ranks):
-        found = masked_score(model, [batch, batch.some(slice(0, 1))], np.ones(31), ranks=ranks)
+        found = masked_score(model, [batch, batch.select(slice(0, 1))], np.ones(31), ranks=ranks)
         return np.array([getattr(found, name) for name in facts])
 
     return measure
@@ -107,8 +107,8 @@ def contexts():
     torch.manual_seed(0)
     model = Context2vec(Context2vecConfig(vocabulary=11, hidden=8, embedding=6))
     chance = np.random.default_rng(0)
-    rows = rows_of([(chance.integers(1, 11, size=n), np.zeros(n)) for n in (5, 3, 8, 4, 6)], np.zeros(5))
-    batches = [batch_of(rows, np.arange(5)), batch_of(rows, np.array([2]))]
+    rows = make_rows([(chance.integers(1, 11, size=n), np.zeros(n)) for n in (5, 3, 8, 4, 6)], np.zeros(5))
+    batches = [make_batch(rows, np.arange(5)), make_batch(rows, np.array([2]))]
 
     def measure(ranks):
         found = context_score(model, batches, ranks)

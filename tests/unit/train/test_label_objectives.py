@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ensue.data.labelled_rows import NOT_ASKED, RowBatches, rows_of
-from ensue.data.masking import Documents, Hiding, MaskedRows
-from ensue.data.tokenizers.special_tokens import Marks
+from ensue.data.labelled_rows import IGNORE_INDEX, RowBatches, make_rows
+from ensue.data.masking import DocumentTokens, MaskedBatches, MaskingOptions
+from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled
@@ -22,7 +22,7 @@ from ensue.train.optimisers import build_optimiser
 from ensue.train.settings import LabelTrainSettings
 
 CHANCE = np.random.default_rng(1)
-ROWS = rows_of(
+ROWS = make_rows(
     [(CHANCE.integers(2, 20, size=n), np.zeros(n)) for n in CHANCE.integers(3, 9, size=40)],
     CHANCE.integers(0, 3, size=40),
 )
@@ -60,7 +60,7 @@ def test_labels_weights_and_smoothing():
 
 def test_labels_of_tokens_leave_out_what_is_not_asked():
     logits = torch.randn(2, 3, 4)
-    targets = torch.tensor([[NOT_ASKED, 1, 2], [3, NOT_ASKED, NOT_ASKED]])
+    targets = torch.tensor([[IGNORE_INDEX, 1, 2], [3, IGNORE_INDEX, IGNORE_INDEX]])
     logs = -logits.log_softmax(-1)
     wanted = (logs[0, 1, 1] + logs[0, 2, 2] + logs[1, 0, 3]) / 3
     torch.testing.assert_close(Label().of(logits, targets, torch.tensor([3, 1])), wanted)
@@ -100,19 +100,19 @@ def test_the_language_loss_is_added():
 
 def test_the_masked_losses_by_hand():
     tokens = CHANCE.integers(6, 20, size=120).astype(np.int32)
-    text = Documents(tokens, np.arange(0, 121, 10), np.array([0, 6, 12]))
-    marks = Marks(first=2, between=3, last=3, double=False, mask=4, pad=0)
-    rows = MaskedRows(text, marks, 20, rows=4, length=24, pairs=True, hiding=Hiding())
+    text = DocumentTokens(tokens, np.arange(0, 121, 10), np.array([0, 6, 12]))
+    marks = SpecialTokens(start=2, separator=3, end=3, double_separator=False, mask=4, pad=0)
+    rows = MaskedBatches(text, marks, 20, rows=4, length=24, pairs=True, masking=MaskingOptions())
     torch.manual_seed(0)
     model = BERT(BERTConfig(vocabulary=20, layers=2, heads=2, hidden=8, context=24, dropout=0.0))
     batch = rows.batch(0)
     logits = model(batch.tokens, None, batch.lengths, segments=batch.segments).logits.log_softmax(-1)
-    row = batch.hidden.nonzero()[:, 0]
-    wanted = -logits[row, batch.places[batch.hidden], batch.targets].mean()
+    row = batch.is_masked.nonzero()[:, 0]
+    wanted = -logits[row, batch.positions[batch.is_masked], batch.targets].mean()
     fill, follow = masked_losses(model, batch)
     torch.testing.assert_close(fill, wanted)
     first = model.body(batch.tokens, batch.segments, batch.lengths).hidden[:, 0]
-    torch.testing.assert_close(follow, F.cross_entropy(model.next(model.body.pool(first)), batch.other))
+    torch.testing.assert_close(follow, F.cross_entropy(model.next(model.body.pool(first)), batch.not_next))
     torch.testing.assert_close(masked(model, batch, None)[0], fill + follow)
 
 

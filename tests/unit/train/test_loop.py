@@ -9,7 +9,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Abandoned
-from ensue.data.batches import Streams, Windows
+from ensue.data.batches import StreamBatches, WindowBatches
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.nn.dropout import Dropout
@@ -40,7 +40,7 @@ def work(folder, objective=next_token, **settings):
     return Training(
         model=model,
         objective=objective,
-        batches=Streams(TOKENS, 4, 10, seed=1),
+        batches=StreamBatches(TOKENS, 4, 10, seed=1),
         settings=TextTrainSettings(**given),
         checkpoints=Checkpoints(folder / "checkpoints"),
     )
@@ -173,7 +173,7 @@ def test_accumulating_two_batches_is_one_batch_of_twice_the_rows(tmp_path):
     for part in (*whole.model.modules(), *halves.model.modules()):
         if isinstance(part, Dropout):
             part.p = 0.0
-    windows = Windows(TOKENS, 4, 10, seed=1)
+    windows = WindowBatches(TOKENS, 4, 10, seed=1)
     whole.batches, halves.batches = windows, Halves(windows)
     train(whole)
     train(halves)
@@ -258,7 +258,7 @@ def test_a_stop_before_a_value_that_is_not_finite_changes_nothing(tmp_path):
 
         return objective
 
-    stream = Streams(TOKENS, 4, 10, seed=1)
+    stream = StreamBatches(TOKENS, 4, 10, seed=1)
     mark = stream.batch(9).tokens[0, 0]
     first = next(n for n in range(20) if stream.batch(n).tokens[0, 0] == mark)
     whole = work(tmp_path / "whole", explodes_once())
@@ -294,7 +294,7 @@ def test_a_state_is_carried_on_within_an_epoch_alone(tmp_path):
     given = []
 
     def objective(model, batch, state):
-        given.append((batch.fresh, state is None))
+        given.append((batch.reset_state, state is None))
         return next_token(model, batch, state)
 
     train(work(tmp_path, objective, steps=6))

@@ -9,7 +9,7 @@ import numpy as np
 from ensue.data.tokenizers.protocol import Tokenizer
 
 
-def encode_many(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
     """``encode`` of each text."""
     batch = getattr(tokenizer, "encode_batch", None)
     found: list[np.ndarray] = batch(texts) if batch is not None else [tokenizer.encode(text) for text in texts]

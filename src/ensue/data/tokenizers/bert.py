@@ -8,14 +8,14 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.subword import PREFIX, merging
-from ensue.data.tokenizers.wrapped import MarkedTokenizer, as_mark, bert_frame, roberta_frame
+from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer, bert_template, roberta_template, special_token
+from ensue.data.tokenizers.subword import CONTINUATION_PREFIX, bpe_model
 
-BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-ROBERTA_MARKS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROBERTA_SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """In the order of their numbers; <mask> is RoBERTa's last token."""
 
-LONGEST = 100
+MAX_WORD_CHARS = 100
 """A word of more characters is unknown."""
 
 
@@ -25,26 +25,26 @@ def bert_tokenizer(
     lowercase: bool = True,
     strip_accents: bool | None = None,
     chinese: bool = True,
-) -> MarkedTokenizer:
+) -> EncoderTokenizer:
     """BERT's WordPiece around a vocabulary with BERT's five marks.
 
     ``strip_accents``: with nothing said, they go where case goes; ``chinese``: each Chinese character is a word.
     """
-    _check_marks(vocab, BERT_MARKS)
-    unknown = BERT_MARKS[1]
-    inner = Tokenizer(models.WordPiece(vocab=dict(vocab), unk_token=unknown, max_input_chars_per_word=LONGEST))
+    _check_marks(vocab, BERT_SPECIAL_TOKENS)
+    unknown = BERT_SPECIAL_TOKENS[1]
+    inner = Tokenizer(models.WordPiece(vocab=dict(vocab), unk_token=unknown, max_input_chars_per_word=MAX_WORD_CHARS))
     inner.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
     )
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    inner.decoder = decoders.WordPiece(prefix=PREFIX)
+    inner.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
     first, last = ((name, vocab[name]) for name in ("[CLS]", "[SEP]"))
-    inner.post_processor = bert_frame(first, last)
-    inner.add_special_tokens([as_mark(name) for name in sorted(BERT_MARKS, key=vocab.__getitem__)])
-    return MarkedTokenizer(inner)
+    inner.post_processor = bert_template(first, last)
+    inner.add_special_tokens([special_token(name) for name in sorted(BERT_SPECIAL_TOKENS, key=vocab.__getitem__)])
+    return EncoderTokenizer(inner)
 
 
-def bert_from_lines(text: str, described: Mapping[str, Any]) -> MarkedTokenizer:
+def bert_from_lines(text: str, described: Mapping[str, Any]) -> EncoderTokenizer:
     """BERT's tokenizer from ``vocab.txt``, a token a line, and what ``tokenizer_config.json`` says of it.
 
     Where nothing says whether case counts, it does if the vocabulary has capital letters.
@@ -63,22 +63,22 @@ def bert_from_lines(text: str, described: Mapping[str, Any]) -> MarkedTokenizer:
     )
 
 
-def roberta_tokenizer(model: Any, *, lowercase: bool = False, prefix_space: bool = False) -> MarkedTokenizer:
+def roberta_tokenizer(model: Any, *, lowercase: bool = False, prefix_space: bool = False) -> EncoderTokenizer:
     """RoBERTa's marks and bytes around a BPE or Unigram ``model`` of the library with RoBERTa's five marks.
 
     ``prefix_space``: a text is read as if a space stood before it.
     """
     inner = Tokenizer(model)
     vocab = inner.get_vocab()
-    _check_marks(vocab, ROBERTA_MARKS)
+    _check_marks(vocab, ROBERTA_SPECIAL_TOKENS)
     if lowercase:
         inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=True)
     inner.decoder = decoders.ByteLevel()
     first, last = ((name, vocab[name]) for name in ("<s>", "</s>"))
-    inner.post_processor = roberta_frame(first, last, prefix_space)
-    inner.add_special_tokens([as_mark(name) for name in sorted(ROBERTA_MARKS, key=vocab.__getitem__)])
-    return MarkedTokenizer(inner)
+    inner.post_processor = roberta_template(first, last, prefix_space)
+    inner.add_special_tokens([special_token(name) for name in sorted(ROBERTA_SPECIAL_TOKENS, key=vocab.__getitem__)])
+    return EncoderTokenizer(inner)
 
 
 def is_roberta(vocab: Mapping[str, int]) -> bool:
@@ -86,9 +86,9 @@ def is_roberta(vocab: Mapping[str, int]) -> bool:
     return "<s>" in vocab or "<mask>" in vocab
 
 
-def roberta_from_files(vocab: Mapping[str, int], merges: str, described: Mapping[str, Any]) -> MarkedTokenizer:
+def roberta_from_files(vocab: Mapping[str, int], merges: str, described: Mapping[str, Any]) -> EncoderTokenizer:
     """RoBERTa's tokenizer from the contents of ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``."""
-    return roberta_tokenizer(merging(vocab, merges), prefix_space=bool(described.get("add_prefix_space")))
+    return roberta_tokenizer(bpe_model(vocab, merges), prefix_space=bool(described.get("add_prefix_space")))
 
 
 def _check_marks(vocab: Mapping[str, int], marks: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ensue.data.spelling import Spellings
-from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible, visible_bytes
+from ensue.data.tokenizers.protocol import END, Ids, as_list, encode_utf8, printable, printable_bytes
 
 
 class ByteTokenizer:
@@ -28,7 +28,7 @@ class ByteTokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         """The bytes of the text in UTF-8."""
-        return np.frombuffer(utf8(text), dtype=np.uint8).astype(np.int32)
+        return np.frombuffer(encode_utf8(text), dtype=np.uint8).astype(np.int32)
 
     def decode(self, ids: Ids) -> str:
         """The text; bytes that are not UTF-8 come out as �."""
@@ -36,7 +36,7 @@ class ByteTokenizer:
 
     def name(self, token: int) -> str:
         """The byte as it can be printed."""
-        return END if token == self.end else visible_bytes(bytes([token]))
+        return END if token == self.end else printable_bytes(bytes([token]))
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Nothing is lost."""
@@ -63,7 +63,7 @@ class CharTokenizer:
         self.letters = letters
         self.spellings = spellings
         self.size = len(letters) + 2
-        self._names = [END, "<unk>", *map(visible, letters)]
+        self._names = [END, "<unk>", *map(printable, letters)]
         self._text = ["", "�", *letters]
 
     @cached_property
@@ -75,7 +75,7 @@ class CharTokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         """A token for each character."""
-        utf8(text)
+        encode_utf8(text)
         result: np.ndarray = self._table[np.frombuffer(text.encode("utf-32-le"), dtype="<u4")]
         return result
 

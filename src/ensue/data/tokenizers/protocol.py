@@ -61,7 +61,7 @@ class Tokenizer(Protocol):
         """What ``tokenizer.json`` holds."""
 
 
-def utf8(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
     """The bytes of a text; half of a surrogate pair is an error for people."""
     try:
         return text.encode()
@@ -70,10 +70,10 @@ def utf8(text: str) -> bytes:
         raise InputError("the text holds half of a surrogate pair, which is no character", hint=hint) from error
 
 
-def visible(text: str) -> str:
+def printable(text: str) -> str:
     """A token's text so that it can be seen: space as ␣, other white space and control characters escaped.
 
-    >>> visible(" a\\n")
+    >>> printable(" a\\n")
     '␣a\\\\n'
     """
     return "".join(
@@ -82,16 +82,16 @@ def visible(text: str) -> str:
     )
 
 
-def visible_bytes(data: bytes) -> str:
+def printable_bytes(data: bytes) -> str:
     """A token's bytes so that they can be seen: as text if they are text, else escaped.
 
-    >>> visible_bytes(b" a"), visible_bytes(bytes([0xC3]))
+    >>> printable_bytes(b" a"), printable_bytes(bytes([0xC3]))
     ('␣a', '\\\\xc3')
     """
     try:
-        return visible(data.decode("utf-8"))
+        return printable(data.decode("utf-8"))
     except UnicodeDecodeError:
-        return "".join(visible(chr(byte)) if byte < 128 else f"\\x{byte:02x}" for byte in data)
+        return "".join(printable(chr(byte)) if byte < 128 else f"\\x{byte:02x}" for byte in data)
 
 
 def as_list(ids: Ids) -> list[int]:

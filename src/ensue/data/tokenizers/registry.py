@@ -16,7 +16,7 @@ from ensue.data.sources import Source
 from ensue.data.text_pieces import Part, as_parts
 from ensue.data.tokenizers.char import ByteTokenizer, CharTokenizer, fit_chars
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.spelled_words import SpeltTokenizer
+from ensue.data.tokenizers.spelled_words import SpelledWordTokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import WordTokenizer, fit_words
 
@@ -30,14 +30,14 @@ KINDS: dict[str, str] = {
 }
 """The tokenizers that can be fitted, with a line on each."""
 
-VOCABULARY = {"char": None, "word": 20_000, "bpe": 4096, "wordpiece": 4096, "unigram": 4096}
+DEFAULT_VOCABULARY = {"char": None, "word": 20_000, "bpe": 4096, "wordpiece": 4096, "unigram": 4096}
 """How many tokens each kind has at most, if nothing is said."""
 
-FITTED_TO = 1 << 27
+MAX_FIT_BYTES = 1 << 27
 """Bytes. Of a longer text so many are read to fit words and parts of words to, evenly from all of it."""
 
-FILE = "tokenizer.json"
-CONFIG = "tokenizer_config.json"
+TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 BERT_FILE = "vocab.txt"
 GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 BERT_SETTINGS = {
@@ -72,18 +72,18 @@ def fit_tokenizer(
     text = as_parts(read_pieces(sources, field))
     if kind in KINDS and kind not in ("byte", "char"):  # their tables are small whatever the text
         size = measure_text(sources, field)[1] if size is None else size
-        if size > FITTED_TO:
-            text = sampled(text, FITTED_TO / size)
+        if size > MAX_FIT_BYTES:
+            text = sample_parts(text, MAX_FIT_BYTES / size)
             if notes is not None:
-                share = f"{FITTED_TO / 1e6:,.0f} of the text's {size / 1e6:,.0f} MB, evenly from all of it"
+                share = f"{MAX_FIT_BYTES / 1e6:,.0f} of the text's {size / 1e6:,.0f} MB, evenly from all of it"
                 notes.append(f"the {kind} tokenizer is fitted to {share}")
-    return fit_to_texts(kind, text, vocabulary=vocabulary, min_count=min_count)
+    return fit_tokenizer_to_parts(kind, text, vocabulary=vocabulary, min_count=min_count)
 
 
-def sampled(parts: Iterable[Part], share: float) -> Iterator[Part]:
+def sample_parts(parts: Iterable[Part], share: float) -> Iterator[Part]:
     """Some parts of a text, evenly from all of it, with about a ``share`` of its letters; always the same.
 
-    >>> [text for text, _, _ in sampled([(letter, True, True) for letter in "abcdefgh"], 0.25)]
+    >>> [text for text, _, _ in sample_parts([(letter, True, True) for letter in "abcdefgh"], 0.25)]
     ['a', 'e']
     """
     seen = taken = 0
@@ -94,7 +94,7 @@ def sampled(parts: Iterable[Part], share: float) -> Iterator[Part]:
         seen += len(part[0])
 
 
-def fit_to_texts(
+def fit_tokenizer_to_parts(
     kind: str,
     parts: Iterable[Part],
     *,
@@ -103,7 +103,7 @@ def fit_to_texts(
 ) -> Tokenizer:
     """Fit a tokenizer to texts at hand, each with whether it opens a line and whether it closes its document.
 
-    >>> fit_to_texts("word", [("a b a", True, True)]).size  # a, b, the end mark, the unknown mark
+    >>> fit_tokenizer_to_parts("word", [("a b a", True, True)]).size  # a, b, the end mark, the unknown mark
     4
     """
     if kind not in KINDS:
@@ -112,7 +112,7 @@ def fit_to_texts(
         raise InputError(f"a vocabulary of {vocabulary} is too small", hint="choose at least 3")
     if kind == "byte":
         return ByteTokenizer()
-    limit = VOCABULARY[kind] if vocabulary is None else vocabulary
+    limit = DEFAULT_VOCABULARY[kind] if vocabulary is None else vocabulary
     if kind == "word":
         return fit_words(parts, limit, min_count)
     texts = (text for text, _, _ in parts)
@@ -126,7 +126,7 @@ def fit_to_texts(
 
 def save_tokenizer(tokenizer: Tokenizer, path: str | Path) -> None:
     """Write ``tokenizer.json``, at ``path`` or into the folder ``path``."""
-    file = Path(path) / FILE if Path(path).is_dir() else Path(path)
+    file = Path(path) / TOKENIZER_FILE if Path(path).is_dir() else Path(path)
     write_text(file, json.dumps(tokenizer.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
@@ -139,8 +139,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = Path(path)
     if not path.is_dir():
         return _restored(read_json(path), path)
-    if (path / FILE).exists():
-        return _restored(_as_described(read_json(path / FILE), _described(path)), path / FILE)
+    if (path / TOKENIZER_FILE).exists():
+        return _restored(_as_described(read_json(path / TOKENIZER_FILE), _described(path)), path / TOKENIZER_FILE)
     found = _from_files(path)
     if found is not None:
         return found
@@ -148,17 +148,17 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     raise InputError("there is no tokenizer in this folder", where=str(path), hint=hint)
 
 
-def find_tokenizer(text: str) -> str | Tokenizer:
+def resolve_tokenizer(text: str) -> str | Tokenizer:
     """What ``--tokenizer`` names: a kind, still to be fitted, or a tokenizer that was there already.
 
-    >>> find_tokenizer("bpe")
+    >>> resolve_tokenizer("bpe")
     'bpe'
     """
     if text in KINDS:
         return text
     if text and Path(text).exists():
         found = load_tokenizer(text)
-        return found.closed() if isinstance(found, SpeltTokenizer) else found
+        return found.closed() if isinstance(found, SpelledWordTokenizer) else found
     if "/" in text or text.endswith(".json"):
         raise InputError("there is no such file", where=text, hint=f"or give one of {', '.join(KINDS)}")
     raise unknown_name("tokenizer", text, KINDS)
@@ -178,7 +178,7 @@ def restore_tokenizer(state: Any) -> Tokenizer:
     if kind == "word":
         return WordTokenizer.restore(state)
     if kind == "spelt":
-        return SpeltTokenizer.restore(state)
+        return SpelledWordTokenizer.restore(state)
     if kind == "words":
         return Vocabulary.restore(state)
     if isinstance(state, dict) and "model" in state:
@@ -203,9 +203,9 @@ def _from_library(state: dict[str, Any]) -> Tokenizer:
         from ensue.data.tokenizers.subword import SubwordTokenizer
 
         return SubwordTokenizer.restore(state)
-    from ensue.data.tokenizers.wrapped import MarkedTokenizer
+    from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 
-    return MarkedTokenizer.restore(state)
+    return EncoderTokenizer.restore(state)
 
 
 def _as_described(state: Any, described: dict[str, Any]) -> Any:
@@ -219,7 +219,7 @@ def _as_described(state: Any, described: dict[str, Any]) -> Any:
 
 def _described(folder: Path) -> dict[str, Any]:
     """What ``tokenizer_config.json`` says, if there is one."""
-    file = folder / CONFIG
+    file = folder / TOKENIZER_CONFIG
     found = read_json(file) if file.exists() else {}
     if not isinstance(found, dict):
         raise InputError("does not describe a tokenizer", where=str(file))

@@ -10,14 +10,14 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.char import ByteTokenizer, CharTokenizer
-from ensue.data.tokenizers.protocol import Tokenizer, utf8
+from ensue.data.tokenizers.protocol import Tokenizer, encode_utf8
 from ensue.data.tokenizers.word import WordTokenizer
 
 _WORD = re.compile(r"\n|\S+")
 
 
 @runtime_checkable
-class Spanned(Protocol):
+class SpanTokenizer(Protocol):
     """A tokenizer that knows itself where its tokens stand."""
 
     @property
@@ -25,20 +25,20 @@ class Spanned(Protocol):
         """Whether a word's first token holds the space before it."""
 
     def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """What ``spans_of`` gives."""
+        """What ``token_spans`` gives."""
 
 
-def spans_of(tokenizer: Tokenizer, text: str) -> tuple[np.ndarray, np.ndarray]:
+def token_spans(tokenizer: Tokenizer, text: str) -> tuple[np.ndarray, np.ndarray]:
     """The tokens of a text (n,) and the characters each stands for, from and to: (n, 2).
 
     A token that is part of a character, as a byte can be, has the whole character's span; a space that
     belongs to a token is no part of its span.
 
-    >>> ids, spans = spans_of(ByteTokenizer(), "né")
+    >>> ids, spans = token_spans(ByteTokenizer(), "né")
     >>> spans.tolist()
     [[0, 1], [1, 2], [1, 2]]
     """
-    if isinstance(tokenizer, Spanned):
+    if isinstance(tokenizer, SpanTokenizer):
         return tokenizer.spans(text)
     ids = tokenizer.encode(text)
     if isinstance(tokenizer, WordTokenizer):
@@ -53,8 +53,8 @@ def spans_of(tokenizer: Tokenizer, text: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def library_spans(inner: Any, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """``spans_of`` for a tokenizer of the ``tokenizers`` library."""
-    utf8(text)
+    """``token_spans`` for a tokenizer of the ``tokenizers`` library."""
+    encode_utf8(text)
     found = inner.encode(text, add_special_tokens=False)
     spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
     for span in spans:
@@ -65,19 +65,19 @@ def library_spans(inner: Any, text: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array(found.ids, dtype=np.int32), spans
 
 
-def words_of(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """The tokens of a sentence that comes as words (n,), and the number of each token's word (n,).
 
     Each word is encoded on its own, and every one but the first with a space before it where spaces are part
     of the tokens, so that the tokens are those of the words in a row. No word is without tokens: one that
     comes to nothing is the unknown mark, or "?" where there is none.
 
-    >>> ids, places = words_of(ByteTokenizer(), ["an", "", "ox"])
+    >>> ids, places = encode_words(ByteTokenizer(), ["an", "", "ox"])
     >>> bytes(ids.tolist()), places.tolist()
     (b'an? ox', [0, 0, 1, 2, 2, 2])
     """
     plain = isinstance(tokenizer, ByteTokenizer | CharTokenizer)
-    spaced = plain or (isinstance(tokenizer, Spanned) and tokenizer.spaced)
+    spaced = plain or (isinstance(tokenizer, SpanTokenizer) and tokenizer.spaced)
     texts = [_written(word, spaced and number > 0, tokenizer.lines) for number, word in enumerate(words)]
     many = getattr(tokenizer, "encode_batch", None)
     parts: list[np.ndarray] = many(texts) if many is not None else [tokenizer.encode(text) for text in texts]

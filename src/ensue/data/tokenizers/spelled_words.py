@@ -19,14 +19,14 @@ import numpy as np
 from ensue.data.tokenizers.protocol import Ids, as_list
 from ensue.data.tokenizers.word import WordTokenizer, count_gaps, fit_words
 
-MARKS = 2
+FIRST_WORD = 2
 """The unknown word and the end mark stand before all others."""
 
 
-class SpeltTokenizer(WordTokenizer):
+class SpelledWordTokenizer(WordTokenizer):
     """A number a word, and the letters of each.
 
-    >>> spelt = fit_spelt([("the cat sat\\nthe dog", True, True)])
+    >>> spelt = fit_spelled_words([("the cat sat\\nthe dog", True, True)])
     >>> spelt.encode("the bird saw the bird\\n").tolist()
     [2, 6, 7, 2, 6, 1]
     >>> spelt.spelling(6), spelt.spelling(spelt.end)
@@ -38,7 +38,7 @@ class SpeltTokenizer(WordTokenizer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._further: list[str] = []
-        known = {name: token for token, name in enumerate(self.names) if token >= MARKS}
+        known = {name: token for token, name in enumerate(self.names) if token >= FIRST_WORD}
         self._table: Any = _Open(known, self._further, self.size)
 
     def encode(self, text: str) -> np.ndarray:
@@ -84,10 +84,10 @@ class _Open(dict[str, int]):
         return number
 
 
-def fit_spelt(
+def fit_spelled_words(
     parts: Iterable[tuple[str, bool, bool]], vocabulary: int | None = None, min_count: int | None = None
-) -> SpeltTokenizer:
+) -> SpelledWordTokenizer:
     """The words of some texts by frequency, as ``fit_words`` finds them."""
     found = fit_words(parts, vocabulary, min_count)
     end, unknown, *kept = found.names
-    return SpeltTokenizer([unknown, end, *kept], 1, 0, found.spellings, found.gaps)
+    return SpelledWordTokenizer([unknown, end, *kept], 1, 0, found.spellings, found.gaps)

@@ -17,15 +17,15 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from ensue.core.errors import InputError
 from ensue.data.text_pieces import cut_bytes
-from ensue.data.tokenizers.protocol import END, Ids, as_list, utf8, visible_bytes
+from ensue.data.tokenizers.protocol import END, Ids, as_list, encode_utf8, printable_bytes
 from ensue.data.tokenizers.spans import library_spans
-from ensue.data.tokenizers.word_cache import GPT2_WORDS, LONE_HASH_WORDS, WordMemory
+from ensue.data.tokenizers.word_cache import GPT2_WORDS, LONE_HASH_WORDS, WordCache
 
-PREFIX = "##"
-LONGEST = 64
+CONTINUATION_PREFIX = "##"
+MAX_WORDPIECE_CHARS = 64
 """Longer runs are cut before WordPiece sees them: it looks for the longest match, in square time."""
 GPT2_END = "<|endoftext|>"
-SMALL = 1 << 15
+TRAINER_TEXT_BYTES = 1 << 15
 """Bytes of text that are given to a trainer at once."""
 
 
@@ -36,7 +36,7 @@ def _byte_letters() -> dict[str, int]:
     return {chr(byte): byte for byte in shown} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
 
 
-LETTERS = _byte_letters()
+BYTE_ALPHABET = _byte_letters()
 
 
 class SubwordTokenizer:
@@ -58,7 +58,7 @@ class SubwordTokenizer:
         model = self._state["model"]["type"]
         self.kind = "gpt2" if self._end_name == GPT2_END and model == "BPE" else str(model).lower()
         self.size: int = inner.get_vocab_size()
-        self._memory = WordMemory(inner, ascii_words(self._state["pre_tokenizer"]))
+        self._memory = WordCache(inner, ascii_words(self._state["pre_tokenizer"]))
         self._bytes = [self._spell(inner.id_to_token(token)) for token in range(self.size)]
         self._bytes[self.end] = b""
 
@@ -66,17 +66,17 @@ class SubwordTokenizer:
         """The bytes a token stands for."""
         if token is None or token == self._end_name:
             return b""
-        if self.kind == "wordpiece" and len(token) > len(PREFIX):
-            token = token.removeprefix(PREFIX)
+        if self.kind == "wordpiece" and len(token) > len(CONTINUATION_PREFIX):
+            token = token.removeprefix(CONTINUATION_PREFIX)
         try:
-            return bytes(LETTERS[letter] for letter in token)
+            return bytes(BYTE_ALPHABET[letter] for letter in token)
         except KeyError as error:
             hint = "only byte-level tokenizers can be used"
             raise InputError(f"the token {token!r} is not made of bytes", hint=hint) from error
 
     def encode(self, text: str) -> np.ndarray:
         """The parts of the text's words."""
-        return self._memory.encode(utf8(text))
+        return self._memory.encode(encode_utf8(text))
 
     def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """The tokens and the characters each stands for; see ``spans_of``."""
@@ -88,7 +88,7 @@ class SubwordTokenizer:
 
     def name(self, token: int) -> str:
         """The part as it can be printed."""
-        return self._end_name if token == self.end else visible_bytes(self._bytes[token])
+        return self._end_name if token == self.end else printable_bytes(self._bytes[token])
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Nothing is lost."""
@@ -115,7 +115,9 @@ def _wrapped(model: Any, end: str = END) -> SubwordTokenizer:
     inner.pre_tokenizer = byte_pre_tokenizer(isinstance(model, models.WordPiece))
     inner.decoder = decoders.ByteLevel()
     if isinstance(model, models.WordPiece):
-        inner.decoder = decoders.Sequence([decoders.Replace(Regex(f"^{PREFIX}"), ""), decoders.ByteLevel()])
+        inner.decoder = decoders.Sequence(
+            [decoders.Replace(Regex(f"^{CONTINUATION_PREFIX}"), ""), decoders.ByteLevel()]
+        )
     inner.add_special_tokens([AddedToken(end, normalized=False, special=True)])
     return SubwordTokenizer(inner)
 
@@ -125,7 +127,7 @@ def byte_pre_tokenizer(pieces: bool) -> Any:
     words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if not pieces:
         return words
-    runs = pre_tokenizers.Split(Regex(f".{{{LONGEST}}}"), "isolated")
+    runs = pre_tokenizers.Split(Regex(f".{{{MAX_WORDPIECE_CHARS}}}"), "isolated")
     return pre_tokenizers.Sequence([pre_tokenizers.Split("#", "isolated"), words, runs])
 
 
@@ -141,19 +143,19 @@ def ascii_words(described: Any) -> re.Pattern[str] | None:
 
 def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: int = 2) -> SubwordTokenizer:
     """Train BPE, WordPiece or Unigram; the same text gives the same tokenizer."""
-    least = 1 + len(LETTERS) * (2 if kind == "wordpiece" else 1)
+    least = 1 + len(BYTE_ALPHABET) * (2 if kind == "wordpiece" else 1)
     if vocabulary < least:
         hint = f"choose at least {least}: every byte is a token"
         raise InputError(f"a {kind} vocabulary of {vocabulary} is too small", hint=hint)
-    alphabet = sorted(LETTERS)
+    alphabet = sorted(BYTE_ALPHABET)
     options: dict[str, Any] = {"vocab_size": vocabulary, "initial_alphabet": alphabet, "show_progress": False}
     if kind == "bpe":
         inner = Tokenizer(models.BPE())
         trainer = trainers.BpeTrainer(special_tokens=[END], min_frequency=min_count, **options)
     elif kind == "wordpiece":
-        inner = Tokenizer(models.WordPiece(unk_token=END, max_input_chars_per_word=LONGEST))
+        inner = Tokenizer(models.WordPiece(unk_token=END, max_input_chars_per_word=MAX_WORDPIECE_CHARS))
         # Continuations are named beforehand: else the trainer numbers them in the order of a hash table.
-        marks = [END, *(PREFIX + letter for letter in alphabet)]
+        marks = [END, *(CONTINUATION_PREFIX + letter for letter in alphabet)]
         trainer = trainers.WordPieceTrainer(special_tokens=marks, min_frequency=min_count, **options)
     else:
         inner = Tokenizer(models.Unigram())
@@ -166,7 +168,7 @@ def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: in
 def _in_small_texts(texts: Iterable[str]) -> Iterator[str]:
     """Texts cut small, where no word goes across: the library reads 256 ahead, which should not be much memory."""
     for text in texts:
-        for part in cut_bytes(utf8(text), SMALL):
+        for part in cut_bytes(encode_utf8(text), TRAINER_TEXT_BYTES):
             yield part.decode()
 
 
@@ -175,21 +177,21 @@ def _settled(kind: str, trained: Mapping[str, Any], vocabulary: int) -> Any:
     if kind == "bpe":
         return models.BPE(vocab=trained["vocab"], merges=[tuple(merge) for merge in trained["merges"]])
     if kind == "wordpiece":
-        return models.WordPiece(vocab=trained["vocab"], unk_token=END, max_input_chars_per_word=LONGEST)
-    return models.Unigram(vocab=[(END, 0.0), *settled_scores(trained["vocab"], [END], vocabulary - 1)], unk_id=None)
+        return models.WordPiece(vocab=trained["vocab"], unk_token=END, max_input_chars_per_word=MAX_WORDPIECE_CHARS)
+    return models.Unigram(vocab=[(END, 0.0), *unigram_scores(trained["vocab"], [END], vocabulary - 1)], unk_id=None)
 
 
-def settled_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str], most: int) -> list[tuple[str, float]]:
+def unigram_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str], most: int) -> list[tuple[str, float]]:
     """The log probabilities of a trained Unigram, likely tokens first, with every byte and without marks.
 
     The trainer leaves out bytes that it did not see: the least likely tokens make room for them.
     """
     scores = {token: round(score, 6) for token, score in trained if token not in marks}
     floor = min((score for token, score in scores.items() if len(token) > 1), default=0.0)
-    scores |= {letter: floor - 1.0 for letter in LETTERS if scores.get(letter, floor) <= floor}
+    scores |= {letter: floor - 1.0 for letter in BYTE_ALPHABET if scores.get(letter, floor) <= floor}
     order = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-    joined = [token for token, _ in order if token not in LETTERS]
-    late = set(joined[most - len(LETTERS) :])
+    joined = [token for token, _ in order if token not in BYTE_ALPHABET]
+    late = set(joined[most - len(BYTE_ALPHABET) :])
     return [(token, score) for token, score in order if token not in late]
 
 
@@ -197,10 +199,10 @@ def gpt2_tokenizer(vocab: Mapping[str, int], merges: str) -> SubwordTokenizer:
     """GPT-2's tokenizer from the contents of its two files: the same text gives the same numbers."""
     if GPT2_END not in vocab:
         raise InputError("not GPT-2's vocabulary and merges", hint=f"it has {GPT2_END} and two parts a line")
-    return _wrapped(merging(vocab, merges), GPT2_END)
+    return _wrapped(bpe_model(vocab, merges), GPT2_END)
 
 
-def merging(vocab: Mapping[str, int], merges: str) -> Any:
+def bpe_model(vocab: Mapping[str, int], merges: str) -> Any:
     """The library's BPE from the contents of a file of numbers and one of merges, two parts a line."""
     lines = [line.split(" ") for line in merges.split("\n") if line and not line.startswith("#version")]
     if any(len(line) != 2 for line in lines):

@@ -17,7 +17,7 @@ from ensue.data.tokenizers.protocol import Ids, as_list
 
 SPLITS = {"letters": re.compile(r"\n|[^\W_]+(?:'[^\W_]+)*"), "space": re.compile(r"\n|\S+")}
 """Words as runs of letters and digits, with apostrophes inside; or as what stands between white space."""
-BREAK = -1
+SENTENCE_BREAK = -1
 """Stands between sentences: no window reaches over it."""
 _PASSED = -2
 
@@ -39,7 +39,7 @@ class Vocabulary:
         self.split, self.lowercase = split, lowercase
         self.size = len(self.words)
         self._numbers = {word: number for number, word in enumerate(self.words)}
-        self._numbers["\n"] = BREAK
+        self._numbers["\n"] = SENTENCE_BREAK
 
     @property
     def end(self) -> int:
@@ -53,13 +53,13 @@ class Vocabulary:
         numbers = self._numbers
         ids = np.fromiter((numbers.get(word, _PASSED) for word in found), np.int32, len(found))
         ids = ids[ids != _PASSED]
-        return np.asarray(ids[(ids != BREAK) | (np.append(0, ids[:-1]) != BREAK)])
+        return np.asarray(ids[(ids != SENTENCE_BREAK) | (np.append(0, ids[:-1]) != SENTENCE_BREAK)])
 
     def decode(self, ids: Ids) -> str:
         """The words with spaces between them, newlines for breaks."""
         lines: list[list[str]] = [[]]
         for token in as_list(ids):
-            if token == BREAK:
+            if token == SENTENCE_BREAK:
                 lines.append([])
             else:
                 lines[-1].append(self.words[token])
@@ -71,7 +71,7 @@ class Vocabulary:
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """What the words do not say of a text has no price here; how many are not known."""
-        counts = count_words(text, self.split, self.lowercase)
+        counts = count_split_words(text, self.split, self.lowercase)
         return float("nan"), sum(count for word, count in counts.items() if word not in self._numbers)
 
     def state(self) -> dict[str, Any]:
@@ -90,10 +90,10 @@ def words_and_lines(text: str, split: str, lowercase: bool) -> list[str]:
     return SPLITS[split].findall(text.lower() if lowercase else text)
 
 
-def count_words(text: str, split: str, lowercase: bool) -> Counter[str]:
+def count_split_words(text: str, split: str, lowercase: bool) -> Counter[str]:
     """How often each word occurs.
 
-    >>> sorted(count_words("Don't stop, don't!", "letters", True).items())
+    >>> sorted(count_split_words("Don't stop, don't!", "letters", True).items())
     [("don't", 2), ('stop', 1)]
     """
     counts = Counter(words_and_lines(text, split, lowercase))
@@ -101,7 +101,7 @@ def count_words(text: str, split: str, lowercase: bool) -> Counter[str]:
     return counts
 
 
-def chosen_words(counts: Mapping[str, int], min_count: int, most: int = 0) -> Sequence[str]:
+def frequent_words(counts: Mapping[str, int], min_count: int, most: int = 0) -> Sequence[str]:
     """The words that occur often enough, the commonest first, then by alphabet; at most ``most`` where it is not 0."""
     order = sorted((word for word in counts if counts[word] >= min_count), key=lambda word: (-counts[word], word))
     return order[:most] if most else order

@@ -17,17 +17,17 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.spelling import Spellings
-from ensue.data.tokenizers.protocol import Ids, as_list, utf8
+from ensue.data.tokenizers.protocol import Ids, as_list, encode_utf8
 
 if TYPE_CHECKING:
-    from ensue.data.tokenizers.word_table import Scan, WordTable
+    from ensue.data.tokenizers.word_table import WordScan, WordTable
 
-END, UNKNOWN = "</s>", "<unk>"
-LONG = 1 << 16
+END, UNKNOWN_WORD = "</s>", "<unk>"
+MIN_COMPILED_CHARS = 1 << 16
 """Characters from which a text is worth compiled loops; a prompt need not wait until these are loaded."""
 _GAP = re.compile(r"\s+")
 
-GAPS = ("before", "between", "after", "blank")
+GAP_KINDS = ("before", "between", "after", "blank")
 """White space before a line's first word, between words, after the last word, and on a line without words."""
 
 
@@ -39,7 +39,7 @@ class _Table(dict[str, int]):
     def __missing__(self, word: str) -> int:
         if self.unknown is None:
             hint = "fit a tokenizer to text that has it"
-            raise InputError(f"the word {word!r} is not in the vocabulary, which has no {UNKNOWN}", hint=hint)
+            raise InputError(f"the word {word!r} is not in the vocabulary, which has no {UNKNOWN_WORD}", hint=hint)
         return self.unknown
 
 
@@ -84,15 +84,15 @@ class WordTokenizer:
         marks = (self.end, self.unknown)
         return WordTable("" if token in marks else name for token, name in enumerate(self.names))
 
-    def _scanned(self, text: str) -> Scan:
-        return self._words.scan(utf8(text), self.end)
+    def _scanned(self, text: str) -> WordScan:
+        return self._words.scan(encode_utf8(text), self.end)
 
     def encode(self, text: str) -> np.ndarray:
         """The words and line ends of the text."""
-        return self._encode_long(text) if len(text) >= LONG else self._encode_plainly(text)
+        return self._encode_long(text) if len(text) >= MIN_COMPILED_CHARS else self._encode_plainly(text)
 
     def _encode_long(self, text: str) -> np.ndarray:
-        from ensue.data.tokenizers.word_scanning import UNKNOWN as NONE
+        from ensue.data.tokenizers.word_scanning import UNKNOWN_WORD as NONE
 
         found = self._scanned(text)
         if found.lost:
@@ -101,7 +101,7 @@ class WordTokenizer:
         return found.ids
 
     def _encode_plainly(self, text: str) -> np.ndarray:
-        utf8(text)
+        encode_utf8(text)
         ids: list[int] = []
         for number, line in enumerate(text.split("\n")):
             ids.extend([self.end] if number else [])
@@ -124,7 +124,7 @@ class WordTokenizer:
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """The spelling of unknown words and of white space."""
-        if len(text) >= LONG:
+        if len(text) >= MIN_COMPILED_CHARS:
             found = self._scanned(text)
             lost, gaps = found.lost, _kinds_of(found.gaps, found.head, found.tail, found.words > 0, opens, closes)
         else:
@@ -171,10 +171,10 @@ def word_tokenizer(names: Sequence[str]) -> WordTokenizer:
     """
     if END not in names:
         raise InputError(f"a vocabulary of words needs the end mark {END}")
-    unknown = names.index(UNKNOWN) if UNKNOWN in names else None
-    spare = {name: 1 for name in names if name not in (END, UNKNOWN)}
-    regular = {kind: Spellings.of_gaps({" " if kind == "between" else "": 1000}) for kind in GAPS}
-    spellings = Spellings.of_words({UNKNOWN: 1}, spare, UNKNOWN)
+    unknown = names.index(UNKNOWN_WORD) if UNKNOWN_WORD in names else None
+    spare = {name: 1 for name in names if name not in (END, UNKNOWN_WORD)}
+    regular = {kind: Spellings.of_gaps({" " if kind == "between" else "": 1000}) for kind in GAP_KINDS}
+    spellings = Spellings.of_words({UNKNOWN_WORD: 1}, spare, UNKNOWN_WORD)
     return WordTokenizer(names, names.index(END), unknown, spellings, regular)
 
 
@@ -194,7 +194,7 @@ def _kinds_of(
     runs: Mapping[str, int], head: str, tail: str, words: bool, opens: bool, closes: bool
 ) -> dict[str, Counter[str]]:
     """Runs of white space between words, before the first and after the last, as gaps of lines."""
-    gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAPS}
+    gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAP_KINDS}
     if not (words or tail):
         return gaps
     for run, count in runs.items():
@@ -241,24 +241,24 @@ def fit_words(
     Without a ``min_count``, words seen once are unknown, so that a model learns what unknown words are like;
     but in a text that has ``<unk>`` already, or of under 10,000 words, every word is kept.
     """
-    from ensue.data.tokenizers.word_table import WordTable, by_frequency, count_words
+    from ensue.data.tokenizers.word_table import WordTable, count_words_parallel, words_by_frequency
 
     table = WordTable()
-    gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAPS}
-    texts = ((utf8(text), (opens, closes)) for text, opens, closes in parts)
-    for (opens, closes), found in count_words(texts, table):
+    gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAP_KINDS}
+    texts = ((encode_utf8(text), (opens, closes)) for text, opens, closes in parts)
+    for (opens, closes), found in count_words_parallel(texts, table):
         kinds = _kinds_of(found.gaps, found.head, found.tail, found.words > 0, opens, closes)
         for kind, times in kinds.items():
             gaps[kind].update(times)
-    words, counts = by_frequency(table)
+    words, counts = words_by_frequency(table)
     if min_count is None:
-        min_count = 1 if sum(counts) < 10_000 or UNKNOWN in words else 2
+        min_count = 1 if sum(counts) < 10_000 or UNKNOWN_WORD in words else 2
     seen = dict(zip(words, counts, strict=True))
-    literal = {UNKNOWN: seen.pop(UNKNOWN)} if UNKNOWN in seen else {}
+    literal = {UNKNOWN_WORD: seen.pop(UNKNOWN_WORD)} if UNKNOWN_WORD in seen else {}
     frequent = sum(count >= min_count for count in seen.values())
     most = frequent if vocabulary is None else min(frequent, max(0, vocabulary - 2))
     kept = list(islice(seen, most))
     rest = dict(islice(seen.items(), most, None))
-    spellings = Spellings.of_words({**rest, **literal}, dict.fromkeys(kept, 1), UNKNOWN)
+    spellings = Spellings.of_words({**rest, **literal}, dict.fromkeys(kept, 1), UNKNOWN_WORD)
     fitted = {kind: Spellings.of_gaps(times) for kind, times in gaps.items()}
-    return WordTokenizer([END, UNKNOWN, *kept], 0, 1, spellings, fitted)
+    return WordTokenizer([END, UNKNOWN_WORD, *kept], 0, 1, spellings, fitted)

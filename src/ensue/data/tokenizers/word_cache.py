@@ -16,10 +16,10 @@ import numpy as np
 
 from ensue.data.text_pieces import cut_bytes
 
-CHUNK = 1 << 12
+CHUNK_BYTES = 1 << 12
 """Texts are cut into stretches of about so many bytes, each either ASCII or not."""
 
-MOST = 1 << 18
+MAX_CACHED_WORDS = 1 << 18
 """How many different words are remembered."""
 
 _SPACE = r"\t\n\x0b\x0c\r "
@@ -33,7 +33,7 @@ BERT_WORDS = re.compile(r"[A-Za-z0-9\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[!-/:-@\[-`
 """Devlin et al. 2019, for ASCII: each mark of punctuation on its own. Control characters are left out later."""
 
 
-class WordMemory:
+class WordCache:
     """Encodes texts by their words."""
 
     def __init__(self, inner: Any, words: re.Pattern[str] | None) -> None:
@@ -49,14 +49,14 @@ class WordMemory:
             if plain and self._words is not None:
                 parts.extend(self._plain(text))
             else:
-                parts.extend(self._batch([part.decode() for part in cut_bytes(text.encode(), 8 * CHUNK)]))
+                parts.extend(self._batch([part.decode() for part in cut_bytes(text.encode(), 8 * CHUNK_BYTES)]))
         return np.fromiter(chain.from_iterable(parts), dtype=np.int32)
 
     def _plain(self, text: str) -> Iterator[list[int]]:
         assert self._words is not None
         words = self._words.findall(text)
         new = list(dict.fromkeys(word for word in words if word not in self._ids))
-        if len(self._ids) + len(new) > MOST:
+        if len(self._ids) + len(new) > MAX_CACHED_WORDS:
             self._ids.clear()
             new = list(dict.fromkeys(words))
         self._ids.update(zip(new, self._batch(new), strict=True))
@@ -66,7 +66,7 @@ class WordMemory:
         return [found.ids for found in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-class LineMemory(WordMemory):
+class LineWordCache(WordCache):
     """The same for a tokenizer that drops white space, so that each line can be encoded on its own."""
 
     def encode(self, data: bytes) -> np.ndarray:
@@ -85,7 +85,7 @@ def _stretches(data: bytes) -> Iterator[tuple[bool, str]]:
         yield True, data.decode()
         return
     kind, held = False, ""
-    for chunk in (part.decode() for part in cut_bytes(data, CHUNK)):
+    for chunk in (part.decode() for part in cut_bytes(data, CHUNK_BYTES)):
         if chunk.isascii() != kind and held:
             yield kind, held
             held = ""

@@ -22,13 +22,13 @@ watch()
 Function = TypeVar("Function", bound=Callable[..., Any])
 Array = np.ndarray
 
-BREAK = -1
-"""What ``scan`` is told to write for a newline where it only counts."""
-UNKNOWN = -2
+LINE_BREAK = -1
+"""What ``scan_words`` is told to write for a newline where it only counts."""
+UNKNOWN_WORD = -2
 """No word of the table."""
-TOGETHER = 256
+LOOKUP_BATCH = 256
 """So many words are looked up together."""
-OFFSET, PRIME, TAG = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3), np.uint64(0xFFFFFFFF00000000)
+FNV_OFFSET, FNV_PRIME, TAG_MASK = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3), np.uint64(0xFFFFFFFF00000000)
 """Of the hash, which is FNV-1a, and the half of it that stands in the table."""
 
 
@@ -37,7 +37,7 @@ def _compiled(function: Function) -> Function:
     return result
 
 
-class Table(NamedTuple):
+class HashTable(NamedTuple):
     """Words by their letters: number ``i`` has the letters from ``starts[i]`` up to ``starts[i+1]``."""
 
     slots: Array
@@ -49,7 +49,7 @@ class Table(NamedTuple):
     """How often each word was met, where that is counted."""
 
 
-class Room(NamedTuple):
+class ScanBuffers(NamedTuple):
     """What a scan writes: numbers of words and lines, and where the odd gaps and the words without a number stand."""
 
     ids: Array
@@ -57,7 +57,7 @@ class Room(NamedTuple):
     lost: Array
 
 
-class Found(NamedTuple):
+class ScanCounts(NamedTuple):
     """What a scan found: how many of each."""
 
     ids: int
@@ -72,7 +72,7 @@ class Found(NamedTuple):
 
 
 @_compiled
-def _space(data: Array, at: int) -> int:  # noqa: PLR0911 — a case a lead byte
+def _space_width(data: Array, at: int) -> int:  # noqa: PLR0911 — a case a lead byte
     """How many bytes of white space begin here; 0 where it is something else."""
     byte = data[at]
     if byte <= 32:
@@ -94,7 +94,7 @@ def _space(data: Array, at: int) -> int:  # noqa: PLR0911 — a case a lead byte
 
 
 @_compiled
-def _same(table: Table, number: int, data: Array, begin: int, end: int) -> bool:
+def _equals_word(table: HashTable, number: int, data: Array, begin: int, end: int) -> bool:
     """Whether a word's letters are these."""
     start = table.starts[number]
     if table.starts[number + 1] - start != end - begin:
@@ -106,28 +106,28 @@ def _same(table: Table, number: int, data: Array, begin: int, end: int) -> bool:
 
 
 @_compiled
-def _first_place(code: Any, mask: Any) -> Any:
+def _first_slot(code: Any, mask: Any) -> Any:
     return (code ^ (code >> np.uint64(32))) & mask
 
 
 @_compiled
-def _number(table: Table, data: Array, begin: int, end: int, code: Any) -> tuple[int, Any]:
+def _find_slot(table: HashTable, data: Array, begin: int, end: int, code: Any) -> tuple[int, Any]:
     """A word's number or -1, and the place in ``slots`` where it is or would be."""
     mask = np.uint64(len(table.slots) - 1)
-    place = _first_place(code, mask)
+    place = _first_slot(code, mask)
     while table.slots[place]:
-        if (table.slots[place] ^ code) & TAG == 0:
-            number: Any = np.int64(table.slots[place] & ~TAG) - 1
-            if _same(table, number, data, begin, end):
+        if (table.slots[place] ^ code) & TAG_MASK == 0:
+            number: Any = np.int64(table.slots[place] & ~TAG_MASK) - 1
+            if _equals_word(table, number, data, begin, end):
                 return number, place
         place = (place + np.uint64(1)) & mask
     return -1, place
 
 
 @_compiled
-def _insert(table: Table, number: int, place: Any, data: Array, begin: int, end: int, code: Any) -> None:
+def _insert_word(table: HashTable, number: int, place: Any, data: Array, begin: int, end: int, code: Any) -> None:
     """A new word, the next after all that are there."""
-    table.slots[place] = (code & TAG) | np.uint64(number + 1)
+    table.slots[place] = (code & TAG_MASK) | np.uint64(number + 1)
     start = table.starts[number]
     for offset in range(end - begin):
         table.letters[start + offset] = data[begin + offset]
@@ -136,30 +136,34 @@ def _insert(table: Table, number: int, place: Any, data: Array, begin: int, end:
 
 
 @_compiled
-def scan(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
-    data: Array, table: Table, known: int, line: int, grow: bool, room: Room
-) -> Found:
+def scan_words(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
+    data: Array, table: HashTable, known: int, line: int, grow: bool, room: ScanBuffers
+) -> ScanCounts:
     """Go through a text. ``line`` is the number of a newline; with ``grow`` new words get the next numbers and all are
     counted, and the table must have room."""
     size, ids, words, odd, lost = len(data), 0, 0, 0, 0
     spaces, newlines, first, last = 0, 0, -1, -1
-    begins, ends, places = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
-    codes, guesses = np.empty(TOGETHER, np.uint64), np.empty(TOGETHER, np.int64)
+    begins, ends, places = (
+        np.empty(LOOKUP_BATCH, np.int64),
+        np.empty(LOOKUP_BATCH, np.int64),
+        np.empty(LOOKUP_BATCH, np.int64),
+    )
+    codes, guesses = np.empty(LOOKUP_BATCH, np.uint64), np.empty(LOOKUP_BATCH, np.int64)
     mask = np.uint64(len(table.slots) - 1)
     at = 0
     while at < size:
         count = 0
-        while at < size and count < TOGETHER:  # find words
-            width = _space(data, at)
+        while at < size and count < LOOKUP_BATCH:  # find words
+            width = _space_width(data, at)
             if width:
                 if data[at] == 10:
                     room.ids[ids] = line
                     ids += 1
                 at += width
                 continue
-            begin, code = at, OFFSET
-            while at < size and ((32 < data[at] < 0xC2) or _space(data, at) == 0):
-                code = (code ^ np.uint64(data[at])) * PRIME
+            begin, code = at, FNV_OFFSET
+            while at < size and ((32 < data[at] < 0xC2) or _space_width(data, at) == 0):
+                code = (code ^ np.uint64(data[at])) * FNV_PRIME
                 at += 1
             if first < 0:
                 first = begin
@@ -175,57 +179,57 @@ def scan(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
             ids += 1
             count += 1
         for each in range(count):  # where a word most likely is; none of these waits for another
-            slot = table.slots[_first_place(codes[each], mask)]
-            guesses[each] = np.int64(slot & ~TAG) - 1 if (slot ^ codes[each]) & TAG == 0 else -1
+            slot = table.slots[_first_slot(codes[each], mask)]
+            guesses[each] = np.int64(slot & ~TAG_MASK) - 1 if (slot ^ codes[each]) & TAG_MASK == 0 else -1
         for each in range(count):
             begin, end, number = begins[each], ends[each], guesses[each]
-            if number < 0 or not _same(table, number, data, begin, end):
-                number, place = _number(table, data, begin, end, codes[each])
+            if number < 0 or not _equals_word(table, number, data, begin, end):
+                number, place = _find_slot(table, data, begin, end, codes[each])
                 if number < 0 and grow:
                     number = known
-                    _insert(table, number, place, data, begin, end, codes[each])
+                    _insert_word(table, number, place, data, begin, end, codes[each])
                     known += 1
                 elif number < 0:
-                    number = UNKNOWN
+                    number = UNKNOWN_WORD
                     room.lost[lost, 0], room.lost[lost, 1] = begin, end
                     lost += 1
             if grow:
                 table.counts[number] += 1
             room.ids[places[each]] = number
         words += count
-    return Found(ids, words, odd, lost, known, spaces, newlines, first, last)
+    return ScanCounts(ids, words, odd, lost, known, spaces, newlines, first, last)
 
 
 @_compiled
-def _code(letters: Array, begin: int, end: int) -> Any:
-    code = OFFSET
+def _hash_bytes(letters: Array, begin: int, end: int) -> Any:
+    code = FNV_OFFSET
     for at in range(begin, end):
-        code = (code ^ np.uint64(letters[at])) * PRIME
+        code = (code ^ np.uint64(letters[at])) * FNV_PRIME
     return code
 
 
 @_compiled
-def hash_all(table: Table, count: int) -> None:
+def fill_slots(table: HashTable, count: int) -> None:
     """Fill the table of places for the first ``count`` words, which differ or are empty."""
     mask = np.uint64(len(table.slots) - 1)
     for number in range(count):
-        code = _code(table.letters, table.starts[number], table.starts[number + 1])
-        place = _first_place(code, mask)
+        code = _hash_bytes(table.letters, table.starts[number], table.starts[number + 1])
+        place = _first_slot(code, mask)
         while table.slots[place]:
             place = (place + np.uint64(1)) & mask
-        table.slots[place] = (code & TAG) | np.uint64(number + 1)
+        table.slots[place] = (code & TAG_MASK) | np.uint64(number + 1)
 
 
 @_compiled
-def add_all(table: Table, known: int, other: Table, count: int) -> int:
+def merge_tables(table: HashTable, known: int, other: HashTable, count: int) -> int:
     """Take over the words of another table with their counts; answers how many there are then."""
     for each in range(count):
         begin, end = other.starts[each], other.starts[each + 1]
-        code = _code(other.letters, begin, end)
-        number, place = _number(table, other.letters, begin, end, code)
+        code = _hash_bytes(other.letters, begin, end)
+        number, place = _find_slot(table, other.letters, begin, end, code)
         if number < 0:
             number = known
-            _insert(table, number, place, other.letters, begin, end, code)
+            _insert_word(table, number, place, other.letters, begin, end, code)
             known += 1
         table.counts[number] += other.counts[each]
     return known

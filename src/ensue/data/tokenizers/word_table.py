@@ -14,19 +14,27 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ensue.core.torchrun import available_cores
-from ensue.data.tokenizers.word_scanning import BREAK, Array, Room, Table, add_all, hash_all, scan
+from ensue.data.tokenizers.word_scanning import (
+    LINE_BREAK,
+    Array,
+    HashTable,
+    ScanBuffers,
+    fill_slots,
+    merge_tables,
+    scan_words,
+)
 
-Fact = TypeVar("Fact")
-FIRST_ROOM = 1 << 12
-SLICE = 1 << 16
+Context = TypeVar("Context")
+MIN_CAPACITY = 1 << 12
+COUNT_SLICE_BYTES = 1 << 16
 """Bytes after which a table that grows is given room again."""
-SHARE = 1 << 17
+MIN_THREAD_BYTES = 1 << 17
 """The fewest bytes worth a thread of their own."""
 _BORDER = re.compile(rb"[!-~][ \n](?=[!-~])")
 """Where a text can be cut: behind a space or a newline that alone separates two words."""
 
 
-class Scan(NamedTuple):
+class WordScan(NamedTuple):
     """A text gone through once."""
 
     ids: Array
@@ -54,31 +62,31 @@ class WordTable:
         self.known = len(encoded)
         letters = np.frombuffer(b"".join(encoded), np.uint8)
         starts = np.concatenate([[0], np.cumsum([len(word) for word in encoded], dtype=np.int64)]).astype(np.int64)
-        room = max(FIRST_ROOM, self.known)
-        self._table = _roomy(letters, starts, np.zeros(self.known, np.int64), room, max(FIRST_ROOM, len(letters)))
+        room = max(MIN_CAPACITY, self.known)
+        self._table = _roomy(letters, starts, np.zeros(self.known, np.int64), room, max(MIN_CAPACITY, len(letters)))
 
-    def scan(self, text: str | bytes, line: int = BREAK) -> Scan:
+    def scan(self, text: str | bytes, line: int = LINE_BREAK) -> WordScan:
         """The numbers of a text's words, ``UNKNOWN`` for those without one, and ``line`` for newlines.
 
         A long text is shared among threads: it is cut between two words, and what they find is joined."""
         data = _bytes(text)
-        parts = _slices(data, max(SHARE, -(-len(data) // available_cores())))
+        parts = _slices(data, max(MIN_THREAD_BYTES, -(-len(data) // available_cores())))
         if len(parts) == 1:
             return self._scanned(data, line, False)
         return _joined(list(_pool(available_cores()).map(lambda part: self._scanned(part, line, False), parts)), parts)
 
-    def count(self, text: str | bytes) -> Scan:
+    def count(self, text: str | bytes) -> WordScan:
         """The same, but new words get numbers, and all are counted."""
-        parts, found = _slices(_bytes(text), SLICE), []
+        parts, found = _slices(_bytes(text), COUNT_SLICE_BYTES), []
         for part in parts:
             self._make_room(len(part) // 2 + 1, len(part))
-            found.append(self._scanned(part, BREAK, True))
+            found.append(self._scanned(part, LINE_BREAK, True))
         return _joined(found, parts)
 
     def add(self, other: WordTable) -> None:
         """Take over another table's words and counts."""
         self._make_room(other.known, int(other._table.starts[other.known]))
-        self.known = add_all(self._table, self.known, other._table, other.known)
+        self.known = merge_tables(self._table, self.known, other._table, other.known)
 
     @property
     def counts(self) -> Array:
@@ -90,16 +98,16 @@ class WordTable:
         data, starts = self._table.letters.tobytes(), self._table.starts[: self.known + 1].tolist()
         return [data[low:high].decode() for low, high in pairwise(starts)]
 
-    def _scanned(self, data: bytes, line: int, grow: bool) -> Scan:
+    def _scanned(self, data: bytes, line: int, grow: bool) -> WordScan:
         array, half = np.frombuffer(data, np.uint8), len(data) // 2 + 1
-        room = Room(*(np.empty(size, np.int32) for size in (len(data), (half, 2), (0 if grow else half, 2))))
-        found = scan(array, self._table, self.known, line, grow, room)
+        room = ScanBuffers(*(np.empty(size, np.int32) for size in (len(data), (half, 2), (0 if grow else half, 2))))
+        found = scan_words(array, self._table, self.known, line, grow, room)
         self.known = found.known
         gaps = _strings(data, room.odd[: found.odd])
         gaps.update({gap: times for gap, times in ((" ", found.spaces), ("\n", found.newlines)) if times})
         head = data[: max(found.first, 0)].decode()
         tail = data[max(found.last, 0) :].decode()
-        return Scan(room.ids[: found.ids], found.words, gaps, head, tail, _strings(data, room.lost[: found.lost]))
+        return WordScan(room.ids[: found.ids], found.words, gaps, head, tail, _strings(data, room.lost[: found.lost]))
 
     def _make_room(self, words: int, letters: int) -> None:
         """New room for so many more words and letters, half as much again as is needed."""
@@ -110,21 +118,23 @@ class WordTable:
         self._table = _roomy(*kept, 3 * (self.known + words) // 2, 3 * (used + letters) // 2)
 
 
-def count_words(texts: Iterable[tuple[str | bytes, Fact]], found: WordTable) -> Iterator[tuple[Fact, Scan]]:
+def count_words_parallel(
+    texts: Iterable[tuple[str | bytes, Context]], found: WordTable
+) -> Iterator[tuple[Context, WordScan]]:
     """Count the words of texts by all cores into a table that is filled at the end; each text's scan, in order."""
     free: queue.SimpleQueue[WordTable] = queue.SimpleQueue()
     tables = [found, *(WordTable() for _ in range(available_cores() - 1))]
     for table in tables:
         free.put(table)
 
-    def work(text: str | bytes) -> Scan:
+    def work(text: str | bytes) -> WordScan:
         table = free.get()
         try:
             return table.count(text)
         finally:
             free.put(table)
 
-    asked: deque[tuple[Fact, Future[Scan]]] = deque()
+    asked: deque[tuple[Context, Future[WordScan]]] = deque()
     with ThreadPoolExecutor(len(tables)) as pool:
         for text, fact in texts:
             asked.append((fact, pool.submit(work, text)))
@@ -156,7 +166,7 @@ def _slices(data: bytes, size: int) -> list[bytes]:
     return [data[low:high] for low, high in pairwise([*cuts, len(data)])] if len(cuts) > 1 else [data]
 
 
-def _joined(scans: Sequence[Scan], parts: Sequence[bytes]) -> Scan:
+def _joined(scans: Sequence[WordScan], parts: Sequence[bytes]) -> WordScan:
     """What was found in a text from what was found in its slices: the white space at the cuts is between words."""
     if len(scans) == 1:
         return scans[0]
@@ -165,16 +175,16 @@ def _joined(scans: Sequence[Scan], parts: Sequence[bytes]) -> Scan:
         gaps.update(one.gaps)
         lost.update(one.lost)
     ids = np.concatenate([one.ids for one in scans])
-    return Scan(ids, sum(one.words for one in scans), gaps, scans[0].head, scans[-1].tail, lost)
+    return WordScan(ids, sum(one.words for one in scans), gaps, scans[0].head, scans[-1].tail, lost)
 
 
-def _roomy(letters: Array, starts: Array, counts: Array, words: int, bytes_: int) -> Table:
+def _roomy(letters: Array, starts: Array, counts: Array, words: int, bytes_: int) -> HashTable:
     """A table of these words with room for ``words`` in all, of ``bytes_`` in all."""
     known = len(counts)
     wide = (np.zeros(bytes_, np.uint8), np.zeros(words + 1, np.int64), np.zeros(words, np.int64))
     wide[0][: len(letters)], wide[1][: len(starts)], wide[2][:known] = letters, starts, counts
-    table = Table(np.zeros(1 << (2 * words - 1).bit_length(), np.uint64), *wide)
-    hash_all(table, known)
+    table = HashTable(np.zeros(1 << (2 * words - 1).bit_length(), np.uint64), *wide)
+    fill_slots(table, known)
     return table
 
 
@@ -184,7 +194,7 @@ def _strings(data: bytes, spans: Array) -> Counter[str]:
     return Counter({key.decode(): times for key, times in raw.items()})
 
 
-def by_frequency(table: WordTable) -> tuple[list[str], list[int]]:
+def words_by_frequency(table: WordTable) -> tuple[list[str], list[int]]:
     """The words, the commonest first, then by alphabet, and how often each was met."""
     words, counts = table.words(), table.counts
     order = np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)

@@ -1,22 +1,22 @@
 """Models of Hugging Face's library, in and out: folders as it writes them, and weights under its names.
 
-``read_folder`` and ``model_from`` make a model of a folder, ``write_folder`` makes a folder of a model; both take the
+``read_folder`` and ``build_model`` make a model of a folder, ``write_folder`` makes a folder of a model; both take the
 weight maps of ``families``. Nothing here needs the library itself.
 """
 
-from ensue.exchange.huggingface.gpt import gpt_from
-from ensue.exchange.huggingface.marian import marian_config, marian_from, marian_weights
-from ensue.exchange.huggingface.reading import Found, Made, model_from, read_folder
+from ensue.exchange.huggingface.gpt import gpt_from_weights
+from ensue.exchange.huggingface.marian import marian_config, marian_from_weights, marian_weights
+from ensue.exchange.huggingface.reading import HubFolder, ImportedModel, build_model, read_folder
 from ensue.exchange.huggingface.writing import write_folder
 
 __all__ = [
-    "Found",
-    "Made",
-    "gpt_from",
+    "HubFolder",
+    "ImportedModel",
+    "build_model",
+    "gpt_from_weights",
     "marian_config",
-    "marian_from",
+    "marian_from_weights",
     "marian_weights",
-    "model_from",
     "read_folder",
     "write_folder",
 ]

@@ -8,7 +8,7 @@ nor ``.bias`` stands for both. How a tensor lies:
     "1/3"     the first of three that stand one under the other in ours: queries, keys, values
     "cut"     with unused rows in front, which ours has not
 
-Names of a body are theirs without the family's prefix and ours without ours. ``POOL`` in a head is whatever turns a
+Names of a body are theirs without the family's prefix and ours without ours. ``POOLER`` in a head is whatever turns a
 first token into a vector for the whole text: the encoder's own layer, or the head's. The same maps serve both ways.
 """
 
@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Names = dict[str, tuple[str, str]]
+WeightMap = dict[str, tuple[str, str]]
 
-POOL = "pool"
+POOLER = "pool"
 
-BERT_BLOCK: Names = {
+BERT_BLOCK: WeightMap = {
     "encoder.layer.*.attention.self.query": ("blocks.*.attention.project", "1/3"),
     "encoder.layer.*.attention.self.key": ("blocks.*.attention.project", "2/3"),
     "encoder.layer.*.attention.self.value": ("blocks.*.attention.project", "3/3"),
@@ -30,15 +30,15 @@ BERT_BLOCK: Names = {
     "encoder.layer.*.output.dense": ("blocks.*.feed.down", ""),
     "encoder.layer.*.output.LayerNorm": ("blocks.*.norm_feed", ""),
 }
-BERT_BODY: Names = {
+BERT_BODY: WeightMap = {
     "embeddings.word_embeddings.weight": ("embed.weight", ""),
     "embeddings.position_embeddings.weight": ("positions.weight", ""),
     "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
     "embeddings.LayerNorm": ("norm", ""),
     **BERT_BLOCK,
 }
-ROBERTA_BODY: Names = {**BERT_BODY, "embeddings.position_embeddings.weight": ("positions.weight", "cut")}
-DISTILBERT_BODY: Names = {
+ROBERTA_BODY: WeightMap = {**BERT_BODY, "embeddings.position_embeddings.weight": ("positions.weight", "cut")}
+DISTILBERT_BODY: WeightMap = {
     "embeddings.word_embeddings.weight": ("embed.weight", ""),
     "embeddings.position_embeddings.weight": ("positions.weight", ""),
     "embeddings.LayerNorm": ("norm", ""),
@@ -51,7 +51,7 @@ DISTILBERT_BODY: Names = {
     "transformer.layer.*.ffn.lin2": ("blocks.*.feed.down", ""),
     "transformer.layer.*.output_layer_norm": ("blocks.*.norm_feed", ""),
 }
-GPT_BLOCK: Names = {
+GPT_BLOCK: WeightMap = {
     "h.*.ln_1": ("blocks.*.norm_attention", ""),
     "h.*.attn.c_attn": ("blocks.*.attention.project", "T"),
     "h.*.attn.c_proj": ("blocks.*.attention.out", "T"),
@@ -59,13 +59,13 @@ GPT_BLOCK: Names = {
     "h.*.mlp.c_fc": ("blocks.*.feed.up", "T"),
     "h.*.mlp.c_proj": ("blocks.*.feed.down", "T"),
 }
-GPT2_BODY: Names = {
+GPT2_BODY: WeightMap = {
     "wte.weight": ("embed.weight", ""),
     "wpe.weight": ("positions.weight", ""),
     "ln_f": ("norm", ""),
     **GPT_BLOCK,
 }
-OPENAI_GPT_BODY: Names = {
+OPENAI_GPT_BODY: WeightMap = {
     "tokens_embed.weight": ("embed.weight", ""),
     "positions_embed.weight": ("positions.weight", ""),
     **GPT_BLOCK,
@@ -79,8 +79,8 @@ class Family:
     name: str
     prefix: str
     """What stands before the body's names wherever there is a head."""
-    body: Names
-    heads: dict[str, Names]
+    body: WeightMap
+    heads: dict[str, WeightMap]
     """By what they do: masked, pooler, next, and what a labelling head labels (whole, choice, token, span)."""
     classes: dict[str, tuple[str, ...]]
     """Their classes, and the heads each has."""
@@ -98,7 +98,7 @@ class Family:
     """Ends of names that hold nothing learnt."""
 
 
-NEEDS: dict[str, tuple[object, ...]] = {
+REQUIRED_SETTINGS: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
     "add_cross_attention": (False,),
@@ -128,10 +128,10 @@ BERT = Family(
             "cls.predictions.transform.LayerNorm": ("head.norm", ""),
             "cls.predictions.bias": ("head.out.bias", ""),
         },
-        "pooler": {"bert.pooler.dense": (POOL, "")},
-        "next": {"bert.pooler.dense": (POOL, ""), "cls.seq_relationship": ("next", "")},
-        "whole": {"bert.pooler.dense": (POOL, ""), "classifier": ("out", "")},
-        "choice": {"bert.pooler.dense": (POOL, ""), "classifier": ("out", "")},
+        "pooler": {"bert.pooler.dense": (POOLER, "")},
+        "next": {"bert.pooler.dense": (POOLER, ""), "cls.seq_relationship": ("next", "")},
+        "whole": {"bert.pooler.dense": (POOLER, ""), "classifier": ("out", "")},
+        "choice": {"bert.pooler.dense": (POOLER, ""), "classifier": ("out", "")},
         "token": {"classifier": ("out", "")},
         "span": {"qa_outputs": ("out", "")},
     },
@@ -150,7 +150,7 @@ BERT = Family(
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     settings=BERT_SETTINGS,
-    needs=NEEDS,
+    needs=REQUIRED_SETTINGS,
     dropouts=("attention_probs_dropout_prob",),
     head_dropouts={"whole": "classifier_dropout", "choice": "classifier_dropout", "token": "classifier_dropout"},
 )
@@ -164,9 +164,9 @@ ROBERTA = Family(
             "lm_head.layer_norm": ("head.norm", ""),
             "lm_head.bias": ("head.out.bias", ""),
         },
-        "pooler": {"roberta.pooler.dense": (POOL, "")},
-        "whole": {"classifier.dense": (POOL, ""), "classifier.out_proj": ("out", "")},
-        "choice": {"roberta.pooler.dense": (POOL, ""), "classifier": ("out", "")},
+        "pooler": {"roberta.pooler.dense": (POOLER, "")},
+        "whole": {"classifier.dense": (POOLER, ""), "classifier.out_proj": ("out", "")},
+        "choice": {"roberta.pooler.dense": (POOLER, ""), "classifier": ("out", "")},
         "token": {"classifier": ("out", "")},
         "span": {"qa_outputs": ("out", "")},
     },
@@ -183,7 +183,7 @@ ROBERTA = Family(
         "lm_head.decoder.bias": "lm_head.bias",
     },
     settings={**BERT_SETTINGS, "vocab_size": ("vocabulary", 50265)},
-    needs=NEEDS,
+    needs=REQUIRED_SETTINGS,
     dropouts=("attention_probs_dropout_prob",),
     head_dropouts={"whole": "classifier_dropout", "choice": "hidden_dropout_prob", "token": "classifier_dropout"},
 )
@@ -197,8 +197,8 @@ DISTILBERT = Family(
             "vocab_layer_norm": ("head.norm", ""),
             "vocab_projector.bias": ("head.out.bias", ""),
         },
-        "whole": {"pre_classifier": (POOL, ""), "classifier": ("out", "")},
-        "choice": {"pre_classifier": (POOL, ""), "classifier": ("out", "")},
+        "whole": {"pre_classifier": (POOLER, ""), "classifier": ("out", "")},
+        "choice": {"pre_classifier": (POOLER, ""), "classifier": ("out", "")},
         "token": {"classifier": ("out", "")},
         "span": {"qa_outputs": ("out", "")},
     },
@@ -221,7 +221,7 @@ DISTILBERT = Family(
         "dropout": ("dropout", 0.1),
         "activation": ("activation", "gelu"),
     },
-    needs=NEEDS,
+    needs=REQUIRED_SETTINGS,
     dropouts=("attention_dropout",),
     head_dropouts={
         "whole": "seq_classif_dropout",

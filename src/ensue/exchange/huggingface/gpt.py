@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.exchange.huggingface.families import GPT2_BODY, OPENAI_GPT_BODY, Names
-from ensue.exchange.huggingface.naming import expanded, to_ours
+from ensue.exchange.huggingface.families import GPT2_BODY, OPENAI_GPT_BODY, WeightMap
+from ensue.exchange.huggingface.naming import expand_map, import_weights
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 
-BODIES: dict[str, tuple[Names, str]] = {"gpt2": (GPT2_BODY, "pre"), "openai-gpt": (OPENAI_GPT_BODY, "post")}
+GPT_MAPS: dict[str, tuple[WeightMap, str]] = {"gpt2": (GPT2_BODY, "pre"), "openai-gpt": (OPENAI_GPT_BODY, "post")}
 """The map of each, and where its layer norm stands."""
 
 
-def gpt_from(family: str, config: dict[str, Any], weights: dict[str, Tensor]) -> GPTLanguageModel:
+def gpt_from_weights(family: str, config: dict[str, Any], weights: dict[str, Tensor]) -> GPTLanguageModel:
     """Our model with their weights, given their configuration and state dict."""
-    body, norm = BODIES[family]
+    body, norm = GPT_MAPS[family]
     model = GPTLanguageModel(
         GPTConfig(
             vocabulary=config["vocab_size"],
@@ -29,8 +29,8 @@ def gpt_from(family: str, config: dict[str, Any], weights: dict[str, Tensor]) ->
             norm=norm,
         )
     )
-    names = expanded(body, config["n_layer"])
-    own = to_ours(names, {name: weights[name if name in weights else f"transformer.{name}"] for name in names})
+    names = expand_map(body, config["n_layer"])
+    own = import_weights(names, {name: weights[name if name in weights else f"transformer.{name}"] for name in names})
     own["head.weight"] = own["embed.weight"]
     with torch.no_grad():
         model.load_state_dict({name: tensor.clone() for name, tensor in own.items()})

@@ -33,7 +33,7 @@ MARIAN_DECODER: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """Our part → theirs, and how it lies. Each has a weight and a bias; the bias of what reads the width is left alone."""
 MARIAN_SIDES = {"encoder": MARIAN_ENCODER, "decoder": MARIAN_DECODER}
-MARIAN_NEEDS: dict[str, Any] = {
+MARIAN_REQUIRED: dict[str, Any] = {
     "scale_embedding": True,
     "share_encoder_decoder_embeddings": True,
     "static_position_embeddings": True,
@@ -48,7 +48,7 @@ def marian_config(config: dict[str, Any]) -> TransformerConfig:
     """Our settings for a Marian model; one that is not the paper's Transformer is refused."""
     sides = [(config[f"{side}_layers"], config[f"{side}_attention_heads"]) for side in MARIAN_SIDES]
     inner = [config[f"{side}_ffn_dim"] for side in MARIAN_SIDES]
-    wrong = [name for name, value in MARIAN_NEEDS.items() if config.get(name, value) != value]
+    wrong = [name for name, value in MARIAN_REQUIRED.items() if config.get(name, value) != value]
     if wrong or sides[0] != sides[1] or inner[0] != inner[1] or config["activation_function"] != "relu":
         what = f"{wrong[0]} = {config[wrong[0]]}" if wrong else "sides that differ, or another activation than relu"
         raise InputError(f"a Marian model with {what} is no Transformer of ours")
@@ -65,7 +65,7 @@ def marian_config(config: dict[str, Any]) -> TransformerConfig:
     )
 
 
-def marian_from(config: dict[str, Any], weights: dict[str, Tensor]) -> Transformer:
+def marian_from_weights(config: dict[str, Any], weights: dict[str, Tensor]) -> Transformer:
     """Our model with Marian's weights, given their configuration and state dict."""
     model = Transformer(marian_config(config))
     if bool(weights["final_logits_bias"].any()):
@@ -82,7 +82,7 @@ def marian_from(config: dict[str, Any], weights: dict[str, Tensor]) -> Transform
 
 
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
-    """The weights of our model under Marian's names: the way back of ``marian_from``."""
+    """The weights of our model under Marian's names: the way back of ``marian_from_weights``."""
     config = model.config
     if config.norm != "post" or config.tied != "all" or config.activation != "relu":
         raise InputError("a Transformer without norm=post, tied=all, activation=relu is no Marian model")

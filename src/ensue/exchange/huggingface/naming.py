@@ -7,41 +7,41 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ensue.exchange.huggingface.families import POOL, Family, Names
+from ensue.exchange.huggingface.families import POOLER, Family, WeightMap
 
-ENDS = (".weight", ".bias")
+PARAMETER_SUFFIXES = (".weight", ".bias")
 
 
-def expanded(names: Names, layers: int, theirs: str = "", ours: str = "") -> Names:
+def expand_map(names: WeightMap, layers: int, theirs: str = "", ours: str = "") -> WeightMap:
     """A map with every layer and both ends spelt out, and prefixes before both names.
 
-    >>> expanded({"h.*.ln": ("blocks.*.norm", "")}, 1, ours="body.")
+    >>> expand_map({"h.*.ln": ("blocks.*.norm", "")}, 1, ours="body.")
     {'h.0.ln.weight': ('body.blocks.0.norm.weight', ''), 'h.0.ln.bias': ('body.blocks.0.norm.bias', '')}
     """
-    found: Names = {}
+    found: WeightMap = {}
     for left, (right, how) in names.items():
         for layer in range(layers if "*" in left else 1):
-            for end in ("",) if left.endswith(ENDS) else ENDS:
+            for end in ("",) if left.endswith(PARAMETER_SUFFIXES) else PARAMETER_SUFFIXES:
                 name = f"{theirs}{left}{end}".replace("*", str(layer))
                 found[name] = (f"{ours}{right}{end}".replace("*", str(layer)), how)
     return found
 
 
-def body_names(family: Family, layers: int, ours: str) -> Names:
+def backbone_map(family: Family, layers: int, ours: str) -> WeightMap:
     """The map of a family's body, whose parts have ``ours`` before their names here."""
-    return expanded(family.body, layers, family.prefix, ours)
+    return expand_map(family.body, layers, family.prefix, ours)
 
 
-def head_names(family: Family, head: str, pool: str) -> Names:
+def head_map(family: Family, head: str, pool: str) -> WeightMap:
     """The map of one head; ``pool`` is our name for what pools."""
-    names = expanded(family.heads[head], 1)
+    names = expand_map(family.heads[head], 1)
     return {
-        theirs: (ours.replace(POOL, pool, 1) if ours.startswith(POOL) else ours, how)
+        theirs: (ours.replace(POOLER, pool, 1) if ours.startswith(POOLER) else ours, how)
         for theirs, (ours, how) in names.items()
     }
 
 
-def to_ours(names: Names, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
+def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
     """Our tensors, made of theirs; ``unused`` rows in front are cut off where a tensor lies so."""
     parts: dict[str, list[Tensor]] = {}
     for theirs, (ours, how) in names.items():  # the map has the parts of one tensor in order
@@ -54,7 +54,7 @@ def to_ours(names: Names, weights: Mapping[str, Tensor], unused: int = 0) -> dic
     return {ours: torch.cat(tensors) if len(tensors) > 1 else tensors[0] for ours, tensors in parts.items()}
 
 
-def to_theirs(names: Names, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
+def export_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
     """Their tensors, made of ours; ``unused`` rows of zeros are put in front where a tensor lies so."""
     found: dict[str, Tensor] = {}
     for theirs, (ours, how) in names.items():

@@ -1,7 +1,7 @@
 """Folders as Hugging Face's library writes them: config.json and safetensors, made into a model of ours.
 
 ``read_folder`` reads and checks; what it finds has every tensor its class needs, under the library's newest names.
-``model_from`` builds the model. A pickle is never opened.
+``build_model`` builds the model. A pickle is never opened.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.files import read_json
-from ensue.exchange.huggingface.families import FAMILIES, POOL, Family, Names
-from ensue.exchange.huggingface.naming import body_names, head_names, to_ours
-from ensue.exchange.huggingface.settings import body_settings, check_settings, head_dropout, setting, unused_rows
+from ensue.exchange.huggingface.families import FAMILIES, POOLER, Family, WeightMap
+from ensue.exchange.huggingface.naming import backbone_map, head_map, import_weights
+from ensue.exchange.huggingface.settings import backbone_settings, check_settings, head_dropout, setting, unused_rows
 from ensue.models.bert import BERT, BERTConfig, RoBERTa, RoBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
 
-WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
-PICKLE_ENDS = (".bin", ".pt", ".pth", ".ckpt")
-TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json")
-OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
+WEIGHTS_FILE, INDEX_FILE, CONFIG_FILE = "model.safetensors", "model.safetensors.index.json", "config.json"
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """How layer norms were called when the library began."""
-FEW = 3
+MAX_NAMES = 3
 """So many names stand in an error; the rest are counted."""
-TASKS = {"choice": "choose", "token": "tag", "span": "answer"}
+HEAD_TASKS = {"choice": "choose", "token": "tag", "span": "answer"}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HubFolder:
     """What a folder holds."""
 
     path: Path
@@ -58,7 +58,7 @@ class Found:
     """What a person should know, a sentence each."""
 
 
-class Made(NamedTuple):
+class ImportedModel(NamedTuple):
     """A model made of a folder: what system it is, and what task it is for."""
 
     system: str
@@ -67,13 +67,13 @@ class Made(NamedTuple):
     labels: tuple[str, ...] | None
 
 
-def read_folder(path: str | Path) -> Found:
+def read_folder(path: str | Path) -> HubFolder:
     """Read and check a folder; what is missing or cannot be honoured is an error that names it."""
     path = Path(path)
-    where = str(path / CONFIG)
+    where = str(path / CONFIG_FILE)
     if not path.is_dir():
         raise InputError("there is no such folder", where=str(path))
-    config = read_json(path / CONFIG)
+    config = read_json(path / CONFIG_FILE)
     if not isinstance(config, dict):
         raise InputError("does not describe a model", where=where)
     family = _family(config, where)
@@ -83,35 +83,35 @@ def read_folder(path: str | Path) -> Found:
     layers = next(setting(family, config, theirs, where) for theirs, (o, _) in family.settings.items() if o == "layers")
     weights = _untied(family, config, _tidied(family, layers, raw), where)
     heads = _heads(family, architecture, weights)
-    notes += _checked(family, heads, body_names(family, layers, ""), weights, str(path))
+    notes += _checked(family, heads, backbone_map(family, layers, ""), weights, str(path))
     notes += _remarks(family, config, heads)
-    tokenizer = next((path / name for name in TOKENIZERS if (path / name).exists()), None)
+    tokenizer = next((path / name for name in TOKENIZER_FILES if (path / name).exists()), None)
     if tokenizer is None:
         notes.append("there is no tokenizer in the folder")
-    return Found(
+    return HubFolder(
         path, family.name, architecture, heads, config, weights, tokenizer, _labels(config, where), tuple(notes)
     )
 
 
-def model_from(found: Found) -> Made:
+def build_model(found: HubFolder) -> ImportedModel:
     """A masked or a language model, or one that labels, as the folder's class says; its weights are the folder's."""
     family = FAMILIES[found.family]
-    where = str(found.path / CONFIG)
-    settings = body_settings(family, found.config, where)
+    where = str(found.path / CONFIG_FILE)
+    settings = backbone_settings(family, found.config, where)
     kind = next((head for head in found.heads if head in KINDS), None)
     if kind is not None:
         return _labelling(found, family, settings, kind)
     if family.name == "gpt2":
-        return Made("gpt", _filled(found, GPTLanguageModel(GPTConfig(**settings)), ""), "language", None)
+        return ImportedModel("gpt", _filled(found, GPTLanguageModel(GPTConfig(**settings)), ""), "language", None)
     pooled, following = any(_pools(family, head) for head in found.heads), "next" in found.heads
     cls, form = (RoBERTa, RoBERTaConfig) if family.name == "roberta" else (BERT, BERTConfig)
     model = cls(form(**settings, pooled=pooled, next_sentence=following))
-    return Made("roberta" if cls is RoBERTa else "bert", _filled(found, model, "body."), "masked", None)
+    return ImportedModel("roberta" if cls is RoBERTa else "bert", _filled(found, model, "body."), "masked", None)
 
 
-def _labelling(found: Found, family: Family, settings: dict[str, Any], kind: str) -> Made:
+def _labelling(found: HubFolder, family: Family, settings: dict[str, Any], kind: str) -> ImportedModel:
     outputs = _outputs(found, family, kind)
-    task, labels = TASKS.get(kind, "classify"), found.labels
+    task, labels = HEAD_TASKS.get(kind, "classify"), found.labels
     if kind == "whole" and (found.config.get("problem_type") == "regression" or outputs == 1):
         task = "regress"
     _may_be_task(found, task, outputs)
@@ -127,26 +127,26 @@ def _labelling(found: Found, family: Family, settings: dict[str, Any], kind: str
     head = HeadConfig(
         pooling="last" if system == "gpt" else "first",
         dense=dense,
-        dropout=head_dropout(family, found.config, kind, str(found.path / CONFIG)),
+        dropout=head_dropout(family, found.config, kind, str(found.path / CONFIG_FILE)),
         outputs=outputs,
         kind=kind,
     )
     choices = found.config.get("num_choices", 1) if kind == "choice" else 1
     model = _filled(found, Labelled(body, head, choices), "body.")
-    return Made(system, model, task, labels if task in ("classify", "tag") else None)
+    return ImportedModel(system, model, task, labels if task in ("classify", "tag") else None)
 
 
-def _outputs(found: Found, family: Family, kind: str) -> int:
+def _outputs(found: HubFolder, family: Family, kind: str) -> int:
     """How many numbers a head answers: the rows of its last matrix."""
-    names = head_names(family, kind, POOL)
+    names = head_map(family, kind, POOLER)
     last = next(theirs for theirs, (ours, _) in names.items() if ours == "out.weight")
     if found.weights[last].dim() != 2:
         raise InputError(f"{last} is no matrix", where=str(found.path))
     return len(found.weights[last])
 
 
-def _may_be_task(found: Found, task: str, outputs: int) -> None:
-    where = str(found.path / CONFIG)
+def _may_be_task(found: HubFolder, task: str, outputs: int) -> None:
+    where = str(found.path / CONFIG_FILE)
     if found.config.get("problem_type") == "multi_label_classification":
         what = "several labels at once (problem_type = multi_label_classification) have no form here"
         raise InputError(what, where=where, hint="labels here exclude each other")
@@ -157,19 +157,19 @@ def _may_be_task(found: Found, task: str, outputs: int) -> None:
         raise InputError(f"a head with {outputs} outputs cannot {task}: that takes {wanted}", where=where)
 
 
-def _filled(found: Found, model: nn.Module, ours: str) -> nn.Module:
+def _filled(found: HubFolder, model: nn.Module, ours: str) -> nn.Module:
     """The model with the folder's weights; what the folder does not have stays new."""
     family, own = FAMILIES[found.family], model.state_dict()
     layers = int(getattr(model, "body", model).config.layers)  # type: ignore[union-attr, arg-type]
-    names = body_names(family, layers, ours)
+    names = backbone_map(family, layers, ours)
     for head in found.heads:
-        names |= head_names(family, head, "body.pooler" if _pools(family, head) else "dense")
-    new = to_ours(names, found.weights, unused_rows(family, found.config))
+        names |= head_map(family, head, "body.pooler" if _pools(family, head) else "dense")
+    new = import_weights(names, found.weights, unused_rows(family, found.config))
     wrong = [name for name, tensor in new.items() if tensor.shape != own[name].shape]
     if wrong:
         theirs = [name for name, (here, _) in names.items() if here in wrong]
         sizes = f"{tuple(found.weights[theirs[0]].shape)}"
-        what = f"{_listed(theirs)}: the sizes, e.g. {sizes}, are not those that {CONFIG} gives"
+        what = f"{_listed(theirs)}: the sizes, e.g. {sizes}, are not those that {CONFIG_FILE} gives"
         raise InputError(what, where=str(found.path))
     with torch.no_grad():
         for name, tensor in new.items():  # tied weights are one tensor under two names: written once, both have it
@@ -218,34 +218,34 @@ def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a folder, of one file or of several."""
-    if (path / WEIGHTS).exists():
-        return _file(path / WEIGHTS)
-    if (path / INDEX).exists():
-        index = read_json(path / INDEX)
+    if (path / WEIGHTS_FILE).exists():
+        return _file(path / WEIGHTS_FILE)
+    if (path / INDEX_FILE).exists():
+        index = read_json(path / INDEX_FILE)
         held = index.get("weight_map") if isinstance(index, dict) else None
         files = list(held.values()) if isinstance(held, dict) else []
         if not files or any(Path(str(name)).name != name for name in files):
-            raise InputError("is damaged: it does not name the files of this folder", where=str(path / INDEX))
+            raise InputError("is damaged: it does not name the files of this folder", where=str(path / INDEX_FILE))
         found: dict[str, Tensor] = {}
         for name in sorted(set(files)):
             found |= _file(path / name)
         absent = sorted(set(index["weight_map"]) - set(found))
         if absent:
-            raise InputError(f"its files do not hold {_listed(absent)}", where=str(path / INDEX))
+            raise InputError(f"its files do not hold {_listed(absent)}", where=str(path / INDEX_FILE))
         return found
-    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_ENDS)
+    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES)
     if pickles:
-        raise pickle_refused(path / pickles[0])
-    raise InputError(f"there is no {WEIGHTS}", where=str(path))
+        raise pickle_error(path / pickles[0])
+    raise InputError(f"there is no {WEIGHTS_FILE}", where=str(path))
 
 
 def is_pickle(path: Path) -> bool:
     """Whether a file is one that torch.save wrote: a pickle, or an archive with one inside."""
     with path.open("rb") as file:
-        return path.suffix in PICKLE_ENDS and file.read(4).startswith((b"\x80", b"PK\x03\x04"))
+        return path.suffix in PICKLE_SUFFIXES and file.read(4).startswith((b"\x80", b"PK\x03\x04"))
 
 
-def pickle_refused(path: Path) -> InputError:
+def pickle_error(path: Path) -> InputError:
     """The error for a pickle: why it is not opened, and what to do."""
     what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not"
     hint = "open it with transformers where you trust it and save_pretrained(folder, safe_serialization=True)"
@@ -274,7 +274,7 @@ def _tidied(family: Family, layers: int, weights: dict[str, Tensor]) -> dict[str
     known = _known(family, layers)
     found = {}
     for name, tensor in weights.items():
-        for old, new in OLD_ENDS.items():
+        for old, new in OLD_SUFFIXES.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
         if name.endswith(family.buffers):
@@ -283,10 +283,10 @@ def _tidied(family: Family, layers: int, weights: dict[str, Tensor]) -> dict[str
     return found
 
 
-def _known(family: Family, layers: int) -> Names:
-    names = body_names(family, layers, "")
+def _known(family: Family, layers: int) -> WeightMap:
+    names = backbone_map(family, layers, "")
     for head in family.heads:
-        names |= head_names(family, head, POOL)
+        names |= head_map(family, head, POOLER)
     return names
 
 
@@ -311,12 +311,14 @@ def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tup
     if any(head in KINDS for head in heads):
         return heads
     more = (head for head in ("masked", "next", "pooler") if head in family.heads and head not in heads)
-    return heads + tuple(head for head in more if head_names(family, head, POOL).keys() <= weights.keys())
+    return heads + tuple(head for head in more if head_map(family, head, POOLER).keys() <= weights.keys())
 
 
-def _checked(family: Family, heads: tuple[str, ...], body: Names, weights: dict[str, Tensor], where: str) -> list[str]:
+def _checked(
+    family: Family, heads: tuple[str, ...], body: WeightMap, weights: dict[str, Tensor], where: str
+) -> list[str]:
     """Refuse what has too few or too many tensors, or broken ones; a note of what another task's head has."""
-    needed = set(body).union(*(head_names(family, head, POOL) for head in heads))
+    needed = set(body).union(*(head_map(family, head, POOLER) for head in heads))
     missing = sorted(needed - set(weights), key=_natural)
     if missing:
         raise InputError(f"tensors are missing: {_listed(missing)}", where=where)
@@ -324,7 +326,7 @@ def _checked(family: Family, heads: tuple[str, ...], body: Names, weights: dict[
     if broken:
         what = f"tensors hold what is no number (NaN or infinite): {_listed(broken)}"
         raise InputError(what, where=where, hint="save or download the model again")
-    others = {name for head in family.heads for name in head_names(family, head, POOL)}
+    others = {name for head in family.heads for name in head_map(family, head, POOLER)}
     extra = set(weights) - needed
     if extra - others:
         what = f"tensors that its class has no place for: {_listed(sorted(extra - others, key=_natural))}"
@@ -360,4 +362,4 @@ def _listed(names: list[str]) -> str:
     >>> _listed(["a", "b", "c", "d", "e"])
     'a, b, c … (5 in all)'
     """
-    return ", ".join(names[:FEW]) + (f" … ({len(names)} in all)" if len(names) > FEW else "")
+    return ", ".join(names[:MAX_NAMES]) + (f" … ({len(names)} in all)" if len(names) > MAX_NAMES else "")

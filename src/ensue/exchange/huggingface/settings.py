@@ -9,7 +9,7 @@ from ensue.exchange.huggingface.families import ACTIVATIONS, Family
 from ensue.models.encoder import EncoderConfig
 from ensue.models.gpt import GPTConfig
 
-UNUSED = 2
+ROBERTA_UNUSED_ROWS = 2
 """RoBERTa's unused rows in front of its positions: one more than the number of its pad token, which is 1."""
 
 
@@ -43,7 +43,7 @@ def setting(family: Family, config: dict[str, Any], name: str, where: str) -> An
     return value
 
 
-def body_settings(family: Family, config: dict[str, Any], where: str) -> dict[str, Any]:
+def backbone_settings(family: Family, config: dict[str, Any], where: str) -> dict[str, Any]:
     """What their configuration says of a body, under our names."""
     found = {ours: setting(family, config, theirs, where) for theirs, (ours, _) in family.settings.items()}
     if "activation" in found:
@@ -61,8 +61,8 @@ def unused_rows(family: Family, config: dict[str, Any]) -> int:
     """How many rows of their positions are never used."""
     if family.name != "roberta":
         return 0
-    pad = config.get("pad_token_id", UNUSED - 1)
-    return pad + 1 if isinstance(pad, int) else UNUSED
+    pad = config.get("pad_token_id", ROBERTA_UNUSED_ROWS - 1)
+    return pad + 1 if isinstance(pad, int) else ROBERTA_UNUSED_ROWS
 
 
 def head_dropout(family: Family, config: dict[str, Any], kind: str, where: str) -> float:
@@ -79,7 +79,7 @@ def head_dropout(family: Family, config: dict[str, Any], kind: str, where: str) 
     return float(share)
 
 
-def their_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int | None) -> dict[str, Any]:
+def export_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int | None) -> dict[str, Any]:
     """A body's settings under their names."""
     ours: dict[str, Any] = {name: getattr(config, name, None) for name, _ in family.settings.values()}
     if isinstance(config, EncoderConfig):

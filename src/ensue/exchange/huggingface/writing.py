@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.files import whole_file, write_json, write_text
+from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
 from ensue.exchange.huggingface.families import DISTILBERT, GPT2, ROBERTA, Family
-from ensue.exchange.huggingface.naming import body_names, head_names, to_theirs
-from ensue.exchange.huggingface.settings import their_settings, unused_rows
+from ensue.exchange.huggingface.naming import backbone_map, export_weights, head_map
+from ensue.exchange.huggingface.settings import export_settings, unused_rows
 from ensue.models.bert import BERT, RoBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
@@ -37,32 +38,8 @@ DISTILBERT_EPSILON = 1e-12
 """What DistilBERT's layer norms add to the variance; its config.json cannot say otherwise."""
 
 
-class Marks(Protocol):
-    """The numbers of the tokens that stand around texts and for no text."""
-
-    @property
-    def first(self) -> int:
-        """Before the first text."""
-
-    @property
-    def last(self) -> int:
-        """After the last text."""
-
-    @property
-    def mask(self) -> int | None:
-        """For a hidden token."""
-
-    @property
-    def pad(self) -> int:
-        """What fills a row up after its end."""
-
-    @property
-    def bare(self) -> bool:
-        """Whether texts stand without marks around them."""
-
-
 @dataclass(frozen=True, slots=True)
-class Form:
+class ExportForm:
     """What a model is in their library."""
 
     family: Family
@@ -85,24 +62,24 @@ def write_folder(
     out: str | Path,
     *,
     tokenizer_state: Mapping[str, Any],
-    marks: Marks | None,
+    marks: SpecialTokens | None,
     labels: Sequence[str] | None,
     task: str,
 ) -> Path:
     """Write a model and its tokenizer as a folder; a model that has no such form is refused with one that has."""
     out = Path(out)
-    form = form_of(model)
-    tokens = tokens_of(tokenizer_state)
+    form = export_form(model)
+    tokens = token_names(tokenizer_state)
     pad = _pad(form, marks)
     config = {
         "architectures": [form.architecture],
         "model_type": form.family.name,
-        **their_settings(form.family, form.body.config, pad),
+        **export_settings(form.family, form.body.config, pad),
         **_numbers(form, marks, pad),
         **_labelling(model, labels, task),
         "torch_dtype": "float32",
     }
-    weights = their_weights(model, form, pad)
+    weights = export_model_weights(model, form, pad)
     write_json(out / "config.json", config)
     with whole_file(out / "model.safetensors") as temporary:
         save_file(weights, temporary, metadata={"format": "pt"})
@@ -111,11 +88,11 @@ def write_folder(
     return out
 
 
-def form_of(model: nn.Module) -> Form:
+def export_form(model: nn.Module) -> ExportForm:
     """What a model is written as."""
     if isinstance(model, GPTLanguageModel):
         _check_gpt(model)
-        return Form(GPT2, (), model, "", "")
+        return ExportForm(GPT2, (), model, "", "")
     if isinstance(model, BERT):
         return _masked_form(model)
     if isinstance(model, Labelled) and isinstance(model.body, Encoder):
@@ -123,12 +100,12 @@ def form_of(model: nn.Module) -> Form:
     if isinstance(model, Labelled) and isinstance(model.body, GPTLanguageModel):
         _check_gpt(model.body)
         _check_gpt_head(model)
-        return Form(GPT2, (model.config.kind,), model.body, "body.", "")
+        return ExportForm(GPT2, (model.config.kind,), model.body, "body.", "")
     name = type(model.body if isinstance(model, Labelled) else model).__name__
     raise InputError(f"a {name} has no form in Hugging Face's library", hint="bert, roberta and gpt have one")
 
 
-def _masked_form(model: BERT) -> Form:
+def _masked_form(model: BERT) -> ExportForm:
     body = model.body
     heads: tuple[str, ...] = ("masked",)
     if model.next is not None:
@@ -143,10 +120,10 @@ def _masked_form(model: BERT) -> Form:
         family = ROBERTA
     elif heads == ("masked",) and _is_distilled(body):
         family = DISTILBERT
-    return Form(family, heads, body, "body.", "body.pooler")
+    return ExportForm(family, heads, body, "body.", "body.pooler")
 
 
-def _encoder_form(model: Labelled, body: Encoder) -> Form:
+def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
     head = model.config
     whole = head.kind in ("whole", "choice")
     if whole and head.hidden:
@@ -165,7 +142,7 @@ def _encoder_form(model: Labelled, body: Encoder) -> Form:
     if whole and head.dense != dense:
         what = f"a head with dense={head.dense} has no form in Hugging Face's library for this encoder"
         raise InputError(what, hint=f"one with dense={dense} has")
-    return Form(family, (head.kind,), body, "body.", "body.pooler" if model.dense is None else "dense")
+    return ExportForm(family, (head.kind,), body, "body.", "body.pooler" if model.dense is None else "dense")
 
 
 def _is_distilled(body: Encoder) -> bool:
@@ -190,7 +167,7 @@ def _check_gpt_head(model: Labelled) -> None:
         raise InputError(what, hint="one with pooling=last, dense=none has")
 
 
-def their_weights(model: nn.Module, form: Form, pad: int | None) -> dict[str, Tensor]:
+def export_model_weights(model: nn.Module, form: ExportForm, pad: int | None) -> dict[str, Tensor]:
     """The model's tensors under their names."""
     own = {name: tensor.detach().float().cpu() for name, tensor in model.state_dict().items()}
     segments = f"{form.ours}segments.weight"
@@ -198,10 +175,10 @@ def their_weights(model: nn.Module, form: Form, pad: int | None) -> dict[str, Te
         own[segments] = torch.zeros(1, form.body.config.hidden)
     if form.family is GPT2 and "whole" in form.heads:
         own = _without_bias(own)
-    names = body_names(form.family, form.body.config.layers, form.ours)
+    names = backbone_map(form.family, form.body.config.layers, form.ours)
     for head in form.heads:
-        names |= head_names(form.family, head, form.pool)
-    return to_theirs(names, own, unused_rows(form.family, {"pad_token_id": pad}))
+        names |= head_map(form.family, head, form.pool)
+    return export_weights(names, own, unused_rows(form.family, {"pad_token_id": pad}))
 
 
 def _without_bias(own: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -217,18 +194,18 @@ def _without_bias(own: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**own, "out.bias": torch.zeros_like(own["out.bias"]), "body.norm.bias": (norm.double() + shift).to(norm)}
 
 
-def _pad(form: Form, marks: Marks | None) -> int | None:
+def _pad(form: ExportForm, marks: SpecialTokens | None) -> int | None:
     """The pad token. GPT-2's last token is the last that is no pad, so one that ends texts too cannot be told."""
     if form.family is GPT2:
-        return None if marks is None or marks.pad == marks.last else marks.pad
+        return None if marks is None or marks.pad == marks.end else marks.pad
     if marks is None:
         raise InputError("an encoder is written with a tokenizer that has marks", hint="this one has none")
     return marks.pad
 
 
-def _numbers(form: Form, marks: Marks | None, pad: int | None) -> dict[str, int | None]:
+def _numbers(form: ExportForm, marks: SpecialTokens | None, pad: int | None) -> dict[str, int | None]:
     """The numbers of marks, where the library's own would be wrong."""
-    ends = {"bos_token_id": marks.first, "eos_token_id": marks.last} if marks else {}
+    ends = {"bos_token_id": marks.start, "eos_token_id": marks.end} if marks else {}
     if form.family in (BERT_FAMILY, DISTILBERT):
         return {"pad_token_id": pad}
     return {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": None, **ends}
@@ -238,7 +215,7 @@ def _labelling(model: nn.Module, labels: Sequence[str] | None, task: str) -> dic
     """Their settings of a head and of its labels."""
     if not isinstance(model, Labelled):
         return {}
-    head, family = model.config, form_of(model).family
+    head, family = model.config, export_form(model).family
     found: dict[str, Any] = {}
     name = family.head_dropouts.get(head.kind)
     if name is not None and name not in family.settings:  # else it is the body's
@@ -263,7 +240,7 @@ def _numbered(labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def tokens_of(state: Mapping[str, Any]) -> dict[int, str]:
+def token_names(state: Mapping[str, Any]) -> dict[int, str]:
     """The name of each token of a tokenizer.json; another kind of tokenizer is refused."""
     model = state.get("model")
     if not isinstance(model, Mapping) or not model.get("vocab"):
@@ -279,7 +256,7 @@ def tokens_of(state: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _write_tokenizer(
-    out: Path, state: Mapping[str, Any], tokens: Mapping[int, str], marks: Marks | None, form: Form
+    out: Path, state: Mapping[str, Any], tokens: Mapping[int, str], marks: SpecialTokens | None, form: ExportForm
 ) -> None:
     """tokenizer.json, tokenizer_config.json, special_tokens_map.json; vocab.txt for WordPiece."""
     names = _mark_names(state, tokens, marks, form)
@@ -303,13 +280,15 @@ def _write_tokenizer(
     write_json(out / "special_tokens_map.json", names)
 
 
-def _framed(state: Mapping[str, Any], tokens: Mapping[int, str], marks: Marks | None, form: Form) -> dict[str, Any]:
+def _framed(
+    state: Mapping[str, Any], tokens: Mapping[int, str], marks: SpecialTokens | None, form: ExportForm
+) -> dict[str, Any]:
     """A tokenizer's file; for a GPT-2 that labels it also says which marks our rows have around texts."""
-    if form.family is not GPT2 or not form.heads or marks is None or marks.bare:
+    if form.family is not GPT2 or not form.heads or marks is None or marks.omitted:
         return dict(state)
-    first, last = ({"SpecialToken": {"id": tokens[mark], "type_id": 0}} for mark in (marks.first, marks.last))
+    first, last = ({"SpecialToken": {"id": tokens[mark], "type_id": 0}} for mark in (marks.start, marks.end))
     a, b = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-    names = {tokens[mark]: mark for mark in (marks.first, marks.last)}
+    names = {tokens[mark]: mark for mark in (marks.start, marks.end)}
     frame = {
         "type": "TemplateProcessing",
         "single": [first, a, last],
@@ -320,16 +299,18 @@ def _framed(state: Mapping[str, Any], tokens: Mapping[int, str], marks: Marks | 
     return {**state, "post_processor": {"type": "Sequence", "processors": [before, frame]} if before else frame}
 
 
-def _mark_names(state: Mapping[str, Any], tokens: Mapping[int, str], marks: Marks | None, form: Form) -> dict[str, str]:
+def _mark_names(
+    state: Mapping[str, Any], tokens: Mapping[int, str], marks: SpecialTokens | None, form: ExportForm
+) -> dict[str, str]:
     """The marks by what they are for; only those that no text has, lest the library cut texts at them."""
     special = {int(token["id"]) for token in state.get("added_tokens") or () if token.get("special")}
     numbers: dict[str, int | None] = {}
     if marks is not None:
         numbers = {"pad_token": marks.pad, "mask_token": marks.mask}
         if form.family is not GPT2:
-            numbers |= {"cls_token": marks.first, "sep_token": marks.last}
+            numbers |= {"cls_token": marks.start, "sep_token": marks.end}
         if form.family in (ROBERTA, GPT2):
-            numbers |= {"bos_token": marks.first, "eos_token": marks.last}
+            numbers |= {"bos_token": marks.start, "eos_token": marks.end}
     found = {role: tokens[number] for role, number in numbers.items() if number is not None and number in special}
     unknown = state["model"].get("unk_token") or tokens.get(state["model"].get("unk_id", -1))
     if unknown:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Question, Reading
-from ensue.data.labelled_rows import rows_of
+from ensue.data.labelled import Question, ReadOptions
+from ensue.data.labelled_rows import make_rows
 from ensue.data.squad import read_questions
-from ensue.data.tokenizers.batch_encoding import encode_many
-from ensue.data.tokenizers.spans import spans_of
-from ensue.data.tokenizers.special_tokens import framed
+from ensue.data.tokenizers.batch_encoding import encode_texts
+from ensue.data.tokenizers.spans import token_spans
+from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.answers import answer_scores
 from ensue.tasks.labelled import label_task
 from ensue.tasks.labels.kind import Form, Written
@@ -53,13 +53,13 @@ class Span:
     loss: str = "span"
     chosen_by: str = "f1"
 
-    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Question]:
+    def read(self, files: Sequence[str], how: ReadOptions, notes: list[str]) -> list[Question]:
         """The questions of SQuAD's JSON or of tables."""
         return read_questions(list(files), how, notes)
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Question]:
         """The same; answers are not looked at."""
-        return read_questions([file], Reading(columns, wanted=False, learn=False), notes)
+        return read_questions([file], ReadOptions(columns, require_labels=False, for_training=False), notes)
 
     def example(self, text: str, where: str) -> Question:
         """A question and its passage, with a tab between."""
@@ -90,19 +90,19 @@ class Span:
         if form.stride >= form.length // 2:
             what = f"data.stride = {form.stride} is too much of rows of {form.length} tokens"
             raise InputError(what, hint=f"use less than {form.length // 2}")
-        questions = encode_many(form.tokenizer, [one.question for one in examples])
+        questions = encode_texts(form.tokenizer, [one.question for one in examples])
         rows, targets, notes = [], [], []
         for number, one in enumerate(examples):
             asked = questions[number][: min(LONGEST_QUESTION, form.length // 2)]
-            ids, spans = spans_of(form.tokenizer, one.passage)
-            room = form.length - len(asked) - marks.around(2)
+            ids, spans = token_spans(form.tokenizer, one.passage)
+            room = form.length - len(asked) - marks.count(2)
             for start, stop in windows(len(ids), room, form.stride or room // 3):
-                begin = marks.before + len(asked) + marks.amid
-                rows.append(framed(marks, asked, ids[start:stop]))
+                begin = marks.n_start + len(asked) + marks.n_between
+                rows.append(add_special_tokens(marks, asked, ids[start:stop]))
                 notes.append(Window(number, begin, spans[start:stop]))
                 targets.append(_target(one, spans[start:stop], begin) if wanted else (0, 0))
         wants = np.array(targets, dtype=np.int64).reshape(-1, 2)
-        return Written(rows=rows_of(rows, wants), notes=tuple(notes))
+        return Written(rows=make_rows(rows, wants), notes=tuple(notes))
 
     def answers(
         self, examples: Sequence[Question], written: Written, logits: Sequence[np.ndarray], form: Form

@@ -10,10 +10,10 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.choices import read_choices
-from ensue.data.labelled import Choice, Reading
-from ensue.data.labelled_rows import rows_of
-from ensue.data.tokenizers.batch_encoding import encode_many
-from ensue.data.tokenizers.special_tokens import framed
+from ensue.data.labelled import ChoiceQuestion, ReadOptions
+from ensue.data.labelled_rows import make_rows
+from ensue.data.tokenizers.batch_encoding import encode_texts
+from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.tasks.labelled import label_task
 from ensue.tasks.labels.kind import Form, Written, softmax
 from ensue.tasks.spec import Measure
@@ -28,7 +28,7 @@ class Choose:
     loss: str = "label"
     chosen_by: str = "accuracy"
 
-    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Choice]:
+    def read(self, files: Sequence[str], how: ReadOptions, notes: list[str]) -> list[ChoiceQuestion]:
         """The examples of tables; all have as many choices."""
         found = read_choices(list(files), how, notes)
         for one in found:
@@ -37,20 +37,20 @@ class Choose:
                 raise InputError(what, where=one.where, hint="give as many to every context")
         return found
 
-    def inputs(self, file: str, columns: str, notes: list[str]) -> list[Choice]:
+    def inputs(self, file: str, columns: str, notes: list[str]) -> list[ChoiceQuestion]:
         """The examples of a table; labels are not looked at."""
-        return self.read([file], Reading(columns, wanted=False), notes)
+        return self.read([file], ReadOptions(columns, require_labels=False), notes)
 
-    def example(self, text: str, where: str) -> Choice:
+    def example(self, text: str, where: str) -> ChoiceQuestion:
         """A context and its choices, with tabs between."""
         context, *choices = text.split("\t")
         if len(choices) < 2:
             raise InputError(
                 "there is nothing to choose from", where=where, hint="put tabs between context and choices"
             )
-        return Choice(context, tuple(choices), None, where)
+        return ChoiceQuestion(context, tuple(choices), None, where)
 
-    def labels(self, examples: Sequence[Choice]) -> tuple[str, ...]:
+    def labels(self, examples: Sequence[ChoiceQuestion]) -> tuple[str, ...]:
         """The choices by their numbers."""
         return tuple(str(place) for place in range(len(examples[0].choices)))
 
@@ -58,31 +58,31 @@ class Choose:
         """How well a choice fits."""
         return 1
 
-    def strata(self, examples: Sequence[Choice]) -> list[Any]:
+    def strata(self, examples: Sequence[ChoiceQuestion]) -> list[Any]:
         """Which is right is chance."""
         return [None] * len(examples)
 
-    def together(self, examples: Sequence[Choice]) -> Sequence[int]:
+    def together(self, examples: Sequence[ChoiceQuestion]) -> Sequence[int]:
         """Each is one by itself."""
         return range(len(examples))
 
-    def write(self, examples: Sequence[Choice], form: Form, wanted: bool = True) -> Written:
+    def write(self, examples: Sequence[ChoiceQuestion], form: Form, wanted: bool = True) -> Written:
         """[CLS] context [SEP] choice [SEP], a row for each choice."""
         marks, each = form.marks, len(form.labels) or len(examples[0].choices)
         rows, cut = [], 0
-        contexts = encode_many(form.tokenizer, [one.context for one in examples])
-        choices = encode_many(form.tokenizer, [choice for one in examples for choice in one.choices])
+        contexts = encode_texts(form.tokenizer, [one.context for one in examples])
+        choices = encode_texts(form.tokenizer, [choice for one in examples for choice in one.choices])
         for place, one in enumerate(examples):
             if len(one.choices) != each:
                 raise InputError(f"{len(one.choices)} choices where the model has {each}", where=one.where)
             for ids in choices[place * each : (place + 1) * each]:
-                rows.append(framed(marks, contexts[place], ids, form.length))
-                cut += len(contexts[place]) + len(ids) + marks.around(2) > form.length
+                rows.append(add_special_tokens(marks, contexts[place], ids, form.length))
+                cut += len(contexts[place]) + len(ids) + marks.count(2) > form.length
         targets = [0 if one.label is None else one.label for one in examples]
-        return Written(rows=rows_of(rows, np.array(targets, dtype=np.int64), each), cut=cut)
+        return Written(rows=make_rows(rows, np.array(targets, dtype=np.int64), each), cut=cut)
 
     def answers(
-        self, examples: Sequence[Choice], written: Written, logits: Sequence[np.ndarray], form: Form
+        self, examples: Sequence[ChoiceQuestion], written: Written, logits: Sequence[np.ndarray], form: Form
     ) -> list[dict[str, Any]]:
         """The number of the best choice, from 0, and the probabilities of all."""
         found = []
@@ -93,7 +93,7 @@ class Choose:
         return found
 
     def score(
-        self, examples: Sequence[Choice], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
+        self, examples: Sequence[ChoiceQuestion], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
     ) -> dict[str, Any]:
         """The share that is right."""
         right = sum(one.label == answer["choice"] for one, answer in zip(examples, answers, strict=True))

@@ -9,18 +9,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.column_inference import number_of
-from ensue.data.labelled import Reading
-from ensue.data.labelled_rows import Rows
+from ensue.data.column_inference import parse_number
+from ensue.data.labelled import ReadOptions
+from ensue.data.labelled_rows import LabelledRows
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.special_tokens import Marks, marks_of
+from ensue.data.tokenizers.special_tokens import SpecialTokens, special_tokens_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """Examples as rows, and what is needed to read answers back."""
 
-    rows: Rows
+    rows: LabelledRows
     cut: int = 0
     """How many texts were too long and lost their end."""
     notes: tuple[Any, ...] = ()
@@ -41,9 +41,9 @@ class Form:
     """Whether texts stand without marks around them."""
 
     @property
-    def marks(self) -> Marks:
+    def marks(self) -> SpecialTokens:
         """What stands around texts."""
-        return replace(marks_of(self.tokenizer), bare=self.bare)
+        return replace(special_tokens_of(self.tokenizer), omitted=self.bare)
 
 
 class LabelKind(Protocol):
@@ -65,7 +65,7 @@ class LabelKind(Protocol):
     def chosen_by(self) -> str:
         """The measure that chooses the best weights."""
 
-    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Any]:
+    def read(self, files: Sequence[str], how: ReadOptions, notes: list[str]) -> list[Any]:
         """The examples of files."""
 
     def inputs(self, file: str, columns: str, notes: list[str]) -> list[Any]:
@@ -110,7 +110,7 @@ def in_order(labels: set[str]) -> tuple[str, ...]:
     >>> in_order({"10", "9"}), in_order({"b", "a"})
     (('9', '10'), ('a', 'b'))
     """
-    numbers = {label: number_of(label) for label in labels}
+    numbers = {label: parse_number(label) for label in labels}
     if None in numbers.values():
         return tuple(sorted(labels))
     return tuple(sorted(labels, key=lambda label: (numbers[label], label)))

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.labelled import Labelled, Reading, read_labelled, read_texts
-from ensue.data.labelled_rows import rows_of
-from ensue.data.tokenizers.batch_encoding import encode_many
-from ensue.data.tokenizers.special_tokens import framed
+from ensue.data.labelled import LabelledText, ReadOptions, read_labelled, read_texts
+from ensue.data.labelled_rows import make_rows
+from ensue.data.tokenizers.batch_encoding import encode_texts
+from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores
 from ensue.tasks.labelled import label_task
@@ -32,23 +32,23 @@ class Whole:
     chosen_by: str = "accuracy"
     head: str = "whole"
 
-    def read(self, files: Sequence[str], how: Reading, notes: list[str]) -> list[Labelled]:
+    def read(self, files: Sequence[str], how: ReadOptions, notes: list[str]) -> list[LabelledText]:
         """The examples of tables."""
         return read_labelled(list(files), self.name, how, notes)
 
-    def inputs(self, file: str, columns: str, notes: list[str]) -> list[Labelled]:
+    def inputs(self, file: str, columns: str, notes: list[str]) -> list[LabelledText]:
         """The texts of a file."""
         return read_texts(file, columns, self.texts, notes, self.loss == "number", keep_empty=True)
 
-    def example(self, text: str, where: str) -> Labelled:
+    def example(self, text: str, where: str) -> LabelledText:
         """A line as an example; a pair has a tab between its texts."""
         parts = [text] if self.texts == 1 else text.split("\t")
         wanted = self.texts or min(len(parts), 2)
         if len(parts) != wanted:
             raise InputError(f"{len(parts)} texts where {wanted} are needed", where=where, hint="put a tab between")
-        return Labelled(tuple(parts), None, where)
+        return LabelledText(tuple(parts), None, where)
 
-    def labels(self, examples: Sequence[Labelled]) -> tuple[str, ...]:
+    def labels(self, examples: Sequence[LabelledText]) -> tuple[str, ...]:
         """Those that occur; numbers have none."""
         return () if self.loss == "number" else in_order({one.label for one in examples if one.label is not None})
 
@@ -56,35 +56,35 @@ class Whole:
         """One for each label, or the number."""
         return 1 if self.loss == "number" else len(labels)
 
-    def strata(self, examples: Sequence[Labelled]) -> list[Any]:
+    def strata(self, examples: Sequence[LabelledText]) -> list[Any]:
         """Labels; numbers are not told apart."""
         return [None if self.loss == "number" else one.label for one in examples]
 
-    def together(self, examples: Sequence[Labelled]) -> Sequence[int]:
+    def together(self, examples: Sequence[LabelledText]) -> Sequence[int]:
         """Each is one by itself."""
         return range(len(examples))
 
-    def write(self, examples: Sequence[Labelled], form: Form, wanted: bool = True) -> Written:
+    def write(self, examples: Sequence[LabelledText], form: Form, wanted: bool = True) -> Written:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
         marks = form.marks
-        ids = encode_many(form.tokenizer, [text for one in examples for text in one.texts])
+        ids = encode_texts(form.tokenizer, [text for one in examples for text in one.texts])
         rows, cut, place = [], 0, 0
         for one in examples:
             parts = ids[place : place + len(one.texts)]
             place += len(parts)
-            row = framed(marks, parts[0], parts[1] if len(parts) > 1 else None, form.length)
-            cut += sum(map(len, parts)) + marks.around(len(parts)) > form.length
+            row = add_special_tokens(marks, parts[0], parts[1] if len(parts) > 1 else None, form.length)
+            cut += sum(map(len, parts)) + marks.count(len(parts)) > form.length
             rows.append(row)
         targets = self._targets(examples, form.labels) if wanted else np.zeros(len(rows), dtype=np.int64)
-        return Written(rows=rows_of(rows, targets), cut=cut)
+        return Written(rows=make_rows(rows, targets), cut=cut)
 
-    def _targets(self, examples: Sequence[Labelled], labels: tuple[str, ...]) -> np.ndarray:
+    def _targets(self, examples: Sequence[LabelledText], labels: tuple[str, ...]) -> np.ndarray:
         if self.loss == "number":
             return np.array([float(one.label or "nan") for one in examples], dtype=np.float32)
         return np.array([label_number(one.label, labels, one.where) for one in examples], dtype=np.int64)
 
     def answers(
-        self, examples: Sequence[Labelled], written: Written, logits: Sequence[np.ndarray], form: Form
+        self, examples: Sequence[LabelledText], written: Written, logits: Sequence[np.ndarray], form: Form
     ) -> list[dict[str, Any]]:
         """The likeliest label and the probabilities of all, or the number."""
         if self.loss == "number":
@@ -97,7 +97,7 @@ class Whole:
         return found
 
     def score(
-        self, examples: Sequence[Labelled], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
+        self, examples: Sequence[LabelledText], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
     ) -> dict[str, Any]:
         """Accuracy, F1, Matthews and each label's own figures; or the correlations of numbers."""
         if self.loss == "number":

@@ -11,47 +11,53 @@ from typing import Any
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from ensue.core.errors import InputError, unknown_name
-from ensue.data.tokenizers.bert import BERT_MARKS, LONGEST, ROBERTA_MARKS, bert_tokenizer, roberta_tokenizer
-from ensue.data.tokenizers.protocol import utf8
-from ensue.data.tokenizers.subword import LETTERS, PREFIX, byte_pre_tokenizer, settled_scores
-from ensue.data.tokenizers.wrapped import MarkedTokenizer
+from ensue.data.tokenizers.bert import (
+    BERT_SPECIAL_TOKENS,
+    MAX_WORD_CHARS,
+    ROBERTA_SPECIAL_TOKENS,
+    bert_tokenizer,
+    roberta_tokenizer,
+)
+from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
+from ensue.data.tokenizers.protocol import encode_utf8
+from ensue.data.tokenizers.subword import BYTE_ALPHABET, CONTINUATION_PREFIX, byte_pre_tokenizer, unigram_scores
 
-MARKED_KINDS = ("wordpiece", "bpe", "unigram")
-ALPHABET = 1000
+ENCODER_KINDS = ("wordpiece", "bpe", "unigram")
+MAX_ALPHABET = 1000
 """A WordPiece vocabulary has at most so many different letters, the frequent ones, as BERT's trainer has it."""
-RUN = 1000
+TRAINER_TEXT_WORDS = 1000
 """So many words are given to the trainer in one text."""
 
 
-def fit_marked(
+def fit_encoder_tokenizer(
     kind: str, texts: Iterable[str], vocabulary: int, min_count: int = 2, lowercase: bool = True
-) -> MarkedTokenizer:
+) -> EncoderTokenizer:
     """Fit a tokenizer with marks; the same texts give the same tokenizer.
 
     ``wordpiece`` is BERT's, its five marks first; ``bpe`` and ``unigram`` are over bytes with RoBERTa's marks,
     four first and <mask> last. ``vocabulary``: at most so many tokens, marks included. ``min_count``: how often
     a letter, or a pair that is joined, must be seen. ``lowercase``: case does not count.
 
-    >>> made = fit_marked("wordpiece", ["a bad cab, a bad bed"], 40, min_count=1)
+    >>> made = fit_encoder_tokenizer("wordpiece", ["a bad cab, a bad bed"], 40, min_count=1)
     >>> [made.name(token) for token in made.encode("Bad bed")]
     ['bad', 'bed']
     """
-    if kind not in MARKED_KINDS:
-        raise unknown_name("tokenizer with marks", kind, MARKED_KINDS)
+    if kind not in ENCODER_KINDS:
+        raise unknown_name("tokenizer with marks", kind, ENCODER_KINDS)
     if kind == "wordpiece":
         return _fit_wordpiece(texts, vocabulary, min_count, lowercase)
     return _fit_bytes(kind, texts, vocabulary, min_count, lowercase)
 
 
-def _fit_wordpiece(texts: Iterable[str], vocabulary: int, min_count: int, lowercase: bool) -> MarkedTokenizer:
+def _fit_wordpiece(texts: Iterable[str], vocabulary: int, min_count: int, lowercase: bool) -> EncoderTokenizer:
     words = _count_words(texts, lowercase)
     letters, words = _alphabet(words, min_count)
     follow = {letter for word in words for letter in word[1:]}
     # Every letter is named beforehand: else the trainer numbers continuations in the order of a hash table,
     # and pairs that are equally frequent are joined in the order of their numbers.
-    known = [*BERT_MARKS, *sorted(letters), *(PREFIX + letter for letter in sorted(follow))]
+    known = [*BERT_SPECIAL_TOKENS, *sorted(letters), *(CONTINUATION_PREFIX + letter for letter in sorted(follow))]
     _check_size("wordpiece", vocabulary, len(known), "every letter is a token, alone and inside a word")
-    inner = Tokenizer(models.WordPiece(unk_token=BERT_MARKS[1], max_input_chars_per_word=LONGEST))
+    inner = Tokenizer(models.WordPiece(unk_token=BERT_SPECIAL_TOKENS[1], max_input_chars_per_word=MAX_WORD_CHARS))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary, min_frequency=min_count, special_tokens=known, show_progress=False
@@ -65,7 +71,7 @@ def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     """How often each word stands in the texts, as BERT cuts them: never across white space."""
     runs: Counter[str] = Counter()
     for text in texts:
-        utf8(text)
+        encode_utf8(text)
         runs.update(text.split())
     clean, cut = normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer()
     words: Counter[str] = Counter()
@@ -82,8 +88,8 @@ def _alphabet(words: Mapping[str, int], min_count: int) -> tuple[set[str], Count
         for letter in word:
             counts[letter] += count
     order = sorted(counts, key=lambda letter: (-counts[letter], letter))
-    letters = {letter for letter in order[:ALPHABET] if counts[letter] >= min_count}
-    kept = {word: count for word, count in words.items() if len(word) <= LONGEST and letters.issuperset(word)}
+    letters = {letter for letter in order[:MAX_ALPHABET] if counts[letter] >= min_count}
+    kept = {word: count for word, count in words.items() if len(word) <= MAX_WORD_CHARS and letters.issuperset(word)}
     return letters, Counter(kept)
 
 
@@ -91,14 +97,14 @@ def _repeated(words: Mapping[str, int]) -> Iterator[str]:
     """Texts with each word as often as it was counted, which is all that a trainer wants to know."""
     for word, count in words.items():
         copies = repeat(word, count)
-        while run := list(islice(copies, RUN)):
+        while run := list(islice(copies, TRAINER_TEXT_WORDS)):
             yield " ".join(run)
 
 
-def _fit_bytes(kind: str, texts: Iterable[str], vocabulary: int, min_count: int, lowercase: bool) -> MarkedTokenizer:
-    _check_size(kind, vocabulary, len(ROBERTA_MARKS) + len(LETTERS), "every byte is a token")
-    *first, mask = ROBERTA_MARKS
-    options: dict[str, Any] = {"initial_alphabet": sorted(LETTERS), "show_progress": False}
+def _fit_bytes(kind: str, texts: Iterable[str], vocabulary: int, min_count: int, lowercase: bool) -> EncoderTokenizer:
+    _check_size(kind, vocabulary, len(ROBERTA_SPECIAL_TOKENS) + len(BYTE_ALPHABET), "every byte is a token")
+    *first, mask = ROBERTA_SPECIAL_TOKENS
+    options: dict[str, Any] = {"initial_alphabet": sorted(BYTE_ALPHABET), "show_progress": False}
     inner = Tokenizer(models.BPE() if kind == "bpe" else models.Unigram())
     options |= {"vocab_size": vocabulary - 1, "special_tokens": first}  # one is left for the mask
     trainer = (
@@ -110,7 +116,7 @@ def _fit_bytes(kind: str, texts: Iterable[str], vocabulary: int, min_count: int,
     inner.train_from_iterator(iter(texts), trainer)
     trained = json.loads(inner.to_str())["model"]
     if kind == "unigram":
-        settled = settled_scores(trained["vocab"], first, vocabulary - len(ROBERTA_MARKS))
+        settled = unigram_scores(trained["vocab"], first, vocabulary - len(ROBERTA_SPECIAL_TOKENS))
         scores = [*((name, 0.0) for name in first), *settled, (mask, 0.0)]
         return roberta_tokenizer(models.Unigram(vocab=scores, unk_id=first.index("<unk>")), lowercase=lowercase)
     vocab = {**trained["vocab"], mask: len(trained["vocab"])}

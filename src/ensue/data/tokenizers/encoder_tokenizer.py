@@ -15,13 +15,13 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, processors
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.protocol import Ids, as_list, utf8, visible, visible_bytes
+from ensue.data.tokenizers.protocol import Ids, as_list, encode_utf8, printable, printable_bytes
 from ensue.data.tokenizers.spans import library_spans
-from ensue.data.tokenizers.special_tokens import Marks
-from ensue.data.tokenizers.subword import LETTERS, ascii_words
-from ensue.data.tokenizers.word_cache import BERT_WORDS, LineMemory, WordMemory
+from ensue.data.tokenizers.special_tokens import SpecialTokens
+from ensue.data.tokenizers.subword import BYTE_ALPHABET, ascii_words
+from ensue.data.tokenizers.word_cache import BERT_WORDS, LineWordCache, WordCache
 
-NAMES = {
+SPECIAL_NAMES = {
     "first": ("[CLS]", "<s>"),
     "last": ("[SEP]", "</s>"),
     "pad": ("[PAD]", "<pad>"),
@@ -30,11 +30,11 @@ NAMES = {
 }
 """What each mark is called in the vocabularies of BERT and RoBERTa."""
 
-BLOCK = 4096
+BATCH_TEXTS = 4096
 """The library is given so many texts at once: what it says of each takes much room."""
 
 
-class MarkedTokenizer:
+class EncoderTokenizer:
     """A tokenizer with marks before, between and after texts, and one for a hidden token."""
 
     lines = False
@@ -43,27 +43,29 @@ class MarkedTokenizer:
         inner.no_truncation()
         inner.no_padding()
         inner.encode_special_tokens = True  # what looks like a mark in a text is text
-        self.marks = _settle(inner)
-        self.end = self.marks.last
+        self.special_tokens = _settle(inner)
+        self.end = self.special_tokens.end
         self._inner = inner
         self._state: dict[str, Any] = json.loads(inner.to_str())
         model = self._state["model"]
         self.kind = str(model["type"]).lower()
         unknown: int | None = model.get("unk_id")  # a Unigram says it by number, the others by name
-        named = _named(inner, model.get("unk_token"), *NAMES["unknown"])
+        named = _named(inner, model.get("unk_token"), *SPECIAL_NAMES["unknown"])
         self.unknown = named if unknown is None else unknown
         vocabulary: dict[str, int] = inner.get_vocab()
         self.size = 1 + max(vocabulary.values())
         self.spaced = "ByteLevel" in _types(self._state["pre_tokenizer"])
         self._memory = _memory(inner, self._state)
         known = self._state["normalizer"] is None and self._memory is not None and self.kind != "wordpiece"
-        self._lossless = known and LETTERS.keys() <= vocabulary.keys()
+        self._lossless = known and BYTE_ALPHABET.keys() <= vocabulary.keys()
         self._special = frozenset(token["id"] for token in self._state["added_tokens"] if token["special"])
-        self._silent = frozenset({self.marks.first, self.marks.between, self.marks.last, self.marks.pad})
+        self._silent = frozenset(
+            {self.special_tokens.start, self.special_tokens.separator, self.special_tokens.end, self.special_tokens.pad}
+        )
 
     def encode(self, text: str) -> np.ndarray:
         """The parts of the text's words, without marks."""
-        data = utf8(text)
+        data = encode_utf8(text)
         if self._memory is not None:
             return self._memory.encode(data)
         return np.array(self._inner.encode(text, add_special_tokens=False).ids, dtype=np.int32)
@@ -76,10 +78,10 @@ class MarkedTokenizer:
             if self._memory is not None and text.isascii():
                 found[place] = self._memory.encode(text.encode())
             else:
-                utf8(text)
+                encode_utf8(text)
                 hard.append(place)
-        for start in range(0, len(hard), BLOCK):
-            block = hard[start : start + BLOCK]
+        for start in range(0, len(hard), BATCH_TEXTS):
+            block = hard[start : start + BATCH_TEXTS]
             made = self._inner.encode_batch_fast([texts[place] for place in block], add_special_tokens=False)
             found |= {place: np.array(one.ids, dtype=np.int32) for place, one in zip(block, made, strict=True)}
         return [found[place] for place in range(len(texts))]
@@ -96,9 +98,9 @@ class MarkedTokenizer:
     def name(self, token: int) -> str:
         """The part as it can be printed."""
         name = self._inner.id_to_token(token) or f"<{token}>"  # numbers without a token are left out of some files
-        if self.spaced and token not in self._special and LETTERS.keys() >= set(name):
-            return visible_bytes(bytes(LETTERS[letter] for letter in name))
-        return visible(name)
+        if self.spaced and token not in self._special and BYTE_ALPHABET.keys() >= set(name):
+            return printable_bytes(bytes(BYTE_ALPHABET[letter] for letter in name))
+        return printable(name)
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Nothing, if nothing is lost; else the bits are not known."""
@@ -112,7 +114,7 @@ class MarkedTokenizer:
         return self._state
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> MarkedTokenizer:
+    def restore(cls, state: Mapping[str, Any]) -> EncoderTokenizer:
         """The tokenizer that gave this ``state``, or that another program wrote."""
         try:
             inner = Tokenizer.from_str(json.dumps(state))
@@ -121,7 +123,7 @@ class MarkedTokenizer:
         return cls(inner)
 
 
-def bert_frame(first: tuple[str, int], last: tuple[str, int]) -> Any:
+def bert_template(first: tuple[str, int], last: tuple[str, int]) -> Any:
     """[CLS] A [SEP] B [SEP], for the library, from the two marks' names and numbers."""
     return processors.TemplateProcessing(
         single=f"{first[0]}:0 $A:0 {last[0]}:0",
@@ -130,35 +132,35 @@ def bert_frame(first: tuple[str, int], last: tuple[str, int]) -> Any:
     )
 
 
-def roberta_frame(first: tuple[str, int], last: tuple[str, int], prefix_space: bool = False) -> Any:
+def roberta_template(first: tuple[str, int], last: tuple[str, int], prefix_space: bool = False) -> Any:
     """<s> A </s> </s> B </s>, for the library."""
     return processors.RobertaProcessing(last, first, trim_offsets=True, add_prefix_space=prefix_space)
 
 
-def as_mark(name: str) -> AddedToken:
+def special_token(name: str) -> AddedToken:
     """A mark as the files of BERT and RoBERTa have it: <mask> takes the space before it."""
-    return AddedToken(name, lstrip=name == NAMES["mask"][1], normalized=False, special=True)
+    return AddedToken(name, lstrip=name == SPECIAL_NAMES["mask"][1], normalized=False, special=True)
 
 
-def _settle(inner: Tokenizer) -> Marks:
+def _settle(inner: Tokenizer) -> SpecialTokens:
     """A tokenizer's marks. What its file leaves out is added: that they are special, a frame, a decoder."""
     state = json.loads(inner.to_str())
     framing = _framing(state["post_processor"])
-    first, last = framing[:2] if framing else (_named(inner, *NAMES[role]) for role in ("first", "last"))
+    first, last = framing[:2] if framing else (_named(inner, *SPECIAL_NAMES[role]) for role in ("first", "last"))
     if first is None or last is None:
         what = "a tokenizer with several marks needs one before and one after a text"
         raise InputError(what, hint="[CLS] and [SEP], or <s> and </s>")
-    pad, mask = (_named(inner, *NAMES[role]) for role in ("pad", "mask"))
+    pad, mask = (_named(inner, *SPECIAL_NAMES[role]) for role in ("pad", "mask"))
     known = {token["id"] for token in state["added_tokens"] if token["special"]}
     new = {token for token in (first, last, pad, mask) if token is not None} - known
-    inner.add_special_tokens([as_mark(inner.id_to_token(token)) for token in sorted(new)])
-    double = framing[2] if framing else inner.id_to_token(first) == NAMES["first"][1]
+    inner.add_special_tokens([special_token(inner.id_to_token(token)) for token in sorted(new)])
+    double = framing[2] if framing else inner.id_to_token(first) == SPECIAL_NAMES["first"][1]
     if framing is None:
         ends = (inner.id_to_token(first), first), (inner.id_to_token(last), last)
-        inner.post_processor = roberta_frame(*ends) if double else bert_frame(*ends)
+        inner.post_processor = roberta_template(*ends) if double else bert_template(*ends)
     if inner.decoder is None:
         inner.decoder = _decoder(state)
-    return Marks(first=first, between=last, last=last, double=double, mask=mask, pad=pad or 0)
+    return SpecialTokens(start=first, separator=last, end=last, double_separator=double, mask=mask, pad=pad or 0)
 
 
 def _decoder(state: Mapping[str, Any]) -> Any:
@@ -204,13 +206,13 @@ def _types(described: Any) -> Iterator[str]:
             yield from _types(inner)
 
 
-def _memory(inner: Tokenizer, state: Mapping[str, Any]) -> WordMemory | None:
+def _memory(inner: Tokenizer, state: Mapping[str, Any]) -> WordCache | None:
     """A memory of words, if the way this tokenizer cuts a text into words is one that is known."""
     if not all(token["special"] for token in state["added_tokens"]) or state["model"].get("dropout"):
         return None
     normalizer, cut = state["normalizer"], state["pre_tokenizer"]
     if normalizer is None:
         words = ascii_words(cut)
-        return None if words is None else WordMemory(inner, words)
+        return None if words is None else WordCache(inner, words)
     bert = normalizer["type"] == "BertNormalizer" and normalizer["clean_text"]
-    return LineMemory(inner, BERT_WORDS) if bert and cut == {"type": "BertPreTokenizer"} else None
+    return LineWordCache(inner, BERT_WORDS) if bert and cut == {"type": "BertPreTokenizer"} else None

@@ -19,8 +19,8 @@ from pathlib import Path
 from ensue.core.errors import InputError
 from ensue.data.text_files import decode_utf8, open_bytes, skip_bom
 
-MEND = "give a .jsonl, .gold (with its .text beside it) or .tsv file of pairs"
-LONG = 11
+FORMAT_HINT = "give a .jsonl, .gold (with its .text beside it) or .tsv file of pairs"
+LONG_GOLD_COLUMNS = 11
 """Columns of a .gold file that also says where the subject stands."""
 
 
@@ -34,17 +34,17 @@ class MinimalPair:
     """For instance how many attractors there are."""
 
 
-def read_probe(source: str | Path) -> list[MinimalPair]:
+def read_minimal_pairs(source: str | Path) -> list[MinimalPair]:
     """All pairs of a file or a folder."""
     path = Path(source)
     if not path.exists():
-        raise InputError("there is no such file", where=str(source), hint=MEND)
+        raise InputError("there is no such file", where=str(source), hint=FORMAT_HINT)
     if not path.is_dir():
         return list(_read(path))
     files = [file for file in sorted(path.iterdir()) if _kind(file) in READERS and _kind(file) != ".text"]
     pairs = [pair for file in files for pair in _read(file)]
     if not pairs:
-        raise InputError("there are no pairs in this folder", where=str(source), hint=MEND)
+        raise InputError("there are no pairs in this folder", where=str(source), hint=FORMAT_HINT)
     return pairs
 
 
@@ -56,13 +56,13 @@ def _kind(path: Path) -> str:
 def _read(path: Path) -> Iterator[MinimalPair]:
     kind = _kind(path)
     if kind not in READERS:
-        raise InputError("is no file of pairs", where=str(path), hint=MEND)
+        raise InputError("is no file of pairs", where=str(path), hint=FORMAT_HINT)
     count = 0
     for pair in READERS[kind](path):
         count += 1
         yield pair
     if not count:
-        raise InputError("there is no pair in this file", where=str(path), hint=MEND)
+        raise InputError("there is no pair in this file", where=str(path), hint=FORMAT_HINT)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -133,7 +133,7 @@ def _renamed(name: str, ending: str) -> str:
 def _before_verb(words: list[str], cells: list[str], where: str) -> MinimalPair:
     """The words before a verb, with its two forms."""
     try:
-        if len(cells) >= LONG:
+        if len(cells) >= LONG_GOLD_COLUMNS:
             place, right, wrong, subject = int(cells[3]), cells[6], cells[7], int(cells[9])
             kind = "original" if cells[2] == "0" else "words replaced"
             groups: dict[str, str | int] = {"distance": place - subject, "kind": kind}

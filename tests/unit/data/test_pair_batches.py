@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.core.errors import InputError
-from ensue.data import buckets as buckets_module
-from ensue.data.buckets import Buckets, PairBatch
+from ensue.data import pair_batches as buckets_module
+from ensue.data.pair_batches import PairBatch, PairBatches
 from ensue.data.pair_tokens import PairTokens
 
 END = 7
@@ -53,7 +53,7 @@ def test_every_pair_comes_once_an_epoch_and_batches_keep_to_the_limit(
     sizes: list[tuple[int, int]], tokens: int, seed: int, epochs: int
 ) -> None:
     pairs = pairs_of(sizes)
-    buckets = Buckets(pairs, tokens, END, seed)
+    buckets = PairBatches(pairs, tokens, END, seed)
     expected = sorted((source.tolist(), target.tolist()) for source, target in map(pairs.pair, range(len(pairs))))
     step = 0
     for _ in range(epochs):
@@ -72,8 +72,8 @@ def test_every_pair_comes_once_an_epoch_and_batches_keep_to_the_limit(
 def test_padded_places_are_zero_and_the_decoder_reads_what_came_before(
     sizes: list[tuple[int, int]], tokens: int, seed: int, step: int
 ) -> None:
-    batch = Buckets(pairs_of(sizes), tokens, END, seed).batch(step)
-    assert batch.fresh and batch.size == int((batch.targets != 0).sum())
+    batch = PairBatches(pairs_of(sizes), tokens, END, seed).batch(step)
+    assert batch.reset_state and batch.size == int((batch.targets != 0).sum())
     assert batch.tokens.shape == batch.targets.shape
     for block in (batch.source, batch.tokens, batch.targets):
         assert block.dtype == torch.int64 and block.is_contiguous()
@@ -91,27 +91,27 @@ def test_a_batch_depends_on_seed_and_step_only(
     sizes: list[tuple[int, int]], tokens: int, seed: int, steps: list[int]
 ) -> None:
     pairs = pairs_of(sizes)
-    in_order = Buckets(pairs, tokens, END, seed)
+    in_order = PairBatches(pairs, tokens, END, seed)
     batches = [in_order.batch(step) for step in range(max(steps) + 1)]
-    jumping = Buckets(pairs, tokens, END, seed)
+    jumping = PairBatches(pairs, tokens, END, seed)
     for step in steps:
         assert same(jumping.batch(step), batches[step])
-        assert same(Buckets(pairs, tokens, END, seed).batch(step), batches[step])
+        assert same(PairBatches(pairs, tokens, END, seed).batch(step), batches[step])
 
 
 def test_little_is_padded_where_lengths_are_like_those_of_captions(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = multi30k_like(12_000)
-    buckets = Buckets(pairs, 1_000, END)
+    buckets = PairBatches(pairs, 1_000, END)
     assert 0 < buckets.padding < 0.065
     full = np.maximum(np.diff(pairs.source_at), np.diff(pairs.target_at)).sum() / 1_000
     assert len(buckets) < 1.05 * full
-    monkeypatch.setattr(buckets_module, "LAYERS", 10**9)
-    assert Buckets(pairs, 1_000, END).padding > 1.3 * buckets.padding  # by the longer side alone
-    assert Buckets(pairs, 10**9, END).padding > 0.5  # in no order at all
+    monkeypatch.setattr(buckets_module, "LENGTH_LAYERS", 10**9)
+    assert PairBatches(pairs, 1_000, END).padding > 1.3 * buckets.padding  # by the longer side alone
+    assert PairBatches(pairs, 10**9, END).padding > 0.5  # in no order at all
 
 
 def test_padding_is_the_share_of_padded_places() -> None:
-    buckets = Buckets(multi30k_like(300), 500, END)
+    buckets = PairBatches(multi30k_like(300), 500, END)
     batches = [buckets.batch(step) for step in range(len(buckets))]
     places = sum(batch.source.numel() + batch.targets.numel() for batch in batches)
     real = sum(int(batch.source_lengths.sum()) + batch.size for batch in batches)
@@ -121,12 +121,12 @@ def test_padding_is_the_share_of_padded_places() -> None:
 
 
 def test_equal_lengths_need_no_padding() -> None:
-    assert Buckets(pairs_of([(5, 9)] * 50), 100, END).padding == 0
+    assert PairBatches(pairs_of([(5, 9)] * 50), 100, END).padding == 0
 
 
 def test_pairs_meet_others_in_the_next_epoch_and_batches_come_in_another_order() -> None:
     count = 8_000
-    buckets = Buckets(multi30k_like(count), 1_000, END)
+    buckets = PairBatches(multi30k_like(count), 1_000, END)
 
     def epoch(start: int) -> tuple[list[set[int]], int]:
         groups: list[set[int]] = []
@@ -148,18 +148,18 @@ def test_pairs_meet_others_in_the_next_epoch_and_batches_come_in_another_order()
 
 def test_seeds_give_different_epochs() -> None:
     pairs = multi30k_like(200)
-    one, other = (Buckets(pairs, 300, END, seed) for seed in (1, 2))
+    one, other = (PairBatches(pairs, 300, END, seed) for seed in (1, 2))
     assert not all(same(one.batch(step), other.batch(step)) for step in range(3))
 
 
 def test_a_pair_longer_than_the_limit_is_a_batch_of_its_own() -> None:
-    buckets = Buckets(pairs_of([(3, 3), (40, 2), (2, 41), (3, 3)]), 10, END)
+    buckets = PairBatches(pairs_of([(3, 3), (40, 2), (2, 41), (3, 3)]), 10, END)
     sizes = sorted((len(batch.lengths), batch.size) for batch in map(buckets.batch, range(len(buckets))))
     assert sizes == [(1, 2), (1, 41), (2, 6)]
 
 
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(InputError, match="batches of 0 tokens"):
-        Buckets(pairs_of([(2, 2)]), 0, END)
-    with pytest.raises(InputError, match="nothing to make batches of"):
-        Buckets(PairTokens(*[np.zeros(n, dtype=np.int64) for n in (0, 1, 0, 1, 0)], (0, 0), 0, 0, 0.0), 9, END)
+        PairBatches(pairs_of([(2, 2)]), 0, END)
+    with pytest.raises(InputError, match="no rows to make batches of"):
+        PairBatches(PairTokens(*[np.zeros(n, dtype=np.int64) for n in (0, 1, 0, 1, 0)], (0, 0), 0, 0, 0.0), 9, END)

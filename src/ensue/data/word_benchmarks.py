@@ -12,7 +12,7 @@ from ensue.data.lines import read_lines, source_name
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class WordSimilarity:
     """Two words and how alike people find them."""
 
     first: str
@@ -21,20 +21,20 @@ class Likeness:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class AnalogySection:
     """Questions of one kind; in each, the first is to the second as the third is to the fourth."""
 
     name: str
     questions: tuple[tuple[str, str, str, str], ...]
 
 
-def read_likenesses(source: str | Path) -> list[Likeness]:
+def read_similarities(source: str | Path) -> list[WordSimilarity]:
     """Pairs of a file with tabs, commas or spaces between: two words, then the first column that is a number.
 
     So are WordSim-353, SimLex-999, MEN and RW written. Lines that begin with # say something else, and the first line
     may name the columns.
     """
-    found: list[Likeness] = []
+    found: list[WordSimilarity] = []
     for number, line in enumerate(read_lines(source), start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -42,7 +42,7 @@ def read_likenesses(source: str | Path) -> list[Likeness]:
         cells = [cell.strip() for cell in line.split(separator)]
         score = next((value for value in map(_number, cells[2:]) if value is not None), None)
         if score is not None and cells[0] and cells[1]:
-            found.append(Likeness(cells[0], cells[1], score))
+            found.append(WordSimilarity(cells[0], cells[1], score))
         elif found or number > 1:
             hint = "a line should look like tiger<tab>cat<tab>7.35"
             raise InputError("not two words and a number", where=f"{source_name(source)}:{number}", hint=hint)
@@ -62,7 +62,7 @@ def _number(cell: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def read_questions(source: str | Path) -> list[Section]:
+def read_analogies(source: str | Path) -> list[AnalogySection]:
     """Questions of a file, four words a line, in sections that begin with a line ": name" (questions-words.txt)."""
     sections: list[tuple[str, list[tuple[str, str, str, str]]]] = []
     for number, line in enumerate(read_lines(source), start=1):
@@ -79,7 +79,7 @@ def read_questions(source: str | Path) -> list[Section]:
         if not sections:
             sections.append(("all", []))
         sections[-1][1].append((words[0], words[1], words[2], words[3]))
-    found = [Section(name, tuple(questions)) for name, questions in sections if questions]
+    found = [AnalogySection(name, tuple(questions)) for name, questions in sections if questions]
     if not found:
         raise InputError("there are no questions", where=source_name(source), hint="give four words a line")
     return found

@@ -1,0 +1,113 @@
+"""Batches of sentence pairs of similar lengths, each a pure function of (seed, step)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ensue.data.length_grouping import LENGTH_NOISE, LengthGrouping, pad_rows
+from ensue.data.pair_tokens import PairTokens
+
+LENGTH_LAYERS = 60
+"""Number of layers of nearly equal longer side. More layers pad the shorter side when there are many batches, fewer pad
+the longer side when there are few; this is near the optimum from 30 to 500 batches per epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairBatch:
+    """B sentence pairs, padded on the right with 0."""
+
+    source: Tensor
+    """(B, S), int64: source sentences, each with its end token."""
+    source_lengths: Tensor
+    """(B,)."""
+    tokens: Tensor
+    """(B, T): decoder input, the end token as start token, then the target without its last token."""
+    targets: Tensor
+    """(B, T): the target sentence and its end token."""
+    lengths: Tensor
+    """(B,): lengths of the targets."""
+    reset_state: bool = True
+    """Rows always start from an empty state."""
+
+    @property
+    def size(self) -> int:
+        """Number of target tokens without padding."""
+        return int(self.lengths.sum())
+
+    def __len__(self) -> int:
+        """B."""
+        return len(self.tokens)
+
+    def select(self, rows: slice) -> PairBatch:
+        """Return some of the pairs, with the same padding."""
+        return PairBatch(
+            source=self.source[rows],
+            source_lengths=self.source_lengths[rows],
+            tokens=self.tokens[rows],
+            targets=self.targets[rows],
+            lengths=self.lengths[rows],
+        )
+
+
+class PairBatches:
+    """Batches of at most ``tokens`` padded tokens on the longer side: rows × max(S, T) ≤ ``tokens``.
+
+    A pair that exceeds this alone is its own batch.
+    """
+
+    def __init__(self, pairs: PairTokens, tokens: int, end: int, seed: int = 0) -> None:
+        self._pairs = pairs
+        self._source, self._target = np.diff(pairs.source_at), np.diff(pairs.target_at)
+        self.tokens, self.end, self.seed = tokens, end, seed
+        longer = np.maximum(self._source, self._target)
+        self._grouping = LengthGrouping(longer, tokens, seed, partial(_order, self._source, self._target))
+        first = self._grouping.first
+        self.rows = max(map(len, first))
+        """Largest number of rows of a batch in the first epoch."""
+        self.steps_per_epoch = len(first)
+        """Batches of the first epoch; other epochs may have a few more or fewer."""
+        real = int(self._source.sum() + self._target.sum())
+        padded = sum(len(rows) * int(self._source[rows].max() + self._target[rows].max()) for rows in first)
+        self.padding = 1 - real / padded
+        """Fraction of padding over source and target in the first epoch."""
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch
+
+    def batch(self, step: int) -> PairBatch:
+        """Return the batch of a step, counted from 0 over all epochs."""
+        rows = self._grouping.rows(step)
+        source, _ = pad_rows(self._pairs.source, self._pairs.source_at[rows], self._source[rows])
+        targets, is_token = pad_rows(self._pairs.target, self._pairs.target_at[rows], self._target[rows])
+        tokens = np.full_like(targets, self.end)
+        tokens[:, 1:] = targets[:, :-1]
+        tokens[~is_token] = 0
+        return PairBatch(
+            source=torch.from_numpy(source),
+            source_lengths=torch.from_numpy(self._source[rows]),
+            tokens=torch.from_numpy(tokens),
+            targets=torch.from_numpy(targets),
+            lengths=torch.from_numpy(self._target[rows]),
+        )
+
+
+def _order(source: np.ndarray, target: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Order pairs so that neighbours are similar on both sides.
+
+    The longer side limits the rows of a batch, so it comes first: layers with equal numbers of tokens and nearly the
+    same longer side. Inside a layer pairs are sorted by how much longer the source is, ascending in one layer and
+    descending in the next. Noise breaks ties, perturbs lengths a little, and shifts the layers.
+    """
+    count, longer = len(source), np.maximum(source, target)
+    noise = generator.random((2, count)) + LENGTH_NOISE * longer * generator.random((2, count))
+    first = np.argsort(longer + noise[0])
+    share = np.cumsum(longer[first]) / longer.sum()
+    layer = (LENGTH_LAYERS * share + generator.random()).astype(np.int64)
+    excess = (source - target + noise[1])[first]
+    order: np.ndarray = first[np.lexsort((np.where(layer % 2, -excess, excess), layer))]
+    return order
