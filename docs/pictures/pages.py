@@ -13,7 +13,7 @@ from benchmarks.minilm import minilm_run
 from playwright.sync_api import sync_playwright
 
 import ensue
-from ensue.serve.server import listen, open_hall
+from ensue.serve.server import listen, load_models
 from ensue.verbs.starter_runs import first_runs
 
 HERE = Path(__file__).parent
@@ -90,8 +90,8 @@ def main():
     """Train, open and draw every page."""
     paths = train(Path(sys.argv[1]))
     browser_path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    hall = open_hall(paths)
-    with listen(hall, host="127.0.0.1", port=0) as server, server.beside() as address, sync_playwright() as playing:
+    registry = load_models(paths)
+    with listen(registry, host="127.0.0.1", port=0) as server, server.in_background() as address, sync_playwright() as playing:
         browser = playing.chromium.launch(executable_path=browser_path, args=FLAGS)
         for width, height, scheme in ((1280, 860, "light"), (390, 844, "dark")):
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)

@@ -102,7 +102,7 @@ NAMES = [
     (("race", "TEXT", "--systems", ","), "a race of no systems"),
     (("race", "TEXT", "--systems", "bilm"), "bilm sees both sides"),
     (("race", "TEXT", "--task", "forcast"), "unknown task 'forcast'; did you mean 'forecast'"),
-    (("race", "TEXT", "--task", "classify", "--labels", "100,many"), "--labels '100,many' is no list of numbers"),
+    (("race", "TEXT", "--task", "classify", "--labels", "100,many"), "--labels '100,many' is not a list of numbers"),
     (("race", "TEXT", "--labels", "100"), "--labels is for tasks that label"),
     (("race", "TEXT", "--columns", "text=1"), "has one column: there are no tabs or commas between columns"),
     (("systems", "lsmt"), "did you mean 'lstm'?"),
@@ -148,14 +148,14 @@ def test_budgets_that_are_no_time(budget, text):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("tokens", value) for value in (0, -1)),
+        *(("max-tokens", value) for value in (0, -1)),
         *(("top-p", value) for value in (2, 0, -1, "nan")),
         *(("temperature", value) for value in (-1, "nan", "inf")),
         ("top-k", -1),
-        ("n", 0),
+        ("num-samples", 0),
     ],
 )
-def test_ways_of_writing_that_cannot_be(name, value, runs):
+def test_invalid_sampling_options_are_rejected(name, value, runs):
     refused("generate", runs / "lstm", f"--{name}={value}", says=f"--{name}")
 
 

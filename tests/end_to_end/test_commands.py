@@ -4,6 +4,8 @@ import hashlib
 import json
 import shlex
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -85,7 +87,7 @@ def test_score_adds_up(runs):
 
 @pytest.mark.parametrize("name", ["lstm", "gpt", "ngram"])
 def test_generate_is_repeatable(name, runs):
-    words = ("generate", runs / name, "--prompt", "the ", "--tokens", "12", "--n", "2", "--seed", "3")
+    words = ("generate", runs / name, "--prompt", "the ", "--max-tokens", "12", "--num-samples", "2", "--seed", "3")
     first, second = ensue(*words, "--json").json, ensue(*words, "--json").json
     assert first == second and len(first["samples"]) == 2
     other = ensue(*words[:-1], "4", "--json").json
@@ -93,14 +95,22 @@ def test_generate_is_repeatable(name, runs):
     assert ensue(*words).out.startswith("— 1 of 2")
 
 
+def test_generate_accepts_the_old_names_of_its_options(runs):
+    new = ensue("generate", runs / "lstm", "--max-tokens", "5", "--num-samples", "2", "--json")
+    old = ensue("generate", runs / "lstm", "--tokens", "5", "--n", "2", "--json")
+    assert old.json == new.json and len(old.json["samples"]) == 2
+    shown = ensue("generate", "--help").out
+    assert "--max-tokens" in shown and "--tokens" not in shown.replace("--max-tokens", "") and "--n " not in shown
+
+
 def test_generate_past_the_context(runs):
-    sample = ensue("generate", runs / "gpt", "--prompt", "the " * 30, "--tokens", "40", "--json").json["samples"][0]
+    sample = ensue("generate", runs / "gpt", "--prompt", "the " * 30, "--max-tokens", "40", "--json").json["samples"][0]
     assert sample["tokens"] == 40 or sample["ended"]
 
 
 def test_a_temperature_of_nothing_takes_the_likeliest(runs):
     best = ensue("next", runs / "lstm", "the", "--top", "1", "--json").json["next"][0]["token"]
-    words = ("generate", runs / "lstm", "--prompt", "the", "--tokens", "1", "--temperature", "0", "--json")
+    words = ("generate", runs / "lstm", "--prompt", "the", "--max-tokens", "1", "--temperature", "0", "--json")
     text = ensue(*words).json["samples"][0]["text"]
     assert text == best.replace("␣", " ").replace("<|end|>", "")
 
@@ -160,7 +170,7 @@ def test_cost():
 
 
 def test_there_and_back_through_arpa(runs, text):
-    assert ensue("convert", runs / "ngram", "--to", "arpa", "--out", "model.arpa").out == "written: model.arpa\n"
+    assert ensue("convert", runs / "ngram", "--to", "arpa", "--out", "model.arpa").out == "wrote model.arpa\n"
     assert ensue("convert", "model.arpa", "--out", "back", "--json").json == {"out": "back"}
     before = ensue("score", runs / "ngram", text, "--json").json
     after = ensue("score", "back", text, "--json").json
@@ -207,6 +217,13 @@ def test_as_a_module():
     assert answer.code == 0 and answer.out == f"ensue {package.__version__}\n"
     shown = finished(started("--help"))
     assert shown.code == 0 and all(word in shown.out for word in ("fit", "score", "generate", "race", "doctor"))
+
+
+def test_help_does_not_import_torch():
+    code = "import sys; from ensue.cli.main import app; sys.argv = ['ensue', '--help']\n"
+    code += "try:\n    app()\nexcept SystemExit:\n    sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0 and "train a model" in done.stdout, done.stderr
 
 
 LONG = ("--set", "hidden=16", "--set", "train.batch=4", "--set", "layers=2", "--set", "dropout=0.3")

@@ -36,7 +36,7 @@ def test_what_is_said_for_people_names_the_teacher(folder, tmp_path):
     answer = ensue("distil", folder / "teacher", "lstm", *given, *SHORT, "--set", "layers=1")
     assert answer.code == 0, answer.err
     assert "the teacher has answered about 24 texts" in answer.err
-    assert "the teacher: accuracy" in answer.out
+    assert "teacher: accuracy" in answer.out
 
 
 def test_a_teacher_that_cannot_teach_is_one_line(folder, tmp_path):

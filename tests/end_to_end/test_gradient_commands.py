@@ -12,7 +12,7 @@ TEXT = "the students opened their books and the rain fell"
 def test_bptt_is_a_table_a_page_or_numbers():
     told = ensue("look", "bptt", "--steps", "3")
     assert told.code == 0 and "∂J(3)/∂w: 3 terms" in told.out and not Path("look.html").exists()
-    assert ensue("look", "bptt", "--hidden", "2", "--cut", "2", "--out", "bptt.html").out == "written: bptt.html\n"
+    assert ensue("look", "bptt", "--hidden", "2", "--cut", "2", "--out", "bptt.html").out == "wrote bptt.html\n"
     assert "∂J(3)/∂w: term 1 of 1" in Path("bptt.html").read_text(encoding="utf-8")
     numbers = ensue("look", "bptt", "--costs", "2,3", "--values", "w=0.5", "--json").json
     assert numbers["written"] is None and numbers["costs"] == [2, 3] and numbers["largest_difference"] < 1e-12
@@ -51,10 +51,10 @@ def test_views_that_a_run_does_not_have(runs, words, said):
 def test_probes(runs):
     Path("pairs.tsv").write_text("the students opened\tthe opened opened\ta\nthe rain fell\train rain rain\tb\n")
     told = ensue("score", runs / "ngram", "--probe", "pairs.tsv", "--out", "probe.html")
-    assert told.code == 0 and "right of 2 pairs" in told.out and Path("probe.html").exists()
+    assert told.code == 0 and "on 2 pairs" in told.out and Path("probe.html").exists()
     numbers = ensue("score", runs / "lstm", "--probe", "pairs.tsv", "--json").json
     assert numbers["pairs"] == 2 and 0 <= numbers["accuracy"] <= 1 and len(numbers["by"]["kind"]) == 2
     both = ensue("score", runs / "lstm", "pairs.tsv", "--probe", "pairs.tsv")
-    assert both.code == 2 and "--probe is scored alone" in both.err
+    assert both.code == 2 and "--probe takes no files" in both.err
     assert "sees both sides" in ensue("score", runs / "bilm", "--probe", "pairs.tsv").err
     assert "there is no such file" in ensue("score", runs / "lstm", "--probe", "absent.tsv").err

@@ -35,7 +35,7 @@ def test_closures_are_trees_and_lists(tiny):
         "     │  └─ entity.n.01",
         "     └─ pet.n.01",
         "        └─ entity.n.01",
-        "1 synset, 4 synsets above · WordNet 3.0",
+        "1 synset, 4 hypernyms · WordNet 3.0",
     ]
     found = ensue("words", "wordnet", "geese", "--closure", "--json", "--wordnet", tiny).json
     assert found["forms"] == {"noun": ["goose"]} and found["synsets"][0]["name"] == "goose.n.01"
@@ -58,7 +58,7 @@ def test_without_wordnet_one_line_says_how_to_get_it(tiny, monkeypatch):
 def test_context_shows_a_word_in_its_lines():
     answer = ensue("words", "context", "bank", "cash", "--window", "3")
     assert answer.code == 0, answer.err
-    assert "cash stands 2 times among" in answer.out
+    assert "cash occurs 2 times in" in answer.out
     assert answer.out.splitlines()[:2] == ["bank and get  cash", "     You may  cash  this check at"]
     found = ensue("words", "context", "bank", "bank", "--top", "1", "--lines", "2", "--json").json
     assert found["count"] == 88 and len(found["lines"]) == 2 and found["near"][0]["word"] == "the"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from kinds import SHOUT, train_kinds
 
-from ensue.serve.server import listen, open_hall
+from ensue.serve.server import listen, load_models
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -25,8 +25,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A server with a run of every kind, one of them with markup for a name, and a race."""
-    hall = open_hall(train_kinds(tmp_path_factory.mktemp("kinds")))
-    with listen(hall, host="127.0.0.1", port=0) as listening, listening.beside() as where:
+    registry = load_models(train_kinds(tmp_path_factory.mktemp("kinds")))
+    with listen(registry, host="127.0.0.1", port=0) as listening, listening.in_background() as where:
         yield where
 
 
@@ -461,7 +461,10 @@ def test_tabs_by_keyboard_and_on_a_small_dark_screen(browser, address):
 def test_a_key_is_asked_for_by_a_form(browser, address, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     run = next(folder.glob("kinds*/lstm"))
-    with listen(open_hall([run]), host="127.0.0.1", port=0, key="s3cret <b>") as listening, listening.beside() as where:
+    with (
+        listen(load_models([run]), host="127.0.0.1", port=0, key="s3cret <b>") as listening,
+        listening.in_background() as where,
+    ):
         context = browser.new_context()
         page = context.new_page()
         page.goto(where)

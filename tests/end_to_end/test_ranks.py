@@ -147,18 +147,18 @@ def rank(request, monkeypatch):
     """This process as one of two ranks, as far as a command can tell before they meet."""
     for name, value in zip(launch.NEEDED, (request.param, 2, "localhost", 29500), strict=True):
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr("ensue.cli.main.LINGER", 0.0)
+    monkeypatch.setattr("ensue.cli.main.SILENT_RANK_DELAY", 0.0)
     return request.param
 
 
 def test_bad_words_are_said_in_one_line_by_one_rank(rank):
     answer = ensue("race", "text.txt")
     assert answer.code == 2 and not answer.out
-    assert answer.err == ("" if rank else "ensue: `ensue race` is for one process; run it without torchrun\n")
+    assert answer.err == ("" if rank else "ensue: `ensue race` runs in one process; run it without torchrun\n")
 
 
 def test_a_rank_that_is_ended_says_so_once(rank, monkeypatch):
     monkeypatch.setattr("ensue.cli.main.app", lambda **_: 130)  # what typer answers to Ctrl-C or SIGTERM
     answer = ensue("fit", "lstm", "text.txt")
     assert answer.code == 130
-    assert answer.err == ("" if rank else "\nensue: stopped; nothing was left half done\n")
+    assert answer.err == ("" if rank else "\nensue: stopped; no partial output was left behind\n")

@@ -1,4 +1,4 @@
-"""The server as clients see it: OpenAI's own package, plain requests, and those that should not be answered."""
+"""The server as clients see it: OpenAI's package, plain requests, and requests that must be rejected."""
 
 import json
 import math
@@ -14,7 +14,7 @@ import openai
 import pytest
 from typed import ensue, started
 
-from ensue.serve.server import listen, open_hall
+from ensue.serve.server import listen, load_models
 from ensue.serve.views_api import VIEWS
 
 GIVE_UP = 60.0
@@ -40,8 +40,8 @@ def lines(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(runs, lines):
     """A server with a run of each kind, in a thread of this process."""
-    served = open_hall([runs / "lstm", runs / "gpt", runs / "bilm", lines / "seq2seq", lines / "labels"])
-    with listen(served, host="127.0.0.1", port=0) as listening, listening.beside() as where:
+    served = load_models([runs / "lstm", runs / "gpt", runs / "bilm", lines / "seq2seq", lines / "labels"])
+    with listen(served, host="127.0.0.1", port=0) as listening, listening.in_background() as where:
         yield where
 
 
@@ -56,7 +56,7 @@ def theirs(address):
     return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
 
 
-def test_the_openai_package_lists_goes_on_and_embeds(theirs):
+def test_the_openai_package_lists_models_completes_and_embeds(theirs):
     assert [model.id for model in theirs.models.list()] == ["lstm", "gpt", "bilm", "seq2seq", "labels"]
     assert theirs.models.retrieve("gpt").id == "gpt"
     how = {"model": "gpt", "prompt": "the students", "max_tokens": 6, "temperature": 0}
@@ -72,7 +72,7 @@ def test_the_openai_package_lists_goes_on_and_embeds(theirs):
     assert vectors.data[1].embedding == pytest.approx(numbers.data[1].embedding)
 
 
-def test_a_stream_is_the_whole_piece_by_piece(theirs):
+def test_streamed_pieces_add_up_to_the_whole_completion(theirs):
     how = {"model": "gpt", "prompt": "the", "max_tokens": 8, "temperature": 0.9, "seed": 5, "n": 2}
     whole = theirs.completions.create(**how)
     texts, ends = ["", ""], [None, None]
@@ -85,7 +85,7 @@ def test_a_stream_is_the_whole_piece_by_piece(theirs):
     assert ends == [choice.finish_reason for choice in whole.choices]
 
 
-def test_what_is_generated_is_what_generate_says(client, runs):
+def test_a_greedy_completion_equals_ensue_generate(client, runs):
     said = ensue("generate", runs / "lstm", "--prompt", "the ", "--tokens", 9, "--temperature", 0, "--json").json
     form = {"model": "lstm", "prompt": "the ", "max_tokens": 9, "temperature": 0}
     assert client.post("/v1/completions", json=form).json()["choices"][0]["text"] == said["samples"][0]["text"]
@@ -109,7 +109,7 @@ def test_tokens_and_several_prompts(client):
     assert client.post("/v1/completions", json={**many, "prompt": [1, 2, 3]}).status_code == 200
 
 
-def test_what_openais_clients_may_send(client):
+def test_optional_fields_of_openais_api_are_accepted(client):
     form = {"model": "gpt", "prompt": "the students", "max_tokens": 0, "echo": True, "logprobs": 1}
     echoed = client.post("/v1/completions", json=form).json()
     (choice,) = echoed["choices"]
@@ -125,7 +125,7 @@ def test_what_openais_clients_may_send(client):
     assert len(both["choices"]) == 2 and both["usage"]["prompt_tokens"] == 3
 
 
-def test_tokens_are_told_by_what_they_add_and_the_drawn_one_is_among_the_best(client):
+def test_logprobs_name_tokens_by_their_text_and_include_the_sampled_one(client):
     form = {"model": "gpt", "prompt": "the", "max_tokens": 12, "seed": 1, "logprobs": 1}
     (choice,) = client.post("/v1/completions", json=form).json()["choices"]
     told = choice["logprobs"]
@@ -133,7 +133,7 @@ def test_tokens_are_told_by_what_they_add_and_the_drawn_one_is_among_the_best(cl
     assert all(token in top for token, top in zip(told["tokens"], told["top_logprobs"]))
 
 
-def test_what_is_described_as_a_number_or_a_truth_is_one(client):
+def test_types_of_fields_are_strict(client):
     form = {"model": "gpt", "prompt": "the", "max_tokens": 1}
     for wrong in ({"n": True}, {"n": "1"}, {"stream": 1}, {"stream": "true"}, {"temperature": "0"}, {"n": 1.5}):
         assert client.post("/v1/completions", json={**form, **wrong}).status_code == 422, wrong
@@ -141,7 +141,7 @@ def test_what_is_described_as_a_number_or_a_truth_is_one(client):
         assert client.post("/v1/completions", json={**form, **right}).is_success, right
 
 
-def test_every_token_of_a_prompt_has_the_likeliest_in_its_place(client):
+def test_echoed_prompt_tokens_have_top_logprobs(client):
     form = {"model": "gpt", "prompt": "the rain", "max_tokens": 1, "echo": True, "logprobs": 3, "temperature": 0}
     told = client.post("/v1/completions", json=form).json()["choices"][0]["logprobs"]
     for token, cost, top in zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True):
@@ -153,7 +153,7 @@ def test_every_token_of_a_prompt_has_the_likeliest_in_its_place(client):
     )
 
 
-def test_a_stream_tells_its_prompt_and_what_it_took(theirs):
+def test_a_stream_can_echo_its_prompt_and_report_usage(theirs):
     how = {"model": "gpt", "prompt": "the rain", "max_tokens": 3, "temperature": 0, "echo": True, "logprobs": 1}
     whole = theirs.completions.create(**how)
     *pieces, last = theirs.completions.create(**how, stream=True, stream_options={"include_usage": True})
@@ -165,7 +165,7 @@ def test_a_stream_tells_its_prompt_and_what_it_took(theirs):
     assert echo.choices[0].text == "the rain"
 
 
-def test_clients_at_once_get_what_they_get_alone(address, client):
+def test_concurrent_clients_get_the_same_text_as_alone(address, client):
     def ask(number):
         form = {"model": "gpt", "prompt": "the rain "[: 3 + number], "max_tokens": 12, "seed": number}
         return httpx.post(f"{address}/v1/completions", json=form, timeout=GIVE_UP).json()["choices"][0]["text"]
@@ -180,7 +180,7 @@ def test_clients_at_once_get_what_they_get_alone(address, client):
     assert [got[number] for number in range(6)] == alone
 
 
-def test_one_clients_odd_wish_is_its_own_matter(address, client):
+def test_extreme_sampling_options_do_not_affect_other_clients(address, client):
     got = {}
 
     def ask(name, form):
@@ -203,7 +203,7 @@ def test_one_clients_odd_wish_is_its_own_matter(address, client):
     )
 
 
-def test_offsets_are_where_tokens_begin_whatever_is_held_back(client):
+def test_text_offsets_do_not_depend_on_stop_words(client):
     form = {"model": "gpt", "prompt": "the", "max_tokens": 12, "temperature": 0, "logprobs": 0}
     free, held = (client.post("/v1/completions", json={**form, **more}).json() for more in ({}, {"stop": "zzzz zzzz"}))
     assert free["choices"][0]["logprobs"]["text_offset"] == held["choices"][0]["logprobs"]["text_offset"]
@@ -217,7 +217,7 @@ def running(client, model="gpt"):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_away_frees_its_row(stream, address, client):
+def test_a_disconnected_client_frees_its_row(stream, address, client):
     form = {"model": "gpt", "prompt": "the", "max_tokens": 4096, "temperature": 0, "stream": stream}
     with httpx.Client(base_url=address, timeout=GIVE_UP) as leaving:
         if stream:
@@ -232,7 +232,7 @@ def test_a_client_that_goes_away_frees_its_row(stream, address, client):
     assert running(client) == 0
 
 
-def test_our_own_words(client):
+def test_verbs_api(client):
     found = client.post("/api/next", json={"model": "lstm", "text": "the", "top": 3}).json()
     assert len(found["next"]) == 3 and all(one["text"] is None or len(one["text"]) <= 8 for one in found["next"])
     form = {"model": "seq2seq", "lines": ["the students", ""], "beam": 2, "nbest": 2}
@@ -244,7 +244,7 @@ def test_our_own_words(client):
     assert [one["label"] in ("0", "1") for one in said["predictions"]] == [True, True]
 
 
-def test_folders_of_the_server_are_not_told(client, runs):
+def test_responses_do_not_reveal_folders_of_the_server(client, runs):
     told = client.post("/api/look/next", json={"models": ["lstm"], "text": "the"}).text
     told += client.post("/api/look/curves", json={"models": ["lstm"]}).text
     told += client.post("/api/predict", json={"model": "gpt", "texts": ["x"]}).text
@@ -295,17 +295,17 @@ def test_senses_are_of_one_model(client):
 
 WRONG = [
     ("/v1/completions", {"model": "nobody", "prompt": "x"}, 404, "there is no model of that name"),
-    ("/v1/completions", {"model": "bilm", "prompt": "x"}, 400, "does not go on with a text"),
-    ("/v1/completions", {"model": "seq2seq", "prompt": "x"}, 400, "does not go on with a text"),
+    ("/v1/completions", {"model": "bilm", "prompt": "x"}, 400, "cannot complete text"),
+    ("/v1/completions", {"model": "seq2seq", "prompt": "x"}, 400, "cannot complete text"),
     ("/v1/completions", {"prompt": "x"}, 422, "model: Field required"),
     ("/v1/completions", {"model": "gpt", "max_tokens": -1}, 422, "max_tokens: "),
     ("/v1/completions", {"model": "gpt", "prompt": ["a", 3]}, 422, "prompt"),
     ("/api/neighbours", {"model": "gpt", "word": "x"}, 400, "are no words"),
-    ("/api/forecast", {"model": "gpt", "values": [[1]]}, 400, "does not forecast"),
+    ("/api/forecast", {"model": "gpt", "values": [[1]]}, 400, "cannot forecast"),
     ("/v1/completions", {"model": "gpt", "stop": list("abcde")}, 422, "stop: List should have at most 4 items"),
     ("/v1/completions", {"model": "gpt", "prompt": [-1]}, 422, "prompt.0: Input should be greater than or equal to 0"),
-    ("/v1/completions", {"model": "gpt", "suffix": "x"}, 400, "suffix is not known here"),
-    ("/v1/completions", {"model": "gpt", "best_of": 3}, 400, "best_of is not known here"),
+    ("/v1/completions", {"model": "gpt", "suffix": "x"}, 400, "suffix is not supported"),
+    ("/v1/completions", {"model": "gpt", "best_of": 3}, 400, "best_of is not supported"),
     ("/v1/embeddings", {"model": "gpt", "input": "x", "dimensions": 3}, 400, "have 16 dimensions"),
     ("/api/look/race", {"race": "../.."}, 404, "there is no race"),
     ("/api/look/senses", {"models": ["lstm"], "word": "nobody"}, 400, "has no built-in contexts"),
@@ -314,16 +314,16 @@ WRONG = [
     ("/v1/completions", {"model": "gpt", "temperature": -1}, 422, "temperature"),
     ("/v1/completions", {"model": "gpt", "n": 99}, 422, "n: "),
     ("/v1/completions", {"model": "gpt", "prompt": ["h"] * 16, "n": 16}, 400, "at most 32 texts"),
-    ("/v1/embeddings", {"model": "lstm", "input": ["a" * 90_000] * 2}, 400, "at most 100,000 letters"),
-    ("/api/translate", {"model": "seq2seq", "lines": ["a" * 4_000] * 2, "beam": 16}, 400, "letters times beam"),
+    ("/v1/embeddings", {"model": "lstm", "input": ["a" * 90_000] * 2}, 400, "at most 100,000 characters"),
+    ("/api/translate", {"model": "seq2seq", "lines": ["a" * 4_000] * 2, "beam": 16}, 400, "characters × beam"),
     ("/v1/completions", {"model": "gpt", "stop": ["a"] * 5}, 422, "stop"),
     ("/v1/completions", {"model": "gpt", "prompt": [10**6]}, 400, "there is no token 1000000"),
-    ("/v1/completions", {"model": "gpt", "prompt": "a" * 50_000}, 400, "a prompt has at most"),
+    ("/v1/completions", {"model": "gpt", "prompt": "a" * 50_000}, 400, "a prompt may have at most"),
     ("/v1/embeddings", {"model": "gpt", "input": []}, 422, "input"),
     ("/v1/embeddings", {"model": "seq2seq", "input": "x"}, 400, "cannot make a vector"),
     ("/api/next", {"model": "bilm", "text": "x"}, 400, "sees both sides"),
-    ("/api/translate", {"model": "gpt", "lines": ["x"]}, 400, "does not translate"),
-    ("/api/translate", {"model": "seq2seq", "lines": ["x", "y"], "trace": True}, 400, "a trace is of one line"),
+    ("/api/translate", {"model": "gpt", "lines": ["x"]}, 400, "cannot translate"),
+    ("/api/translate", {"model": "seq2seq", "lines": ["x", "y"], "trace": True}, 400, "trace takes one line"),
     ("/api/predict", {"model": "gpt", "texts": ["x"]}, 400, "cannot label"),
     ("/api/fill", {"model": "gpt", "text": "x"}, 400, "cannot fill"),
     ("/api/look/nothing", {}, 404, "there is no view"),
@@ -335,12 +335,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("path", "form", "status", "says"), WRONG)
-def test_what_is_refused_is_said_in_one_form(path, form, status, says, client):
+def test_errors_have_one_format(path, form, status, says, client):
     answer = client.post(path, json=form)
     assert answer.status_code == status and says in answer.json()["error"]["message"]
 
 
-def test_bodies_that_are_too_large_or_no_json(client):
+def test_bodies_that_are_too_large_or_not_json_are_rejected(client):
     big = client.post("/v1/completions", content=b" " * (1 << 20) + b"{}", headers={"content-type": "application/json"})
     assert big.status_code == 413
     pieces = (b" " * 65536 for _ in range(40))
@@ -350,7 +350,7 @@ def test_bodies_that_are_too_large_or_no_json(client):
     assert broken.status_code == 422 and broken.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_another_host_is_not_answered_and_headers_are_strict(client):
+def test_other_hosts_are_rejected_and_security_headers_are_set(client):
     refused = client.get("/health", headers={"host": "evil.example"})
     assert refused.status_code == 421
     assert client.get("/health", headers={"origin": "http://evil.example"}).status_code == 403
@@ -364,7 +364,7 @@ def test_another_host_is_not_answered_and_headers_are_strict(client):
     assert answer.headers["x-content-type-options"] == "nosniff" and "access-control-allow-origin" not in answer.headers
 
 
-def test_the_page_is_a_few_files_and_no_others(client):
+def test_only_files_of_the_page_are_served(client):
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html") and "/page/page.js" in page.text
     for name in ("page.js", "kit.js", "tab_words.js", "page.css"):
@@ -392,37 +392,37 @@ def raw(address, request, wait=GIVE_UP):
 
 
 @pytest.mark.parametrize("origin", ["http://[", "null", "http://evil.example", "http://127.0.0.1/x", ""])
-def test_a_page_of_another_site_is_refused_however_it_calls_itself(origin, address, client):
+def test_requests_from_other_origins_are_rejected(origin, address, client):
     refused = client.get("/health", headers={"origin": origin})
     assert refused.status_code == 403 and "other sites" in refused.json()["error"]["message"]
     assert client.get("/health", headers={"origin": address}).status_code == 200
 
 
-def test_heads_are_asked_for(client):
+def test_head_requests(client):
     found = client.head("/health")
     assert found.status_code == 200 and not found.content and client.head("/").status_code == 200
 
 
-def test_who_says_nothing_or_never_ends_is_left(address, monkeypatch):
-    monkeypatch.setattr("ensue.serve.connection_limits.PATIENCE", 0.3)
-    monkeypatch.setattr("ensue.serve.guard.PATIENCE", 0.3)
+def test_idle_connections_and_slow_bodies_time_out(address, monkeypatch):
+    monkeypatch.setattr("ensue.serve.connection_limits.IDLE_TIMEOUT", 0.3)
+    monkeypatch.setattr("ensue.serve.security.IO_TIMEOUT", 0.3)
     assert raw(address, b"GET /health HTTP/1.1\r\nHost: 127") == ""  # half a head
     late = raw(address, b"POST /api/next HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{")
     assert late.startswith("HTTP/1.1 408")
 
 
-def test_who_comes_when_all_connections_are_open_is_told(address, monkeypatch):
-    monkeypatch.setattr("ensue.serve.connection_limits.MOST", 0)
+def test_connections_beyond_the_limit_get_503(address, monkeypatch):
+    monkeypatch.setattr("ensue.serve.connection_limits.MAX_CONNECTIONS", 0)
     full = raw(address, b"")
     assert full.startswith("HTTP/1.1 503") and "Retry-After: 2" in full and '"server_error"' in full
 
 
-def test_small_answers_are_sent_at_once(address):
-    with listen(open_hall([]), host="127.0.0.1", port=0) as listening:
+def test_the_socket_sends_small_responses_without_delay(address):
+    with listen(load_models([]), host="127.0.0.1", port=0) as listening:
         assert listening.listener.proto == socket.IPPROTO_TCP  # which is how asyncio knows
 
 
-def test_metrics_and_the_description(client):
+def test_metrics_and_openapi_schema(client):
     client.get("/nowhere")
     told = client.get("/metrics").text
     assert 'ensue_requests_total{path="other",status="404"}' in told and "ensue_requests_open 1" in told
@@ -430,33 +430,36 @@ def test_metrics_and_the_description(client):
     assert {"/v1/completions", "/api/look/{view}", "/metrics"} <= set(described["paths"])
 
 
-def test_a_key_may_have_any_letter(runs):
+def test_a_key_may_have_non_ascii_letters(runs):
     with (
-        listen(open_hall([runs / "lstm"]), host="127.0.0.1", port=0, key="sëcret") as listening,
-        listening.beside() as at,
+        listen(load_models([runs / "lstm"]), host="127.0.0.1", port=0, key="sëcret") as listening,
+        listening.in_background() as at,
     ):
         for key, status in (("sëcret", 200), ("secret", 401)):
             known = httpx.get(f"{at}/health", headers={"authorization": f"Bearer {key}".encode()})
             assert known.status_code == status
 
 
-def test_a_run_in_this_folder_is_called_by_its_name(runs, monkeypatch):
+def test_a_run_in_the_current_folder_is_served_by_its_name(runs, monkeypatch):
     monkeypatch.chdir(runs / "lstm")
-    with listen(open_hall([Path()]), host="127.0.0.1", port=0) as listening, listening.beside() as at:
+    with listen(load_models([Path()]), host="127.0.0.1", port=0) as listening, listening.in_background() as at:
         seen = httpx.post(f"{at}/api/look/next", json={"models": ["lstm"], "text": "the"}, timeout=GIVE_UP).json()
         assert "vega-lite" in seen["chart"]["$schema"] and ".5f" in json.dumps(seen["chart"])
 
 
-def test_in_eight_bits_gradients_are_refused_and_nobody_changes_anothers_text(runs):
-    with listen(open_hall([runs / "gpt"], int8=True), host="127.0.0.1", port=0) as listening, listening.beside() as at:
+def test_gradients_of_an_int8_model_are_rejected(runs):
+    with (
+        listen(load_models([runs / "gpt"], int8=True), host="127.0.0.1", port=0) as listening,
+        listening.in_background() as at,
+    ):
         said = httpx.post(f"{at}/api/look/gradients", json={"models": ["gpt"], "text": "the rain"}, timeout=GIVE_UP)
         assert said.status_code == 400 and "int8" in said.json()["error"]["message"]
 
 
-def test_a_key_is_wanted_everywhere(runs):
+def test_every_route_requires_the_key(runs):
     with (
-        listen(open_hall([runs / "lstm"]), host="127.0.0.1", port=0, key="s3cret") as listening,
-        listening.beside() as at,
+        listen(load_models([runs / "lstm"]), host="127.0.0.1", port=0, key="s3cret") as listening,
+        listening.in_background() as at,
     ):
         known, models = {"authorization": "Bearer s3cret"}, f"{at}/v1/models"
         described = httpx.get(f"{at}/openapi.json", headers=known).json()
@@ -479,11 +482,11 @@ def test_a_key_is_wanted_everywhere(runs):
     ("words", "said"),
     [
         (("nowhere",), "there is no such run"),
-        (("RUN", "--host", "0.0.0.0"), "can be reached by others; give them a key"),
-        (("RUN", "RUN"), "a run is named twice"),
+        (("RUN", "--host", "0.0.0.0"), "other machines can reach 0.0.0.0; set a key"),
+        (("RUN", "RUN"), "a run is given twice"),
     ],
 )
-def test_what_cannot_be_served_is_said_in_one_line(words, said, runs):
+def test_serve_reports_wrong_arguments_in_one_line(words, said, runs):
     answer = ensue("serve", *(runs / "lstm" if word == "RUN" else word for word in words))
     assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1
 
@@ -501,7 +504,7 @@ def awaited(process):
     return address
 
 
-def test_told_twice_to_end_it_tells_everybody_and_ends(runs):
+def test_a_second_sigint_ends_open_streams_with_an_error(runs):
     process = started("serve", runs / "lstm", "--port", "0")
     try:
         address = awaited(process)
@@ -513,14 +516,14 @@ def test_told_twice_to_end_it_tells_everybody_and_ends(runs):
                 process.send_signal(signal.SIGINT)
                 time.sleep(0.3)
             rest = [line for line in events if line.startswith("data: ")]
-        assert "about to end" in rest[-2] and rest[-1] == "data: [DONE]"
+        assert "shutting down" in rest[-2] and rest[-1] == "data: [DONE]"
         assert process.wait(GIVE_UP) == 130 and "Traceback" not in process.stderr.read()
     finally:
         process.kill()
         process.communicate()
 
 
-def test_the_command_serves_until_it_is_told_to_end(runs):
+def test_sigterm_finishes_running_requests(runs):
     process = started("serve", runs / "lstm", "--port", "0")
     try:
         address = awaited(process)

@@ -1,4 +1,4 @@
-"""The server under people who send anything, come all at once, or go away in the middle."""
+"""The server under random requests, many clients at once, and clients that disconnect."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from kinds import train_kinds
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from ensue.serve.server import listen, open_hall
+from ensue.serve.server import listen, load_models
 
 CASES = int(os.environ.get("ENSUE_API_CASES", "100"))
 """Of each operation, right ones and wrong ones: more than 2,000 in all."""
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.xdist_group("hard")
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    hall = open_hall(train_kinds(tmp_path_factory.mktemp("hard")))
-    with listen(hall, host="127.0.0.1", port=0) as listening, listening.beside() as where:
+    registry = load_models(train_kinds(tmp_path_factory.mktemp("hard")))
+    with listen(registry, host="127.0.0.1", port=0) as listening, listening.in_background() as where:
         yield where
 
 
@@ -36,7 +36,7 @@ def operations(address):
 
 
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
-def test_what_is_described_is_what_is_answered(mode, address):
+def test_responses_match_the_openapi_schema(mode, address):
     asked = Counter()
     for operation in operations(address):
         if operation.method == "get" and mode is schemathesis.GenerationMode.NEGATIVE and not operation.query:
@@ -84,7 +84,7 @@ def _with_a_model(case):
         body["models"] = [chosen]
 
 
-def test_three_hundred_at_once_are_all_answered_and_the_queue_is_bounded(address):
+def test_three_hundred_concurrent_requests_are_answered_or_get_429(address):
     form = {"model": "gpt", "prompt": "the", "max_tokens": 400, "temperature": 0}
 
     async def everybody():
@@ -100,7 +100,7 @@ def test_three_hundred_at_once_are_all_answered_and_the_queue_is_bounded(address
     assert len(texts) == 1  # each got what it would have got alone
 
 
-def test_clients_that_vanish_leave_nothing_behind(address):
+def test_disconnected_clients_leak_no_rows_threads_or_files(address):
     form = {"model": "gpt", "prompt": "the", "max_tokens": 4096, "temperature": 0, "stream": True}
 
     async def vanish(client, count):

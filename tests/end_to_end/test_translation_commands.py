@@ -233,7 +233,7 @@ def test_what_a_translation_must_and_must_not_have(models):
 @pytest.mark.parametrize("ending", ["html", "json", "txt"])
 def test_a_trace(ending, models):
     answer = ensue("translate", models / "transformer", "--text", "one two", "--beam", 2, "--trace", f"x.{ending}")
-    assert answer.code == 0 and answer.out.count("\n") == 1 and f"written: x.{ending}" in answer.err
+    assert answer.code == 0 and answer.out.count("\n") == 1 and f"wrote x.{ending}" in answer.err
     text = Path(f"x.{ending}").read_text(encoding="utf-8")
     assert len(text) > 100
     if ending == "json":
@@ -248,7 +248,7 @@ def test_traces_that_cannot_be(models):
     refused("translate", run, "--text", "one", "--trace", "x.png", says=("'x.png' has no ending for a trace", ".html"))
     refused("translate", run, "--text", "", "--trace", "x.txt", says="an empty line has nothing to search")
     Path("two.txt").write_text("one\ntwo\n")
-    refused("translate", run, "two.txt", "--trace", "x.txt", says="a trace is of one line")
+    refused("translate", run, "two.txt", "--trace", "x.txt", says="--trace takes one line")
     refused("", "translate", run, "--trace", "x.txt", run=typed_in, says="there is no line")
     assert not list(Path().glob("x.*"))
 
@@ -307,7 +307,7 @@ def test_score_is_that_of_what_is_translated(models, corpus):
 @pytest.mark.parametrize(("name", "ending"), [("transformer", "png"), ("seq2seq", "html"), ("seq2seq", "json")])
 def test_look_at_an_alignment(name, ending, models):
     answer = ensue("look", "alignment", models / name, "--text", "one two three", "--out", f"x.{ending}")
-    assert answer.code == 0 and answer.out == f"written: x.{ending}\n", answer.err
+    assert answer.code == 0 and answer.out == f"wrote x.{ending}\n", answer.err
     data = Path(f"x.{ending}").read_bytes()
     assert len(data) > 500 and (ending != "png" or data.startswith(b"\x89PNG"))
 
@@ -414,8 +414,8 @@ WRONG = [
     (("translate", "RUN", "--text", "one", "--length", "gnmt", "--alpha", "-1"), "alpha"),
     (("translate", "RUN", "--text", "one", "--alpha", "0.7"), "--length mean has no α; leave out --alpha"),
     (("translate", "RUN", "nowhere.txt", "--text", "one"), "name a file or give --text, not both"),
-    (("translate", "RUN", "--text", "one", "--longest", "-1"), "--longest -1 is no length; give 1 or more"),
-    (("translate", "RUN", "--text", "one", "--longest", "2", "--shortest", "3"), "--longest 2 is no length; give 3"),
+    (("translate", "RUN", "--text", "one", "--longest", "-1"), "--longest -1 must be at least 1"),
+    (("translate", "RUN", "--text", "one", "--longest", "2", "--shortest", "3"), "--longest 2 must be at least 3"),
     (("translate", "RUN", "--text", "one", "--shortest", "-1"), "shortest = -1 must be 0 or more"),
     (("translate", "RUN", "--text", "one", "--prefix", "1 2 3", "--longest", "2"), "prefix 1 has 3 tokens"),
     (("translate", "RUN", "--text", "one", "--forbid", "nobody"), "there is no token 'nobody'"),
@@ -500,7 +500,7 @@ def test_several_texts_are_translated_each(models):
 def test_a_beam_that_no_machine_holds_and_a_folder_of_lines_are_refused(models):
     answer = ensue("translate", models / "seq2seq", "--text", "one", "--beam", "1000000")
     assert answer.code == 2 and "a beam of 1,000,000 is too wide; use at most 1,000" in answer.err
-    refused("translate", models / "seq2seq", "--text", "one", "--nbest", 10**12, says="are too many; use at most 1,000")
+    refused("translate", models / "seq2seq", "--text", "one", "--nbest", 10**12, says="is too large; use at most 1,000")
     answer = ensue("translate", models / "seq2seq", models)
     assert answer.code == 2 and "is a folder; give one of its files" in answer.err
 
@@ -508,5 +508,5 @@ def test_a_beam_that_no_machine_holds_and_a_folder_of_lines_are_refused(models):
 def test_a_trace_is_of_the_one_line_however_lines_come(models, monkeypatch):
     monkeypatch.setattr("ensue.data.lines.STDIN_CHUNK_BYTES", 4)  # a line at a time, as if typed
     answer = typed_in("one\ntwo\n", "translate", models / "seq2seq", "--trace", "x.json")
-    assert answer.code == 2 and "a trace is of one line" in answer.err
+    assert answer.code == 2 and "--trace takes one line" in answer.err
     assert json.loads(Path("x.json").read_text())["source"] == "one"

@@ -75,7 +75,7 @@ def test_scores_of_files(made, tmp_path):
     Path("questions.txt").write_text(": royal\nman king woman queen\nman woman king queen\nman king pear plum\n")
     found = ensue("words", "analogies", made / "exact", "questions.txt", "--json").json
     assert found["asked"] == 2 and found["missing"] == 1 and found["sections"][0]["section"] == "royal"
-    assert "left out" in ensue("words", "analogies", made / "exact", "questions.txt").out
+    assert "skipped" in ensue("words", "analogies", made / "exact", "questions.txt").out
 
 
 def test_run_toml_says_all_and_another_run_from_it_is_the_same(made):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from ensue.cli.options import Json, Set
-from ensue.cli.output import emit, say, table
+from ensue.cli.options import Json, Preset, Set
+from ensue.cli.output import print_json, print_line, print_table
 from ensue.core.sizes import size_in_words as size
 
 DAY, YEAR = 86_400.0, 31_557_600.0
@@ -15,38 +15,33 @@ TIMES = ((DAY, "days"), (3600.0, "hours"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs
 
 
 def cost(
-    system: Annotated[str, typer.Argument(help="A system, a run, or layers: the table of kinds of layers.")],
+    system: Annotated[str, Argument(help="system, run, or `layers` to compare kinds of layers")],
     vocabulary: Annotated[
-        int | None, typer.Option(min=2, help="How many different tokens.", show_default="the preset's, or 10000")
+        int | None, Option(min=2, help="vocabulary size", show_default="the preset's, or 10000")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Settings to begin with.")] = "",
+    preset: Preset = "",
     set_: Set = [],
-    batch: Annotated[int, typer.Option(min=0, help="Rows of a step, over all ranks.", show_default="train.batch")] = 0,
+    batch: Annotated[int, Option(min=0, help="batch size, over all ranks", show_default="train.batch")] = 0,
     length: Annotated[
-        int, typer.Option(min=0, help="Tokens of a row, and of what is generated.", show_default="the context, or 64")
+        int, Option(min=0, help="sequence length, also when generating", show_default="the context, or 64")
     ] = 0,
     precision: Annotated[
-        str,
-        typer.Option(help="float32 or bf16.", show_default="train.precision; auto: bf16 where the hardware has it"),
+        str, Option(help="float32 or bf16", show_default="train.precision; auto: bf16 if the hardware has it")
     ] = "",
     recompute: Annotated[
-        bool,
-        typer.Option(
-            "--recompute", help="The same as --set train.recompute=blocks: a block is run again on the way back."
-        ),
+        bool, Option("--recompute", help="recompute activations in the backward pass, as --set train.recompute=blocks")
     ] = False,
-    ranks: Annotated[int, typer.Option(min=0, help="Shard among so many ranks.")] = 0,
-    hardware: Annotated[str, typer.Option(help="What each rank runs on: a100, h100 …, or here: this machine.")] = "",
+    ranks: Annotated[int, Option(min=0, help="number of ranks to shard over", show_default=False)] = 0,
+    hardware: Annotated[str, Option(help="hardware of each rank: a100, h100 …, or `here` for this machine")] = "",
     utilisation: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="The share of its best speed that is reached.", show_default="0.45; here: counted"
-        ),
+        float, Option(min=0, max=1, help="fraction of peak FLOP/s reached", show_default="0.45; here: estimated")
     ] = 0.0,
-    tokens: Annotated[float, typer.Option(min=0, help="Say how long training on so many takes, e.g. 300e9.")] = 0.0,
+    tokens: Annotated[
+        float, Option(min=0, help="number of training tokens to estimate the time for, e.g. 300e9")
+    ] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Count what a system costs before training it: parameters, FLOPs, memory, and time on a machine."""
+    """estimate parameters, FLOPs, memory and time before training"""
     from ensue.core.settings import parse_assignments
     from ensue.verbs.cost import cost as verb
 
@@ -65,114 +60,114 @@ def cost(
         tokens=tokens,
     )
     if as_json:
-        emit(result)
+        print_json(result)
     elif "layers" in result:
-        _show_layers(result)
+        _print_layers(result)
     else:
-        _show(result)
+        _print_cost(result)
 
 
-def _show(result: dict[str, Any]) -> None:
+def _print_cost(result: dict[str, Any]) -> None:
     parameters, active = result["parameters"], result["parameters_active"]
-    meets = f" ({active:,} that a token meets)" if active != parameters else ""
-    say(f"{result['system']}, {result['vocabulary']:,} tokens: {parameters:,} parameters{meets}")
+    sparse = f" ({active:,} active per token)" if active != parameters else ""
+    print_line(f"{result['system']}, vocabulary {result['vocabulary']:,}: {parameters:,} parameters{sparse}")
     for part, count in result["parts"].items():
-        say(f"  {part:<12} {count:>18,}")
-    say(f"\n{result['flops_per_token']:,} FLOPs to read a token and predict the next")
-    step, after = result["training"], result["generating"]
+        print_line(f"  {part:<12} {count:>18,}")
+    print_line(f"\nforward pass: {result['flops_per_token']:,} FLOPs per token")
+    step, decode = result["training"], result["generating"]
     if step is not None:
-        _show_training(result, step)
-    if after is not None:
-        say(f"\ngenerating a token with the state of {after['context'] - 1:,} before it")
-        lines = [["FLOPs", f"{after['flops']:,}"], ["state", size(after["state"])]]
-        lines += [["state, each token more", size(after["state_per_token"])]]
-        table(["", "a token"], [*lines, ["bytes to pass over", size(after["bytes_per_token"])]])
+        _print_training(result, step)
+    if decode is not None:
+        print_line(f"\ngenerating one token after {decode['context'] - 1:,}")
+        lines = [["FLOPs", f"{decode['flops']:,}"], ["state", size(decode["state"])]]
+        lines += [["state growth", size(decode["state_per_token"])]]
+        print_table(["", "per token"], [*lines, ["memory traffic", size(decode["bytes_per_token"])]])
     if result["depth"]:
-        say("\nchains of operations")
-        rows = [[f"{d['length']:,}", f"{d['sequential']:,}", _maybe(d["path"])] for d in result["depth"]]
-        table(["tokens", "one after the other", "first token to last"], rows)
+        print_line("\nsequential operations")
+        rows = [[f"{d['length']:,}", f"{d['sequential']:,}", _optional(d["path"])] for d in result["depth"]]
+        print_table(["tokens", "sequential", "path from first token to last"], rows)
     if "ranks" in result:
-        _show_ranks(result)
+        _print_ranks(result)
     if "time" in result:
-        _show_time(result)
+        _print_time(result)
     if "time" in result or "ranks" in result:
-        _show_assumptions(result)
+        _print_assumptions(result)
 
 
-def _maybe(value: int | None) -> str:
+def _optional(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def _show_training(result: dict[str, Any], step: dict[str, Any]) -> None:
-    again = ", blocks computed again" if step["recompute"] == "blocks" else ""
-    say(f"{result['train_flops_per_token']:,} FLOPs to train on one{again}")
-    if "ranks" in result:  # what one of them holds is said there
+def _print_training(result: dict[str, Any], step: dict[str, Any]) -> None:
+    recompute = ", with recomputation" if step["recompute"] == "blocks" else ""
+    print_line(f"training: {result['train_flops_per_token']:,} FLOPs per token{recompute}")
+    if "ranks" in result:  # memory is printed per rank
         return
-    say(f"\na step of {_work(step)}")
+    print_line(f"\na training step of {_step(step)}")
     memory = step["memory"]
     rows = [[name, size(memory[name])] for name in ("weights", "gradients", "optimiser", "activations")]
-    table(["", "memory"], [*rows, ["at the most at once", size(memory["peak"])]])
+    print_table(["", "memory"], [*rows, ["peak", size(memory["peak"])]])
     if "fits" in step:
-        _show_room(result, step["fits"])
+        _print_fit(result, step["fits"])
 
 
-def _work(step: dict[str, Any]) -> str:
-    """What a step does."""
-    kind = "float32" if step["precision"] == "float32" else "float32, products in bf16"
-    return f"{step['rows']:,} × {step['length']:,} tokens, {step['optimiser']}, {kind}"
+def _step(step: dict[str, Any]) -> str:
+    """Batch, optimiser and precision of a step."""
+    precision = "float32" if step["precision"] == "float32" else "float32, matmuls in bf16"
+    return f"{step['rows']:,} × {step['length']:,} tokens, {step['optimiser']}, {precision}"
 
 
-def _show_ranks(result: dict[str, Any]) -> None:
-    found = result["ranks"]
-    memory = found["memory"]
-    say(f"\n{found['ranks']:,} ranks, {found['groups']:,} groups (FSDP2); a rank's step of {_work(result['training'])}")
-    names = {"gathered": "gathered at a time", "total": "all"}
-    table(["", "memory a rank"], [[names.get(name, name), size(value)] for name, value in memory.items()])
-    if "fits" in found:
-        _show_room(result, found["fits"])
+def _print_ranks(result: dict[str, Any]) -> None:
+    ranks = result["ranks"]
+    step = _step(result["training"])
+    print_line(f"\n{ranks['ranks']:,} ranks, {ranks['groups']:,} groups (FSDP2); a step of one rank: {step}")
+    names = {"gathered": "gathered at a time", "total": "total"}
+    rows = [[names.get(name, name), size(value)] for name, value in ranks["memory"].items()]
+    print_table(["", "memory per rank"], rows)
+    if "fits" in ranks:
+        _print_fit(result, ranks["fits"])
 
 
-def _show_room(result: dict[str, Any], fits: bool) -> None:
-    room = size(result["hardware"]["memory"])
-    kept = result["training"]["recompute"] == "none"
-    hint = "; see --recompute and --batch" if kept else "; see --batch"
-    say(f"{'fits' if fits else 'does not fit'} into {room} of {result['hardware']['name']}{'' if fits else hint}")
+def _print_fit(result: dict[str, Any], fits: bool) -> None:
+    memory = size(result["hardware"]["memory"])
+    hint = "; see --recompute and --batch" if result["training"]["recompute"] == "none" else "; see --batch"
+    verdict, hint = ("fits", "") if fits else ("does not fit", hint)
+    print_line(f"{verdict} into {memory} of {result['hardware']['name']}{hint}")
 
 
-def _show_time(result: dict[str, Any]) -> None:
+def _print_time(result: dict[str, Any]) -> None:
     time, device, step = result["time"], result["hardware"], result["training"]
-    best = device["flops"][step["precision"]]
-    say(f"\n{device['name']}: {best / 1e12:,.3g} TFLOP/s in {step['precision']}, {size(device['memory'])}, ", end="")
-    say(f"{size(device['bandwidth'])}/s ({device['source']})")
-    how = "assumed" if time["assumed"] else "from the speed of products and passes of each size"
-    say(f"{time['utilisation']:.0%} of that ({how}): {_seconds(time['seconds_per_step'])} a step", end="")
-    say(f", {time['tokens_per_second']:,.0f} tokens a second")
+    peak = f"{device['flops'][step['precision']] / 1e12:,.3g} TFLOP/s in {step['precision']}"
+    bandwidth = f"{size(device['bandwidth'])}/s"
+    print_line(f"\n{device['name']}: {peak}, {size(device['memory'])}, {bandwidth} ({device['source']})")
+    how = "assumed" if time["assumed"] else "estimated from the speed of each matmul and memory pass"
+    speed = f"{_seconds(time['seconds_per_step'])} per step, {time['tokens_per_second']:,.0f} tokens per second"
+    print_line(f"{time['utilisation']:.0%} utilisation ({how}): {speed}")
     if "generated_per_second_at_most" in time:
-        say(f"generating one text: at most {time['generated_per_second_at_most']:,.4g} tokens a second (memory)")
+        rate = f"{time['generated_per_second_at_most']:,.4g} tokens per second"
+        print_line(f"generating one text: at most {rate} (memory bandwidth)")
     if "days" in time:
-        told = _seconds(time["days"] * 86400)
-        say(f"{time['tokens']:,.0f} tokens: {time['flops']:.3g} FLOPs, {told}")
+        print_line(f"{time['tokens']:,.0f} tokens: {time['flops']:.3g} FLOPs, {_seconds(time['days'] * DAY)}")
 
 
-def _show_assumptions(result: dict[str, Any]) -> None:
-    step, many = result["training"], "ranks" in result
-    say("\nassumed:")
+def _print_assumptions(result: dict[str, Any]) -> None:
+    step, sharded = result["training"], "ranks" in result
+    print_line("\nassumptions:")
     if "time" in result and result["time"]["assumed"]:
-        share = result["time"]["utilisation"]
-        say(f"  {share:.0%} of the best speed is reached, communication included (--utilisation)")
+        print_line(f"  {result['time']['utilisation']:.0%} of peak FLOP/s, including communication (--utilisation)")
     each = [step["memory"][name] // result["parameters"] for name in ("weights", "gradients", "optimiser")]
-    apart = f"weight {each[0]}, gradient {each[1]}, {step['optimiser']} {each[2]}"
-    say(f"  {sum(each)} bytes a parameter, all float32: {apart}")
-    again = step["recompute"] == "blocks"
-    how = "computed again, block by block (train.recompute)" if again else "kept (unless --recompute)"
-    say(f"  activations are {how}, with the kernels of this machine")
+    parts = f"weight {each[0]}, gradient {each[1]}, {step['optimiser']} {each[2]}"
+    print_line(f"  {sum(each)} bytes per parameter, all float32: {parts}")
+    recomputed = step["recompute"] == "blocks"
+    how = "recomputed block by block (train.recompute)" if recomputed else "kept (unless --recompute)"
+    print_line(f"  activations are {how}, with the kernels of this machine")
     if "time" in result and "generated_per_second_at_most" in result["time"]:
-        say("  generating passes over all weights that a token meets, in float32, and over its state")
-    if many and result["ranks"]["rows"] != result["ranks"]["asked"]:
+        print_line("  generating a token reads all active weights in float32, and the state")
+    if sharded and result["ranks"]["rows"] != result["ranks"]["asked"]:
         rows, asked = (result["ranks"][name] for name in ("rows", "asked"))
-        say(f"  every rank has as many rows, so that a step has {rows:,} and not {asked:,} (--batch)")
-    if many:
-        say("  besides its part a rank holds the weights of two groups and the gradients of one, whole")
+        print_line(f"  all ranks have the same batch size, so a step has {rows:,} rows, not {asked:,} (--batch)")
+    if sharded:
+        print_line("  besides its shard, a rank holds the full weights of two groups and the gradients of one")
 
 
 def _seconds(value: float) -> str:
@@ -186,18 +181,20 @@ def _seconds(value: float) -> str:
     return f"{value / unit:,.1f} {name}"
 
 
-def _show_layers(result: dict[str, Any]) -> None:
-    chosen = result["settings"]
-    say(f"n = {chosen['length']:,} tokens, d = {chosen['hidden']:,} wide, k = {chosen['kernel']}, r = {chosen['span']}")
+def _print_layers(result: dict[str, Any]) -> None:
+    settings = result["settings"]
+    sizes = f"n = {settings['length']:,} tokens, d = {settings['hidden']:,} hidden size"
+    print_line(f"{sizes}, k = {settings['kernel']} kernel, r = {settings['span']} span")
     rows = [
         [
-            one["layer"],
-            f"{one['flops']:.3g}",
-            f"{one['constant']:.3g} {one['order']}",
-            f"{one['sequential']:,}",
-            f"{one['path']:,}",
-            f"{one['layers']:,}",
+            layer["layer"],
+            f"{layer['flops']:.3g}",
+            f"{layer['constant']:.3g} {layer['order']}",
+            f"{layer['sequential']:,}",
+            f"{layer['path']:,}",
+            f"{layer['layers']:,}",
         ]
-        for one in result["layers"]
+        for layer in result["layers"]
     ]
-    table(["layer", "FLOPs", "that is", "one after the other", "first token to last", "layers for that"], rows)
+    columns = ["layer", "FLOPs", "in terms of", "sequential", "path from first token to last", "layers for that path"]
+    print_table(columns, rows)

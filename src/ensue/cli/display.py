@@ -1,4 +1,4 @@
-"""What people see while long work goes on, on standard error: a bar on a terminal, a few lines elsewhere."""
+"""Progress on standard error: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ensue.core.durations import spoken
 
-KNOWN = ("step", "valid_loss")
-SILENCE = 20.0
-"""Where there is no bar, a line is said after so many seconds."""
+LINE_INTERVAL = 20.0
+"""Seconds between two lines of progress where there is no bar."""
 
 
 def _short(value: float) -> str:
-    """A measure in four places, or in four digits where it is very small or large.
+    """A measure with four decimals, or four significant digits if it is very small or large.
 
     >>> _short(0.25), _short(0.0000123456), _short(3e9)
     ('0.2500', '1.235e-05', '3e+09')
@@ -26,7 +25,7 @@ def _short(value: float) -> str:
 
 
 def pace(values: dict[str, Any]) -> str:
-    """How much of a phase is done, how fast it goes and when it will end, where that is known; bytes by the million.
+    """Progress, speed and remaining time of a phase, if known; bytes in MB.
 
     >>> pace({"done": 3_000_000, "total": 12_500_000, "counts": "bytes", "per_second": 2_000_000, "left": 4.7})
     '3.0 of 12.5 MB · 2.0 MB/s · 5 s left'
@@ -39,7 +38,7 @@ def pace(values: dict[str, Any]) -> str:
 
 
 class Display:
-    """A ``Report`` that draws. Use it as a context manager."""
+    """A ``Report`` that prints events and draws a progress bar; a context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, highlight=False)
@@ -47,7 +46,7 @@ class Display:
         self.notes: list[str] = []
         self.bar: Progress | None = None
         self.task: TaskID | None = None
-        self.spoke = time.monotonic()
+        self.last_line = time.monotonic()
         self.phase = ""
         if self.console.is_terminal and not quiet:
             columns = (
@@ -70,19 +69,19 @@ class Display:
             self.bar.stop()
 
     def __call__(self, kind: str, values: dict[str, Any]) -> None:
-        """Take an event."""
+        """Handle an event."""
         getattr(self, f"on_{kind}", self.on_other)(values)
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def print(self, text: str) -> None:
+        """Print a line above the bar."""
         if not self.quiet:
             (self.bar.console if self.bar else self.console).print(text, markup=False, soft_wrap=True)
 
     def on_other(self, values: dict[str, Any]) -> None:
-        """Events that need no words."""
+        """Ignore events that are not shown."""
 
     def on_phase(self, values: dict[str, Any]) -> None:
-        """A stretch of work begins."""
+        """Start a bar for a phase."""
         if self.bar:
             if self.task is not None:
                 self.bar.remove_task(self.task)
@@ -90,47 +89,46 @@ class Display:
         self.phase = str(values["name"])
 
     def on_progress(self, values: dict[str, Any]) -> None:
-        """Where it stands."""
+        """Show the progress of a phase."""
         facts = pace(values)
+        self._advance(values["done"], values["total"], facts, f"{self.phase}: {facts}" if facts else "")
+
+    def _advance(self, done: int, total: int, facts: str, line: str) -> None:
+        """Advance the bar; without one, print ``line`` if the last one was long ago."""
         if self.bar and self.task is not None:
-            self.bar.update(self.task, completed=values["done"], total=values["total"], facts=facts)
-        elif facts and time.monotonic() - self.spoke > SILENCE:
-            self.spoke = time.monotonic()
-            self.say(f"{self.phase}: {facts}")
+            self.bar.update(self.task, completed=done, total=total, facts=facts)
+        elif line and time.monotonic() - self.last_line > LINE_INTERVAL:
+            self.last_line = time.monotonic()
+            self.print(line)
 
     def on_plan(self, values: dict[str, Any]) -> None:
-        """What a budget buys."""
+        """Print how many steps fit into the budget."""
         steps = "1 step fits" if values["steps"] == 1 else f"{values['steps']:,} steps fit"
-        self.say(f"{steps} into the budget ({values['step_seconds'] * 1000:.0f} ms each)")
+        self.print(f"{steps} into the budget ({values['step_seconds'] * 1000:.0f} ms each)")
 
     def on_step(self, values: dict[str, Any]) -> None:
-        """A step of training."""
+        """Show a training step."""
         speed = f"{values['tokens_per_second']:,.0f} {values.get('counts', 'tokens')}/s"
         facts = f"loss {values['loss']:.3f} · {speed} · {spoken(values['left'])} left"
-        if self.bar and self.task is not None:
-            self.bar.update(self.task, completed=values["step"], total=values["steps"], facts=facts)
-        elif time.monotonic() - self.spoke > SILENCE:
-            self.spoke = time.monotonic()
-            self.say(f"step {values['step']:,} of {values['steps']:,} · {facts}")
+        line = f"step {values['step']:,} of {values['steps']:,} · {facts}"
+        self._advance(values["step"], values["steps"], facts, line)
 
     def on_evaluation(self, values: dict[str, Any]) -> None:
-        """A measure on held-out text."""
-        others = [f"{name.replace('_', ' ')} {_short(value)}" for name, value in values.items() if name not in KNOWN]
-        unit = "" if others else " nats a token"
-        self.say(
-            f"step {values['step']:,}: validation loss {values['valid_loss']:.4f}{unit}"
-            + "".join(f" · {one}" for one in others)
-        )
+        """Print the validation loss and other measures."""
+        others = {name: value for name, value in values.items() if name not in ("step", "valid_loss")}
+        measures = "".join(f" · {name.replace('_', ' ')} {_short(value)}" for name, value in others.items())
+        unit = "" if others else " nats per token"
+        self.print(f"step {values['step']:,}: validation loss {values['valid_loss']:.4f}{unit}{measures}")
 
     def on_sample(self, values: dict[str, Any]) -> None:
-        """What the model writes as it learns."""
-        self.say(f"— after step {values['step']:,} it writes:\n{values['text'].strip()}\n")
+        """Print a text generated during training."""
+        self.print(f"— sample after step {values['step']:,}:\n{values['text'].strip()}\n")
 
     def on_note(self, values: dict[str, Any]) -> None:
-        """Something people should know; programs find it in ``notes``."""
+        """Print a note and keep it for ``notes`` in JSON."""
         self.notes.append(str(values["text"]))
-        self.say(f"note: {values['text']}")
+        self.print(f"note: {values['text']}")
 
     def on_race(self, values: dict[str, Any]) -> None:
-        """A system of a race begins or ends."""
-        self.say(str(values["text"]))
+        """Print that a system of a race starts or ends."""
+        self.print(str(values["text"]))

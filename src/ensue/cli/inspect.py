@@ -6,195 +6,199 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ensue.cli.options import Force, Json, check_beam
-from ensue.cli.output import emit, say, show
+from ensue.cli.output import print_json, print_line, print_rich
 
 
-def systems(
-    name: Annotated[str, typer.Argument(help="One of them, to know all about it.")] = "",
-    as_json: Json = False,
-) -> None:
-    """List the systems there are, or explain one."""
+def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_json: Json = False) -> None:
+    """list all systems, or describe one: equation, settings, presets"""
     if not name:
         from ensue.models.table import SYSTEMS
 
         if as_json:
-            emit({"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]})
+            print_json({"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]})
             return
         for n, entry in SYSTEMS.entries.items():
-            say(f"{n:<12} {entry.summary}")
+            print_line(f"{n:<12} {entry.summary}")
         return
     from ensue.verbs.systems import systems as verb
 
-    found = verb(name)
+    system = verb(name)
     if as_json:
-        emit(found)
+        print_json(system)
         return
-    say(f"{name}: {found['summary']}\n\n{found['equation']}\n")
-    say("settings (--set NAME=VALUE), with their defaults:")
-    for setting in found["settings"]:
-        say(f"  {setting['name']} = {setting['default']}\n      {setting['meaning']}")
-    say("\npresets (--preset NAME):")
-    for preset, values in found["presets"].items():
-        say(f"  {preset}: " + (", ".join(f"{k}={v}" for k, v in values.items()) or "the defaults"))
-    for figure in found["figures"]:
-        say(f"\nto expect: {figure}")
-    if "forecast" in found:
-        own = ", ".join(setting["name"] for setting in found["forecast"]["settings"])
-        say(f"\nas a forecaster (`ensue fit forecast my.csv --model {name}`): {own}")
+    print_line(f"{name}: {system['summary']}\n\n{system['equation']}\n")
+    print_line("settings (--set NAME=VALUE) and their defaults:")
+    for setting in system["settings"]:
+        print_line(f"  {setting['name']} = {setting['default']}\n      {setting['meaning']}")
+    print_line("\npresets (--preset NAME):")
+    for preset, values in system["presets"].items():
+        print_line(f"  {preset}: " + (", ".join(f"{k}={v}" for k, v in values.items()) or "the defaults"))
+    for figure in system["figures"]:
+        print_line(f"\nexpected result: {figure}")
+    if "forecast" in system:
+        settings = ", ".join(setting["name"] for setting in system["forecast"]["settings"])
+        print_line(f"\nsettings as a forecaster (`ensue fit forecast my.csv --model {name}`): {settings}")
+
+
+def _print_checks(checks: list[dict[str, Any]], width: int) -> None:
+    for check in checks:
+        print_line(f"{'ok  ' if check['kept'] else 'FAIL'}  {check['name']:<{width}} {check['detail']}")
 
 
 def check(
-    what: Annotated[str, typer.Argument(help="A run, or package.module:Class of a model of yours.")],
-    resume: Annotated[bool, typer.Option(help="Prove that a run can be killed and resumed to the bit.")] = False,
+    what: Annotated[str, Argument(help="run, or package.module:Class of your own model")],
+    resume: Annotated[
+        bool, Option(help="also kill and resume the run, and compare the weights", show_default=False)
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Test whether a model keeps the laws."""
+    """test that a model follows the model protocol
+
+    Checks that results do not depend on chunking, batch order or padding, and that the model is causal.
+    """
     from ensue.cli.display import Display
     from ensue.verbs.check import check as verb
 
     with Display(quiet=as_json) as display:
         findings = verb(what, resume=resume, report=display)
+    passed = all(finding["kept"] for finding in findings)
     if as_json:
-        emit({"what": what, "kept": all(f["kept"] for f in findings), "findings": findings})
+        print_json({"what": what, "kept": passed, "findings": findings})
     else:
-        for f in findings:
-            say(f"{'ok  ' if f['kept'] else 'FAIL'}  {f['name']:<28} {f['detail']}")
-    if not all(f["kept"] for f in findings):
+        _print_checks(findings, 28)
+    if not passed:
         raise typer.Exit(1)
 
 
 def doctor(as_json: Json = False) -> None:
-    """Test this installation: versions, device, optional parts, and a half-minute self-test."""
+    """test this installation in half a minute"""
     from ensue.cli.display import Display
     from ensue.verbs.doctor import doctor as verb
 
     with Display(quiet=as_json) as display:
         result = verb(report=display)
     if as_json:
-        emit(result)
+        print_json(result)
     else:
         for name, value in result["facts"].items():
-            say(f"{name:<14} {value}")
-        say()
+            print_line(f"{name:<14} {value}")
+        print_line()
         for part in result["parts"]:
-            say(
-                f"{part['name']:<14} {part['version'] or 'not here'}  {'' if part['version'] else part['get']}".rstrip()
-            )
-        say()
-        for test in result["tests"]:
-            say(f"{'ok  ' if test['kept'] else 'FAIL'}  {test['name']:<44} {test['detail']}")
-        say("\nall is well" if result["well"] else "\nsomething is wrong: see FAIL above")
+            version = part["version"] or f"not installed  {part['get']}"
+            print_line(f"{part['name']:<14} {version}".rstrip())
+        print_line()
+        _print_checks(result["tests"], 44)
+        print_line("\nall tests passed" if result["well"] else "\nsome tests failed: see FAIL above")
     if not result["well"]:
         raise typer.Exit(1)
 
 
 def convert(
-    src: Annotated[
-        Path, typer.Argument(help="A run, a folder of Hugging Face's library, an ARPA file, or a file of word vectors.")
-    ],
+    src: Annotated[Path, Argument(help="run, Hugging Face folder, ARPA file or file of word vectors")],
     to: Annotated[
-        str, typer.Option(help="hf, onnx, arpa or word2vec; without it a folder or file becomes a run.")
+        str, Option(help="format to write a run as: hf, onnx, arpa or word2vec", show_default="make a run of SRC")
     ] = "",
-    out: Annotated[Path | None, typer.Option(help="The file or folder to write.")] = None,
-    task: Annotated[str, typer.Option(help="pair, where a classifier's folder is of one that labels two texts.")] = "",
+    out: Annotated[Path | None, Option(help="file or folder to write")] = None,
+    task: Annotated[str, Option(help="pair, if a Hugging Face classifier labels pairs of texts")] = "",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Exchange models with other tools."""
+    """convert a model from or to another tool's format"""
     from ensue.cli.display import Display
     from ensue.verbs.convert import convert as verb
 
     with Display(quiet=as_json) as display:
         result = verb(src, to=to or None, out=out, task=task, force=force, report=display)
-    emit({"out": str(result)}) if as_json else say(f"written: {result}")
+    print_json({"out": str(result)}) if as_json else print_line(f"wrote {result}")
 
 
 def look(
     view: Annotated[
         str,
-        typer.Argument(
-            help="attention, next, surprise, curves, training, gradients, gates, copying, alignment, steps, "
-            "bottleneck, words, senses, layers, forecast (of runs), race (of its folder), ngrams (of a text), "
-            "positions, bptt (of neither)."
+        Argument(
+            help="view of a run: attention, next, surprise, curves, training, gradients, gates, copying, alignment, "
+            "steps, bottleneck, words, senses, layers, forecast; of a race: race; of a text: ngrams; "
+            "without data: positions, bptt"
         ),
     ],
     what: Annotated[
-        list[str] | None, typer.Argument(help="Runs; for ngrams a text; for senses RUN WORD [FILE].")
+        list[str] | None, Argument(help="runs; a race folder for race, a text for ngrams, RUN WORD [FILE] for senses")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="x.html, x.png, x.svg or x.json (steps, bptt: html or json); with --json none is needed.",
+        Option(
+            help="file to write: x.html, x.png, x.svg or x.json (steps, bptt: html or json)",
             show_default="look.html; bptt: the terminal",
         ),
     ] = None,
     text: Annotated[
         str,
-        typer.Option(
-            help="alignment, steps: the sentence to translate; attention, next, surprise, gradients, gates: the text."
+        Option(
+            help="alignment, steps: sentence to translate; attention, next, surprise, gradients, gates: text to read"
         ),
     ] = "",
     target: Annotated[
         str,
-        typer.Option(
-            help="alignment, attention, steps: a translation to show, not the model's own; forecast: a column."
-        ),
+        Option(help="alignment, attention, steps: translation to show instead of the model's own; forecast: column"),
     ] = "",
-    beam: Annotated[
-        int | None, typer.Option(help="alignment, steps: how many hypotheses are kept open.", show_default="5")
-    ] = None,
+    beam: Annotated[int | None, Option(help="alignment, steps: beam size", show_default="5")] = None,
     layer: Annotated[
-        int,
-        typer.Option(help="alignment, attention (all its heads), gradients, gates, senses: a layer, counted from 1."),
+        int, Option(help="alignment, attention, gradients, gates, senses: layer to show, from 1", show_default=False)
     ] = 0,
-    head: Annotated[int, typer.Option(help="alignment, attention (as lines): one head, counted from 1.")] = 0,
-    word: Annotated[str, typer.Option(help="attention: what this word looks at, a colour a head.")] = "",
-    rolled: Annotated[bool, typer.Option("--rolled", help="attention: all layers as one, rolled out.")] = False,
-    part: Annotated[
-        str, typer.Option(help="attention of a translation model: cross or source.", show_default="cross")
-    ] = "",
+    head: Annotated[int, Option(help="alignment, attention: head to show, from 1", show_default=False)] = 0,
+    word: Annotated[str, Option(help="attention: show what this word attends to, one colour per head")] = "",
+    rolled: Annotated[bool, Option("--rolled", help="attention: combine all layers by attention rollout")] = False,
+    part: Annotated[str, Option(help="attention of a translation model: cross or source", show_default="cross")] = "",
     data: Annotated[
-        list[str],
-        typer.Option(help="bottleneck: the pairs; repeat it for two files; forecast: other series; surprise: a file."),
+        list[str], Option(help="bottleneck: sentence pairs (repeat it for two files); forecast: series; surprise: file")
     ] = [],
-    top: Annotated[int | None, typer.Option(help="next: so many tokens.", show_default="10")] = None,
-    rows: Annotated[int | None, typer.Option(help="positions: so many.", show_default="20")] = None,
-    width: Annotated[int | None, typer.Option(help="positions: so many dimensions.", show_default="100")] = None,
-    tokenizer: Annotated[str, typer.Option(help="ngrams: the tokenizer.", show_default="word")] = "",
-    words: Annotated[str, typer.Option(help='words: which, as "king queen"; else the commonest.')] = "",
-    pairs: Annotated[str, typer.Option(help='words: arrows, as "king:queen man:woman".')] = "",
-    method: Annotated[str, typer.Option(help="words: pca or tsne.", show_default="pca")] = "",
-    steps: Annotated[int | None, typer.Option(help="bptt: how many steps of time.", show_default="3")] = None,
-    hidden: Annotated[int | None, typer.Option(help="bptt: the width of the state.", show_default="1")] = None,
-    seed: Annotated[int, typer.Option(help="bptt, copying: where random numbers come from.")] = 0,
+    top: Annotated[int | None, Option(help="next: number of tokens", show_default="10")] = None,
+    rows: Annotated[int | None, Option(help="positions: number of positions", show_default="20")] = None,
+    width: Annotated[int | None, Option(help="positions: number of dimensions", show_default="100")] = None,
+    tokenizer: Annotated[str, Option(help="ngrams: tokenizer", show_default="word")] = "",
+    words: Annotated[
+        str, Option(help='words: words to show, e.g. "king queen"', show_default="the most frequent")
+    ] = "",
+    pairs: Annotated[str, Option(help='words: pairs to draw arrows for, e.g. "king:queen man:woman"')] = "",
+    method: Annotated[str, Option(help="words: projection, pca or tsne", show_default="pca")] = "",
+    steps: Annotated[int | None, Option(help="bptt: number of time steps", show_default="3")] = None,
+    hidden: Annotated[int | None, Option(help="bptt: hidden size", show_default="1")] = None,
+    seed: Annotated[int, Option(help="bptt, copying: seed of the random number generator")] = 0,
     values: Annotated[
-        list[str], typer.Option(metavar="NAME=NUMBERS", help="bptt: u, w, v, h0, x or y, e.g. w=0.5; repeatable.")
+        list[str], Option(metavar="NAME=NUMBERS", help="bptt: set u, w, v, h0, x or y, e.g. w=0.5; can be repeated")
     ] = [],
-    costs: Annotated[str, typer.Option(help="bptt: the steps whose cost counts, e.g. 3,4,5.", show_default="all")] = "",
-    cut: Annotated[int, typer.Option(help="bptt: cut the graph after this step (truncated backpropagation).")] = 0,
-    units: Annotated[int, typer.Option(help="gates: show so many units, those that change most.")] = 0,
+    costs: Annotated[str, Option(help="bptt: steps whose loss counts, e.g. 3,4,5", show_default="all")] = "",
+    cut: Annotated[int, Option(help="bptt: truncate backpropagation after this step", show_default=False)] = 0,
+    units: Annotated[
+        int, Option(help="gates: number of units to show, those that change most", show_default=False)
+    ] = 0,
     as_json: Json = False,
 ) -> None:
-    """Draw a view to a file, or give its numbers."""
+    """draw a view of a model, a race or a text
+
+    Writes a chart or an interactive page to a file; --json prints its numbers instead. Each option says which views
+    it is for.
+    """
     from ensue.look.views import TEXT_VIEWS
     from ensue.verbs.look import look as verb
 
-    typed = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
-    typed |= {"words": words, "pairs": pairs, "method": method, "word": word, "rolled": rolled, "part": part}
-    typed |= {"seed": seed, "values": values, "costs": costs, "cut": cut, "units": units}
-    how: dict[str, Any] = {name: value for name, value in typed.items() if value}
+    given = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
+    given |= {"words": words, "pairs": pairs, "method": method, "word": word, "rolled": rolled, "part": part}
+    given |= {"seed": seed, "values": values, "costs": costs, "cut": cut, "units": units}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value}
     counts = {"beam": beam, "steps": steps, "hidden": hidden, "top": top, "rows": rows, "width": width}
-    how |= {name: value for name, value in counts.items() if value is not None}
+    options |= {name: value for name, value in counts.items() if value is not None}
     if beam is not None:
         check_beam(beam)
     path = out if out is not None or as_json or view in TEXT_VIEWS else Path("look.html")
-    seen = verb(view, what or [], out=path, **how)
+    drawn = verb(view, what or [], out=path, **options)
     if as_json:
-        emit({"view": view, "written": str(path) if path else None, **seen.numbers})
-    elif path is None and seen.text is not None:
-        show(seen.text())
+        print_json({"view": view, "written": str(path) if path else None, **drawn.numbers})
+    elif path is None and drawn.text is not None:
+        print_rich(drawn.text())
     else:
-        for line in (seen.note, f"written: {path}"):
-            say(line) if line else None
+        for line in (drawn.note, f"wrote {path}"):
+            print_line(line) if line else None

@@ -5,44 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from ensue.core.errors import InputError
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `ensue fit` made.")]
-Seed = Annotated[int, typer.Option(help="Where random numbers come from.")]
-Field = Annotated[str, typer.Option(help="Which field of a JSONL file holds the text.")]
-Columns = Annotated[
-    str,
-    typer.Option(help="Which columns or fields hold what: source=2,target=1 or text=review,label=1."),
-]
-Int8 = Annotated[bool, typer.Option("--int8", help="Compute linear layers in eight bits: faster, nearly the same.")]
+Json = Annotated[bool, Option("--json", help="print one JSON object and nothing else")]
+RunPath = Annotated[Path, Argument(metavar="RUN", help="folder of a trained run, as made by `ensue fit`")]
+Seed = Annotated[int, Option(help="seed of the random number generator")]
+OptionalSeed = Annotated[int | None, Option(help="seed of the random number generator", show_default="0")]
+Field = Annotated[str, Option(help="field of a JSONL file that holds the text")]
+Columns = Annotated[str, Option(help="columns or fields by role, e.g. source=2,target=1 or text=review,label=1")]
+Int8 = Annotated[bool, Option("--int8", help="run linear layers in int8: faster, nearly the same results")]
 Set = Annotated[
-    list[str], typer.Option("--set", metavar="NAME=VALUE", help="A setting, e.g. train.lr=3e-4; repeatable.")
+    list[str], Option("--set", metavar="NAME=VALUE", help="change a setting, e.g. train.lr=3e-4; can be repeated")
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
-Force = Annotated[bool, typer.Option(help="Replace what is there.")]
+Preset = Annotated[str, Option(help="named settings to start from; see `ensue systems NAME`")]
+Device = Annotated[str, Option(help="cpu, cuda, mps or auto")]
+Force = Annotated[bool, Option(help="overwrite existing output", show_default=False)]
+Resume = Annotated[
+    bool, Option(help="resume the run in --out from its last checkpoint, bit for bit", show_default=False)
+]
 Data = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="DATA…", help="Files, folders, - or a built-in corpus (pydoc, stdlib, hello, bank, dates, waves …)."
+    Argument(
+        metavar="DATA…",
+        help="files, folders, - (standard input) or a built-in corpus (pydoc, stdlib, hello, bank, dates, waves …)",
     ),
 ]
 Valid = Annotated[
     list[str],
-    typer.Option(help="Text or pairs to validate with; repeatable (parallel files: twice). Else a part is held out."),
+    Option(help="validation data; repeat it for parallel files. Without it, part of the training data is held out"),
 ]
-Target = Annotated[list[str], typer.Option(help="forecast: a column to forecast, by name or number; repeatable.")]
-Horizon = Annotated[int | None, typer.Option(min=1, help="forecast: how many steps ahead.")]
+Target = Annotated[list[str], Option(help="forecast: column to forecast, by name or number; can be repeated")]
+Horizon = Annotated[int | None, Option(min=1, help="forecast: number of steps to forecast")]
 
-WIDEST = 1000
-"""The widest beam."""
+MAX_BEAM = 1000
 
 
 def check_beam(beam: int, nbest: int = 1) -> None:
-    """Refuse a beam that no machine holds: all its hypotheses are open at once, and so many more are kept."""
-    if beam > WIDEST:
-        raise InputError(f"a beam of {beam:,} is too wide", hint=f"use at most {WIDEST:,}; 5 is usual")
-    if nbest > WIDEST:
-        raise InputError(f"the {nbest:,} best are too many", hint=f"use at most {WIDEST:,}")
+    """Raise InputError for a beam or an n-best list that would not fit into memory."""
+    if beam > MAX_BEAM:
+        raise InputError(f"a beam of {beam:,} is too wide", hint=f"use at most {MAX_BEAM:,}; 5 is usual")
+    if nbest > MAX_BEAM:
+        raise InputError(f"--nbest {nbest:,} is too large", hint=f"use at most {MAX_BEAM:,}")

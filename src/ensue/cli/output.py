@@ -1,4 +1,4 @@
-"""What commands print: one JSON object for programs, lines and tables for people."""
+"""Writing to standard output: JSON for programs, lines and tables for people."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 
-def emit(value: Any) -> None:
-    """One JSON object on standard output; a number that is not finite is null."""
+def print_json(value: Any) -> None:
+    """Print one JSON object; non-finite numbers become null."""
     sys.stdout.write(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -21,21 +21,26 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def say(text: str = "", end: str = "\n") -> None:
-    """A line for people on standard output."""
+def print_line(text: str = "", end: str = "\n") -> None:
+    """Print a line."""
     sys.stdout.write(text + end)
 
 
-def show(picture: Any) -> None:
-    """Something that rich draws, on standard output."""
+def print_rich(renderable: Any) -> None:
+    """Print something that rich renders."""
     from rich.console import Console
 
-    Console(file=sys.stdout, highlight=False, markup=False, emoji=False).print(picture)
+    Console(file=sys.stdout, highlight=False, markup=False, emoji=False).print(renderable)
 
 
-def table(columns: list[str], rows: list[list[str]]) -> None:
-    """A table for people: the first column to the left, the others to the right."""
+def print_bar(value: float, largest: float, label: str, width: int = 40) -> None:
+    """Print a number, a bar in proportion to ``largest``, and a label."""
+    print_line(f"{value:7.4f}  {'█' * max(1, round(width * abs(value) / largest))}  {label}")
+
+
+def print_table(columns: list[str], rows: list[list[str]]) -> None:
+    """Print a table; the first column is left-aligned, the others are right-aligned."""
     widths = [max(len(str(line[i])) for line in [columns, *rows]) for i in range(len(columns))]
     for line in [columns, ["─" * width for width in widths], *rows]:
         cells = [str(cell).ljust(w) if i == 0 else str(cell).rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
-        say("  ".join(cells).rstrip())
+        print_line("  ".join(cells).rstrip())

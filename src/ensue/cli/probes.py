@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from ensue.cli.output import emit, say, table
+from ensue.cli.output import print_json, print_line, print_table
 
-MOST_ROWS = 40
-"""Groups with more values than this are left to --json and --out."""
+MAX_ROWS = 40
+"""Groups with more values than this appear only with --json and --out."""
 
 
 def score_probe(run: Path, probe: Path, out: Path | None, as_json: bool) -> None:
-    """Say how often a model finds the right text likelier, of all pairs and by kind."""
+    """Print how often the model gives the correct text of a minimal pair the higher probability."""
     from ensue.cli.display import Display
     from ensue.runs.load import load
     from ensue.verbs.probe import probe as verb
@@ -21,17 +20,14 @@ def score_probe(run: Path, probe: Path, out: Path | None, as_json: bool) -> None
         display("phase", {"name": "scoring pairs"})
         figures = verb(load(run), probe, out=out, report=display)
     if as_json:
-        emit(figures)
+        print_json(figures)
         return
     ties = f", {figures['ties']:,} ties" if figures["ties"] else ""
-    say(f"{figures['accuracy']:.2%} right of {figures['pairs']:,} pairs{ties} (chance: 50 %)")
+    print_line(f"accuracy {figures['accuracy']:.2%} on {figures['pairs']:,} pairs{ties} (chance: 50 %)")
     for name, rows in figures["by"].items():
-        if 1 < len(rows) <= MOST_ROWS:
-            say()
-            table([name, "right", "pairs"], [_cells(row) for row in rows])
+        if 1 < len(rows) <= MAX_ROWS:
+            print_line()
+            cells = [[str(row["value"]), f"{row['accuracy']:.1%}", f"{row['pairs']:,}"] for row in rows]
+            print_table([name, "accuracy", "pairs"], cells)
     if figures["unknown"]:
-        say(f"\n{figures['unknown']:,} of {2 * figures['pairs']:,} texts have words that the model does not know")
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    return [str(row["value"]), f"{row['accuracy']:.1%}", f"{row['pairs']:,}"]
+        print_line(f"\n{figures['unknown']:,} of {2 * figures['pairs']:,} texts contain unknown words")

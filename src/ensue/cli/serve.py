@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from ensue.cli.output import say
+from ensue.cli.options import Int8
+from ensue.cli.output import print_line
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
 
@@ -17,40 +18,43 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 def serve(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(
+        Argument(
             metavar="RUN…",
-            help="Folders that `ensue fit` or `ensue race` made; without one two small models are trained.",
+            help="folders made by `ensue fit` or `ensue race`; without any, two small models are trained first",
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; others than this machine's own want --key.")
+        str, Option(help="address to listen on; an address other machines can reach needs --key")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    port: Annotated[int, Option(min=0, max=65535, help="port to listen on; 0 picks a free one")] = 8000,
     key: Annotated[
-        str, typer.Option(help="What clients must know: Authorization: Bearer KEY.", envvar="ENSUE_KEY")
+        str, Option(help="key that clients must send, as Authorization: Bearer KEY", envvar="ENSUE_KEY")
     ] = "",
-    int8: Annotated[bool, typer.Option("--int8", help="Linear layers compute in eight bits: smaller, faster.")] = False,
+    int8: Int8 = False,
 ) -> None:
-    """Serve runs over HTTP: a page for people, OpenAI's API and our own for programs."""
+    """serve runs over HTTP
+
+    Opens a web page, an OpenAI-compatible API under /v1 and an API for all other commands under /api.
+    """
     if host not in LOCAL and not key:
-        raise InputError(f"{host} can be reached by others", hint="give them a key with --key, or leave out --host")
+        raise InputError(f"other machines can reach {host}", hint="set a key with --key, or leave out --host")
     from rich.console import Console
 
-    from ensue.serve.server import listen, open_hall
+    from ensue.serve.server import listen, load_models
 
-    found = runs or _first()
-    with Console(stderr=True).status(f"opening {counted(len(found), 'folder')}"):  # on a terminal, until it is done
-        hall = open_hall(found, int8=int8)
-    with listen(hall, host=host, port=port, key=key) as server:
-        say(f"{', '.join(hall.served)} on {server.address}; Ctrl-C ends it")
+    folders = runs or _starter_runs()
+    with Console(stderr=True).status(f"loading {counted(len(folders), 'folder')}"):
+        registry = load_models(folders, int8=int8)
+    with listen(registry, host=host, port=port, key=key) as server:
+        print_line(f"serving {', '.join(registry.models)} on {server.address}; press Ctrl-C to stop")
         server.run()
 
 
-def _first() -> list[Path]:
-    """Two small models, with a bar while they are trained."""
+def _starter_runs() -> list[Path]:
+    """Train two small models, with a progress bar."""
     from ensue.cli.display import Display
     from ensue.verbs.starter_runs import FOLDER, first_runs
 
     with Display() as display:
-        display("note", {"text": f"no run is named: two small models are trained in about a minute, in {FOLDER}"})
+        display("note", {"text": f"no run given: training two small models in {FOLDER}, which takes about a minute"})
         return first_runs(report=display)

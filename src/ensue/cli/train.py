@@ -8,12 +8,26 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from ensue.cli.options import Columns, Data, Device, Field, Force, Horizon, Json, Set, Target, Valid
-from ensue.cli.output import emit, say, table
-from ensue.cli.scores import show_figures
-from ensue.core import torchrun as launch
+from ensue.cli.options import (
+    Columns,
+    Data,
+    Device,
+    Field,
+    Force,
+    Horizon,
+    Json,
+    OptionalSeed,
+    Preset,
+    Resume,
+    Set,
+    Target,
+    Valid,
+)
+from ensue.cli.output import print_json, print_line, print_table
+from ensue.cli.scores import print_scores
+from ensue.core import torchrun
 from ensue.core.errors import InputError
 from ensue.core.sizes import size_in_bytes
 
@@ -22,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Match(StrEnum):
-    """What systems in a race have in common."""
+    """What is equal for all systems of a race."""
 
     time = "time"
     params = "params"
@@ -32,44 +46,52 @@ class Match(StrEnum):
 def fit(
     what: Annotated[
         str,
-        typer.Argument(
-            help="A system, e.g. lstm (see `ensue systems`); or classify, pair, regress, choose, tag, answer, forecast."
+        Argument(
+            metavar="SYSTEM",
+            help="system to train, e.g. lstm (see `ensue systems`), or a task: classify, pair, regress, choose, tag, "
+            "answer, forecast",
         ),
     ] = "",
     data: Data = None,
     valid: Valid = [],
-    tokenizer: Annotated[str, typer.Option(help="byte, char, word, bpe, wordpiece, unigram, or a path.")] = "",
-    preset: Annotated[str, typer.Option(help="Settings to begin with; see `ensue systems NAME`.")] = "",
-    config: Annotated[Path | None, typer.Option(help="A run.toml to take settings from.")] = None,
+    tokenizer: Annotated[str, Option(help="byte, char, word, bpe, wordpiece, unigram, or a path")] = "",
+    preset: Preset = "",
+    config: Annotated[Path | None, Option(help="run.toml to take settings from")] = None,
     set_: Set = [],
-    budget: Annotated[str, typer.Option(help="How long to train: 45s, 10m, 2h.")] = "",
-    seed: Annotated[int | None, typer.Option(help="Where random numbers come from (0).")] = None,
+    budget: Annotated[str, Option(help="training time, e.g. 45s, 10m or 2h")] = "",
+    seed: OptionalSeed = None,
     field: Field = "",
     columns: Columns = "",
     begin_with: Annotated[
-        str, typer.Option("--from", metavar="RUN", help="Begin with this run's weights and tokenizers.")
+        str, Option("--from", metavar="RUN", help="run to initialise weights and tokenizers from")
     ] = "",
     model: Annotated[
-        str, typer.Option(metavar="SYSTEM", help="The system of a task that labels (bert) or forecasts (lstm).")
+        str, Option(metavar="SYSTEM", help="system to use for a task", show_default="bert; forecast: lstm")
     ] = "",
     target: Target = [],
     horizon: Horizon = None,
     embeddings: Annotated[
-        str, typer.Option(metavar="FILE", help="Begin with these word vectors: a vector file, or a run of word2vec.")
+        str, Option(metavar="FILE", help="word vectors to initialise embeddings from: a vector file or word2vec run")
     ] = "",
-    sample_every: Annotated[int, typer.Option(help="Show what the model writes every so many steps.")] = 0,
-    memory: Annotated[str, typer.Option(help="n-grams: count within so much memory, on disk: 500M, 4G.")] = "",
+    sample_every: Annotated[int, Option(help="print a generated sample every N steps; 0 means never", metavar="N")] = 0,
+    memory: Annotated[
+        str, Option(help="n-grams: memory limit for counting, e.g. 500M or 4G; the rest goes to disk")
+    ] = "",
     device: Device = "",
-    compile_: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
+    compile_: Annotated[bool, Option("--compile", help="compile the model with torch.compile")] = False,
     shard: Annotated[
-        bool, typer.Option("--shard", help="Under torchrun: spread the weights over the ranks (FSDP).")
+        bool, Option("--shard", help="shard the weights over all ranks (FSDP), when started by torchrun")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="The run folder (runs/SYSTEM).")] = None,
+    out: Annotated[Path | None, Option(help="run folder to write", show_default="runs/SYSTEM")] = None,
     force: Force = False,
-    resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
+    resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Train a system on a text or on sentence pairs, a model that labels on examples, or a forecaster on series."""
+    """train a model
+
+    Trains a language or translation model on text or sentence pairs, a classifier, tagger or question answerer on
+    labelled examples, or a forecaster on time series, and writes a run folder.
+    """
     from ensue.cli.display import Display
     from ensue.verbs.fit import fit as verb
 
@@ -93,15 +115,15 @@ def fit(
         "compile": compile_,
         "train.shard": shard,
     }
-    typed = _typed(set_, options)
-    with Display(quiet=as_json or launch.rank() > 0) as display:
+    settings = _settings(set_, options)
+    with Display(quiet=as_json or torchrun.rank() > 0) as display:
         run = verb(
             what,
             data or [],
             valid=valid,
             model=model,
             out=out,
-            settings=typed,
+            settings=settings,
             config=config,
             budget=budget or None,
             resume=resume,
@@ -109,39 +131,40 @@ def fit(
             command=shlex.join(["ensue", *sys.argv[1:]]),
             report=display,
         )
-    _show(run, as_json)
+    _print_run(run, as_json)
 
 
 def distil(
-    teacher: Annotated[Path, typer.Argument(metavar="TEACHER", help="A run that labels.")],
-    student: Annotated[
-        str, typer.Argument(metavar="STUDENT", help="The system of the new run: bert, lstm, gru, gpt …")
-    ],
+    teacher: Annotated[Path, Argument(metavar="TEACHER", help="run trained on a labelling task")],
+    student: Annotated[str, Argument(metavar="STUDENT", help="system of the new run: bert, lstm, gru, gpt …")],
     unlabelled: Annotated[
         list[str],
-        typer.Option(help="Texts for the teacher to label: one a line, pairs with a tab between; repeatable."),
+        Option(help="texts for the teacher to label, one per line; pairs have a tab between them; can be repeated"),
     ] = [],
-    labelled: Annotated[list[str], typer.Option(help="Examples with labels, to learn from beside; repeatable.")] = [],
-    valid: Annotated[list[str], typer.Option(help="Examples with labels to validate with; repeatable.")] = [],
-    tokenizer: Annotated[str, typer.Option(help="wordpiece, bpe, unigram, byte … or a path (the teacher's).")] = "",
-    preset: Annotated[str, typer.Option(help="The student's size; see `ensue systems NAME`.")] = "",
-    set_: Set = [],
-    budget: Annotated[
-        str, typer.Option(help="How long to train: 45s, 10m, 2h; the teacher's answers not counted.")
+    labelled: Annotated[list[str], Option(help="labelled examples to train on as well; can be repeated")] = [],
+    valid: Annotated[list[str], Option(help="labelled examples to validate on; can be repeated")] = [],
+    tokenizer: Annotated[
+        str, Option(help="wordpiece, bpe, unigram, byte … or a path", show_default="the teacher's")
     ] = "",
-    seed: Annotated[int | None, typer.Option(help="Where random numbers come from (0).")] = None,
+    preset: Preset = "",
+    set_: Set = [],
+    budget: Annotated[str, Option(help="training time, e.g. 45s, 10m or 2h, without the teacher's labelling")] = "",
+    seed: OptionalSeed = None,
     columns: Columns = "",
     begin_with: Annotated[
         str,
-        typer.Option("--from", metavar="RUN", help="Begin with this run's weights; of more layers, some are taken."),
+        Option("--from", metavar="RUN", help="run to initialise weights from; some layers are skipped if it has more"),
     ] = "",
     device: Device = "",
-    out: Annotated[Path | None, typer.Option(help="The run folder (runs/STUDENT).")] = None,
+    out: Annotated[Path | None, Option(help="run folder to write", show_default="runs/STUDENT")] = None,
     force: Force = False,
-    resume: Annotated[bool, typer.Option(help="Go on with the run in --out, to the bit.")] = False,
+    resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Train a smaller model to label as a larger one does, from texts without labels."""
+    """train a small model to imitate a larger one
+
+    The teacher labels texts; the student learns from its probabilities (knowledge distillation).
+    """
     from ensue.cli.display import Display
     from ensue.verbs.distil import distil as verb
 
@@ -153,7 +176,7 @@ def distil(
         "begin_with": begin_with,
         "device": device,
     }
-    with Display(quiet=as_json or launch.rank() > 0) as display:
+    with Display(quiet=as_json or torchrun.rank() > 0) as display:
         run = verb(
             teacher,
             student,
@@ -161,18 +184,18 @@ def distil(
             labelled=labelled,
             valid=valid,
             out=out,
-            settings=_typed(set_, options),
+            settings=_settings(set_, options),
             budget=budget or None,
             resume=resume,
             force=force,
             command=shlex.join(["ensue", *sys.argv[1:]]),
             report=display,
         )
-    _show(run, as_json)
+    _print_run(run, as_json)
 
 
 def _system(what: str, config: Path | None) -> str:
-    """The system to train: as typed, or as a run.toml says."""
+    """The system to train, as given or from run.toml."""
     from ensue.core.settings import read_toml
 
     if not what and config is not None:
@@ -182,89 +205,94 @@ def _system(what: str, config: Path | None) -> str:
     return what
 
 
-def _typed(assignments: list[str], options: dict[str, Any]) -> dict[str, Any]:
-    """What was typed, by the flat names of run.toml: with --set, and with options of their own, which win."""
+def _settings(assignments: list[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Settings by the flat names of run.toml, from --set and from other options; the latter win."""
     from ensue.core.settings import parse_assignments
 
-    said = {name: value for name, value in options.items() if value or (name == "seed" and value is not None)}
-    return {**parse_assignments(assignments), **said}
+    given = {name: value for name, value in options.items() if value or (name == "seed" and value is not None)}
+    return {**parse_assignments(assignments), **given}
 
 
-def _show(run: Run, as_json: bool) -> None:
-    """What came out of training; of several ranks the first says it."""
-    if launch.rank():
+def _print_run(run: Run, as_json: bool) -> None:
+    """Print the result of training, on rank 0 only."""
+    if torchrun.rank():
         return
     figures = run.config["figures"]
     if as_json:
-        emit({"run": str(run.folder.path), "system": run.system, **figures})
+        print_json({"run": str(run.folder.path), "system": run.system, **figures})
         return
     unit = figures["unit"] if figures["steps"] != 1 else {"steps": "step", "passes": "pass"}[figures["unit"]]
-    learnt = "ngrams" if "ngrams" in figures else "parameters"
-    size = f"{figures[learnt]:,} {learnt.replace('ngrams', 'n-grams')}"
-    say(f"{run.system} in {run.folder.path}: {figures['steps']:,} {unit}, {size}")
+    counted = "ngrams" if "ngrams" in figures else "parameters"
+    size = f"{figures[counted]:,} {counted.replace('ngrams', 'n-grams')}"
+    print_line(f"{run.system} in {run.folder.path}: {figures['steps']:,} {unit}, {size}")
     if figures["stopped"] == "budget":
-        say("the budget ended before the planned steps; --resume does the rest")
+        print_line("the budget ended before the planned steps; --resume trains the rest")
     if "valid" in figures:
-        show_figures(run.task, figures["valid"])
+        print_scores(run.task, figures["valid"])
 
 
-def _numbers(labels: str) -> list[int]:
-    """What ``--labels`` asks for."""
+def _label_counts(labels: str) -> list[int]:
+    """``--labels`` as numbers."""
     words = [word.strip() for word in labels.split(",")] if labels else []
     if not all(word.isascii() and word.isdigit() for word in words):
-        raise InputError(f"--labels {labels!r} is no list of numbers", hint="write --labels 100,300,1000")
+        raise InputError(f"--labels {labels!r} is not a list of numbers", hint="write --labels 100,300,1000")
     return [int(word) for word in words]
 
 
 def race(
     data: Data = None,
-    task: Annotated[
-        str, typer.Option(help="lm, translate, classify, pair, regress, choose, tag, answer, forecast.")
-    ] = "lm",
+    task: Annotated[str, Option(help="lm, translate, classify, pair, regress, choose, tag, answer or forecast")] = "lm",
     systems: Annotated[
-        str | None, typer.Option(help="Names with commas between (lm: ngram,window,rnn,gru,lstm,gpt).")
+        str | None,
+        Option(help="systems to compare, separated by commas", show_default="lm: ngram,window,rnn,gru,lstm,gpt"),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Training time of each: 45s, 10m (60s; with --labels epochs as the task has).")
+        str | None,
+        Option(
+            help="training time of each system, e.g. 45s or 10m", show_default="60s; with --labels the task's epochs"
+        ),
     ] = None,
-    match: Annotated[Match, typer.Option(help="Race at equal time, equal size or equal data.")] = Match.time,
-    seeds: Annotated[int, typer.Option(min=1, help="Train each so often, with other seeds.")] = 1,
+    match: Annotated[
+        Match, Option(help="compare at equal training time, equal parameters or equal training tokens")
+    ] = Match.time,
+    seeds: Annotated[int, Option(min=1, help="number of seeds to train each system with")] = 1,
     labels: Annotated[
-        str, typer.Option(metavar="N,N…", help="Learn from so many labels each time, e.g. 100,300,1000, as a curve.")
+        str, Option(metavar="N,N…", help="draw a learning curve: train on N labelled examples each time")
     ] = "",
     begin_with: Annotated[
-        str, typer.Option("--from", metavar="RUN", help="Tasks: this run's system also begins with its weights.")
+        str, Option("--from", metavar="RUN", help="tasks: also train this run's system from its pre-trained weights")
     ] = "",
     valid: Valid = [],
-    tokenizer: Annotated[str, typer.Option(help="The tokenizer all share.")] = "",
+    tokenizer: Annotated[str, Option(help="tokenizer of all systems")] = "",
     set_: Set = [],
     field: Field = "",
     columns: Columns = "",
     target: Target = [],
     horizon: Horizon = None,
-    out: Annotated[Path, typer.Option(help="The folder for runs, race.json, race.md and the chart.")] = Path(
-        "runs/race"
-    ),
+    out: Annotated[Path, Option(help="folder to write runs, race.json, race.md and charts to")] = Path("runs/race"),
     force: Force = False,
-    resume: Annotated[bool, typer.Option(help="Keep the systems that are done and go on.")] = False,
+    resume: Annotated[
+        bool, Option(help="keep the systems that are finished and train the others", show_default=False)
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Find out which system suits a text or a task, and what pre-training saves: same data, same budget, one table."""
+    """compare systems on the same data and budget
+
+    Trains each system, evaluates it on held-out data and prints one table.
+    """
     from ensue.cli.display import Display
     from ensue.verbs.race import race as verb
 
     if not data:
         raise InputError("race on what?", hint="name a text: ensue race my.txt")
-    typed = _typed(
-        set_,
-        {
-            "tokenizer.kind": tokenizer,
-            "data.field": field,
-            "data.columns": columns,
-            "data.target": tuple(target),
-            "horizon": horizon,
-        },
-    )
+    options = {
+        "tokenizer.kind": tokenizer,
+        "data.field": field,
+        "data.columns": columns,
+        "data.target": tuple(target),
+        "horizon": horizon,
+    }
+    settings = _settings(set_, options)
     with Display(quiet=as_json) as display:
         result = verb(
             data,
@@ -273,10 +301,10 @@ def race(
             budget=budget,
             match=match.value,
             seeds=seeds,
-            labels=_numbers(labels),
+            labels=_label_counts(labels),
             begin_with=begin_with,
             valid=valid,
-            settings=typed,
+            settings=settings,
             out=out,
             force=force,
             resume=resume,
@@ -284,11 +312,11 @@ def race(
             report=display,
         )
     if as_json:
-        emit(result.as_dict())
+        print_json(result.as_dict())
         return
-    table(*result.table())
+    print_table(*result.table())
     for line in result.remarks():
-        say(line)
+        print_line(line)
     if all(entrant.value is None for entrant in result.entrants):
         raise InputError("every system failed", where=str(out))
-    say(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")
+    print_line(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")

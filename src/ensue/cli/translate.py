@@ -7,18 +7,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from ensue.cli.options import Int8, Json, RunPath, check_beam
-from ensue.cli.output import emit, say
+from ensue.cli.output import print_json, print_line
 from ensue.core.errors import InputError
 
-LINES_AT_ONCE = 2000
-"""Lines of a file that are translated together, so that a long one shows its beginning before its end is read."""
+BLOCK_LINES = 2000
+"""Lines of a file that are translated at once; the first translations of a long file appear early."""
 
 
 class Length(StrEnum):
-    """What a finished hypothesis is worth."""
+    """Length normalisation of hypothesis scores."""
 
     none = "none"
     mean = "mean"
@@ -26,7 +26,7 @@ class Length(StrEnum):
 
 
 class Long(StrEnum):
-    """What becomes of a line that is too long."""
+    """What to do with a line that exceeds the model's context."""
 
     CUT = "cut"
     SPLIT = "split"
@@ -34,37 +34,33 @@ class Long(StrEnum):
 
 def translate(
     run: RunPath,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Lines to translate; - or nothing: standard input.")
-    ] = "-",
-    text: Annotated[list[str], typer.Option(help="A line instead of a file; repeatable.")] = [],
-    beam: Annotated[int, typer.Option(help="How many hypotheses are kept open; 1 is greedy.")] = 5,
-    length: Annotated[Length, typer.Option(help="Compare log P as it is, a token, or by GNMT's rule.")] = Length.mean,
-    alpha: Annotated[float | None, typer.Option(help="α of GNMT's rule.", show_default="0.6")] = None,
-    coverage: Annotated[float, typer.Option(help="β of GNMT's coverage penalty (0: none).")] = 0.0,
-    nbest: Annotated[int, typer.Option(help="Show so many translations of each line, with scores.")] = 1,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write the whole search of one line: x.html, x.json, or x.txt (a tree).")
-    ] = None,
+    file: Annotated[str, Argument(metavar="FILE", help="file with one sentence per line; - is standard input")] = "-",
+    text: Annotated[list[str], Option(help="sentence to translate instead of a file; can be repeated")] = [],
+    beam: Annotated[int, Option(help="beam size; 1 is greedy search")] = 5,
+    length: Annotated[
+        Length, Option(help="length normalisation: none, mean log P per token, or GNMT's length penalty")
+    ] = Length.mean,
+    alpha: Annotated[float | None, Option(help="α of GNMT's length penalty", show_default="0.6")] = None,
+    coverage: Annotated[float, Option(help="β of GNMT's coverage penalty; 0 means none")] = 0.0,
+    nbest: Annotated[int, Option(help="number of translations to show for each line, with scores")] = 1,
+    trace: Annotated[Path | None, Option(help="write the search tree of one line to x.html, x.json or x.txt")] = None,
     replace_unknown: Annotated[
-        bool, typer.Option("--replace-unknown", help="Put the source word it looked at for an unknown word.")
+        bool, Option("--replace-unknown", help="replace unknown words by the source word with most attention")
     ] = False,
-    ensemble: Annotated[list[Path], typer.Option(help="Another run to ask as well; repeatable.")] = [],
-    prefix: Annotated[str, typer.Option(help="What every translation begins with.")] = "",
-    shortest: Annotated[int, typer.Option(help="The fewest tokens of a translation.")] = 0,
+    ensemble: Annotated[list[Path], Option(help="another run to average with; can be repeated")] = [],
+    prefix: Annotated[str, Option(help="text that every translation must start with")] = "",
+    shortest: Annotated[int, Option(help="minimum number of tokens of a translation")] = 0,
     longest: Annotated[
-        int, typer.Option(help="The most tokens of a translation.", show_default="twice the source's and 20")
+        int, Option(help="maximum number of tokens of a translation", show_default="2 × source length + 20")
     ] = 0,
     forbid: Annotated[
-        list[str], typer.Option(help="A token that no translation has, as traces name it; repeatable.")
+        list[str], Option(help="token that must not be generated, as traces name it; can be repeated")
     ] = [],
-    long: Annotated[
-        Long, typer.Option(help="Cut a line that is too long, or split it and translate the parts.")
-    ] = Long.CUT,
+    long: Annotated[Long, Option(help="cut lines that are too long, or split them into parts")] = Long.CUT,
     int8: Int8 = False,
     as_json: Json = False,
 ) -> None:
-    """Translate lines: each gives one line, an empty one an empty one."""
+    """translate text line by line"""
     from ensue.cli.display import Display
     from ensue.data.lines import line_blocks
     from ensue.runs.load import load
@@ -74,14 +70,11 @@ def translate(
     if text and file != "-":
         raise InputError("translate what?", hint="name a file or give --text, not both")
     check_beam(beam, nbest)
-    if alpha is not None and length is not Length.gnmt:
-        raise InputError(f"--length {length.value} has no α", hint="leave out --alpha, or use --length gnmt")
+    _check_lengths(length, alpha, shortest, longest)
     if trace is not None:
         check_ending(trace)
     alpha = Search().alpha if alpha is None else alpha
-    if longest < 0 or 0 < longest < shortest:
-        raise InputError(f"--longest {longest} is no length", hint=f"give {max(1, shortest)} or more")
-    held, others = load(run), [load(path) for path in ensemble]
+    loaded, others = load(run), [load(path) for path in ensemble]
     search = Search(
         beam=beam,
         length=length.value,
@@ -89,10 +82,9 @@ def translate(
         coverage=coverage,
         nbest=nbest,
         shortest=shortest,
-        forbidden=named_tokens(held.tokenizer, forbid),
+        forbidden=named_tokens(loaded.tokenizer, forbid),
     )
-    said: list[dict[str, Any]] = []
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "search": search,
         "ensemble": others,
         "long": long.value,
@@ -102,37 +94,46 @@ def translate(
         "trace": trace is not None,
         "int8": int8,
     }
+    results: list[dict[str, Any]] = []
     with Display(quiet=as_json or not sys.stderr.isatty()) as display:
         display("phase", {"name": "translating"})
         done = 0
-        for lines in [text] if text else line_blocks(file, LINES_AT_ONCE):
+        for lines in [text] if text else line_blocks(file, BLOCK_LINES):
             if trace is not None and done + len(lines) > 1:
-                raise InputError("a trace is of one line", hint="give it with --text")
+                raise InputError("--trace takes one line", hint="give it with --text")
             notes: list[str] = []
-            found = held.translate(lines, notes=notes, report=display, first=done + 1, **how)
+            translations = loaded.translate(lines, notes=notes, report=display, first=done + 1, **options)
             done += len(lines)
             for note in notes:
                 sys.stderr.write(f"note: {note}\n")
             if trace is not None:
-                write_trace(trace_of(found[0], held.tokenizer, search), trace)
-            said += _show(found, nbest, as_json)
+                write_trace(trace_of(translations[0], loaded.tokenizer, search), trace)
+            if as_json:
+                results += [translation.as_dict() for translation in translations]
+            else:
+                _print_translations(translations, nbest)
     if trace is not None and not done:
-        raise InputError("there is no line, so there is nothing to trace", hint="give one with --text")
+        raise InputError("there is no line to trace", hint="give one with --text")
     if as_json:
-        emit({"system": held.system, "beam": beam, "length": length.value, "translations": said})
+        print_json({"system": loaded.system, "beam": beam, "length": length.value, "translations": results})
     elif trace is not None:
-        sys.stderr.write(f"written: {trace}\n")
+        sys.stderr.write(f"wrote {trace}\n")
 
 
-def _show(found: list[Any], nbest: int, as_json: bool) -> list[dict[str, Any]]:
-    """Print what was found, or answer it for JSON."""
-    if as_json:
-        return [one.as_dict() for one in found]
-    for one in found:
-        if nbest > 1 and one.best:
-            for text, hypothesis in one.best:
-                say(f"{hypothesis.score:9.4f}  {text}")
+def _check_lengths(length: Length, alpha: float | None, shortest: int, longest: int) -> None:
+    """Raise InputError for options about length that contradict each other."""
+    if alpha is not None and length is not Length.gnmt:
+        raise InputError(f"--length {length.value} has no α", hint="leave out --alpha, or use --length gnmt")
+    if longest < 0 or 0 < longest < shortest:
+        raise InputError(f"--longest {longest} must be at least {max(1, shortest)}")
+
+
+def _print_translations(translations: list[Any], nbest: int) -> None:
+    """Print each translation, or its n best with scores."""
+    for translation in translations:
+        if nbest > 1 and translation.best:
+            for text, hypothesis in translation.best:
+                print_line(f"{hypothesis.score:9.4f}  {text}")
         else:
-            say(one.text)
+            print_line(translation.text)
     sys.stdout.flush()
-    return []

@@ -1,4 +1,4 @@
-"""`ensue words`: what vectors of words say."""
+"""`ensue words`: commands on word vectors."""
 
 from __future__ import annotations
 
@@ -6,109 +6,105 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from ensue.cli.options import Json
-from ensue.cli.output import emit, say, table
+from ensue.cli.output import print_bar, print_json, print_line, print_table
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Ask what vectors of words say: neighbours, analogies, how well they agree with people.",
-)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="explore and evaluate word vectors")
 Vectors = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run of word2vec, another whose tokens are words, or a vector file.")
+    Path, Argument(metavar="RUN", help="run of word2vec or of a model with word tokens, or a vector file")
 ]
-Top = Annotated[int, typer.Option(min=1, help="How many to show.")]
+Top = Annotated[int, Option(min=1, help="number of words to show")]
 
 
 @app.command()
 def neighbours(
     run: Vectors,
-    word: Annotated[str, typer.Argument(help="A word; for a CBOW's probabilities several, in quotes.")],
+    word: Annotated[str, Argument(help="word to look up; several in quotes for CBOW with --by probability")],
     top: Top = 10,
     by: Annotated[
         str,
-        typer.Option(
-            help="cosine of vectors; probability P(o | WORD), the softmax of u·v; context: how often each is near it."
+        Option(
+            help="cosine: similarity of vectors; probability: softmax of u·v, P(o | WORD); "
+            "context: how often a word occurs near WORD"
         ),
     ] = "cosine",
     as_json: Json = False,
 ) -> None:
-    """Show the words most like one, or likeliest near it."""
+    """show the words most similar to a word"""
     from ensue.verbs.words import neighbours as verb
 
-    found = verb(run, word, top=top, by=by)
+    words = verb(run, word, top=top, by=by)
     if as_json:
-        emit({"run": str(run), "word": word, "by": by, "neighbours": _rows(found, _unit(by))})
+        unit = "cosine" if by == "cosine" else "probability"
+        print_json({"run": str(run), "word": word, "by": by, "neighbours": _rows(words, unit)})
         return
-    _show(found)
+    _print_words(words)
 
 
 @app.command()
 def analogy(
     run: Vectors,
-    first: Annotated[str, typer.Argument(metavar="KING", help="The word to begin with.")],
-    minus: Annotated[str, typer.Argument(metavar="MAN", help="What is taken away from it.")],
-    plus: Annotated[str, typer.Argument(metavar="WOMAN", help="What is added to it.")],
+    first: Annotated[str, Argument(metavar="KING", help="word to start from")],
+    minus: Annotated[str, Argument(metavar="MAN", help="word to subtract")],
+    plus: Annotated[str, Argument(metavar="WOMAN", help="word to add")],
     top: Top = 10,
     as_json: Json = False,
 ) -> None:
-    """Show the words nearest to king − man + woman."""
+    """show the words nearest to king − man + woman"""
     from ensue.verbs.words import analogy as verb
 
-    found = verb(run, first, minus, plus, top=top)
+    words = verb(run, first, minus, plus, top=top)
     if as_json:
-        emit({"run": str(run), "question": f"{first} - {minus} + {plus}", "answers": _rows(found, "cosine")})
+        print_json({"run": str(run), "question": f"{first} - {minus} + {plus}", "answers": _rows(words, "cosine")})
         return
-    _show(found)
+    _print_words(words)
 
 
 @app.command()
 def similarity(
     run: Vectors,
-    file: Annotated[str, typer.Argument(help="Two words and a number a line: WordSim-353, SimLex-999 …")],
+    file: Annotated[str, Argument(help="two words and a score per line, e.g. WordSim-353 or SimLex-999")],
     as_json: Json = False,
 ) -> None:
-    """Say how well vectors agree with people on which words are alike."""
+    """correlate cosines with human similarity scores"""
     from ensue.verbs.words import similarity as verb
 
     score = verb(run, file)
     if as_json:
-        emit(score.as_dict())
+        print_json(score.as_dict())
         return
-    say(f"Spearman {score.spearman:.4f} · Pearson {score.pearson:.4f}")
-    say(f"{score.pairs:,} pairs; {score.missing:,} left out, as {len(score.missing_words):,} words have no vector")
+    print_line(f"Spearman {score.spearman:.4f} · Pearson {score.pearson:.4f}")
+    print_line(
+        f"{score.pairs:,} pairs; {score.missing:,} skipped, because {len(score.missing_words):,} words have no vector"
+    )
 
 
 @app.command()
 def analogies(
     run: Vectors,
-    file: Annotated[str, typer.Argument(help="Four words a line, in sections: questions-words.txt.")],
+    file: Annotated[str, Argument(help="four words per line, in sections, e.g. questions-words.txt")],
     as_json: Json = False,
 ) -> None:
-    """Say how many questions "a is to b as c is to …" are answered rightly."""
+    """measure accuracy on analogy questions, "a is to b as c is to …\""""
     from ensue.verbs.words import analogies as verb
 
     scores = verb(run, file)
     if as_json:
         *sections, whole = (score.as_dict() for score in scores)
-        emit({name: whole[name] for name in ("accuracy", "right", "asked", "missing")} | {"sections": sections})
+        print_json({name: whole[name] for name in ("accuracy", "right", "asked", "missing")} | {"sections": sections})
         return
     lines = [[s.name, f"{s.accuracy:.1%}", f"{s.right:,}", f"{s.asked:,}", f"{s.missing:,}"] for s in scores]
-    table(["section", "right", "of them", "asked", "left out"], lines)
+    print_table(["section", "accuracy", "correct", "questions", "skipped"], lines)
 
 
-def _unit(by: str) -> str:
-    return "cosine" if by == "cosine" else "probability"
+def _rows(words: list[tuple[str, float]], unit: str) -> list[dict[str, object]]:
+    return [{"word": word, unit: value} for word, value in words]
 
 
-def _rows(found: list[tuple[str, float]], unit: str) -> list[dict[str, object]]:
-    return [{"word": word, unit: value} for word, value in found]
-
-
-def _show(found: list[tuple[str, float]]) -> None:
-    """A line a word, with a bar."""
-    most = max((abs(value) for _, value in found), default=1.0) or 1.0
-    for word, value in found:
-        say(f"{value:7.4f}  {'█' * max(1, round(40 * abs(value) / most))}  {word}")
+def _print_words(words: list[tuple[str, float]]) -> None:
+    """Print a line with a bar for each word."""
+    largest = max((abs(value) for _, value in words), default=1.0) or 1.0
+    for word, value in words:
+        print_bar(value, largest, word)

@@ -42,16 +42,16 @@ class Sampling:
     n: int = 1
 
     def __post_init__(self) -> None:
-        for name, right, allowed in (
-            ("tokens", self.tokens >= 1, "at least 1"),
-            ("temperature", 0 <= self.temperature < float("inf"), "0 or more"),
-            ("top_k", self.top_k >= 0, "0 (all) or more"),
-            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
-            ("n", self.n >= 1, "at least 1"),
-            ("seed", 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
+        for name, value, valid, allowed in (
+            ("max-tokens", self.tokens, self.tokens >= 1, "at least 1"),
+            ("temperature", self.temperature, 0 <= self.temperature < float("inf"), "0 or more"),
+            ("top-k", self.top_k, self.top_k >= 0, "0 (all) or more"),
+            ("top-p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("num-samples", self.n, self.n >= 1, "at least 1"),
+            ("seed", self.seed, 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
         ):
-            if not right:
-                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} must be {allowed}")
+            if not valid:
+                raise InputError(f"--{name} {value} must be {allowed}")
 
 
 @dataclass(frozen=True, slots=True)

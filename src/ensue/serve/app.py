@@ -1,7 +1,6 @@
-"""The HTTP interface: verbs of ``ensue`` over the runs that are served.
+"""The FastAPI app: OpenAI's API (``/v1``), our own (``/api``), the web page, ``/health`` and ``/metrics``.
 
-OpenAI's forms (``/v1/…``), our own (``/api/…``), a page for people, ``/health`` and ``/metrics``. No file or address
-that a client names is ever opened: runs are found by the names they are served under.
+Clients name runs by their served names. The server never opens a file or an address that a client sends.
 """
 
 from __future__ import annotations
@@ -16,110 +15,112 @@ from starlette.exceptions import HTTPException
 
 from ensue import __version__
 from ensue.core.errors import InputError
-from ensue.serve import schemas as forms
-from ensue.serve.errors import SAID, Refused, answer
-from ensue.serve.guard import COOKIE, Guard
-from ensue.serve.metrics import Counted, Counts
-from ensue.serve.model_registry import Hall, without_dashes
-from ensue.serve.openai_api import add_openai
-from ensue.serve.page import add_page
-from ensue.serve.verbs_api import add_own
-from ensue.serve.views_api import add_views
+from ensue.serve import schemas
+from ensue.serve.errors import ERROR_RESPONSES, ApiError, error_response
+from ensue.serve.metrics import Metrics, MetricsMiddleware
+from ensue.serve.model_registry import ModelRegistry, without_dashes
+from ensue.serve.openai_api import add_openai_routes
+from ensue.serve.page import add_page_routes
+from ensue.serve.security import COOKIE, SecurityMiddleware
+from ensue.serve.verbs_api import add_verb_routes
+from ensue.serve.views_api import add_view_routes
 
 PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-OTHER_TYPES = ("string_type", "list_type", "int_type")
-"""How a value is refused that is of another type altogether."""
-LOCAL = ("127.0.0.1", "localhost", "[::1]")
+TYPE_ERRORS = ("string_type", "list_type", "int_type")
+"""Validation errors of a value whose type does not match at all."""
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
-def create_app(hall: Hall, *, key: str = "", hosts: tuple[str, ...] = (), numbers: bool = False) -> Counted:
-    """The server's app for a hall of runs; ``hosts`` are names beside those of this machine, ``numbers`` lets any
-    address of numbers be one.
+def create_app(
+    registry: ModelRegistry, *, key: str = "", hosts: tuple[str, ...] = (), any_ip: bool = False
+) -> MetricsMiddleware:
+    """Create the app for a registry of models.
+
+    ``hosts`` are accepted in the Host header besides localhost; ``any_ip`` also accepts every IP address.
     """
-    counts = Counts()
-    app = FastAPI(title="ensue", version=__version__, docs_url=None, redoc_url=None, responses=SAID)
-    _add_refusals(app)
-    add_openai(app, hall)
-    add_own(app, hall)
-    add_views(app, hall)
-    _add_state(app, hall, counts)
-    add_page(app)
+    metrics = Metrics()
+    app = FastAPI(title="ensue", version=__version__, docs_url=None, redoc_url=None, responses=ERROR_RESPONSES)
+    _add_error_handlers(app)
+    add_openai_routes(app, registry)
+    add_verb_routes(app, registry)
+    add_view_routes(app, registry)
+    _add_monitoring_routes(app, registry, metrics)
+    add_page_routes(app)
     if key:
-        _tell_of_key(app)
-    return Counted(Guard(app, hosts=(*LOCAL, *hosts), numbers=numbers, key=key), counts)
+        _describe_key(app)
+    return MetricsMiddleware(SecurityMiddleware(app, hosts=(*LOCAL_HOSTS, *hosts), any_ip=any_ip, key=key), metrics)
 
 
-def _add_refusals(app: FastAPI) -> None:
-    """Every refusal in one form."""
+def _add_error_handlers(app: FastAPI) -> None:
+    """Answer every exception with an ``ErrorBody``."""
 
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> Response:
-        return answer(error)
+    @app.exception_handler(ApiError)
+    async def api_error(request: Request, error: ApiError) -> Response:
+        return error_response(error)
 
     @app.exception_handler(InputError)
     async def input_error(request: Request, error: InputError) -> Response:
-        return answer(Refused(400, without_dashes(str(error))))
+        return error_response(ApiError(400, without_dashes(str(error))))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        where, said = _fault(error.errors())
-        return answer(Refused(422, f"{where or 'the body'}: {said}", param=where or None))
+        field, message = _best_error(error.errors())
+        return error_response(ApiError(422, f"{field or 'the body'}: {message}", param=field or None))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        return answer(Refused(error.status_code, str(error.detail)), error.headers)
+        return error_response(ApiError(error.status_code, str(error.detail)), error.headers)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
-        return answer(Refused(500, "the server failed; its log says how"))  # where uvicorn writes it
+        return error_response(ApiError(500, "internal server error; see the server's log"))  # uvicorn logs it
 
 
-def _fault(errors: Sequence[Any]) -> tuple[str, str]:
-    """The field that is wrong and what is wrong with it: of a field that may be of several types, what is said of the
-    one that it is most like.
+def _best_error(errors: Sequence[Any]) -> tuple[str, str]:
+    """The first invalid field and its message; for a union, the message of the type that the value matches best.
 
     >>> plain = {"loc": ("body", "stop", "str"), "type": "string_type", "msg": "no text"}
-    >>> _fault([plain, {"loc": ("body", "stop", "list"), "type": "too_long", "msg": "at most 4"}])
+    >>> _best_error([plain, {"loc": ("body", "stop", "list"), "type": "too_long", "msg": "at most 4"}])
     ('stop', 'at most 4')
     """
-    own = [one for one in errors if one["loc"][:2] == errors[0]["loc"][:2]]
-    told = max(own, key=lambda one: (one["type"] not in OTHER_TYPES, len(one["loc"])))
-    return _where(told["loc"]), str(told["msg"])
+    same_field = [error for error in errors if error["loc"][:2] == errors[0]["loc"][:2]]
+    best = max(same_field, key=lambda error: (error["type"] not in TYPE_ERRORS, len(error["loc"])))
+    return _field(best["loc"]), str(best["msg"])
 
 
-def _where(place: tuple[Any, ...]) -> str:
-    """The field that is wrong, and which of its entries; not which of its types it was held against.
+def _field(location: tuple[Any, ...]) -> str:
+    """The name of a field and the index of its entry, without the types of a union.
 
-    >>> _where(("body", "prompt", "list[constrained-str]", 3)), _where(("body", 17)), _where(("query", "beam"))
+    >>> _field(("body", "prompt", "list[constrained-str]", 3)), _field(("body", 17)), _field(("query", "beam"))
     ('prompt.3', '', 'beam')
     """
-    names = [part for part in place[1:2] if isinstance(part, str)]
-    return ".".join([*names, *(str(part) for part in place[2:] if isinstance(part, int))])
+    names = [part for part in location[1:2] if isinstance(part, str)]
+    return ".".join([*names, *(str(part) for part in location[2:] if isinstance(part, int))])
 
 
-def _add_state(app: FastAPI, hall: Hall, counts: Counts) -> None:
-    """How the server does."""
+def _add_monitoring_routes(app: FastAPI, registry: ModelRegistry, metrics: Metrics) -> None:
+    """Add ``/health`` and ``/metrics``."""
 
     @app.get("/health")
-    async def health() -> forms.Health:
-        return forms.Health(models=len(hall.served))
+    async def health() -> schemas.Health:
+        return schemas.Health(models=len(registry.models))
 
     @app.get("/metrics", response_class=Response, responses=PLAIN)
-    async def metrics() -> PlainTextResponse:
-        return PlainTextResponse(counts.told({name: one.load for name, one in hall.served.items()}))
+    async def prometheus() -> PlainTextResponse:
+        return PlainTextResponse(metrics.text({name: model.load for name, model in registry.models.items()}))
 
 
-def _tell_of_key(app: FastAPI) -> None:
-    """Let the description say that every path wants the key, and how it is given."""
+def _describe_key(app: FastAPI) -> None:
+    """Add the key to the OpenAPI schema."""
     plain = app.openapi
 
-    def described() -> dict[str, Any]:
-        found = plain()
-        found.setdefault("components", {})["securitySchemes"] = {
+    def with_key() -> dict[str, Any]:
+        schema = plain()
+        schema.setdefault("components", {})["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "page": {"type": "apiKey", "in": "cookie", "name": COOKIE},
         }
-        found["security"] = [{"bearer": []}, {"page": []}]
-        return found
+        schema["security"] = [{"bearer": []}, {"page": []}]
+        return schema
 
-    app.openapi = described  # type: ignore[method-assign]
+    app.openapi = with_key  # type: ignore[method-assign]

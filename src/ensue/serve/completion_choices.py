@@ -1,4 +1,4 @@
-"""One choice of a completion as it grows: its text, what its tokens cost, and the prompt where that is told again."""
+"""A choice of a completion as it is generated: its text, its log-probabilities and, with ``echo``, its prompt."""
 
 from __future__ import annotations
 
@@ -16,103 +16,99 @@ from ensue.serve.schemas import LogProbs
 from ensue.tasks.stream_detokenizer import OVERLAP, GrowingText, added
 
 
+def _empty() -> LogProbs:
+    return LogProbs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
+
+
 @dataclass(frozen=True)
 class Echo:
-    """A prompt that is told again, with what its tokens cost."""
+    """A prompt to return before the completion, with the log-probabilities of its tokens."""
 
     text: str = ""
-    told: LogProbs | None = None
+    log_probs: LogProbs | None = None
 
 
 @dataclass(eq=False)
-class Going:
-    """One continuation, as it grows."""
+class ChoiceBuilder:
+    """Collects the tokens of one choice."""
 
     index: int
     row: Row
     prompt: list[int]
-    growing: GrowingText
+    detokenizer: GrowingText
     tokenizer: Tokenizer
-    best: int | None
-    """How many of the likeliest tokens are told with each; None where costs are not asked for."""
+    top: int | None
+    """Number of alternatives to return with each token; None if log-probabilities are not asked for."""
     echo: Echo = Echo()
     tokens: list[int] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    costs: list[float | None] = field(default_factory=list)
-    tops: list[dict[str, float] | None] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    reason: Literal["stop", "length"] | None = None
+    log_probs: LogProbs = field(default_factory=_empty)
+    finish_reason: Literal["stop", "length"] | None = None
 
-    def add(self, one: Drawn) -> str:
-        """What can be told after one more token."""
-        if self.best is not None:
-            self._note(one)
-        self.tokens.append(one.token)
-        piece = "" if one.ended else self.growing.add(one.token)
-        if one.last and not self.growing.stopped:
-            piece += self.growing.finish()
-        if self.growing.stopped or one.last:
-            self.reason = "stop" if self.growing.stopped or one.ended else "length"
-        return piece
+    def add(self, drawn: Drawn) -> str:
+        """Add a token; return the text that is now certain."""
+        if self.top is not None:
+            self._add_log_probs(drawn)
+        self.tokens.append(drawn.token)
+        text = "" if drawn.ended else self.detokenizer.add(drawn.token)
+        if drawn.last and not self.detokenizer.stopped:
+            text += self.detokenizer.finish()
+        if self.detokenizer.stopped or drawn.last:
+            self.finish_reason = "stop" if self.detokenizer.stopped or drawn.ended else "length"
+        return text
 
-    def _note(self, one: Drawn) -> None:
-        """Keep what the token is, what it cost, and what else was likely: the token itself is always among those."""
+    def _add_log_probs(self, drawn: Drawn) -> None:
+        offset = len(self.echo.text) + self.detokenizer.size
         before = [*self.prompt, *self.tokens]
-        self.names.append(added(self.tokenizer, before, one.token))
-        self.costs.append(one.log_prob)
-        likely = {added(self.tokenizer, before, token): value for token, value in reversed(one.best)}
-        self.tops.append({**likely, self.names[-1]: one.log_prob} if self.best else None)
-        self.offsets.append(len(self.echo.text) + self.growing.size)
-
-    def told(self, since: int = 0) -> LogProbs | None:
-        """What tokens cost, from the ``since``-th on, where that was asked for; the prompt's before the first."""
-        if self.best is None:
-            return None
-        before = self.echo.told if since == 0 else None
-        own = LogProbs(
-            tokens=self.names[since:],
-            token_logprobs=self.costs[since:],
-            top_logprobs=self.tops[since:],
-            text_offset=self.offsets[since:],
+        _append(
+            self.log_probs,
+            self.tokenizer,
+            before,
+            drawn.token,
+            drawn.log_prob,
+            drawn.best if self.top else None,
+            offset,
         )
-        return own if before is None else joined(before, own)
+
+    def log_probs_since(self, start: int = 0) -> LogProbs | None:
+        """The log-probabilities from token ``start`` on, if asked for; those of an echoed prompt come first."""
+        if self.top is None:
+            return None
+        own = LogProbs(**{name: values[start:] for name, values in self.log_probs})
+        if start or self.echo.log_probs is None:
+            return own
+        return LogProbs(**{name: values + getattr(own, name) for name, values in self.echo.log_probs})
 
 
-def joined(first: LogProbs, second: LogProbs) -> LogProbs:
-    """What tokens cost, those of one text before those of another."""
-    return LogProbs(
-        tokens=first.tokens + second.tokens,
-        token_logprobs=first.token_logprobs + second.token_logprobs,
-        top_logprobs=first.top_logprobs + second.top_logprobs,
-        text_offset=first.text_offset + second.text_offset,
-    )
+def _append(
+    log_probs: LogProbs,
+    tokenizer: Tokenizer,
+    before: Sequence[int],
+    token: int,
+    log_prob: float,
+    alternatives: Sequence[tuple[int, float]] | None,
+    offset: int,
+) -> None:
+    """Append a token and its alternatives; the token itself is always among them."""
+    name = added(tokenizer, before, token)
+    log_probs.tokens.append(name)
+    log_probs.token_logprobs.append(log_prob)
+    log_probs.text_offset.append(offset)
+    top = {added(tokenizer, before, other): value for other, value in reversed(alternatives or ())}
+    log_probs.top_logprobs.append(None if alternatives is None else {**top, name: log_prob})
 
 
-def echo_of(run: Run, prompt: Sequence[int], best: int | None) -> Echo:
-    """A prompt as text, with what its tokens cost and the ``best`` in their places, where that is asked for."""
+def echo_of(run: Run, prompt: Sequence[int], top: int | None) -> Echo:
+    """The prompt as text, with log-probabilities and ``top`` alternatives for each token unless ``top`` is None."""
     tokenizer = run.tokenizer
     text = tokenizer.decode(list(prompt)) if prompt else ""
-    if best is None or not prompt:
+    if top is None or not prompt:
         return Echo(text)
     ids = torch.tensor([tokenizer.end, *prompt]).numpy()
-    costs = [float(cost) for cost in log_probs(run.model, ids, 1)]
-    names, tops = [], []
-    for place, (token, cost, likely) in enumerate(zip(prompt, costs, likeliest(run.model, ids, best))):
-        before = prompt[max(0, place - OVERLAP) : place]
-        names.append(added(tokenizer, before, token))
-        told = {added(tokenizer, before, one): value for one, value in reversed(likely)}
-        tops.append({**told, names[-1]: cost} if best else None)
-    found = LogProbs(
-        tokens=names, token_logprobs=list(costs), top_logprobs=tops, text_offset=_begins(tokenizer, prompt)
-    )
-    return Echo(text, found)
-
-
-def _begins(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
-    """Where the text of each token begins, as far as the few tokens before it say."""
-    found, at = [], 0
-    for place in range(len(tokens)):
-        found.append(at)
-        before = list(tokens[max(0, place - OVERLAP) : place])
-        at += len(tokenizer.decode([*before, tokens[place]])) - (len(tokenizer.decode(before)) if before else 0)
-    return found
+    echo, offset = _empty(), 0
+    for position, (token, log_prob, likely) in enumerate(
+        zip(prompt, log_probs(run.model, ids, 1), likeliest(run.model, ids, top))
+    ):
+        before = list(prompt[max(0, position - OVERLAP) : position])
+        _append(echo, tokenizer, before, token, float(log_prob), likely if top else None, offset)
+        offset += len(tokenizer.decode([*before, token])) - (len(tokenizer.decode(before)) if before else 0)
+    return Echo(text, echo)

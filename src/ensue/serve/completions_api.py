@@ -1,4 +1,4 @@
-"""``/v1/completions``: texts that go on, whole or piece by piece, beside those of other clients."""
+"""``/v1/completions``: text completion, whole or streamed, batched with the requests of other clients."""
 
 from __future__ import annotations
 
@@ -16,175 +16,178 @@ from fastapi.responses import StreamingResponse
 
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.search.continuous_batching import Drawn, Row
-from ensue.serve.completion_choices import Echo, Going, echo_of
-from ensue.serve.errors import Refused, failure
-from ensue.serve.model_registry import Served, refusal_of
-from ensue.serve.request_queue import gone
-from ensue.serve.schemas import Choice, Completion, CompletionForm, Usage
+from ensue.serve.completion_choices import ChoiceBuilder, Echo, echo_of
+from ensue.serve.errors import ApiError, error_body
+from ensue.serve.model_registry import ServedModel, api_error
+from ensue.serve.request_queue import REQUEST_TIMEOUT, disconnected
+from ensue.serve.schemas import Choice, Completion, CompletionRequest, Usage
 from ensue.tasks.stream_detokenizer import GrowingText
 
-MOST_PROMPT = 8192
-"""Tokens of a prompt."""
-MOST_TEXTS = 32
-"""Prompts times choices."""
-PATIENCE = 120.0
-"""Seconds that a request may take."""
+MAX_PROMPT_TOKENS = 8192
+MAX_TEXTS = 32
+"""Prompts times choices of one request."""
 
-ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
-Piece = tuple[Going, str, int]
-"""Whose it is, the text, and the number of the token it came with."""
+LINE_SEPARATORS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
+"""Characters to escape in events: some clients take them for the end of a line."""
+Piece = tuple[ChoiceBuilder, str, int]
+"""A choice, the text to add to it, and the index of its last token."""
 
 
-async def complete(served: Served, form: CompletionForm, request: Request) -> Completion | StreamingResponse:
-    """Let a prompt go on, or several."""
-    served.engine()  # refuses a model that cannot, before anything is read
-    given = form.prompt
+async def create_completion(
+    model: ServedModel, body: CompletionRequest, request: Request
+) -> Completion | StreamingResponse:
+    """Complete one or several prompts."""
+    model.engine()  # raises ApiError if the model cannot complete text
+    given = body.prompt
     count = len(given) if isinstance(given, list) and given and not isinstance(given[0], int) else 1
-    if count * form.choices > MOST_TEXTS:
-        raise Refused(400, f"at most {MOST_TEXTS} texts are written for one request", param="n")
-    if wish := form.unknown:
-        raise Refused(400, f"{wish} is not known here", param=wish)
-    prompts = _prompts(form, served.run.tokenizer)
+    if count * body.choices > MAX_TEXTS:
+        raise ApiError(400, f"a request may ask for at most {MAX_TEXTS} texts", param="n")
+    if name := body.unsupported:
+        raise ApiError(400, f"{name} is not supported", param=name)
+    prompts = _prompts(body, model.run.tokenizer)
     echoes = [Echo() for _ in prompts]
-    if form.echo:
-        echoes = await served.ask(lambda _: [echo_of(served.run, prompt, form.logprobs) for prompt in prompts], request)
-    going = _going(form, prompts, echoes, served.run.tokenizer)
-    facts: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": served.name}
-    read = sum(map(len, prompts))
-    pieces = _pieces(served, going if form.tokens else [], request)
-    if form.stream:
-        first = await anext(pieces, None)  # what is refused is refused before a stream begins
-        events = _stream(first, pieces, going, facts, read if form.usage_too else None)
+    if body.echo:
+        echoes = await model.ask(lambda _: [echo_of(model.run, prompt, body.logprobs) for prompt in prompts], request)
+    builders = _choice_builders(body, prompts, echoes, model.run.tokenizer)
+    facts: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model.name}
+    prompt_tokens = sum(map(len, prompts))
+    pieces = _pieces(model, builders if body.tokens else [], request)
+    if body.stream:
+        first = await anext(pieces, None)  # errors come before the stream starts, with their status
+        events = _stream(first, pieces, builders, facts, prompt_tokens if body.usage_too else None)
         return StreamingResponse(events, media_type="text/event-stream")
-    texts = [choice.echo.text for choice in going]
+    texts = [builder.echo.text for builder in builders]
     async with aclosing(pieces):
-        async for choice, piece, _ in pieces:
-            texts[choice.index] += piece
-    choices = [_choice(choice, texts[choice.index]) for choice in going]
-    return Completion(**facts, choices=choices, usage=_usage(read, going))
+        async for builder, piece, _ in pieces:
+            texts[builder.index] += piece
+    choices = [_choice(builder, texts[builder.index]) for builder in builders]
+    return Completion(**facts, choices=choices, usage=_usage(prompt_tokens, builders))
 
 
-def _choice(choice: Going, text: str, since: int = 0) -> Choice:
-    """What is told of a choice that is done, or of its piece from the ``since``-th token on."""
-    return Choice(text=text, index=choice.index, logprobs=choice.told(since), finish_reason=choice.reason)
+def _choice(builder: ChoiceBuilder, text: str, start: int = 0) -> Choice:
+    """A finished choice, or its piece from token ``start`` on."""
+    log_probs = builder.log_probs_since(start)
+    return Choice(text=text, index=builder.index, logprobs=log_probs, finish_reason=builder.finish_reason)
 
 
-def _usage(read: int, going: Sequence[Going]) -> Usage:
-    written = sum(len(choice.tokens) for choice in going)
-    return Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
+def _usage(prompt_tokens: int, builders: Sequence[ChoiceBuilder]) -> Usage:
+    generated = sum(len(builder.tokens) for builder in builders)
+    return Usage(prompt_tokens=prompt_tokens, completion_tokens=generated, total_tokens=prompt_tokens + generated)
 
 
-def _prompts(form: CompletionForm, tokenizer: Tokenizer) -> list[list[int]]:
-    """The prompts as tokens."""
-    given: Any = form.prompt or ""
-    whole = isinstance(given, str) or isinstance(given[0], int)
-    found = [_tokens(one, tokenizer) for one in ([given] if whole else given)]
-    if max(map(len, found)) > MOST_PROMPT:
-        raise Refused(400, f"a prompt has at most {MOST_PROMPT:,} tokens", param="prompt")
-    return found
+def _prompts(body: CompletionRequest, tokenizer: Tokenizer) -> list[list[int]]:
+    """The prompts as token ids."""
+    given: Any = body.prompt or ""
+    single = isinstance(given, str) or isinstance(given[0], int)
+    prompts = [_token_ids(prompt, tokenizer) for prompt in ([given] if single else given)]
+    if max(map(len, prompts)) > MAX_PROMPT_TOKENS:
+        raise ApiError(400, f"a prompt may have at most {MAX_PROMPT_TOKENS:,} tokens", param="prompt")
+    return prompts
 
 
-def _tokens(prompt: str | list[int], tokenizer: Tokenizer) -> list[int]:
-    """One prompt, a text or tokens already."""
+def _token_ids(prompt: str | list[int], tokenizer: Tokenizer) -> list[int]:
+    """One prompt, given as text or as token ids."""
     if isinstance(prompt, str):
         encoded: list[int] = tokenizer.encode(prompt).tolist()
         return encoded
-    wrong = [token for token in prompt if token >= tokenizer.size]
-    if wrong:
-        raise Refused(400, f"there is no token {wrong[0]}", param="prompt")
+    unknown = [token for token in prompt if token >= tokenizer.size]
+    if unknown:
+        raise ApiError(400, f"there is no token {unknown[0]}", param="prompt")
     return prompt
 
 
-def _going(
-    form: CompletionForm, prompts: Sequence[list[int]], echoes: Sequence[Echo], tokenizer: Tokenizer
-) -> list[Going]:
-    """A row for every choice of every prompt."""
-    stops = [form.stop] if isinstance(form.stop, str) else form.stop or []
-    seed = secrets.randbelow(2**62) if form.seed is None else form.seed
+def _choice_builders(
+    body: CompletionRequest, prompts: Sequence[list[int]], echoes: Sequence[Echo], tokenizer: Tokenizer
+) -> list[ChoiceBuilder]:
+    """A builder for every choice of every prompt."""
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    seed = secrets.randbelow(2**62) if body.seed is None else body.seed
     end = None if tokenizer.lines else tokenizer.end
-    found: list[Going] = []
+    builders: list[ChoiceBuilder] = []
     for prompt, echo in zip(prompts, echoes):
-        for number in range(form.choices):
-            begun = torch.tensor([tokenizer.end, *prompt])
-            row = Row(begun, form.sampling(number, seed), end, form.logprobs or 0)
-            growing = GrowingText(tokenizer, prompt, stops)
-            found.append(Going(len(found), row, prompt, growing, tokenizer, form.logprobs, echo))
-            found[-1].reason = None if form.tokens else "length"
-    return found
+        for number in range(body.choices):
+            ids = torch.tensor([tokenizer.end, *prompt])
+            row = Row(ids, body.sampling(number, seed), end, body.logprobs or 0)
+            detokenizer = GrowingText(tokenizer, prompt, stops)
+            builders.append(ChoiceBuilder(len(builders), row, prompt, detokenizer, tokenizer, body.logprobs, echo))
+            builders[-1].finish_reason = None if body.tokens else "length"
+    return builders
 
 
-async def _pieces(served: Served, going: Sequence[Going], request: Request) -> AsyncGenerator[Piece, None]:
-    """What can be told, as it comes."""
+async def _pieces(
+    model: ServedModel, builders: Sequence[ChoiceBuilder], request: Request
+) -> AsyncGenerator[Piece, None]:
+    """Text as it is decoded."""
     queue: asyncio.Queue[tuple[Row, Drawn | Exception]] = asyncio.Queue()
-    loop, engine, open_ = asyncio.get_running_loop(), served.engine(), {id(one.row): one for one in going}
+    loop, engine = asyncio.get_running_loop(), model.engine()
+    unfinished = {id(builder.row): builder for builder in builders}
 
-    def deliver(row: Row, one: Drawn | Exception) -> None:
+    def deliver(row: Row, token: Drawn | Exception) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(queue.put_nowait, (row, one))
+            loop.call_soon_threadsafe(queue.put_nowait, (row, token))
 
     try:
-        engine.submit([one.row for one in going], deliver)
+        engine.submit([builder.row for builder in builders], deliver)
     except Exception as error:
-        raise refusal_of(error) or error from error
-    until = loop.time() + PATIENCE
-    leaving, coming = asyncio.ensure_future(gone(request)), None
+        raise api_error(error) or error from error
+    deadline = loop.time() + REQUEST_TIMEOUT
+    leaving, coming = asyncio.ensure_future(disconnected(request)), None
     try:
-        while open_:
+        while unfinished:
             coming = asyncio.ensure_future(queue.get())
-            await asyncio.wait({coming, leaving}, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({coming, leaving}, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
-                raise Refused(408, "the client has gone" if leaving.done() else "this took too long")
-            row, one = coming.result()
-            choice = open_.get(id(row))
-            if choice is None:
+                raise ApiError(408, "the client disconnected" if leaving.done() else "the request took too long")
+            row, token = coming.result()
+            builder = unfinished.get(id(row))
+            if builder is None:
                 continue
-            if isinstance(one, Exception):
-                raise refusal_of(one) or one
-            piece = choice.add(one)
-            if choice.reason is not None:
-                del open_[id(row)]
-                if not one.last:
-                    engine.leave([row])
-            yield choice, piece, len(choice.tokens) - 1
+            if isinstance(token, Exception):
+                raise api_error(token) or token
+            piece = builder.add(token)
+            if builder.finish_reason is not None:
+                del unfinished[id(row)]
+                if not token.last:
+                    engine.cancel([row])
+            yield builder, piece, len(builder.tokens) - 1
     finally:
-        for waited in (leaving, coming):
-            if waited is not None:
-                waited.cancel()
-        engine.leave([one.row for one in open_.values()])
+        for future in (leaving, coming):
+            if future is not None:
+                future.cancel()
+        engine.cancel([builder.row for builder in unfinished.values()])
 
 
 async def _stream(
     first: Piece | None,
     pieces: AsyncGenerator[Piece, None],
-    going: Sequence[Going],
+    builders: Sequence[ChoiceBuilder],
     facts: dict[str, Any],
-    read: int | None,
+    prompt_tokens: int | None,
 ) -> AsyncIterator[str]:
-    """Pieces as events; the first of a choice has its prompt, where that is told. ``read`` is told with the usage."""
-    begun: set[int] = set()
+    """Pieces as server-sent events; an echoed prompt comes with the first piece, usage last if it is asked for."""
+    started: set[int] = set()
 
-    def event(choice: Going, piece: str, since: int) -> str:
-        head = "" if choice.index in begun else choice.echo.text
-        begun.add(choice.index)
-        return _event(Completion(**facts, choices=[_choice(choice, head + piece, since)]))
+    def event(builder: ChoiceBuilder, piece: str, start: int) -> str:
+        head = "" if builder.index in started else builder.echo.text
+        started.add(builder.index)
+        return _event(Completion(**facts, choices=[_choice(builder, head + piece, start)]))
 
-    async with aclosing(pieces):  # a client that goes away ends this here, and its rows with it
+    async with aclosing(pieces):  # closes the generator, and cancels its rows, when the client disconnects
         try:
-            for choice in going if first is None else ():
-                yield event(choice, "", 0)
+            for builder in builders if first is None else ():
+                yield event(builder, "", 0)
             if first is not None:
                 yield event(*first)
-            async for choice, piece, since in pieces:
-                yield event(choice, piece, since)
-            if read is not None:
-                yield _event(Completion(**facts, choices=[], usage=_usage(read, going)))
+            async for builder, piece, start in pieces:
+                yield event(builder, piece, start)
+            if prompt_tokens is not None:
+                yield _event(Completion(**facts, choices=[], usage=_usage(prompt_tokens, builders)))
         except Exception as error:
-            if not isinstance(error, Refused):
+            if not isinstance(error, ApiError):
                 logging.getLogger("ensue.serve").exception("a stream failed")
-            yield _event(failure(error if isinstance(error, Refused) else Refused(500, "the server failed")))
+            yield _event(error_body(error if isinstance(error, ApiError) else ApiError(500, "internal server error")))
     yield "data: [DONE]\n\n"
 
 
-def _event(told: Any) -> str:
-    """An event; letters that some clients take for the end of a line are written as their numbers."""
-    return f"data: {told.model_dump_json().translate(ENDS)}\n\n"
+def _event(body: Any) -> str:
+    return f"data: {body.model_dump_json().translate(LINE_SEPARATORS)}\n\n"

@@ -1,4 +1,4 @@
-"""Connections, as uvicorn has them, that may not be kept for nothing."""
+"""Limits on open connections: how many there may be, and how long one may be idle."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ensue.serve.errors import Refused, failure
-from ensue.serve.request_queue import RETRY
+from ensue.serve.errors import ApiError, error_body
+from ensue.serve.request_queue import RETRY_AFTER
 
-MOST = 1000
-"""That are open at once; whoever comes then is told to come back."""
-PATIENCE = 30.0
-"""Seconds in which a request must have begun: its head be there."""
+MAX_CONNECTIONS = 1000
+"""Open connections; further clients get status 503."""
+IDLE_TIMEOUT = 30.0
+"""Seconds within which the head of the next request must arrive."""
 
 
-class Patient(H11Protocol):
-    """A connection on which a request comes soon, or which is closed: those that say nothing would keep others out."""
+class LimitedProtocol(H11Protocol):
+    """uvicorn's HTTP protocol that closes idle connections, and refuses connections beyond the limit."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody has come."""
+        """Accept a connection, or answer 503 and close it."""
         super().connection_made(transport)
-        if len(self.connections) > MOST:
-            transport.write(_full())
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.write(_too_many_connections())
             transport.close()
         else:
-            self._watch()
+            self._start_idle_timer()
 
     def on_response_complete(self) -> None:
-        """An answer has gone out: another request may come."""
+        """Wait for the next request on this connection."""
         super().on_response_complete()
-        self._watch()
+        self._start_idle_timer()
 
-    def _watch(self) -> None:
-        self.loop.call_later(PATIENCE, self._check, self.cycle)
+    def _start_idle_timer(self) -> None:
+        self.loop.call_later(IDLE_TIMEOUT, self._close_if_idle, self.cycle)
 
-    def _check(self, before: Any) -> None:
-        """Close, where nothing has come since."""
-        if self.cycle is before and not self.transport.is_closing():
+    def _close_if_idle(self, last_cycle: Any) -> None:
+        """Close the connection if no request has started since the timer."""
+        if self.cycle is last_cycle and not self.transport.is_closing():
             self.transport.close()
 
 
-def _full() -> bytes:
-    """What is told to somebody for whom there is no room, before anything is read."""
-    body = failure(Refused(503, "too many connections are open")).model_dump_json().encode()
-    head = f"Retry-After: {RETRY}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close"
-    return f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n\r\n".encode() + body
+def _too_many_connections() -> bytes:
+    """A whole 503 response, sent before any request is read."""
+    body = error_body(ApiError(503, "too many open connections")).model_dump_json().encode()
+    head = f"Retry-After: {RETRY_AFTER}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    return f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\nConnection: close\r\n\r\n".encode() + body

@@ -1,4 +1,4 @@
-"""How a request is refused: one sentence, in the form that OpenAI's clients read."""
+"""Errors of the API, as the JSON that OpenAI's clients read."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ensue.serve.schemas import Failure, Problem
+from ensue.serve.schemas import ErrorBody, ErrorDetail
 
 
-class Refused(HTTPException):
-    """A request that is not answered, and why."""
+class ApiError(HTTPException):
+    """An error response: a status, a message and the field that is at fault."""
 
     def __init__(self, status: int, message: str, *, param: str | None = None, retry: int | None = None) -> None:
         super().__init__(status, message)
         self.status, self.message, self.param, self.retry = status, message, param, retry
 
 
-KINDS = {
+ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
@@ -32,21 +32,21 @@ KINDS = {
     429: "rate_limit_error",
     503: "server_error",
 }
-SAID: dict[int | str, dict[str, Any]] = {
-    status: {"model": Failure, "description": kind.replace("_", " ")} for status, kind in KINDS.items()
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": kind.replace("_", " ")} for status, kind in ERROR_TYPES.items()
 }
-"""For the description of the API: every refusal has one form."""
+"""For the OpenAPI schema."""
 
 
-def failure(refused: Refused) -> Failure:
-    """What is told of a refused request."""
-    kind = KINDS.get(refused.status, "server_error" if refused.status >= 500 else "invalid_request_error")
-    return Failure(error=Problem(message=refused.message, type=kind, param=refused.param, code=None))
+def error_body(error: ApiError) -> ErrorBody:
+    """The JSON body of an error."""
+    kind = ERROR_TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
+    return ErrorBody(error=ErrorDetail(message=error.message, type=kind, param=error.param, code=None))
 
 
-def answer(refused: Refused, more: Mapping[str, str] | None = None) -> JSONResponse:
-    """The response to a refused request."""
-    headers = dict(more or {}) | ({"Retry-After": str(refused.retry)} if refused.retry is not None else {})
-    if refused.status == 401:
+def error_response(error: ApiError, extra_headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The response for an error."""
+    headers = dict(extra_headers or {}) | ({"Retry-After": str(error.retry)} if error.retry is not None else {})
+    if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(failure(refused).model_dump(), status_code=refused.status, headers=headers)
+    return JSONResponse(error_body(error).model_dump(), status_code=error.status, headers=headers)

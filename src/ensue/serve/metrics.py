@@ -1,4 +1,4 @@
-"""What the server has done, in the text that Prometheus reads."""
+"""Request counters, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-LOADS = (("rows_running", "gauge"), ("rows_waiting", "gauge"), ("tokens_total", "counter"))
-"""What is told of each model."""
+MODEL_METRICS = (("rows_running", "gauge"), ("rows_waiting", "gauge"), ("tokens_total", "counter"))
+"""Names and types of the metrics of each model."""
 
 
-class Counts:
-    """Requests by path and status, their seconds, and how many are under way."""
+class Metrics:
+    """Requests by route and status, their total time, and the number of open ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,19 +22,19 @@ class Counts:
         self._open = 0
 
     def begin(self) -> None:
-        """A request has come."""
+        """Count a request that starts."""
         with self._lock:
             self._open += 1
 
     def end(self, path: str, status: int, seconds: float) -> None:
-        """A request is done."""
+        """Count a request that ends."""
         with self._lock:
             self._open -= 1
             self._requests[path, status] += 1
             self._seconds[path] += seconds  # type: ignore[assignment]
 
-    def told(self, loads: Mapping[str, tuple[int, int, int]]) -> str:
-        """All of it; ``loads`` are rows that run and wait, and tokens drawn, by model."""
+    def text(self, loads: Mapping[str, tuple[int, int, int]]) -> str:
+        """All metrics as text; ``loads`` are running rows, waiting rows and generated tokens of each model."""
         with self._lock:
             lines = ["# TYPE ensue_requests_total counter"]
             lines += [
@@ -47,42 +47,41 @@ class Counts:
                 for path, seconds in sorted(self._seconds.items())
             ]
             lines += ["# TYPE ensue_requests_open gauge", f"ensue_requests_open {self._open}"]
-        for place, (name, kind) in enumerate(LOADS):
+        for index, (name, kind) in enumerate(MODEL_METRICS):
             lines.append(f"# TYPE ensue_{name} {kind}")
-            lines += [f'ensue_{name}{{model="{_quoted(model)}"}} {load[place]}' for model, load in loads.items()]
+            lines += [f'ensue_{name}{{model="{_quoted(model)}"}} {load[index]}' for model, load in loads.items()]
         return "\n".join(lines) + "\n"
 
 
-class Counted:
-    """An app whose requests are counted, by the paths that it has: what nobody has is one path."""
+class MetricsMiddleware:
+    """Counts requests per route; unknown routes share the label "other"."""
 
-    def __init__(self, app: Any, counts: Counts) -> None:
-        self.app, self.counts = app, counts
+    def __init__(self, app: Any, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Count a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, begun = 500, time.perf_counter()
-        self.counts.begin()
+        status, start = 500, time.perf_counter()
+        self.metrics.begin()
 
-        async def watched(message: Any) -> None:
+        async def send_and_note_status(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self.app(scope, receive, watched)
+            await self.app(scope, receive, send_and_note_status)
         finally:
-            route = scope.get("route")
-            path = getattr(route, "path", "other")
-            self.counts.end(path, status, time.perf_counter() - begun)
+            path = getattr(scope.get("route"), "path", "other")
+            self.metrics.end(path, status, time.perf_counter() - start)
 
 
 def _quoted(text: str) -> str:
-    """A label's value.
+    """The value of a label, escaped.
 
     >>> _quoted('a"b')
     'a\\\\"b'

@@ -1,4 +1,4 @@
-"""The runs that are served: found by name, each with an engine or a lock of its own."""
+"""Served models by name, each with an engine for completions and a queue for other requests."""
 
 from __future__ import annotations
 
@@ -13,118 +13,109 @@ from fastapi import Request
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report
-from ensue.runs.language import LanguageRun
 from ensue.runs.load import Run
-from ensue.serve.abilities import abilities, figures, series_form
-from ensue.serve.engine import Busy, Closed, Engine
-from ensue.serve.errors import Refused
-from ensue.serve.request_queue import RETRY, Turns, closing
+from ensue.serve.capabilities import can_complete, capabilities, series_info, validation_scores
+from ensue.serve.engine import Engine, EngineClosed, QueueFull
+from ensue.serve.errors import ApiError
+from ensue.serve.request_queue import RETRY_AFTER, RequestQueue, shutting_down
 from ensue.serve.schemas import ModelCard
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Kind = TypeVar("Kind", bound=Run)
 
 
-class Served:
-    """One run."""
+class ServedModel:
+    """A run, its card, its engine and its request queue."""
 
     def __init__(self, name: str, run: Run) -> None:
         self.name, self.run = name, run
-        self._turns = Turns(name)
+        self._queue = RequestQueue(name)
         self._engine: Engine | None = None
-        self.card = self._described()
-
-    def _described(self) -> ModelCard:
-        """What is said of it."""
-        run = self.run
-        return ModelCard(
+        self.card = ModelCard(
             id=self.name,
             created=int(run.folder.weights.stat().st_mtime),
             system=run.system,
             task=run.task,
             parameters=run.config.get("figures", {}).get("parameters"),
-            can=abilities(run),
-            figures=figures(run),
-            series=series_form(run),
+            can=capabilities(run),
+            figures=validation_scores(run),
+            series=series_info(run),
         )
 
-    def needs(self, kind: type[Kind], what: str) -> Kind:
-        """The run, where it is of a kind; others are said not to do ``what``."""
+    def require(self, kind: type[Kind], action: str) -> Kind:
+        """The run, if it is of a kind; otherwise raise ApiError saying that it cannot do ``action``."""
         if not isinstance(self.run, kind):
-            raise self._does_not(what)
+            raise self._cannot(action)
         return self.run
 
-    def _does_not(self, what: str) -> Refused:
-        return Refused(400, f"{self.name} ({self.run.system}) does not {what}", param="model")
+    def _cannot(self, action: str) -> ApiError:
+        return ApiError(400, f"{self.name} ({self.run.system}) cannot {action}", param="model")
 
     def engine(self) -> Engine:
-        """Where a language model's texts go on, made when it is first asked."""
-        run = self.needs(LanguageRun, "go on with a text")
-        if not run.model.traits.steps or run.direction != "forward":
-            raise self._does_not("go on with a text")
+        """The engine that decodes completions, created on first use."""
+        if not can_complete(self.run):
+            raise self._cannot("complete text")
         if self._engine is None:
-            self._engine = Engine(run.model)
+            self._engine = Engine(self.run.model)
         return self._engine
 
     @property
     def load(self) -> tuple[int, int, int]:
-        """Rows and requests that run, those that wait, and tokens that were drawn."""
+        """Running rows and requests, waiting ones, and tokens generated so far."""
         running, waiting = self._engine.load if self._engine else (0, 0)
-        drawn = self._engine.tokens if self._engine else 0
-        return running + self._turns.running, waiting + self._turns.waiting, drawn
+        tokens = self._engine.tokens if self._engine else 0
+        return running + self._queue.running, waiting + self._queue.waiting, tokens
 
     async def ask(
-        self, what: Callable[[Report], Answer], request: Request | None = None, notes: list[str] | None = None
-    ) -> Answer:
-        """Do something with the run on a thread, one at a time; what the run refuses is the client's fault.
+        self, work: Callable[[Report], Result], request: Request | None = None, notes: list[str] | None = None
+    ) -> Result:
+        """Run ``work`` on a thread, one at a time; InputError becomes status 400.
 
-        ``notes`` gets what the run says for people: that a text was cut, for one.
+        ``notes`` collects what the run reports for users, e.g. that a text was cut.
         """
         try:
-            return await self._turns.take(what, request, notes)
+            return await self._queue.run(work, request, notes)
         except InputError as error:
-            raise Refused(400, without_dashes(str(error).replace(str(self.run), self.name))) from error
+            raise ApiError(400, without_dashes(str(error).replace(str(self.run), self.name))) from error
 
     def close(self, seconds: float) -> None:
-        """Finish what runs."""
-        turns = threading.Thread(target=self._turns.close, args=(seconds,), daemon=True)
-        turns.start()
+        """Finish running requests."""
+        closing = threading.Thread(target=self._queue.close, args=(seconds,), daemon=True)
+        closing.start()
         if self._engine is not None:
             self._engine.close(seconds)
-        turns.join()
+        closing.join()
 
 
-class Hall:
-    """All of them."""
+class ModelRegistry:
+    """All served models and races, by name."""
 
     def __init__(self, runs: Mapping[str, Run], races: Mapping[str, Path] | None = None) -> None:
-        self.served = {name: Served(name, run) for name, run in runs.items()}
+        self.models = {name: ServedModel(name, run) for name, run in runs.items()}
         self.races = dict(races or {})
-        self.drawing = Turns("what draws charts of no run")
+        self.chart_queue = RequestQueue("the chart renderer")
 
-    def find(self, name: str) -> Served:
-        """The run of a name."""
-        if name not in self.served:
-            known = ", ".join(self.served) or "none"
-            raise Refused(404, f"there is no model of that name; there is {known}", param="model")
-        return self.served[name]
+    def get(self, name: str) -> ServedModel:
+        """The model of this name, or ApiError 404."""
+        if name not in self.models:
+            known = ", ".join(self.models) or "none"
+            raise ApiError(404, f"there is no model of that name; available: {known}", param="model")
+        return self.models[name]
 
-    def named(self, value: Any) -> Any:
-        """A value with the names of runs where the folders they lie in are told."""
+    def replace_paths(self, value: Any) -> Any:
+        """Replace the folders of runs by their names, in all strings of a nested value."""
         if isinstance(value, str):
-            for one in sorted(
-                self.served.values(), key=lambda one: -len(str(one.run))
-            ):  # one may begin as another does
-                value = value.replace(str(one.run), one.name)
+            for model in sorted(self.models.values(), key=lambda model: -len(str(model.run))):  # longest path first
+                value = value.replace(str(model.run), model.name)
             return value
         if isinstance(value, dict):
-            return {name: self.named(item) for name, item in value.items()}
-        return [self.named(item) for item in value] if isinstance(value, list) else value
+            return {name: self.replace_paths(item) for name, item in value.items()}
+        return [self.replace_paths(item) for item in value] if isinstance(value, list) else value
 
     def close(self, seconds: float = 25.0) -> None:
-        """Finish what runs, everywhere at once."""
-        ends = [self.drawing.close, *(one.close for one in self.served.values())]
-        threads = [threading.Thread(target=end, args=(seconds,), daemon=True) for end in ends]
+        """Finish running requests of all models at the same time."""
+        closers = [self.chart_queue.close, *(model.close for model in self.models.values())]
+        threads = [threading.Thread(target=close, args=(seconds,), daemon=True) for close in closers]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -132,7 +123,7 @@ class Hall:
 
 
 def without_dashes(text: str) -> str:
-    """What is said of options, for those who send fields.
+    """Turn names of command-line options into names of fields.
 
     >>> without_dashes('give it with --text "…"')
     'give it with text "…"'
@@ -140,19 +131,19 @@ def without_dashes(text: str) -> str:
     return re.sub(r"(?<![\w-])--(?=\w)", "", text)
 
 
-def refusal_of(error: Exception) -> Refused | None:
-    """How an error of the engine is told to a client, if it is not one of the server."""
-    if isinstance(error, Busy):
-        return Refused(429, "too many texts are waiting", retry=RETRY)
-    if isinstance(error, Closed):
-        return closing()
+def api_error(error: Exception) -> ApiError | None:
+    """An error of the engine as an ApiError; None for internal errors."""
+    if isinstance(error, QueueFull):
+        return ApiError(429, "too many completions are waiting", retry=RETRY_AFTER)
+    if isinstance(error, EngineClosed):
+        return shutting_down()
     if isinstance(error, InputError):
-        return Refused(400, str(error))
-    return error if isinstance(error, Refused) else None
+        return ApiError(400, str(error))
+    return error if isinstance(error, ApiError) else None
 
 
 def jsonable(value: Any) -> Any:
-    """A value as strict JSON has it: numbers that are none become null."""
+    """A value as strict JSON: non-finite numbers become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

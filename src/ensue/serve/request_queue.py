@@ -1,8 +1,8 @@
-"""Work on a run that is done one after the other, on a thread: who waits, who has gone, and what is left at the end.
+"""A queue of requests to one run: they run on a thread, one after the other.
 
-waits       for its turn, in a line that is bounded: beyond it the server says to come back later
-runs        alone; where its client goes or patience ends it is broken off, as soon as it reports how far it is
-at the end  nothing new is taken; what has not been done when time is up is told so
+waiting     in a bounded queue; beyond it the server answers 429
+running     until it is done, the client disconnects or the timeout ends; work stops when it next reports progress
+closing     nothing new is accepted; requests that are not done in time get 503
 """
 
 from __future__ import annotations
@@ -17,132 +17,132 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from ensue.core.events import Report
-from ensue.serve.errors import Refused
+from ensue.serve.errors import ApiError
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
-MOST_WAITING = 32
-"""Requests that wait for their turn."""
-PATIENCE = 120.0
-"""Seconds that a request waits for its turn, and that it may then take."""
-RETRY = 2
-"""Seconds after which a client may come back."""
-LOOK = 0.05
-"""Seconds between two looks at what is left, at the end."""
-
-
-class _Gone(Exception):
-    """Nobody waits for the answer any more."""
+MAX_WAITING = 32
+"""Requests in the queue."""
+REQUEST_TIMEOUT = 120.0
+"""Seconds that a request may wait, and that it may then run."""
+RETRY_AFTER = 2
+"""Seconds after which a client may try again."""
+POLL_INTERVAL = 0.05
+"""Seconds between checks for remaining requests while closing."""
 
 
-class Turns:
-    """One line of people."""
+class _Cancelled(Exception):
+    """The request has timed out or its client has disconnected."""
+
+
+class RequestQueue:
+    """Runs functions on a thread, one at a time; ``name`` appears in errors."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.waiting = 0
-        self._turn, self._over = asyncio.Lock(), asyncio.Event()
+        self._lock, self._shutdown = asyncio.Lock(), asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
 
     @property
     def running(self) -> int:
-        """Whether something is done at the moment: 0 or 1."""
-        return int(self._turn.locked())
+        """The number of running requests: 0 or 1."""
+        return int(self._lock.locked())
 
-    async def take(
-        self, what: Callable[[Report], Answer], request: Request | None = None, notes: list[str] | None = None
-    ) -> Answer:
-        """Do something when its turn comes; ``notes`` gets what it says for people."""
+    async def run(
+        self, work: Callable[[Report], Result], request: Request | None = None, notes: list[str] | None = None
+    ) -> Result:
+        """Wait in the queue and run ``work``; notes that it reports are added to ``notes``."""
         if self._closing:
-            raise closing()
-        if self.waiting >= MOST_WAITING:
-            raise Refused(429, f"{self.name} has too much to do", retry=RETRY)
+            raise shutting_down()
+        if self.waiting >= MAX_WAITING:
+            raise ApiError(429, f"too many requests are waiting for {self.name}", retry=RETRY_AFTER)
         self._loop = asyncio.get_running_loop()
-        ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._over.wait())]
+        aborts: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._shutdown.wait())]
         if request is not None:
-            ends.append(asyncio.ensure_future(gone(request)))
+            aborts.append(asyncio.ensure_future(disconnected(request)))
         try:
-            await self._wait(ends)
+            await self._wait(aborts)
             try:
-                return await self._run(what, ends, [] if notes is None else notes)
+                return await self._run(work, aborts, [] if notes is None else notes)
             finally:
-                self._turn.release()
+                self._lock.release()
         finally:
-            for end in ends:
-                end.cancel()
+            for abort in aborts:
+                abort.cancel()
 
-    async def _wait(self, ends: Sequence[asyncio.Future[Any]]) -> None:
-        """Until it is one's turn; whoever gives up is out of the line."""
-        turn = asyncio.ensure_future(self._turn.acquire())
+    async def _wait(self, aborts: Sequence[asyncio.Future[Any]]) -> None:
+        """Acquire the lock; a request that is aborted leaves the queue."""
+        acquired = asyncio.ensure_future(self._lock.acquire())
         self.waiting += 1
         try:
-            await asyncio.wait({turn, *ends}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-            if any(end.done() for end in ends) or not turn.done():
-                raise self._refusal(ends, "was busy for too long")
+            await asyncio.wait({acquired, *aborts}, timeout=REQUEST_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            if any(abort.done() for abort in aborts) or not acquired.done():
+                raise self._abort_error(aborts, "was busy for too long")
         except BaseException:
-            if not turn.cancel():  # it came at the same moment
-                self._turn.release()
+            if not acquired.cancel():  # acquired at the same moment
+                self._lock.release()
             raise
         finally:
             self.waiting -= 1
 
     async def _run(
-        self, what: Callable[[Report], Answer], ends: Sequence[asyncio.Future[Any]], notes: list[str]
-    ) -> Answer:
-        """The answer, on a thread."""
-        late = threading.Event()
+        self, work: Callable[[Report], Result], aborts: Sequence[asyncio.Future[Any]], notes: list[str]
+    ) -> Result:
+        """Run the work on a thread."""
+        cancelled = threading.Event()
 
         def report(kind: str, facts: dict[str, Any]) -> None:
-            if late.is_set():
-                raise _Gone
+            if cancelled.is_set():
+                raise _Cancelled
             if kind == "note":
                 notes.append(str(facts["text"]))
 
-        work = asyncio.ensure_future(run_in_threadpool(what, report))
+        task = asyncio.ensure_future(run_in_threadpool(work, report))
         try:
-            await asyncio.wait({work, *ends}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-            late.set()
-            if not work.done() and not self._over.is_set():
-                await asyncio.wait({work, ends[0]}, return_when=asyncio.FIRST_COMPLETED)  # the next must not begin yet
-            if not work.done():
-                raise self._refusal(ends, "took too long")
-            return work.result()
-        except _Gone as error:
-            raise self._refusal(ends, "took too long") from error
+            await asyncio.wait({task, *aborts}, timeout=REQUEST_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            cancelled.set()
+            if not task.done() and not self._shutdown.is_set():  # keep the lock until the thread has stopped
+                await asyncio.wait({task, aborts[0]}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise self._abort_error(aborts, "took too long")
+            return task.result()
+        except _Cancelled as error:
+            raise self._abort_error(aborts, "took too long") from error
         finally:
-            late.set()
-            work.add_done_callback(_heard)
+            cancelled.set()
+            task.add_done_callback(_retrieve_exception)
 
-    def _refusal(self, ends: Sequence[asyncio.Future[Any]], late: str) -> Refused:
-        """Why there is no answer."""
-        if self._over.is_set():
-            return closing()
-        left = any(end.done() for end in ends)
-        return Refused(408, "the client has gone" if left else f"{self.name} {late}", retry=RETRY)
+    def _abort_error(self, aborts: Sequence[asyncio.Future[Any]], timeout: str) -> ApiError:
+        """The error for a request that was aborted."""
+        if self._shutdown.is_set():
+            return shutting_down()
+        left = any(abort.done() for abort in aborts)
+        return ApiError(408, "the client disconnected" if left else f"{self.name} {timeout}", retry=RETRY_AFTER)
 
     def close(self, seconds: float) -> None:
-        """Take no more, wait so long for what is under way, then tell whoever is left. Not for the loop's thread."""
+        """Accept no more, wait ``seconds`` for the rest, then abort it. Not to be called on the event loop's thread."""
         self._closing = True
-        until = time.monotonic() + seconds
-        while (self.waiting or self.running) and time.monotonic() < until:
-            time.sleep(LOOK)
+        deadline = time.monotonic() + seconds
+        while (self.waiting or self.running) and time.monotonic() < deadline:
+            time.sleep(POLL_INTERVAL)
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._over.set)
+            self._loop.call_soon_threadsafe(self._shutdown.set)
 
 
-def closing() -> Refused:
-    """What is said when the server is about to end."""
-    return Refused(503, "the server is about to end", retry=RETRY)
+def shutting_down() -> ApiError:
+    """The error for requests during shutdown."""
+    return ApiError(503, "the server is shutting down", retry=RETRY_AFTER)
 
 
-def _heard(work: asyncio.Future[Any]) -> None:
-    """Take note of how work ended that nobody waited for, which else is told as a fault."""
-    if not work.cancelled():
-        work.exception()
+def _retrieve_exception(task: asyncio.Future[Any]) -> None:
+    """Mark the exception of abandoned work as retrieved; otherwise asyncio logs it."""
+    if not task.cancelled():
+        task.exception()
 
 
-async def gone(request: Request) -> None:
-    """Ends when the client has gone."""
+async def disconnected(request: Request) -> None:
+    """Return when the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         continue

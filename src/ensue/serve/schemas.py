@@ -1,4 +1,4 @@
-"""What clients may ask and what they are answered, with limits: the forms of OpenAI's API and our own."""
+"""Schemas of requests and responses, with limits: those of OpenAI's API and our own."""
 
 from __future__ import annotations
 
@@ -14,31 +14,28 @@ Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length
 Stop = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class Form(BaseModel):
-    """What is sent; fields that are not known are left aside, as clients of other servers send them.
-
-    A field is what it is described as: "1" and true are no numbers.
-    """
+class RequestSchema(BaseModel):
+    """Base of all requests: unknown fields are ignored, types are strict ("1" and true are not numbers)."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False, strict=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _whole(cls, sent: Any) -> Any:
-        """1.0 is a whole number too, as JSON has it."""
+    def _integers(cls, sent: Any) -> Any:
+        """Accept 1.0 as an integer, as JSON Schema does."""
         if not isinstance(sent, dict):
             return sent
-        return {name: int(one) if isinstance(one, float) and one.is_integer() else one for name, one in sent.items()}
+        return {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in sent.items()}
 
 
-class StreamOptions(Form):
-    """What a stream tells beside its pieces."""
+class StreamOptions(RequestSchema):
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
 
-class CompletionForm(Form):
-    """``/v1/completions``; null is as good as nothing."""
+class CompletionRequest(RequestSchema):
+    """Request of ``/v1/completions``; null means the default."""
 
     model: Name
     prompt: (
@@ -64,34 +61,34 @@ class CompletionForm(Form):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: dict[str, float] | None = None
-    """The last five are OpenAI's, and refused where they would do something."""
+    """The last five are OpenAI's; they are rejected if they would have an effect."""
 
     @property
-    def unknown(self) -> str:
-        """The first wish that cannot be met, for no answer is better than one that leaves it aside."""
+    def unsupported(self) -> str:
+        """The first option that is set but not supported, or an empty string."""
         best = self.best_of is not None and self.best_of > self.choices
-        plain = ("suffix", "frequency_penalty", "presence_penalty", "logit_bias")
-        return next((name for name in plain if getattr(self, name)), "best_of" if best else "")
+        names = ("suffix", "frequency_penalty", "presence_penalty", "logit_bias")
+        return next((name for name in names if getattr(self, name)), "best_of" if best else "")
 
     @property
     def choices(self) -> int:
-        """How many texts are written for each prompt."""
+        """Number of choices for each prompt."""
         return 1 if self.n is None else self.n
 
     @property
     def tokens(self) -> int:
-        """How many tokens each has at the most."""
+        """Maximum number of tokens of each choice."""
         return 16 if self.max_tokens is None else self.max_tokens
 
     @property
     def usage_too(self) -> bool:
-        """Whether a stream ends with what it took."""
+        """True if a stream should end with its usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def sampling(self, number: int, seed: int) -> Sampling:
-        """How the ``number``-th choice is drawn."""
+        """Sampling options of one choice."""
         return Sampling(
-            tokens=max(1, self.tokens),  # of none nothing is drawn
+            tokens=max(1, self.tokens),  # with 0 no row is decoded
             temperature=1.0 if self.temperature is None else self.temperature,
             top_k=self.top_k or 0,
             top_p=1.0 if self.top_p is None else self.top_p,
@@ -100,7 +97,7 @@ class CompletionForm(Form):
 
 
 class LogProbs(BaseModel):
-    """Of each token: its text, its log P, the likeliest in its place, and where its text begins."""
+    """For each token: its text, its log P, the most likely alternatives, and where its text begins."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -109,7 +106,7 @@ class LogProbs(BaseModel):
 
 
 class Choice(BaseModel):
-    """One continuation."""
+    """One completion of a prompt."""
 
     text: str
     index: int
@@ -118,7 +115,7 @@ class Choice(BaseModel):
 
 
 class Usage(BaseModel):
-    """Tokens read and written."""
+    """Numbers of tokens."""
 
     prompt_tokens: int
     completion_tokens: int = 0
@@ -126,7 +123,7 @@ class Usage(BaseModel):
 
 
 class Completion(BaseModel):
-    """What ``/v1/completions`` answers, whole or as one piece of a stream."""
+    """Response of ``/v1/completions``, whole or as one piece of a stream."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"
@@ -136,18 +133,18 @@ class Completion(BaseModel):
     usage: Usage | None = None
 
 
-class EmbeddingForm(Form):
-    """``/v1/embeddings``."""
+class EmbeddingRequest(RequestSchema):
+    """Request of ``/v1/embeddings``."""
 
     model: Name
     input: Text | Annotated[list[Text], Field(min_length=1, max_length=256)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """As many as the model has, or none given."""
+    """Must equal the model's number of dimensions, if given."""
 
 
 class Embedding(BaseModel):
-    """A vector: numbers, or their float32 bytes in base 64."""
+    """A vector: numbers, or float32 bytes in base64."""
 
     object: Literal["embedding"] = "embedding"
     index: int
@@ -155,7 +152,7 @@ class Embedding(BaseModel):
 
 
 class Embeddings(BaseModel):
-    """What ``/v1/embeddings`` answers."""
+    """Response of ``/v1/embeddings``."""
 
     object: Literal["list"] = "list"
     data: list[Embedding]
@@ -163,15 +160,15 @@ class Embeddings(BaseModel):
     usage: Usage
 
 
-class Figure(BaseModel):
-    """A figure as people read it."""
+class Score(BaseModel):
+    """A formatted score."""
 
     name: str
     value: str
 
 
-class SeriesForm(BaseModel):
-    """What a forecaster reads and says: so many steps of some columns, and the next steps of the first of them."""
+class SeriesInfo(BaseModel):
+    """A forecaster: it reads ``window`` steps of all columns and forecasts the first ``targets`` of them."""
 
     names: list[str]
     targets: int
@@ -179,11 +176,11 @@ class SeriesForm(BaseModel):
     horizon: int
     low: float
     high: float
-    """Between which most of what it learnt from lies, of the first column."""
+    """Range of most training values of the first column."""
 
 
 class ModelCard(BaseModel):
-    """A run that is served."""
+    """A served model."""
 
     id: str
     object: Literal["model"] = "model"
@@ -193,53 +190,53 @@ class ModelCard(BaseModel):
     task: str
     parameters: int | None = None
     can: list[str]
-    """What it can be asked for; see ``ensue.serve.abilities``."""
-    figures: list[Figure] = []
-    """On what was held out as it was trained."""
-    series: SeriesForm | None = None
+    """See ``ensue.serve.capabilities``."""
+    figures: list[Score] = []
+    """Scores on held-out data."""
+    series: SeriesInfo | None = None
 
 
-class Models(BaseModel):
-    """What ``/v1/models`` answers."""
+class ModelList(BaseModel):
+    """Response of ``/v1/models``."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
 
 
-class Runs(BaseModel):
-    """What ``/api/runs`` answers: the runs, and the races whose folders were given."""
+class RunList(BaseModel):
+    """Response of ``/api/runs``: the runs, and the races whose folders were given."""
 
     runs: list[ModelCard]
     races: list[str]
 
 
-class NextForm(Form):
-    """``/api/next``."""
+class NextRequest(RequestSchema):
+    """Request of ``/api/next``."""
 
     model: Name
     text: Annotated[str, Field(max_length=20_000)] = ""
     top: Annotated[int, Field(ge=1, le=100)] = 10
 
 
-class Likely(BaseModel):
+class NextToken(BaseModel):
     """A token and its probability."""
 
     token: str
     text: str | None
-    """What it adds to the text; null for a mark that stands for none."""
+    """The text that it adds; null for a special token."""
     probability: float
 
 
-class Next(BaseModel):
-    """What ``/api/next`` answers."""
+class NextTokens(BaseModel):
+    """Response of ``/api/next``."""
 
     model: str
-    next: list[Likely]
+    next: list[NextToken]
     notes: list[str] = []
 
 
-class TranslateForm(Form):
-    """``/api/translate``."""
+class TranslateRequest(RequestSchema):
+    """Request of ``/api/translate``."""
 
     model: Name
     lines: Annotated[list[Annotated[str, Field(max_length=5_000)]], Field(min_length=1, max_length=64)]
@@ -250,11 +247,11 @@ class TranslateForm(Form):
     nbest: Annotated[int, Field(ge=1, le=16)] = 1
     prefix: Annotated[str, Field(max_length=1_000)] = ""
     trace: bool = False
-    """Of a single line."""
+    """For a single line only."""
 
 
-class Translated(BaseModel):
-    """A line and what became of it."""
+class Translation(BaseModel):
+    """A line and its translation."""
 
     source: str
     text: str
@@ -263,32 +260,32 @@ class Translated(BaseModel):
 
 
 class Translations(BaseModel):
-    """What ``/api/translate`` answers."""
+    """Response of ``/api/translate``."""
 
     model: str
-    translations: list[Translated]
+    translations: list[Translation]
     trace: dict[str, Any] | None = None
     notes: list[str] = []
 
 
-class PredictForm(Form):
-    """``/api/predict``."""
+class PredictRequest(RequestSchema):
+    """Request of ``/api/predict``."""
 
     model: Name
     texts: Annotated[list[Text], Field(min_length=1, max_length=256)]
 
 
 class Predictions(BaseModel):
-    """What ``/api/predict`` answers: for each text what ``ensue predict --json`` says of it."""
+    """Response of ``/api/predict``: for each text the output of ``ensue predict --json``."""
 
     model: str
     predictions: list[dict[str, Any]]
     notes: list[str] = []
-    """What people should know: that a text was cut, for one."""
+    """Notes for users, e.g. that a text was cut."""
 
 
-class FillForm(Form):
-    """``/api/fill``."""
+class FillRequest(RequestSchema):
+    """Request of ``/api/fill``."""
 
     model: Name
     text: Annotated[str, Field(min_length=1, max_length=20_000)]
@@ -296,8 +293,8 @@ class FillForm(Form):
     rounds: Annotated[int, Field(ge=0, le=50)] = 0
 
 
-class Filling(BaseModel):
-    """What ``/api/fill`` answers."""
+class Filled(BaseModel):
+    """Response of ``/api/fill``."""
 
     model: str
     text: str
@@ -305,8 +302,8 @@ class Filling(BaseModel):
     notes: list[str] = []
 
 
-class ForecastForm(Form):
-    """``/api/forecast``: the past, a row a step, a number for each column that the run reads."""
+class ForecastRequest(RequestSchema):
+    """Request of ``/api/forecast``: past values, one row per step, one number per column."""
 
     model: Name
     values: Annotated[
@@ -316,15 +313,15 @@ class ForecastForm(Form):
 
 
 class Forecast(BaseModel):
-    """What ``/api/forecast`` answers: for each step what ``ensue predict --json`` says of it."""
+    """Response of ``/api/forecast``: for each step the output of ``ensue predict --json``."""
 
     model: str
     steps: list[dict[str, Any]]
     notes: list[str] = []
 
 
-class NeighboursForm(Form):
-    """``/api/neighbours``."""
+class NeighboursRequest(RequestSchema):
+    """Request of ``/api/neighbours``."""
 
     model: Name
     word: Annotated[str, Field(min_length=1, max_length=200)]
@@ -332,8 +329,8 @@ class NeighboursForm(Form):
     by: Literal["cosine", "probability", "context"] = "cosine"
 
 
-class AnalogyForm(Form):
-    """``/api/analogy``: first − minus + plus."""
+class AnalogyRequest(RequestSchema):
+    """Request of ``/api/analogy``: first − minus + plus."""
 
     model: Name
     first: Annotated[str, Field(min_length=1, max_length=200)]
@@ -342,24 +339,24 @@ class AnalogyForm(Form):
     top: Annotated[int, Field(ge=1, le=100)] = 10
 
 
-class Near(BaseModel):
-    """A word, and how near it is: a cosine, or a probability."""
+class ScoredWord(BaseModel):
+    """A word with a cosine or a probability."""
 
     word: str
     value: float
 
 
-class Words(BaseModel):
-    """What ``/api/neighbours`` and ``/api/analogy`` answer."""
+class WordList(BaseModel):
+    """Response of ``/api/neighbours`` and ``/api/analogy``."""
 
     model: str
-    words: list[Near]
+    words: list[ScoredWord]
 
 
-class PageForm(Form):
-    """``/api/page/{page}``: what a page that one steps through is of."""
+class PageRequest(RequestSchema):
+    """Request of ``/api/page/{page}`` (an interactive page)."""
 
-    model_config = ConfigDict(strict=False)  # an address holds nothing but text
+    model_config = ConfigDict(strict=False)  # query parameters are text
 
     model: Annotated[str, Field(max_length=200)] = ""
     text: Annotated[str, Field(max_length=5_000)] = ""
@@ -370,8 +367,8 @@ class PageForm(Form):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
-class LookForm(Form):
-    """``/api/look/{view}``: what the view is of, and how."""
+class ViewRequest(RequestSchema):
+    """Request of ``/api/look/{view}`` (a chart)."""
 
     models: Annotated[list[Name], Field(max_length=8)] = []
     race: Annotated[str, Field(max_length=200)] = ""
@@ -389,8 +386,8 @@ class LookForm(Form):
     units: Annotated[int, Field(ge=0, le=1_000)] = 0
 
 
-class Looked(BaseModel):
-    """A view: its chart as Vega-Lite, and the numbers that it shows."""
+class ViewResponse(BaseModel):
+    """Response of ``/api/look/{view}``: a Vega-Lite chart, and the numbers that it shows."""
 
     view: str
     chart: dict[str, Any]
@@ -398,13 +395,13 @@ class Looked(BaseModel):
 
 
 class Health(BaseModel):
-    """What ``/health`` answers."""
+    """Response of ``/health``."""
 
     status: Literal["ok"] = "ok"
     models: int
 
 
-class Problem(BaseModel):
+class ErrorDetail(BaseModel):
     """What went wrong."""
 
     message: str
@@ -413,7 +410,7 @@ class Problem(BaseModel):
     code: str | None = None
 
 
-class Failure(BaseModel):
-    """What every refusal answers."""
+class ErrorBody(BaseModel):
+    """Body of every error response."""
 
-    error: Problem
+    error: ErrorDetail

@@ -1,4 +1,4 @@
-"""A server as it runs: runs that are opened, a port, and an orderly end."""
+"""Load models, listen on a port, serve, and shut down gracefully."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
@@ -19,58 +18,57 @@ from ensue.kernels.int8 import quantise
 from ensue.runs.load import Run, load
 from ensue.search.model_step import quiet
 from ensue.serve.app import create_app
-from ensue.serve.connection_limits import Patient
-from ensue.serve.model_registry import Hall
+from ensue.serve.connection_limits import LimitedProtocol
+from ensue.serve.model_registry import ModelRegistry
 from ensue.verbs.race_folder import is_race, runs_of
 
-WILD = ("0.0.0.0", "::")
-"""All addresses of the machine, whatever they are."""
-GRACE = 30
-"""Seconds that requests have to finish when the server is told to end."""
-LAST = 27.0
-"""Seconds after which those that still run are told so, while there is time to."""
-HURRY = 2.0
-"""Seconds that they have to hear it, where the server is told twice to end."""
-LOOK = 0.05
-"""Seconds between two looks at whether all is done."""
+WILDCARD_HOSTS = ("0.0.0.0", "::")
+"""All addresses of the machine."""
+SHUTDOWN_TIMEOUT = 30
+"""Seconds that requests have to finish after SIGINT or SIGTERM."""
+ABORT_AFTER = 27.0
+"""Seconds after which requests that still run get an error, while there is time to send it."""
+FORCED_TIMEOUT = 2.0
+"""Seconds to send those errors after a second SIGINT."""
+POLL_INTERVAL = 0.05
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, which lets the models finish before it closes connections."""
+    """uvicorn's server, which lets the models finish before it closes connections."""
 
-    def __init__(self, config: uvicorn.Config, hall: Hall) -> None:
+    def __init__(self, config: uvicorn.Config, registry: ModelRegistry) -> None:
         super().__init__(config)
-        self.hall = hall
+        self.registry = registry
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more, finish what is under way, and tell those who could not be served to the end."""
-        closing = threading.Thread(target=self.hall.close, args=(LAST,), name="closing", daemon=True)
+        """Accept no more requests, finish the running ones, and send an error to those that take too long."""
+        closing = threading.Thread(target=self.registry.close, args=(ABORT_AFTER,), name="closing", daemon=True)
         closing.start()
         await super().shutdown(sockets)
-        while closing.is_alive() and not self.force_exit:  # which a second Ctrl-C sets
-            await asyncio.sleep(LOOK)
+        while closing.is_alive() and not self.force_exit:  # set by a second Ctrl-C
+            await asyncio.sleep(POLL_INTERVAL)
         if self.force_exit:
-            await asyncio.to_thread(self.hall.close, 0.0)  # whoever is left is told now
-            until = time.monotonic() + HURRY
-            while self.server_state.tasks and time.monotonic() < until:
-                await asyncio.sleep(LOOK)
+            await asyncio.to_thread(self.registry.close, 0.0)
+            deadline = time.monotonic() + FORCED_TIMEOUT
+            while self.server_state.tasks and time.monotonic() < deadline:
+                await asyncio.sleep(POLL_INTERVAL)
 
 
 @dataclass(frozen=True)
-class Listening:
-    """A server that has its port."""
+class BoundServer:
+    """A server that is bound to its port."""
 
     server: Server
     listener: socket.socket
     address: str
 
     def run(self) -> None:
-        """Answer until SIGINT or SIGTERM; then take no more, and finish what is under way."""
+        """Serve until SIGINT or SIGTERM, then shut down gracefully."""
         self.server.run(sockets=[self.listener])
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[str]:
-        """Answer on a thread while something else goes on, the cells of a notebook say; the address."""
+    def in_background(self) -> Iterator[str]:
+        """Serve on a thread, e.g. from a notebook; yields the address."""
         thread = threading.Thread(target=self.run, name="server")
         thread.start()
         try:
@@ -80,23 +78,23 @@ class Listening:
             thread.join()
 
 
-def open_hall(paths: Sequence[Path], *, int8: bool = False) -> Hall:
-    """Runs by the names they are served under, with their models loaded; of a race all that took part."""
-    paths = [path.absolute() for path in paths]  # of "." no name could be told
+def load_models(paths: Sequence[Path], *, int8: bool = False) -> ModelRegistry:
+    """Load runs, and all runs of races, into a registry."""
+    paths = [path.absolute() for path in paths]  # "." has no name
     races = [path for path in paths if is_race(path)]
-    found = [run for path in paths for run in (runs_of(path) if path in races else [path])]
-    if len({path.resolve() for path in found}) < len(found):
-        raise InputError("a run is named twice", hint="name each once")
-    runs = {name: load(path) for name, path in zip(names_of(found), found)}
+    folders = [run for path in paths for run in (runs_of(path) if path in races else [path])]
+    if len({path.resolve() for path in folders}) < len(folders):
+        raise InputError("a run is given twice", hint="give each once")
+    runs = {name: load(path) for name, path in zip(short_names(folders), folders)}
     for run in runs.values():
-        _ready(run, int8)
-    return Hall(runs, dict(zip(names_of(races), races)))
+        _prepare(run, int8)
+    return ModelRegistry(runs, dict(zip(short_names(races), races)))
 
 
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """What runs are called: the last part of their paths, with as many before it as tell them apart.
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The last part of each path, with as many parts before it as make it unique.
 
-    >>> names_of([Path("/runs/lstm"), Path("/runs/gru"), Path("/old/gru")])
+    >>> short_names([Path("/runs/lstm"), Path("/runs/gru"), Path("/old/gru")])
     ['lstm', 'runs/gru', 'old/gru']
     """
     parts = [path.absolute().parts[1:] for path in paths]
@@ -107,47 +105,46 @@ def names_of(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def _ready(run: Run, int8: bool) -> None:
-    """Load the model, to be read with; in eight bits its linear layers, where it has some."""
+def _prepare(run: Run, int8: bool) -> None:
+    """Load the model for inference, with linear layers in int8 if asked for."""
     quiet(run.model)
     if int8 and run.task != "forecast" and hasattr(run.model, "named_modules"):
-        held: Any = run
-        held.model = quantise(run.model)
+        run.model = quantise(run.model)
 
 
 @contextlib.contextmanager
-def listen(hall: Hall, *, host: str, port: int, key: str = "") -> Iterator[Listening]:
-    """Take a port; it is given back whatever happens."""
+def listen(registry: ModelRegistry, *, host: str, port: int, key: str = "") -> Iterator[BoundServer]:
+    """Bind a server to a port, and close the socket at the end."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # with the protocol named asyncio sends small answers at once: else each waits for the client's word, some 40 ms
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it a small response waits some 40 ms for an ACK
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-            listener.listen(512)  # whoever comes before the app is ready waits
+            listener.listen(512)  # clients that connect before the app is ready wait
         except OSError as error:
-            what = f"port {port} of {host} cannot be had ({error.strerror})"
+            what = f"cannot listen on port {port} of {host} ({error.strerror})"
             other = "--host" if isinstance(error, socket.gaierror) else "--port"
-            raise InputError(what, hint=f"give another {other}") from error
-        taken = listener.getsockname()[1]
+            raise InputError(what, hint=f"choose another {other}") from error
+        bound_port = listener.getsockname()[1]
         config = uvicorn.Config(
-            create_app(hall, key=key, hosts=_names(host), numbers=host in WILD),
+            create_app(registry, key=key, hosts=_host_names(host), any_ip=host in WILDCARD_HOSTS),
             log_level="warning",
-            timeout_graceful_shutdown=GRACE,
-            http=Patient,
+            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
+            http=LimitedProtocol,
             lifespan="off",
             server_header=False,
         )
         shown = f"[{host}]" if ":" in host else host
-        yield Listening(Server(config, hall), listener, f"http://{shown}:{taken}")
+        yield BoundServer(Server(config, registry), listener, f"http://{shown}:{bound_port}")
     finally:
         listener.close()
 
 
-def _names(host: str) -> tuple[str, ...]:
-    """The names that clients may call this server by, beside those of the machine itself."""
-    own = {host.lower(), f"[{host.lower()}]"}
-    if host in WILD:
-        own |= {socket.gethostname().lower(), socket.getfqdn().lower()}
-    return tuple(sorted(own))
+def _host_names(host: str) -> tuple[str, ...]:
+    """Names that clients may use in the Host header, besides localhost."""
+    names = {host.lower(), f"[{host.lower()}]"}
+    if host in WILDCARD_HOSTS:
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+    return tuple(sorted(names))

@@ -1,4 +1,4 @@
-"""What runs can be asked for beside OpenAI's forms: the verbs of ``ensue``."""
+"""The commands of ensue as an API, under ``/api``."""
 
 from __future__ import annotations
 
@@ -8,81 +8,81 @@ from ensue.runs.forecast import ForecastRun
 from ensue.runs.language import LanguageRun
 from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
-from ensue.serve import schemas as forms
-from ensue.serve.errors import Refused
-from ensue.serve.model_registry import Hall, jsonable
-from ensue.serve.openai_api import MOST_LETTERS
+from ensue.serve import schemas
+from ensue.serve.errors import ApiError
+from ensue.serve.model_registry import ModelRegistry, jsonable
+from ensue.serve.openai_api import MAX_CHARACTERS
 from ensue.verbs.translate import trace_of
 from ensue.verbs.words import analogy as word_analogy
 from ensue.verbs.words import neighbours as word_neighbours
 
 
-def add_own(app: FastAPI, hall: Hall) -> None:
-    """``/api/…``, but for what is drawn."""
+def add_verb_routes(app: FastAPI, registry: ModelRegistry) -> None:
+    """Add ``/api/…``, except views and pages."""
 
     @app.get("/api/runs")
-    async def runs() -> forms.Runs:
-        return forms.Runs(runs=[one.card for one in hall.served.values()], races=list(hall.races))
+    async def runs() -> schemas.RunList:
+        return schemas.RunList(runs=[model.card for model in registry.models.values()], races=list(registry.races))
 
     @app.post("/api/next")
-    async def next_tokens(form: forms.NextForm, request: Request) -> forms.Next:
-        served = hall.find(form.model)
-        run = served.needs(LanguageRun, "say what comes next")
-        found = await served.ask(lambda _: run.next_pieces(form.text, form.top), request)
-        told = [forms.Likely(token=name, text=text, probability=p) for name, text, p in found]
-        return forms.Next(model=served.name, next=told)
+    async def next_tokens(body: schemas.NextRequest, request: Request) -> schemas.NextTokens:
+        model = registry.get(body.model)
+        run = model.require(LanguageRun, "predict the next token")
+        pieces = await model.ask(lambda _: run.next_pieces(body.text, body.top), request)
+        tokens = [schemas.NextToken(token=name, text=text, probability=p) for name, text, p in pieces]
+        return schemas.NextTokens(model=model.name, next=tokens)
 
     @app.post("/api/translate")
-    async def translate(form: forms.TranslateForm, request: Request) -> forms.Translations:
-        served = hall.find(form.model)
-        run = served.needs(TranslationRun, "translate")
-        if sum(map(len, form.lines)) * form.beam > MOST_LETTERS:
-            raise Refused(400, f"letters times beam are at most {MOST_LETTERS:,}", param="lines")
-        if form.trace and len(form.lines) != 1:
-            raise Refused(400, "a trace is of one line", param="trace")
-        search = Search(beam=form.beam, length=form.length, alpha=form.alpha, coverage=form.coverage, nbest=form.nbest)
+    async def translate(body: schemas.TranslateRequest, request: Request) -> schemas.Translations:
+        model = registry.get(body.model)
+        run = model.require(TranslationRun, "translate")
+        if sum(map(len, body.lines)) * body.beam > MAX_CHARACTERS:
+            raise ApiError(400, f"characters × beam may be at most {MAX_CHARACTERS:,}", param="lines")
+        if body.trace and len(body.lines) != 1:
+            raise ApiError(400, "trace takes one line", param="trace")
+        search = Search(beam=body.beam, length=body.length, alpha=body.alpha, coverage=body.coverage, nbest=body.nbest)
         notes: list[str] = []
-        how = {"search": search, "prefix": form.prefix, "trace": form.trace, "notes": notes}
-        found = await served.ask(lambda report: run.translate(form.lines, **how, report=report), request)  # type: ignore[arg-type]
-        told = [forms.Translated(**jsonable(one.as_dict())) for one in found]
-        trace = jsonable(trace_of(found[0], run.tokenizer, search)) if form.trace else None
-        return forms.Translations(model=served.name, translations=told, trace=trace, notes=notes)
+        options = {"search": search, "prefix": body.prefix, "trace": body.trace, "notes": notes}
+        found = await model.ask(lambda report: run.translate(body.lines, **options, report=report), request)  # type: ignore[arg-type]
+        translations = [schemas.Translation(**jsonable(translation.as_dict())) for translation in found]
+        trace = jsonable(trace_of(found[0], run.tokenizer, search)) if body.trace else None
+        return schemas.Translations(model=model.name, translations=translations, trace=trace, notes=notes)
 
     @app.post("/api/predict")
-    async def predict(form: forms.PredictForm, request: Request) -> forms.Predictions:
-        served = hall.find(form.model)
+    async def predict(body: schemas.PredictRequest, request: Request) -> schemas.Predictions:
+        model = registry.get(body.model)
         notes: list[str] = []
-        found = await served.ask(lambda report: served.run.predict(form.texts, report=report), request, notes)
-        return forms.Predictions(model=served.name, predictions=[jsonable(one) for one in found], notes=notes)
+        found = await model.ask(lambda report: model.run.predict(body.texts, report=report), request, notes)
+        return schemas.Predictions(model=model.name, predictions=jsonable(found), notes=notes)
 
     @app.post("/api/fill")
-    async def fill(form: forms.FillForm, request: Request) -> forms.Filling:
-        served = hall.find(form.model)
-        found = await served.ask(lambda _: served.run.fill(form.text, top=form.top, rounds=form.rounds), request)
-        told = jsonable(found.as_dict())
-        return forms.Filling(model=served.name, text=told["text"], gaps=told["gaps"])
+    async def fill(body: schemas.FillRequest, request: Request) -> schemas.Filled:
+        model = registry.get(body.model)
+        found = await model.ask(lambda _: model.run.fill(body.text, top=body.top, rounds=body.rounds), request)
+        filled = jsonable(found.as_dict())
+        return schemas.Filled(model=model.name, text=filled["text"], gaps=filled["gaps"])
 
     @app.post("/api/forecast")
-    async def forecast(form: forms.ForecastForm, request: Request) -> forms.Forecast:
-        served = hall.find(form.model)
-        run = served.needs(ForecastRun, "forecast")
+    async def forecast(body: schemas.ForecastRequest, request: Request) -> schemas.Forecast:
+        model = registry.get(body.model)
+        run = model.require(ForecastRun, "forecast")
         notes: list[str] = []
-        found = await served.ask(lambda report: run.predict_values(form.values, form.horizon, report), request, notes)
-        return forms.Forecast(model=served.name, steps=[jsonable(one) for one in found], notes=notes)
+        steps = await model.ask(lambda report: run.predict_values(body.values, body.horizon, report), request, notes)
+        return schemas.Forecast(model=model.name, steps=jsonable(steps), notes=notes)
 
     @app.post("/api/neighbours")
-    async def neighbours(form: forms.NeighboursForm, request: Request) -> forms.Words:
-        served = hall.find(form.model)
-        found = await served.ask(lambda _: word_neighbours(served.run, form.word, top=form.top, by=form.by), request)
-        return _words(served.name, found)
+    async def neighbours(body: schemas.NeighboursRequest, request: Request) -> schemas.WordList:
+        model = registry.get(body.model)
+        words = await model.ask(lambda _: word_neighbours(model.run, body.word, top=body.top, by=body.by), request)
+        return _word_list(model.name, words)
 
     @app.post("/api/analogy")
-    async def analogy(form: forms.AnalogyForm, request: Request) -> forms.Words:
-        served = hall.find(form.model)
-        words = (form.first, form.minus, form.plus)
-        found = await served.ask(lambda _: word_analogy(served.run, *words, top=form.top), request)
-        return _words(served.name, found)
+    async def analogy(body: schemas.AnalogyRequest, request: Request) -> schemas.WordList:
+        model = registry.get(body.model)
+        terms = (body.first, body.minus, body.plus)
+        words = await model.ask(lambda _: word_analogy(model.run, *terms, top=body.top), request)
+        return _word_list(model.name, words)
 
 
-def _words(model: str, found: list[tuple[str, float]]) -> forms.Words:
-    return forms.Words(model=model, words=[forms.Near(word=word, value=value) for word, value in found])
+def _word_list(model: str, words: list[tuple[str, float]]) -> schemas.WordList:
+    return schemas.WordList(model=model, words=[schemas.ScoredWord(word=word, value=value) for word, value in words])

@@ -1,4 +1,4 @@
-"""Views over HTTP: charts as Vega-Lite, and the pages that one steps through."""
+"""Views over HTTP: charts as Vega-Lite specifications, and interactive pages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ensue.look.view import View
 from ensue.look.views import show
 from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
-from ensue.serve import schemas as forms
-from ensue.serve.errors import Refused
-from ensue.serve.model_registry import Hall, Served, jsonable
+from ensue.serve import schemas
+from ensue.serve.errors import ApiError
+from ensue.serve.model_registry import ModelRegistry, ServedModel, jsonable
 from ensue.verbs.race_folder import open_race
 from ensue.verbs.translate import trace_of
 
@@ -36,68 +36,70 @@ VIEWS = (
     "training",
     "race",
 )
-"""Charts that can be asked for: of runs and races, which need no file."""
+"""Charts that clients may request: views of runs and races that read no other file."""
 PAGES = ("bptt", "steps", "tree")
-"""Pages that can be asked for."""
+"""Pages that clients may request."""
 HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 SCRIPTS = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def add_views(app: FastAPI, hall: Hall) -> None:
-    """``/api/look/{view}`` and ``/api/page/{page}``."""
+def add_view_routes(app: FastAPI, registry: ModelRegistry) -> None:
+    """Add ``/api/look/{view}`` and ``/api/page/{page}``."""
 
     @app.post("/api/look/{view}")
-    async def view(view: str, form: forms.LookForm, request: Request) -> forms.Looked:
+    async def view(view: str, body: schemas.ViewRequest, request: Request) -> schemas.ViewResponse:
         if view not in VIEWS:
-            raise Refused(404, f"there is no view of that name; there is {', '.join(VIEWS)}")
-        of = [hall.find(name) for name in form.models]
+            raise ApiError(404, f"there is no view of that name; available: {', '.join(VIEWS)}")
+        models = [registry.get(name) for name in body.models]
 
-        def draw(_: Any) -> forms.Looked:
-            seen = _seen(view, hall, of, form)
-            chart, numbers = seen.draw().to_dict(), jsonable(seen.numbers)
-            return forms.Looked(view=view, chart=hall.named(chart), numbers=hall.named(numbers))
+        def draw(_: Any) -> schemas.ViewResponse:
+            drawn = _view(view, registry, models, body)
+            chart, numbers = (
+                registry.replace_paths(part) for part in (drawn.draw().to_dict(), jsonable(drawn.numbers))
+            )
+            return schemas.ViewResponse(view=view, chart=chart, numbers=numbers)
 
-        return await (of[0].ask if of else hall.drawing.take)(draw, request)
+        return await (models[0].ask if models else registry.chart_queue.run)(draw, request)
 
     @app.get("/api/page/{page}", response_class=Response, responses=HTML)
-    async def page(page: str, form: Annotated[forms.PageForm, Query()], request: Request) -> HTMLResponse:
+    async def page(page: str, query: Annotated[schemas.PageRequest, Query()], request: Request) -> HTMLResponse:
         if page not in PAGES:
-            raise Refused(404, f"there is no page of that name; there is {', '.join(PAGES)}")
+            raise ApiError(404, f"there is no page of that name; available: {', '.join(PAGES)}")
         if page == "bptt":
-            how: dict[str, Any] = {"steps": form.steps, "hidden": form.hidden, "seed": form.seed, "cut": form.cut}
-            return _page(await hall.drawing.take(lambda _: show("bptt", [], **how).draw(), request))
-        served = hall.find(form.model)
-        run, search = served.needs(TranslationRun, "translate"), Search(beam=form.beam)
+            options: dict[str, Any] = query.model_dump(include={"steps", "hidden", "seed", "cut"})
+            return _page(await registry.chart_queue.run(lambda _: show("bptt", [], **options).draw(), request))
+        model = registry.get(query.model)
+        run, search = model.require(TranslationRun, "translate"), Search(beam=query.beam)
 
         def draw(report: Report) -> str:
             if page == "steps":
-                return str(show("steps", [run], text=form.text, beam=form.beam).draw())
-            (found,) = run.translate([form.text], search=search, trace=True, report=report)
-            return tree_html(trace_of(found, run.tokenizer, search))
+                return str(show("steps", [run], text=query.text, beam=query.beam).draw())
+            (translation,) = run.translate([query.text], search=search, trace=True, report=report)
+            return tree_html(trace_of(translation, run.tokenizer, search))
 
-        return _page(await served.ask(draw, request))
+        return _page(await model.ask(draw, request))
 
 
-def _seen(view: str, hall: Hall, of: list[Served], form: forms.LookForm) -> View:
-    """A view of runs, or of a race."""
-    given = form.model_dump(exclude={"models", "race"})
-    how = {name: value for name, value in given.items() if value}
+def _view(view: str, registry: ModelRegistry, models: list[ServedModel], body: schemas.ViewRequest) -> View:
+    """A view of models, or of a race."""
+    given = body.model_dump(exclude={"models", "race"})
+    options = {name: value for name, value in given.items() if value}
     if view == "race":
-        if form.race not in hall.races:
-            known = ", ".join(hall.races) or "none"
-            raise Refused(404, f"there is no race of that name; there is {known}", param="race")
-        return show("race", [open_race(hall.races[form.race])])
-    return show(view, [one.run for one in of], **how)
+        if body.race not in registry.races:
+            known = ", ".join(registry.races) or "none"
+            raise ApiError(404, f"there is no race of that name; available: {known}", param="race")
+        return show("race", [open_race(registry.races[body.race])])
+    return show(view, [model.run for model in models], **options)
 
 
-def _page(text: str) -> HTMLResponse:
-    """A page that may run its own script and no other, fetch nothing, and reach nothing of this site's."""
-    held = " ".join(f"'sha256-{_hash(script)}'" for script in SCRIPTS.findall(text))
+def _page(html: str) -> HTMLResponse:
+    """A page in a sandbox: it may run its own scripts, but load nothing and not access this site."""
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in SCRIPTS.findall(html))
     policy = (
-        f"sandbox allow-scripts allow-downloads; default-src 'none'; script-src {held}; style-src 'unsafe-inline'; "
+        f"sandbox allow-scripts allow-downloads; default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     )
-    return HTMLResponse(text, headers={"content-security-policy": policy})
+    return HTMLResponse(html, headers={"content-security-policy": policy})
 
 
 def _hash(script: str) -> str:

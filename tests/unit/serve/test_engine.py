@@ -1,4 +1,4 @@
-"""The engine: rows wait, join, are delivered, and leave."""
+"""The engine: rows wait, join the batch, receive tokens, and leave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.search.continuous_batching import Drawn, Row
 from ensue.search.sampling import Sampling, sample
-from ensue.serve.engine import Busy, Closed, Engine
+from ensue.serve.engine import Engine, EngineClosed, QueueFull
 
 V = 19
 GIVE_UP = 30.0
@@ -28,7 +28,7 @@ def row(tokens: int = 8, seed: int = 0, prompt: tuple[int, ...] = (1, 2)) -> Row
 
 
 class Inbox:
-    """What was delivered, row by row."""
+    """Collects delivered tokens by row."""
 
     def __init__(self) -> None:
         self.got: dict[int, list[Drawn | Exception]] = {}
@@ -58,7 +58,7 @@ def engine() -> Iterator[Engine]:
     made.close(5.0)
 
 
-def test_everybody_gets_what_they_would_have_got_alone(engine: Engine) -> None:
+def test_batched_rows_get_the_same_tokens_as_alone(engine: Engine) -> None:
     inbox, rows = Inbox(), [row(4 + seed, seed, tuple(range(1, 2 + seed))) for seed in range(6)]
     for own in rows:
         engine.submit([own], inbox)
@@ -67,23 +67,23 @@ def test_everybody_gets_what_they_would_have_got_alone(engine: Engine) -> None:
     assert engine.load == (0, 0) and engine.tokens == sum(len(inbox.tokens(own)) for own in rows)
 
 
-def test_beyond_the_queue_nobody_is_taken(engine: Engine) -> None:
+def test_a_full_queue_accepts_nothing(engine: Engine) -> None:
     inbox = Inbox()
-    with pytest.raises(Busy):
+    with pytest.raises(QueueFull):
         engine.submit([row() for _ in range(7)], inbox)
     assert engine.load[1] == 0 and not inbox.got
 
 
-def test_who_goes_frees_the_place_for_the_next(engine: Engine) -> None:
+def test_a_cancelled_row_makes_room_for_the_next(engine: Engine) -> None:
     inbox, long = Inbox(), [row(100_000, seed) for seed in range(3)]
     engine.submit(long, inbox)
     waiting = row(3)
     engine.submit([waiting], inbox)
     inbox.wait(lambda: all(id(own) in inbox.got for own in long))
     assert engine.load == (3, 1)
-    engine.leave([long[0]])
+    engine.cancel([long[0]])
     inbox.wait(lambda: inbox.done(waiting))
-    engine.leave(long)
+    engine.cancel(long)
     until = time.monotonic() + GIVE_UP
     while engine.load != (0, 0) and time.monotonic() < until:
         time.sleep(0.01)
@@ -93,28 +93,28 @@ def test_who_goes_frees_the_place_for_the_next(engine: Engine) -> None:
     inbox.wait(lambda: inbox.done(again))
 
 
-def test_a_prompt_that_cannot_be_read_fails_alone(engine: Engine) -> None:
+def test_an_invalid_prompt_does_not_affect_others(engine: Engine) -> None:
     inbox, good, bad = Inbox(), row(5), row(5, prompt=(V + 3,))
     engine.submit([good, bad], inbox)
     inbox.wait(lambda: inbox.done(good) and inbox.done(bad))
     assert isinstance(inbox.got[id(bad)][-1], Exception) and len(inbox.tokens(good)) == 5
 
 
-def test_what_runs_is_finished_before_the_end_and_nothing_new_is_taken() -> None:
+def test_close_finishes_running_rows_and_accepts_no_new_ones() -> None:
     engine, inbox, own = Engine(model(), rows=2), Inbox(), row(20)
     engine.submit([own], inbox)
     engine.close(GIVE_UP)
     assert inbox.done(own) and len(inbox.tokens(own)) == 20
-    with pytest.raises(Closed):
+    with pytest.raises(EngineClosed):
         engine.submit([row()], inbox)
 
 
-def test_what_takes_too_long_is_told_that_the_end_has_come() -> None:
+def test_close_sends_an_error_to_rows_that_take_too_long() -> None:
     engine, inbox, own = Engine(model(), rows=1), Inbox(), row(10_000_000)
     waiting = row(5)
     engine.submit([own, waiting], inbox)
     inbox.wait(lambda: id(own) in inbox.got)
     engine.close(0.05)
     inbox.wait(lambda: inbox.done(waiting))
-    assert isinstance(inbox.got[id(waiting)][-1], Closed)
-    assert any(isinstance(one, Closed) for one in inbox.got[id(own)])
+    assert isinstance(inbox.got[id(waiting)][-1], EngineClosed)
+    assert any(isinstance(one, EngineClosed) for one in inbox.got[id(own)])

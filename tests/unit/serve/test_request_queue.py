@@ -1,4 +1,4 @@
-"""Turns: one after the other, those who go are out of the line, and at the end everybody is told."""
+"""The request queue: one request at a time; disconnected clients leave it; closing answers everybody."""
 
 import asyncio
 import threading
@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from ensue.serve import request_queue as turns
-from ensue.serve.errors import Refused
-from ensue.serve.request_queue import Turns
+from ensue.serve import request_queue
+from ensue.serve.errors import ApiError
+from ensue.serve.request_queue import RequestQueue
 
 GIVE_UP = 30.0
 
 
 class Client:
-    """What of a request turns look at: whether its client has gone."""
+    """A request as the queue uses it: it tells when its client disconnects."""
 
     def __init__(self):
         self.left = asyncio.Event()
@@ -25,15 +25,15 @@ class Client:
 
 
 class Work:
-    """Something that takes until it is let go; it reports how far it is."""
+    """Work that runs until it is released and reports progress."""
 
     def __init__(self, reports=True):
-        self.begun, self.let, self.reports = threading.Event(), threading.Event(), reports
+        self.begun, self.released, self.reports = threading.Event(), threading.Event(), reports
 
     def __call__(self, report):
         self.begun.set()
         until = time.monotonic() + GIVE_UP
-        while not self.let.is_set() and time.monotonic() < until:
+        while not self.released.is_set() and time.monotonic() < until:
             if self.reports:
                 report("progress", {})
             time.sleep(0.005)
@@ -50,110 +50,110 @@ def run(test):
     return asyncio.run(asyncio.wait_for(test(), GIVE_UP))
 
 
-def test_one_at_a_time_with_its_notes():
+def test_requests_run_one_at_a_time_and_collect_notes():
     async def test():
-        line, first, second, notes = Turns("gpt"), Work(), Work(), []
-        tasks = [asyncio.ensure_future(line.take(first, notes=notes)), asyncio.ensure_future(line.take(second))]
+        queue, first, second, notes = RequestQueue("gpt"), Work(), Work(), []
+        tasks = [asyncio.ensure_future(queue.run(first, notes=notes)), asyncio.ensure_future(queue.run(second))]
         await begun(first)
-        assert (line.running, line.waiting) == (1, 1) and not second.begun.is_set()
-        first.let.set(), second.let.set()
+        assert (queue.running, queue.waiting) == (1, 1) and not second.begun.is_set()
+        first.released.set(), second.released.set()
         assert await asyncio.gather(*tasks) == ["done", "done"] and notes == ["a note"]
-        assert (line.running, line.waiting) == (0, 0)
+        assert (queue.running, queue.waiting) == (0, 0)
 
     run(test)
 
 
-def test_who_goes_while_waiting_is_out_of_the_line_and_never_begins():
+def test_a_client_that_disconnects_while_waiting_never_runs():
     async def test():
-        line, first, second, client = Turns("gpt"), Work(), Work(), Client()
-        task = asyncio.ensure_future(line.take(first))
+        queue, first, second, client = RequestQueue("gpt"), Work(), Work(), Client()
+        task = asyncio.ensure_future(queue.run(first))
         await begun(first)
-        waits = asyncio.ensure_future(line.take(second, client))
+        waits = asyncio.ensure_future(queue.run(second, client))
         await asyncio.sleep(0.02)
         client.left.set()
-        with pytest.raises(Refused, match="gone"):
+        with pytest.raises(ApiError, match="disconnected"):
             await waits
-        assert line.waiting == 0 and not second.begun.is_set()
-        first.let.set()
-        assert await task == "done" and line.running == 0
+        assert queue.waiting == 0 and not second.begun.is_set()
+        first.released.set()
+        assert await task == "done" and queue.running == 0
 
     run(test)
 
 
-def test_work_is_broken_off_when_its_client_goes_and_the_next_begins():
+def test_work_stops_when_its_client_disconnects_and_the_next_starts():
     async def test():
-        line, first, second, client = Turns("gpt"), Work(), Work(), Client()
-        task = asyncio.ensure_future(line.take(first, client))
+        queue, first, second, client = RequestQueue("gpt"), Work(), Work(), Client()
+        task = asyncio.ensure_future(queue.run(first, client))
         await begun(first)
-        after = asyncio.ensure_future(line.take(second))
+        after = asyncio.ensure_future(queue.run(second))
         client.left.set()
-        with pytest.raises(Refused, match="gone"):
+        with pytest.raises(ApiError, match="disconnected"):
             await task
-        second.let.set()
+        second.released.set()
         assert await after == "done"
 
     run(test)
 
 
-def test_the_line_is_bounded(monkeypatch):
-    monkeypatch.setattr(turns, "MOST_WAITING", 1)
+def test_the_queue_is_bounded(monkeypatch):
+    monkeypatch.setattr(request_queue, "MAX_WAITING", 1)
 
     async def test():
-        line, first = Turns("gpt"), Work()
-        tasks = [asyncio.ensure_future(line.take(first))]
+        queue, first = RequestQueue("gpt"), Work()
+        tasks = [asyncio.ensure_future(queue.run(first))]
         await begun(first)
-        tasks.append(asyncio.ensure_future(line.take(Work(reports=False))))
+        tasks.append(asyncio.ensure_future(queue.run(Work(reports=False))))
         await asyncio.sleep(0.02)
-        with pytest.raises(Refused) as refused:
-            await line.take(Work())
-        assert refused.value.status == 429 and refused.value.retry
+        with pytest.raises(ApiError) as error:
+            await queue.run(Work())
+        assert error.value.status == 429 and error.value.retry
         for task in tasks:
             task.cancel()
-        first.let.set()
+        first.released.set()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     run(test)
 
 
-def test_patience_ends(monkeypatch):
-    monkeypatch.setattr(turns, "PATIENCE", 0.05)
+def test_a_request_times_out(monkeypatch):
+    monkeypatch.setattr(request_queue, "REQUEST_TIMEOUT", 0.05)
 
     async def test():
-        line = Turns("gpt")
-        with pytest.raises(Refused, match="gpt took too long") as refused:
-            await line.take(Work())
-        assert refused.value.status == 408 and line.running == 0
+        queue = RequestQueue("gpt")
+        with pytest.raises(ApiError, match="gpt took too long") as error:
+            await queue.run(Work())
+        assert error.value.status == 408 and queue.running == 0
 
     run(test)
 
 
-def test_at_the_end_what_runs_is_finished_and_the_rest_is_told():
+def test_close_answers_503_to_requests_that_are_not_done_in_time():
     async def test():
-        line, first, second = Turns("gpt"), Work(reports=False), Work()
-        tasks = [asyncio.ensure_future(line.take(first)), asyncio.ensure_future(line.take(second))]
+        queue, first, second = RequestQueue("gpt"), Work(reports=False), Work()
+        tasks = [asyncio.ensure_future(queue.run(first)), asyncio.ensure_future(queue.run(second))]
         await begun(first)
-        closing = threading.Thread(target=line.close, args=(0.3,))
+        closing = threading.Thread(target=queue.close, args=(0.3,))
         closing.start()
         await asyncio.sleep(0.05)
-        with pytest.raises(Refused) as refused:
-            await line.take(Work())
-        assert refused.value.status == 503
-        told = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [one.status for one in told] == [503, 503]  # time was up, whatever the first does
-        first.let.set()
+        with pytest.raises(ApiError) as error:
+            await queue.run(Work())
+        assert error.value.status == 503
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [one.status for one in results] == [503, 503]  # the timeout ended although the first still runs
+        first.released.set()
         closing.join()
 
     run(test)
 
 
-def test_the_end_waits_for_what_runs():
+def test_close_waits_for_running_requests():
     async def test():
-        line, work = Turns("gpt"), Work()
-        task = asyncio.ensure_future(line.take(work))
+        queue, work = RequestQueue("gpt"), Work()
+        task = asyncio.ensure_future(queue.run(work))
         await begun(work)
-        closing = threading.Thread(target=line.close, args=(GIVE_UP,))
+        closing = threading.Thread(target=queue.close, args=(GIVE_UP,))
         closing.start()
-        work.let.set()
+        work.released.set()
         assert await task == "done"
         closing.join()
 
