@@ -112,7 +112,7 @@ def part(layer: nn.Module, x: Tensor, start: int, stop: int) -> Tensor:
     if isinstance(layer, QuantisedLinear):
         return layer.part(x, start, stop)
     assert isinstance(layer, nn.Linear)
-    return F.linear(x, layer.weight[start:stop], layer.bias[start:stop])
+    return F.linear(x, layer.weight[start:stop], None if layer.bias is None else layer.bias[start:stop])
 
 
 def packed(weight: Tensor) -> Any:

@@ -91,7 +91,7 @@ def _encoder_weights(model: Any, source: Tensor) -> list[list[list[float]]] | No
     """Encoder self-attention of each layer, for models that have it."""
     if not isinstance(model, Transformer):
         return None
-    return [layer[0].mean(0).tolist() for layer in model.encode(source, weights=True)[1]]
+    return [layer[0].mean(0).tolist() for layer in model.encode(source, weights=True).weights or ()] or None
 
 
 def _steps(log_probs: Tensor, ids: list[int], attention: Any, tokenizer: Tokenizer) -> list[dict[str, Any]]:

@@ -1,14 +1,14 @@
-"""BERT: an encoder that learns to fill in what was hidden from it (Devlin et al., 2019).
+"""BERT: an encoder trained to fill in masked tokens (Devlin et al., 2019).
 
-    masked      P(x_i | x̂) = softmax(E LN(gelu(W T_i + b)) + c)       at hidden places i of a spoilt text x̂; E is the
-                                                                       embedding again (tied)
+    masked      P(x_i | x̂) = softmax(E LN(gelu(W T_i + b)) + c)       at masked positions i of a corrupted text x̂; E is
+                                                                       the embedding again (tied), or its own matrix
     next        P(B follows A) = softmax(W_n C)                        of [CLS] A [SEP] B [SEP]
 
-The masked head is computed at hidden places only, and so is the encoder's last block. RoBERTa (Liu et al., 2019) is the
-same without the next sentence, its places hidden anew each time a text is read; DistilBERT's form (Sanh et al., 2019)
-has no segments and no pooling either.
+The masked head is computed at masked positions only, and so is the encoder's last block. RoBERTa (Liu et al., 2019) is
+the same without the next sentence, its tokens masked anew each time a text is read; DistilBERT's form (Sanh et al.,
+2019) has no segments and no pooling either.
 
-Legend: B rows, T tokens, K hidden places of a row, D width, V vocabulary.
+Legend: B rows, T tokens, K masked positions of a row, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class BERTConfig(EncoderConfig):
 
     next_sentence: bool = True
     """Whether it also learns to tell if the second text follows the first."""
+    tied: bool = True
+    """Whether the output layer is the embedding matrix again."""
 
     def __post_init__(self) -> None:
         super(BERTConfig, self).__post_init__()  # with slots, super() would look for the class without them
@@ -47,26 +49,27 @@ class RoBERTaConfig(BERTConfig):
     """Settings of RoBERTa: BERT's, without what it leaves out."""
 
     segments: int = 1
-    """How many kinds of text a token can be of: RoBERTa has one vector that all tokens share."""
+    """Number of segments: RoBERTa has one vector that all tokens share."""
     pooled: bool = False
     """Whether the first token is pooled to a vector for the whole."""
     next_sentence: bool = False
     """Whether it also learns to tell if the second text follows the first."""
     epsilon: float = 1e-5
-    """What a layer norm adds to the variance."""
+    """What a norm adds to the variance."""
 
 
 class MaskedHead(nn.Module):
     """LN(gelu(W h + b)), and then the logits E · + c."""
 
-    def __init__(self, embed: nn.Embedding, activation: str, epsilon: float) -> None:
+    def __init__(self, embed: nn.Embedding, activation: str, epsilon: float, tied: bool = True) -> None:
         super().__init__()
         vocabulary, width = embed.weight.shape
         self.activation = activation
         self.dense = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width, eps=epsilon)
         self.out = nn.Linear(width, vocabulary)
-        self.out.weight = embed.weight
+        if tied:
+            self.out.weight = embed.weight
 
     def features(self, hidden: Tensor) -> Tensor:
         """What the tied output layer sees, (…, D) → (…, D)."""
@@ -96,7 +99,7 @@ LEARNING: dict[str, dict[str, Any]] = {
 
 
 class BERT(Model):
-    """softmax(E LN(gelu(W T_i + b)) + c) at hidden places, softmax(W_n C) for the pair."""
+    """softmax(E LN(gelu(W T_i + b)) + c) at masked positions, softmax(W_n C) for the pair."""
 
     Config: ClassVar[type[Any]] = BERTConfig
     task = "masked"
@@ -109,13 +112,13 @@ class BERT(Model):
         super().__init__()
         self.config = config
         self.body = Encoder(config)
-        self.head = MaskedHead(self.body.embed, config.activation, config.epsilon)
+        self.head = MaskedHead(self.body.embed, config.activation, config.epsilon, config.tied)
         self.next = nn.Linear(config.hidden, 2) if config.next_sentence else None
         initialise(self)
 
     @property
     def traits(self) -> Traits:
-        """It needs the whole text at once, and sees every token that is not hidden from it."""
+        """It needs the whole text at once, and sees every token that is not masked."""
         return Traits(causal=False, steps=False, blind=False, context=self.config.context)
 
     def start(self, rows: int) -> NoState:
@@ -130,35 +133,35 @@ class BERT(Model):
         want: Sequence[Want] = ("logits",),
         segments: Tensor | None = None,
     ) -> Output:
-        """Read tokens (B, T); logits at place t are for token t, which it sees unless it is the mask."""
+        """Read tokens (B, T); logits at position t are for token t, which it sees unless it is masked."""
         found = self.body(tokens, segments, lengths, weights="attention" in want)
         return answer(self.head, found.hidden, self.start(len(tokens)), lengths, want, found.attention)
 
-    def encode(self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, places: Tensor) -> Encoded:
-        """The encoder's answer at each row's first token and at ``places`` (B, K), in that order: (B, 1 + K, D)."""
+    def encode(self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, positions: Tensor) -> Encoded:
+        """The encoder's output at each row's first token and at ``positions`` (B, K), in that order: (B, 1 + K, D)."""
         first = torch.zeros(len(tokens), 1, dtype=torch.long, device=tokens.device)
-        found: Encoded = self.body(tokens, segments, lengths, torch.cat([first, places], dim=1))
+        found: Encoded = self.body(tokens, segments, lengths, torch.cat([first, positions], dim=1))
         return found
 
     def masked_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The mean of −log P(x_i | x̂) over hidden places, (M, D), (M,) → a scalar."""
+        """The mean of −log P(x_i | x̂) over masked positions, (M, D), (M,) → a scalar."""
         assert isinstance(self.head, MaskedHead)
         out = self.head.out
         return mean_cross_entropy(self.head.features(hidden), out.weight, out.bias, targets)
 
     def next_logits(self, first: Tensor) -> Tensor:
-        """Whether the second text follows (0) or not (1), of the first tokens (B, D) → (B, 2)."""
+        """Logits of whether the second text follows (0) or not (1), of the first tokens (B, D) → (B, 2)."""
         assert self.next is not None
         logits: Tensor = self.next(self.body.pool(first))
         return logits
 
     def next_loss(self, first: Tensor, other: Tensor) -> Tensor:
-        """The mean of −log P of what is so; ``other`` (B,) is 1 where the second text is from elsewhere."""
+        """Cross-entropy of the pair; ``other`` (B,) is 1 where the second text is from elsewhere."""
         return F.cross_entropy(self.next_logits(first), other)
 
 
 class RoBERTa(BERT):
-    """The same without the next sentence and with one segment; full texts, hidden anew each time they are read."""
+    """The same without the next sentence and with one segment; full texts, masked anew each time they are read."""
 
     Config: ClassVar[type[Any]] = RoBERTaConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {

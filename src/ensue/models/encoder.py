@@ -1,10 +1,10 @@
-"""An encoder of attention in both directions: the body of BERT and its kin (Devlin et al., 2019).
+"""An encoder that reads in both directions: the backbone of BERT and its kin (Devlin et al., 2019).
 
     h_0 = LN(E_x + E_s + E_p)                token, segment (first or second text) and position
-    h_l = Block(h_{l-1})                     l = 1 … L; full self-attention, then a two-layer network, post-norm
+    h_l = Block(h_{l-1})                     l = 1 … L; self-attention to the whole text, then a feed-forward network
     T_i = h_L,i,   C = tanh(W_C h_L,1 + b)   a vector for each token, and one for the whole: the pooled first token
 
-Legend: B rows, T tokens, K places that are asked for, D width, H heads, L layers, V vocabulary.
+Legend: B rows, T tokens, K positions that are asked for, D width, H heads, L layers, V vocabulary.
 """
 
 from __future__ import annotations
@@ -15,50 +15,47 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
-from ensue.core.settings import check, check_below_one, check_positive
+from ensue.core.settings import check, check_positive
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.packing import Packing
-from ensue.nn.attention import FullAttention
-from ensue.nn.blocks import EncoderBlock
 from ensue.nn.dropout import Dropout
-from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
-from ensue.nn.positions import LearnedPositions
+from ensue.nn.feed_forward import ACTIVATIONS
+from ensue.nn.layout import Layout
+from ensue.nn.positions import POSITIONS
+from ensue.nn.trunk_config import TrunkConfig, build_norm, build_trunk, last_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EncoderConfig:
+class EncoderConfig(TrunkConfig):
     """Settings of an encoder."""
 
     vocabulary: int = 0
-    """How many different tokens there are; the tokenizer says."""
-    layers: int = 4
-    """How many blocks stand on each other."""
-    heads: int = 4
-    """How many heads each attention has; they share the width."""
-    hidden: int = 128
-    """The width D of the model."""
-    inner: int = 0
-    """The width inside the two-layer network; 0 means four times hidden."""
+    """Vocabulary size; set by the tokenizer."""
     context: int = 128
-    """How many tokens the model can read, marks included."""
+    """Number of tokens the model can read, special tokens included."""
     segments: int = 2
-    """How many kinds of text a token can be of: 2 tells the texts of a pair apart, 0 leaves segments out."""
+    """Number of segments: 2 tells the texts of a pair apart, 0 leaves segments out."""
     pooled: bool = True
     """Whether the first token is pooled to a vector for the whole."""
     dropout: float = 0.1
-    """The share of units that training switches off at random."""
+    """Dropout probability."""
     activation: str = "gelu-erf"
-    """What stands between the layers of the two-layer network: gelu-erf (BERT's), gelu (its tanh form) or relu."""
+    """Activation of a two-layer feed-forward network: gelu-erf (BERT's), gelu (its tanh form) or relu."""
+    feed: str = ""
+    """Feed-forward network: empty for two layers with ``activation``; swiglu or geglu for one with a gate."""
+    norm: str = "post"
+    """Norm: pre or post (layer norm before or after each part), rms or post-rms (RMSNorm)."""
+    positions: str = "learned"
+    """Position encoding: learned, sinusoidal, rotary, alibi or none."""
     epsilon: float = 1e-12
-    """What a layer norm adds to the variance."""
+    """What a norm adds to the variance."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "layers", "heads", "hidden", "context")
-        check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
-        check(self, "inner", self.inner >= 0, "0 or more")
+        self.check_trunk(rotary=self.positions == "rotary")
+        check_positive(self, "context")
         check(self, "segments", 0 <= self.segments <= 16, "between 0 and 16")
-        check_below_one(self, "dropout")
         check(self, "activation", self.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
+        check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
 
 
@@ -67,9 +64,9 @@ class Encoded:
     """What an encoder makes of rows of tokens."""
 
     hidden: Tensor
-    """(B, T, D), or (B, K, D) at the places that were asked for: T_i."""
+    """(B, T, D), or (B, K, D) at the positions that were asked for: T_i."""
     attention: tuple[Tensor, ...] | None = None
-    """(B, H, T, T) of every layer, where it was asked for; in the last only from the places asked for."""
+    """(B, H, T, T) of every layer, where it was asked for; in the last only from the positions asked for."""
     layers: tuple[Tensor, ...] | None = None
     """h_0 … h_L, where they were asked for."""
 
@@ -82,19 +79,18 @@ class Encoder(nn.Module):
         self.config = config
         D, p = config.hidden, config.dropout
         self.embed = nn.Embedding(config.vocabulary, D)
-        self.positions = LearnedPositions(config.context, D)
+        self.positions = POSITIONS[config.positions](config.context, D)
         self.segments = nn.Embedding(config.segments, D) if config.segments else None
-        self.norm = nn.LayerNorm(D, eps=config.epsilon)
-        self.blocks = nn.ModuleList(
-            EncoderBlock(
-                FullAttention(D, config.heads, p),
-                FeedForward(D, config.inner or 4 * D, config.activation),
-                D,
-                p,
-                config.epsilon,
-            )
-            for _ in range(config.layers)
+        self.norm = build_norm(config, config.epsilon)()
+        self.blocks = build_trunk(
+            config,
+            causal=False,
+            positions=config.positions,
+            context=config.context,
+            attention_dropout=p,
+            epsilon=config.epsilon,
         )
+        self.last_norm = last_norm(config, config.epsilon)
         self.pooler = nn.Linear(D, D) if config.pooled else None
         self.dropout = Dropout(p)
         initialise(self)
@@ -109,51 +105,39 @@ class Encoder(nn.Module):
         tokens: Tensor,
         segments: Tensor | None = None,
         lengths: Tensor | None = None,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
         *,
         weights: bool = False,
         layers: bool = False,
     ) -> Encoded:
         """Read tokens (B, T) of segments (B, T); without ``segments`` all are of the first.
 
-        Only ``places`` (B, K) of the last block are computed where they are given.
+        With ``positions`` (B, K) the last block computes these only.
         """
         self._check_fits(tokens.shape[1])
-        if self._may_look(tokens):
+        if self._may_branch(tokens):
             if not (weights or layers or self.training or torch.is_grad_enabled()):
-                return Encoded(self._packed(tokens, segments, lengths, places))
+                return Encoded(self._packed(tokens, segments, lengths, positions))
             if lengths is not None and not bool((lengths < tokens.shape[1]).any()):
                 lengths = None  # nothing is padded, so no mask is needed
         x = self._embedded(tokens, segments, torch.arange(tokens.shape[1], device=tokens.device)[None])
-        held, seen = [x], []
-        last = len(self.blocks) - 1
-        for number, block in enumerate(self.blocks):
-            if number == last and places is not None:
-                assert isinstance(block, EncoderBlock)
-                x, looked = block.at(x, places, lengths, weights)
-            else:
-                x, _, looked = block(x, None, lengths, weights)
-            held.append(x)
-            seen.append(looked)
-        return Encoded(x, tuple(seen) if weights else None, tuple(held) if layers else None)
+        h, _, seen, every = self.blocks(x, None, Layout(lengths), weights=weights, at=positions, layers=layers)
+        return Encoded(self.last_norm(h), seen, every)
 
-    def _may_look(self, tokens: Tensor) -> bool:
+    def _may_branch(self, tokens: Tensor) -> bool:
         """Whether lengths may decide what is computed: on a CPU, where it is cheap, if nothing is traced."""
         traced = torch._C._get_tracing_state() is not None
         return tokens.device.type == "cpu" and not traced and plain(self.embed.weight)
 
-    def _packed(self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, places: Tensor | None) -> Tensor:
+    def _packed(
+        self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, positions: Tensor | None
+    ) -> Tensor:
         """The last block's output, (B, T, D) or (B, K, D), of rows without their padding."""
         packing = Packing.of(lengths, *tokens.shape)
         kinds = None if segments is None else packing.pack(segments)
         x = self._embedded(packing.pack(tokens), kinds, packing.positions)
-        for block in self.blocks[: -1 if places is not None else None]:
-            x, _, _ = block(x, None, packing)
-        if places is None:
-            return packing.unpack(x)
-        last = self.blocks[-1]
-        assert isinstance(last, EncoderBlock)
-        return packing.restore(last.at(x, places, packing)[0])
+        h = self.last_norm(self.blocks(x, None, Layout.packed(lengths, packing), at=positions).h)
+        return packing.unpack(h) if positions is None else packing.restore(h)
 
     def _check_fits(self, time: int) -> None:
         if time > self.config.context:

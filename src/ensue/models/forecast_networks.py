@@ -20,15 +20,14 @@ from torch import Tensor, nn
 from ensue.core.errors import InputError
 from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.forecast import CYCLE, LECTURE, ForecastConfig, Forecaster, last_place
-from ensue.nn.attention import SelfAttention
-from ensue.nn.attention_state import AttentionState
-from ensue.nn.blocks import BLOCKS
 from ensue.nn.dropout import Dropout
-from ensue.nn.feed_forward import FeedForward
+from ensue.nn.layout import Layout
 from ensue.nn.positions import POSITIONS
 from ensue.nn.recurrent import Cell, ChoGRUCell, GRUCell, LSTMCell, Recurrent, ReluCell, SigmoidCell, TanhCell
 from ensue.nn.stacks import CONNECTIONS, Stack, StackState
 from ensue.nn.state import State
+from ensue.nn.trunk import TrunkState
+from ensue.nn.trunk_config import TrunkConfig, build_trunk, last_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,31 +161,20 @@ class LSTMForecaster(RecurrentForecaster):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GPTForecastConfig(ForecastConfig):
+class GPTForecastConfig(ForecastConfig, TrunkConfig):
     """Settings of the Transformer that forecasts."""
 
     layers: int = 2
-    """How many blocks stand on each other."""
-    heads: int = 4
-    """How many heads each attention has; they share the width."""
+    """Number of blocks."""
     hidden: int = 64
-    """The width D of the model."""
-    dropout: float = 0.0
-    """The share of units that training switches off at random."""
+    """Width D of the model."""
     positions: str = "rotary"
-    """How a step knows its place: rotary, learned, sinusoidal or none."""
-    norm: str = "pre"
-    """Where the layer norm stands: pre or post (which needs a warm-up)."""
+    """Position encoding: rotary, learned, sinusoidal, alibi or none."""
 
     def __post_init__(self) -> None:
         super(GPTForecastConfig, self).__post_init__()
-        check_positive(self, "layers", "heads", "hidden")
-        check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
-        check_below_one(self, "dropout")
+        self.check_trunk(rotary=self.positions == "rotary")
         check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
-        check(self, "norm", self.norm in BLOCKS, "pre or post")
-        even = self.positions != "rotary" or self.hidden // self.heads % 2 == 0
-        check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
 
 
 class GPTForecaster(Forecaster):
@@ -205,13 +193,10 @@ class GPTForecaster(Forecaster):
         self.longest = config.window + config.horizon
         self.read = nn.Linear(config.inputs, D)  # W, b in place of an embedding
         self.positions = POSITIONS[config.positions](self.longest, D)
-        self.blocks = nn.ModuleList(
-            BLOCKS[config.norm](
-                SelfAttention(D, config.heads, p, rotary=config.positions == "rotary"), FeedForward(D, 4 * D), D, p
-            )
-            for _ in range(config.layers)
+        self.blocks = build_trunk(
+            config, causal=True, positions=config.positions, context=self.longest, attention_dropout=p
         )
-        self.norm = nn.LayerNorm(D) if config.norm == "pre" else nn.Identity()
+        self.norm = last_norm(config)
         self.out = nn.Linear(D, config.numbers)  # V, b
         self.dropout = Dropout(p)
         self._initialise()
@@ -225,26 +210,21 @@ class GPTForecaster(Forecaster):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    def start(self, rows: int) -> StackState:
+    def start(self, rows: int) -> TrunkState:
         """No steps yet."""
-        return StackState(tuple(block.start(rows) for block in self.blocks))  # type: ignore[operator]
+        return self.blocks.start(rows)
 
     def forward(
         self, x: Tensor, state: State | None = None, lengths: Tensor | None = None, last: bool = False
     ) -> tuple[Tensor, State]:
         before = state or self.start(len(x))
-        assert isinstance(before, StackState)
-        memory = before.layers[0]
-        assert isinstance(memory, AttentionState)
-        T = x.shape[1]
-        size = memory.used + T
+        assert isinstance(before, TrunkState)
+        clock, T = before.clock, x.shape[1]
+        size = clock.used + T
         if self.config.positions == "learned" and size > self.longest:
             what = f"{size} steps are more than the {self.longest} that learned positions reach"
             raise InputError(what, hint="train with positions=rotary, or with a longer horizon")
-        h = self.dropout(self.positions(self.read(x), memory.places(T), size))
-        after = []
-        for block, past in zip(self.blocks, before.layers):
-            h, new, _ = block(h, past, lengths)
-            after.append(new)
+        h = self.dropout(self.positions(self.read(x), clock.positions(T), size))
+        h, after, _, _ = self.blocks(h, before, Layout(lengths))
         h = self.norm(last_place(h, lengths) if last else h)
-        return self.shaped(self.out(h)), StackState(tuple(after))
+        return self.shaped(self.out(h)), after

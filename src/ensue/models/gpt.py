@@ -1,16 +1,19 @@
 """GPT: a decoder-only Transformer language model (Radford et al., 2018, 2019).
 
     h_0 = x W_e + W_p                      token and position
-    h_l = Block(h_{l-1})                   l = 1 … L; masked self-attention, then a two-layer network
-    P(u) = softmax(h_L W_eᵀ)               the embedding again (tied)
+    h_l = Block(h_{l-1})                   l = 1 … L; causal self-attention, then a feed-forward network
+    P(u) = softmax(h_L W_eᵀ)               the embedding again (tied), or a matrix of its own
 
-``norm = "pre"`` is GPT-2's order (a last layer norm before the output), ``"post"`` is GPT's. The state is every
-layer's keys and values. Past its ``context`` the model slides: when the window is full it is read again from its newer
-half, so every token is predicted from at least half a window; where in the text that happens depends on the number
-of tokens alone, never on how they were cut into chunks.
+``norm = "pre"`` is GPT-2's order (a last layer norm before the output), ``"post"`` is GPT's. ``attention``, ``feed``,
+``norm``, ``kv_heads`` and ``rope_base`` swap the parts of its blocks. The state is the trunk's: every block's keys and
+values, or whatever its mixer keeps.
 
-With ``experts`` above 1 the two-layer network is a mixture of so many (see ``ensue.nn.experts``), of which each token
-meets ``experts_active``; training then also makes the mean of the mixtures' balances small.
+Past its ``context`` the model slides: when the window is full, its newer half is read again, so that every token is
+predicted from at least half a window. Where that happens depends on the number of tokens alone, never on how they were
+cut into chunks. A model whose mixers all have a bounded state, and whose positions have no end, needs no window.
+
+With ``experts`` above 1 the feed-forward network is a mixture (see ``ensue.nn.experts``), of which each token meets
+``experts_active``; training adds the mean of the mixtures' balances to its loss.
 
 Legend: B rows, T time, D width, H heads, L layers, V vocabulary.
 """
@@ -25,89 +28,68 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
-from ensue.core.settings import check, check_below_one, check_positive
+from ensue.core.settings import check, check_positive
 from ensue.kernels.decode_program import Player, Recorder, Tape, single
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
-from ensue.nn.attention import SelfAttention
-from ensue.nn.attention_state import AttentionState, all_longer
-from ensue.nn.blocks import BLOCKS
 from ensue.nn.dropout import Dropout
-from ensue.nn.experts import GATES, Experts, balances
-from ensue.nn.feed_forward import FeedForward
+from ensue.nn.experts import GATES, balances
+from ensue.nn.key_value_cache import KeyValueCache, all_advanced
+from ensue.nn.layout import Layout
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
+from ensue.nn.trunk import Clock, TrunkState
+from ensue.nn.trunk_config import TrunkConfig, build_trunk, last_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GPTConfig:
+class GPTConfig(TrunkConfig):
     """Settings of the GPT language model."""
 
     vocabulary: int = 0
-    """How many different tokens there are; the tokenizer says."""
-    layers: int = 4
-    """How many blocks stand on each other."""
-    heads: int = 4
-    """How many heads each attention has; they share the width."""
-    hidden: int = 128
-    """The width D of the model."""
+    """Vocabulary size; set by the tokenizer."""
     context: int = 128
-    """How many tokens the model can see at once."""
-    dropout: float = 0.0
-    """The share of units that training switches off at random."""
+    """Number of tokens the model sees at once."""
     positions: str = "rotary"
-    """How a token knows its place: rotary, learned, sinusoidal or none."""
-    norm: str = "pre"
-    """Where the layer norm stands: pre (GPT-2) or post (GPT, needs a warm-up)."""
+    """Position encoding: rotary, learned, sinusoidal, alibi or none."""
     past: str = "slide"
     """What happens past the context: slide, or raise an error."""
+    tied: bool = True
+    """Whether the output layer is the embedding matrix again."""
     experts: int = 1
-    """How many two-layer networks a block has; 1 means the plain one, more a mixture of experts."""
+    """Number of feed-forward networks in a block; above 1 they are a mixture of experts."""
     experts_active: int = 1
-    """How many of them a token meets."""
+    """Number of experts each token meets."""
     experts_gate: str = "plain"
-    """What chooses them: plain, or noisy (random while it learns)."""
+    """What chooses experts: plain, or noisy (random during training)."""
     experts_balance: float = 0.01
-    """The weight, in training's loss, of sending as much to each expert."""
+    """Weight of the load-balancing loss."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "layers", "heads", "hidden", "context")
-        check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
-        check_below_one(self, "dropout")
+        self.check_trunk(rotary=self.positions == "rotary")
+        check_positive(self, "context")
         check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
-        check(self, "norm", self.norm in BLOCKS, "pre or post")
         check(self, "past", self.past in ("slide", "raise"), "slide or raise")
         check_positive(self, "experts", "experts_active")
         check(self, "experts_active", self.experts_active <= self.experts, f"at most experts = {self.experts}")
         check(self, "experts_gate", self.experts_gate in GATES, f"one of {', '.join(GATES)}")
         check(self, "experts_balance", 0 <= self.experts_balance < float("inf"), "0 or more")
-        even = self.positions != "rotary" or self.hidden // self.heads % 2 == 0
-        check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
-
-
-def feed_forward(config: GPTConfig) -> FeedForward | Experts:
-    """The two-layer network of a block, or a mixture of them."""
-    D = config.hidden
-    if config.experts == 1:
-        return FeedForward(D, 4 * D)
-    many = [FeedForward(D, 4 * D) for _ in range(config.experts)]
-    return Experts(GATES[config.experts_gate](D, config.experts), many, config.experts_active)
 
 
 @dataclass(frozen=True)
 class GPTState(State):
-    """The tokens of the window so far, and every block's keys and values of them."""
+    """The tokens of the window so far, and the trunk's state after them."""
 
-    tokens: Tensor  # (B, C), padded on the right to the longest row
-    blocks: tuple[AttentionState, ...]
+    tokens: Tensor  # (B, C), padded on the right to the longest row; none of a model without a window
+    trunk: TrunkState
 
     @classmethod
     def joined(cls, states: Sequence[GPTState]) -> GPTState:
-        """Rows of several states as one state; they may have read differently much."""
+        """Rows of several states as one state; they may have different lengths."""
         size = max(state.tokens.shape[1] for state in states)
         window = torch.cat([nn.functional.pad(state.tokens, (0, size - state.tokens.shape[1])) for state in states])
-        return GPTState(window, tuple(AttentionState.joined(own) for own in zip(*(state.blocks for state in states))))
+        return GPTState(window, TrunkState.joined([state.trunk for state in states]))
 
 
 class GPTLanguageModel(LanguageModel):
@@ -177,18 +159,18 @@ class GPTLanguageModel(LanguageModel):
         D, p = config.hidden, config.dropout
         self.embed = nn.Embedding(config.vocabulary, D)  # W_e
         self.positions = POSITIONS[config.positions](config.context, D)  # W_p
-        self.blocks = nn.ModuleList(
-            BLOCKS[config.norm](
-                SelfAttention(D, config.heads, p, rotary=config.positions == "rotary"),
-                feed_forward(config),
-                D,
-                p,
-            )
-            for _ in range(config.layers)
+        self.blocks = build_trunk(
+            config,
+            causal=True,
+            positions=config.positions,
+            context=config.context,
+            attention_dropout=p,
+            experts=(config.experts, config.experts_active, config.experts_gate),
         )
-        self.norm = nn.LayerNorm(D) if config.norm == "pre" else nn.Identity()
+        self.norm = last_norm(config)
         self.head = nn.Linear(D, config.vocabulary, bias=False)
-        self.head.weight = self.embed.weight
+        if config.tied:
+            self.head.weight = self.embed.weight
         self.dropout = Dropout(p)
         self._steps = Recorder()
         self._initialise()
@@ -203,14 +185,19 @@ class GPTLanguageModel(LanguageModel):
                 nn.init.zeros_(weight)
 
     @property
+    def slides(self) -> bool:
+        """Whether there is a window: a state that grows, or positions that end."""
+        return not self.blocks.bounded or self.config.positions == "learned"
+
+    @property
     def traits(self) -> Traits:
-        """It sees ``context`` tokens."""
-        return Traits(context=self.config.context)
+        """It sees ``context`` tokens, or all of them."""
+        return Traits(context=self.config.context if self.slides else None)
 
     def start(self, rows: int) -> GPTState:
         """No tokens yet."""
-        blocks = tuple(block.start(rows) for block in self.blocks)  # type: ignore[operator]
-        return GPTState(torch.zeros(rows, 0, dtype=torch.long, device=self.embed.weight.device), blocks)
+        none = torch.zeros(rows, 0, dtype=torch.long, device=self.embed.weight.device)
+        return GPTState(none, self.blocks.start(rows))
 
     def forward(
         self,
@@ -222,15 +209,13 @@ class GPTLanguageModel(LanguageModel):
         """Read tokens (B, T)."""
         before = state or self.start(len(tokens))
         assert isinstance(before, GPTState)
-        if before.blocks[0].used + tokens.shape[1] <= self.config.context:
+        if not self.slides or before.trunk.clock.used + tokens.shape[1] <= self.config.context:
             player = self._player(tokens, before, lengths, want)
             if player is not None:
                 return self._step(player, tokens, before)
-            hidden, blocks, seen = self._read(tokens, before, lengths, "attention" in want, "end" in want)
-            after = self._left(before, tokens, blocks) if blocks else None
-            return answer(self.head, hidden, after, lengths, want, seen)
-        self._may_slide(before, tokens, want)
-        if lengths is None and before.blocks[0].even:
+            return self._read(tokens, before, lengths, want)
+        self._check_slide(before, tokens, want)
+        if lengths is None and before.trunk.clock.even:
             hidden, after = self._slide(tokens, before)
         else:
             hidden, after = self._slide_rows(tokens, before, lengths)
@@ -252,28 +237,27 @@ class GPTLanguageModel(LanguageModel):
             loss = loss + self.config.experts_balance * torch.stack(found).mean()
         return loss, after
 
-    def _read(
-        self, tokens: Tensor, state: GPTState, lengths: Tensor | None, weights: bool = False, ends: bool = False
-    ) -> tuple[Tensor, tuple[AttentionState, ...], tuple[Tensor, ...] | None]:
-        """Read tokens that fit into the window: h, each block's state, and where each looked.
+    def _read(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Output:
+        """Read tokens that fit into the window."""
+        clock, T = state.trunk.clock, tokens.shape[1]
+        x = self.dropout(self.positions(self.embed(tokens), clock.positions(T), clock.used + T))
+        h, trunk, seen, _ = self.blocks(
+            x, state.trunk, Layout(lengths), weights="attention" in want, keep_state="end" not in want
+        )
+        after = None if trunk is None else self._after(state, tokens, trunk)
+        return answer(self.head, self.norm(h), after, lengths, want, seen)
 
-        Where the text ``ends`` no state is kept, not even until the last block: it is most of what blocks that are
-        computed again would hold.
-        """
-        memory = state.blocks[0]
-        T = tokens.shape[1]
-        x = self.dropout(self.positions(self.embed(tokens), memory.places(T), memory.used + T))
-        after, seen = [], []
-        for block, past in zip(self.blocks, state.blocks):
-            x, new, attention = block(x, past, lengths, weights)
-            after += [] if ends else [new]
-            seen.append(attention)
-            del new
-        return self.norm(x), tuple(after), tuple(seen) if weights else None
-
-    def _left(self, state: GPTState, tokens: Tensor, blocks: tuple[AttentionState, ...]) -> GPTState:
-        """The state that is left: the blocks' and the window with the new tokens."""
-        return GPTState(self._window(state, tokens, blocks[0].used), blocks)
+    def _after(self, state: GPTState, tokens: Tensor, trunk: TrunkState) -> GPTState:
+        """The trunk's new state, and the window with the new tokens at each row's end."""
+        if not self.slides:
+            return GPTState(state.tokens, trunk)
+        clock, T = state.trunk.clock, tokens.shape[1]
+        before = state.tokens[:, : clock.used]
+        if clock.even:
+            window = torch.cat([before, tokens], dim=1)
+        else:
+            window = nn.functional.pad(before, (0, T)).scatter(1, clock.positions(T), tokens)
+        return GPTState(window[:, : trunk.clock.used], trunk)
 
     def _write(self, tape: Tape) -> Tensor:
         """One token of each row, as instructions; answers where h_0 goes."""
@@ -287,28 +271,20 @@ class GPTLanguageModel(LanguageModel):
         return self._steps.ready(self, len(tokens), self._write)
 
     def _step(self, player: Player, tokens: Tensor, state: GPTState) -> Output:
-        """Read one token of each row by a tape."""
-        blocks = [block.roomy() for block in state.blocks]
-        memory = blocks[0]
-        places = memory.places(1)
-        x = self.positions(self.embed(tokens), places, memory.used + 1)[:, 0]
-        rotary = self.blocks[0].attention.rotary  # type: ignore[union-attr]
-        turn = rotary(places, x) if rotary is not None else None  # type: ignore[operator]
-        logits = player.play(x, [block.memory for block in blocks], turn)[:, None]
-        return Output(logits, None, None, self._left(state, tokens, all_longer(blocks)))
+        """Read one token of each row by the decode program."""
+        clock = state.trunk.clock
+        caches = [one.with_room() for one in state.trunk.blocks if isinstance(one, KeyValueCache)]
+        positions = clock.positions(1)
+        x = self.positions(self.embed(tokens), positions, clock.used + 1)[:, 0]
+        rotary: Any = self.blocks.blocks[0].attention.rotary
+        turn = rotary(positions, x) if rotary is not None else None
+        logits = player.play(x, [cache.memory for cache in caches], turn)[:, None]
+        trunk = TrunkState(clock.after(1), all_advanced(caches))
+        return Output(logits, None, None, self._after(state, tokens, trunk))
 
-    @staticmethod
-    def _window(state: GPTState, tokens: Tensor, used: int) -> Tensor:
-        """The window's tokens with the new ones at each row's end."""
-        memory, time = state.blocks[0], tokens.shape[1]
-        if memory.even:
-            return torch.cat([state.tokens[:, : memory.used], tokens], dim=1)[:, :used]
-        wide = nn.functional.pad(state.tokens[:, : memory.used], (0, time))
-        return wide.scatter(1, memory.places(time), tokens)[:, :used]
-
-    def _may_slide(self, state: GPTState, tokens: Tensor, want: Sequence[Want]) -> None:
-        """Refuse where sliding is switched off or would hide what was asked for."""
-        size = state.blocks[0].used + tokens.shape[1]
+    def _check_slide(self, state: GPTState, tokens: Tensor, want: Sequence[Want]) -> None:
+        """Refuse where sliding is switched off or cannot give what was asked for."""
+        size = state.trunk.clock.used + tokens.shape[1]
         if self.config.past == "raise":
             raise InputError(f"{size} tokens do not fit into a context of {self.config.context}", hint="set past=slide")
         if "attention" in want:
@@ -317,32 +293,38 @@ class GPTLanguageModel(LanguageModel):
             )
 
     def _slide(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
-        """Read past the window, all rows at the same place: fill it, read its newer half again, go on."""
+        """Read past the window, all rows at the same position: fill it, read its newer half again, and so on."""
         context, hidden = self.config.context, []
         while tokens.shape[1]:
-            if state.blocks[0].used == context:
+            if state.trunk.clock.used == context:
                 kept, state = state.tokens[:, context - context // 2 :], self.start(len(tokens))
                 if kept.shape[1]:
-                    state = self._left(state, kept, self._read(kept, state, None)[1])
-            room = context - state.blocks[0].used
-            piece, tokens = tokens[:, :room], tokens[:, room:]
-            y, blocks, _ = self._read(piece, state, None)
-            state = self._left(state, piece, blocks)
-            hidden.append(y)
+                    state = self._read(kept, state, None, ("hidden",)).state  # type: ignore[assignment]
+            fits = context - state.trunk.clock.used
+            piece, tokens = tokens[:, :fits], tokens[:, fits:]
+            found = self._read(piece, state, None, ("hidden",))
+            assert found.hidden is not None and isinstance(found.state, GPTState)
+            state = found.state
+            hidden.append(found.hidden)
         return torch.cat(hidden, dim=1), state
 
     def _slide_rows(self, tokens: Tensor, state: GPTState, lengths: Tensor | None) -> tuple[Tensor, GPTState]:
-        """Read past the window where rows stand at different places: one row at a time."""
+        """Read past the window where rows stand at different positions: one row at a time."""
         T = tokens.shape[1]
         hidden, states = [], []
         for b in range(len(tokens)):
-            used = int(state.blocks[0].lengths[b])
-            one = state.rows(torch.tensor([b], device=tokens.device))
-            blocks = tuple(AttentionState(m.keys, m.values, m.lengths, used, True) for m in one.blocks)
-            after, length = GPTState(one.tokens[:, :used], blocks), T if lengths is None else int(lengths[b])
+            after, length = self._row(state, b), T if lengths is None else int(lengths[b])
             y = self.embed.weight.new_zeros(1, 0, self.config.hidden)
             if length:
                 y, after = self._slide(tokens[b : b + 1, :length], after)
             hidden.append(nn.functional.pad(y, (0, 0, 0, T - length)))
             states.append(after)
         return torch.cat(hidden), GPTState.joined(states)
+
+    @staticmethod
+    def _row(state: GPTState, number: int) -> GPTState:
+        """The state of one row, which is even with itself."""
+        used = int(state.trunk.clock.lengths[number])
+        one = state.rows(torch.tensor([number], device=state.tokens.device))
+        blocks = tuple(block.single() if isinstance(block, KeyValueCache) else block for block in one.trunk.blocks)
+        return GPTState(one.tokens[:, :used], TrunkState(Clock(one.trunk.clock.lengths, used), blocks))

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from ensue.models.context import known
 from ensue.models.features import Features
 from ensue.models.recurrent import RecurrentLanguageModel, attending
-from ensue.nn.attention import FullAttention
 from ensue.nn.dropout import Dropout
+from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import Recurrent
 from ensue.nn.stacks import Bidirectional, Stack
@@ -43,7 +43,8 @@ class BidirectionalReader(nn.Module):
             lambda size: attending(
                 Bidirectional(*(Recurrent(model.cell(size), config.kernel) for _ in range(2))),
                 config,
-                FullAttention,
+                SelfAttention,
+                False,
                 nn.LayerNorm,
             ),
             embedding + (features.width if features else 0),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar
 
@@ -25,9 +26,11 @@ from torch import Tensor, nn
 from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
-from ensue.nn.attention import FullAttention, SelfAttention
 from ensue.nn.dropout import Dropout
 from ensue.nn.intra_attention import IntraAttention
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.local import LocalAttention
+from ensue.nn.mixers.mixer import Mixer, MixerConfig
 from ensue.nn.protocol import Output, Want
 from ensue.nn.recurrent import (
     Cell,
@@ -109,7 +112,8 @@ class LSTMConfig(RecurrentConfig):
 def attending(
     layer: nn.Module,
     config: RecurrentConfig,
-    attention: Callable[[int, int], SelfAttention | FullAttention],
+    attention: Callable[[MixerConfig], Mixer],
+    causal: bool,
     norm: Callable[[int], nn.Module] = nn.Identity,
 ) -> nn.Module:
     """A layer as the settings have it: alone, or with attention, of a width and heads, to its own outputs."""
@@ -117,12 +121,14 @@ def attending(
         return layer
     width = int(layer.output)  # type: ignore[arg-type]
     check(config, "attend", width % config.attend == 0, f"0, or a divisor of {width}, the width of a layer's outputs")
-    return IntraAttention(layer, attention(width, config.attend), norm(width))
+    mixer = attention(MixerConfig(width=width, heads=config.attend, causal=causal))
+    return IntraAttention(layer, mixer, norm(width))
 
 
 def looking_back(layer: nn.Module, config: RecurrentConfig) -> nn.Module:
     """A layer that may attend to its own outputs of before."""
-    return attending(layer, config, lambda width, heads: SelfAttention(width, heads, span=config.span))
+    local = partial(LocalAttention, span=config.span)
+    return attending(layer, config, local if config.span else SelfAttention, causal=True)
 
 
 class RecurrentLanguageModel(LanguageModel):

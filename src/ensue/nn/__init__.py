@@ -9,12 +9,8 @@ from ensue.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from ensue.nn.adapters import LowRank as LowRank
-    from ensue.nn.attention import (
-        CrossAttention as CrossAttention,
-        FullAttention as FullAttention,
-        SelfAttention as SelfAttention,
-    )
     from ensue.nn.batch_norm import BatchNorm as BatchNorm
+    from ensue.nn.blocks import Block as Block, PostNormBlock as PostNormBlock, PreNormBlock as PreNormBlock
     from ensue.nn.characters import CharacterWords as CharacterWords, Highway as Highway
     from ensue.nn.convolution import (
         CausalConvolution as CausalConvolution,
@@ -22,12 +18,21 @@ if TYPE_CHECKING:
         ConvolutionState as ConvolutionState,
         FullConvolution as FullConvolution,
     )
+    from ensue.nn.cross_attention import CrossAttention as CrossAttention, Memory as Memory
     from ensue.nn.dropout import Dropout as Dropout, LockedDropout as LockedDropout, WordDropout as WordDropout
     from ensue.nn.experts import Experts as Experts
     from ensue.nn.feed_forward import FeedForward as FeedForward
+    from ensue.nn.gated_feed_forward import GatedFeedForward as GatedFeedForward
     from ensue.nn.intra_attention import IntraAttention as IntraAttention
+    from ensue.nn.key_value_cache import KeyValueCache as KeyValueCache
+    from ensue.nn.layout import Layout as Layout
+    from ensue.nn.mixers.full import SelfAttention as SelfAttention
+    from ensue.nn.mixers.local import LocalAttention as LocalAttention
+    from ensue.nn.mixers.mean import RunningMean as RunningMean
+    from ensue.nn.mixers.mixer import MIXERS as MIXERS, Mixed as Mixed, Mixer as Mixer, MixerConfig as MixerConfig
     from ensue.nn.positions import (
         LearnedPositions as LearnedPositions,
+        LinearBias as LinearBias,
         NoPositions as NoPositions,
         Rotary as Rotary,
         SinusoidalPositions as SinusoidalPositions,
@@ -63,5 +68,7 @@ if TYPE_CHECKING:
         StackState as StackState,
     )
     from ensue.nn.state import NoState as NoState, State as State
+    from ensue.nn.trunk import Clock as Clock, Trunk as Trunk, TrunkState as TrunkState
+    from ensue.nn.trunk_config import TrunkConfig as TrunkConfig, build_trunk as build_trunk
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

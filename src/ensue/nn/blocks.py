@@ -1,212 +1,160 @@
-"""Transformer blocks: attention and a two-layer network, each with a residual path and a layer norm.
+"""Transformer blocks: a mixer and a feed-forward network, each on a residual path with a norm.
 
-LayerNorm normalises the features of one token (Ba et al., 2016), never along the sequence. A block with FullAttention
-is an encoder's, one with SelfAttention a language model's; a decoder's has attention to the source between the two.
+    pre-norm     x = x + Mix(Norm(x));    x = x + Cross(Norm(x), memory);    x = x + FFN(Norm(x))
+    post-norm    x = Norm(x + Mix(x));    x = Norm(x + Cross(x, memory));    x = Norm(x + FFN(x))
+
+The step in the middle is there where a block has cross-attention. Pre-norm (GPT-2) never normalises the residual path,
+so deep models train without a warm-up; post-norm is the order of the Transformer paper, of GPT and of BERT.
+
+Legend: B rows, T tokens, K positions of a row that are asked for, D width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from ensue.kernels.decode_program import Tape, written
-from ensue.kernels.packing import Packing, Rows
-from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
-from ensue.nn.attention_state import AttentionState
+from ensue.nn.cross_attention import CrossAttention, Memory
 from ensue.nn.dropout import Dropout
-from ensue.nn.experts import Experts
-from ensue.nn.feed_forward import FeedForward
+from ensue.nn.layout import PADDED, Layout
+from ensue.nn.mixers.mixer import Mixed, Mixer
 from ensue.nn.recompute import Recomputed
 from ensue.nn.residual import add_norm
-from ensue.nn.source import Source
+from ensue.nn.state import State
+
+Norm = Callable[[], nn.Module]
+"""Makes a new norm of the model's width."""
 
 
 class Block(Recomputed):
-    """The parts that both orders of norm share."""
+    """The parts of a block; its subclasses put them together. The mixer's weights are named ``attention``."""
+
+    entries: ClassVar[tuple[str, ...]] = ("at",)
+    """Methods that are called from outside, beside ``forward``."""
 
     def __init__(
         self,
-        attention: SelfAttention | FullAttention,
-        feed: FeedForward | Experts,
-        width: int,
+        mixer: Mixer,
+        feed: nn.Module,
+        norm: Norm,
         dropout: float = 0.0,
-        epsilon: float = 1e-5,
+        cross: CrossAttention | None = None,
     ) -> None:
         super().__init__()
-        self.norm_attention = nn.LayerNorm(width, eps=epsilon)
-        self.attention = attention
-        self.norm_feed = nn.LayerNorm(width, eps=epsilon)
+        self.norm_attention = norm()
+        self.attention = mixer
+        if cross is not None:
+            self.norm_cross = norm()
+        self.cross = cross
+        self.norm_feed = norm()
         self.feed = feed
         self.dropout = Dropout(dropout)
 
-    def start(self, rows: int) -> AttentionState | None:
-        """The attention's empty memory."""
+    def start(self, rows: int) -> State | None:
+        """The mixer's state before the first token."""
         return self.attention.start(rows)
+
+    def mix(self, x: Tensor, state: Any, layout: Layout, weights: bool) -> Mixed:
+        """Mix positions; a mixer that cannot take packed rows gets padded ones."""
+        if layout.packing is None or self.attention.packed:
+            mixed: Mixed = self.attention(x, state, layout, weights)
+            return mixed
+        padded, inner = layout.pad(x)
+        y, state, seen = self.attention(padded, state, inner, weights)
+        return Mixed(layout.packing.pack(y), state, seen)
+
+    def mix_at(
+        self, index: Tensor, here: Tensor, x: Tensor, layout: Layout, weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Mix positions, and answer at ``index`` (B, K) only; ``here`` is x there."""
+        if layout.packing is None or self.attention.packed:
+            return self.attention.at(index, here, x, layout, weights)
+        padded, inner = layout.pad(x)
+        y, seen = self.attention.at(index, inner.pick(padded, index), padded, inner, weights)
+        return y.index_select(0, layout.packing.order), seen
+
+    def forward(
+        self, x: Tensor, state: Any = None, layout: Layout = PADDED, memory: Memory | None = None, weights: bool = False
+    ) -> Mixed:
+        """(B, T, D) → (B, T, D). Weights are those of the cross-attention where there is one, else the mixer's."""
+        raise TypeError(f"{type(self).__name__} has no forward")
+
+    def at(
+        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output at ``index`` (B, K) only, (B, K, D), and the weights there; packed rows in the packed order.
+
+        What these positions see is still computed for every position. It is exact in a last block.
+        """
+        raise TypeError(f"{type(self).__name__} has no at")
 
 
 class PreNormBlock(Block):
-    """GPT-2's order: the residual path is never normalised, so depth trains without warm-up.
-
-    x = x + Attention(LN(x));  x = x + FFN(LN(x))
-    """
+    """x = x + Mix(Norm(x));  x = x + Cross(Norm(x), memory);  x = x + FFN(Norm(x))."""
 
     def forward(
-        self,
-        x: Tensor,
-        state: AttentionState | None = None,
-        lengths: Tensor | None = None,
-        weights: bool = False,
-    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
-        """(B, T, D) → (B, T, D)."""
-        y, state, seen = self.attention(self.norm_attention(x), state, lengths, weights)
+        self, x: Tensor, state: Any = None, layout: Layout = PADDED, memory: Memory | None = None, weights: bool = False
+    ) -> Mixed:
+        y, state, seen = self.mix(self.norm_attention(x), state, layout, weights and self.cross is None)
         x = self.dropout.add(x, y)
-        return self.dropout.add(x, self.feed(self.norm_feed(x))), state, seen
+        if self.cross is not None:
+            assert memory is not None
+            y, seen = self.cross(self.norm_cross(x), memory.layers[0], memory.source, weights)
+            x = self.dropout.add(x, y)
+        return Mixed(self.dropout.add(x, self.feed(self.norm_feed(x))), state, seen)
+
+    def at(
+        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        z = self.norm_attention(x)
+        y, seen = self.mix_at(index, layout.pick(z, index), z, layout, weights)
+        x = self.dropout.add(layout.pick(x, index), y)
+        return self.dropout.add(x, self.feed(self.norm_feed(x))), seen
 
     def write(self, tape: Tape, x: Tensor) -> Tensor:
         """The same for one token of each row, as instructions."""
         attention, feed = written(self.attention, self.feed)
-        y = attention.write(tape, tape.norm(self.norm_attention, x))
-        tape.linear(attention.out, y, onto=x)
+        tape.linear(attention.out, attention.write(tape, tape.norm(self.norm_attention, x)), onto=x)
+        if self.cross is not None:
+            (cross,) = written(self.cross)
+            tape.linear(cross.out, cross.write(tape, tape.norm(self.norm_cross, x)), onto=x)
         feed.write(tape, tape.norm(self.norm_feed, x), onto=x)
         return x
 
 
 class PostNormBlock(Block):
-    """The order of the Transformer paper and of GPT: it needs a warm-up of the learning rate.
-
-    x = LN(x + Attention(x));  x = LN(x + FFN(x))
-    """
+    """x = Norm(x + Mix(x));  x = Norm(x + Cross(x, memory));  x = Norm(x + FFN(x))."""
 
     def forward(
-        self,
-        x: Tensor,
-        state: AttentionState | None = None,
-        lengths: Tensor | Packing | None = None,
-        weights: bool = False,
-    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
-        """(B, T, D) → (B, T, D)."""
-        y, state, seen = self.attention(x, state, lengths, weights)
+        self, x: Tensor, state: Any = None, layout: Layout = PADDED, memory: Memory | None = None, weights: bool = False
+    ) -> Mixed:
+        y, state, seen = self.mix(x, state, layout, weights and self.cross is None)
         x = add_norm(x, y, self.dropout, self.norm_attention)
-        return add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen
+        if self.cross is not None:
+            assert memory is not None
+            y, seen = self.cross(x, memory.layers[0], memory.source, weights)
+            x = add_norm(x, y, self.dropout, self.norm_cross)
+        return Mixed(add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen)
+
+    def at(
+        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        here = layout.pick(x, index)
+        y, seen = self.mix_at(index, here, x, layout, weights)
+        x = add_norm(here, y, self.dropout, self.norm_attention)
+        return add_norm(x, self.feed(x), self.dropout, self.norm_feed), seen
 
     def write(self, tape: Tape, x: Tensor) -> Tensor:
         """The same for one token of each row, as instructions."""
         attention, feed = written(self.attention, self.feed)
         tape.linear(attention.out, attention.write(tape, x), onto=x)
         x = tape.norm(self.norm_attention, x)
+        if self.cross is not None:
+            (cross,) = written(self.cross)
+            tape.linear(cross.out, cross.write(tape, x), onto=x)
+            x = tape.norm(self.norm_cross, x)
         feed.write(tape, x, onto=x)
         return tape.norm(self.norm_feed, x)
-
-
-class EncoderBlock(PostNormBlock):
-    """BERT's block: post-norm, and where only some places are asked for, the rest is not computed.
-
-    Every place is still attended to; queries, the residual path and the two-layer network are at ``places`` only. That
-    is exact in a last block, whose other outputs nobody reads.
-    """
-
-    entries: ClassVar[tuple[str, ...]] = ("at",)
-    """What is used from outside, beside ``forward``."""
-
-    def at(
-        self, x: Tensor, places: Tensor, lengths: Tensor | Packing | None = None, weights: bool = False
-    ) -> tuple[Tensor, Any]:
-        """(B, T, D), places (B, K) → (B, K, D), and where they looked; packed rows (M, D) as the packing has them."""
-        assert isinstance(self.attention, FullAttention)
-        if isinstance(lengths, Packing):
-            here = lengths.pick(x, places)
-        else:
-            here = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
-        y, seen = self.attention.at(here, x, lengths, weights)
-        here = add_norm(here, y, self.dropout, self.norm_attention)
-        return add_norm(here, self.feed(here), self.dropout, self.norm_feed), seen
-
-
-BLOCKS: dict[str, type[Block]] = {"pre": PreNormBlock, "post": PostNormBlock}
-
-
-class DecoderBlock(Recomputed):
-    """The parts that both orders of norm share: masked self-attention, attention to the source, a two-layer network."""
-
-    def __init__(
-        self,
-        attention: SelfAttention,
-        cross: CrossAttention,
-        feed: FeedForward,
-        width: int,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.norm_attention = nn.LayerNorm(width)
-        self.attention = attention
-        self.norm_cross = nn.LayerNorm(width)
-        self.cross = cross
-        self.norm_feed = nn.LayerNorm(width)
-        self.feed = feed
-        self.dropout = Dropout(dropout)
-
-    def start(self, rows: int) -> AttentionState:
-        """The self-attention's empty memory."""
-        return self.attention.start(rows)
-
-
-class PreNormDecoderBlock(DecoderBlock):
-    """x = x + Attention(LN(x));  x = x + Cross(LN(x), source);  x = x + FFN(LN(x))."""
-
-    def forward(
-        self,
-        x: Tensor,
-        state: AttentionState | None,
-        lengths: Tensor | Rows | None,
-        memory: tuple[Tensor, ...],
-        source: Source | Rows,
-        weights: bool = False,
-    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
-        """(B, T, D) → (B, T, D), and where in the source each token looked; packed rows (M, D) → (M, D)."""
-        y, state, _ = self.attention(self.norm_attention(x), state, lengths)
-        x = self.dropout.add(x, y)
-        y, seen = self.cross(self.norm_cross(x), memory, source, weights)
-        x = self.dropout.add(x, y)
-        return self.dropout.add(x, self.feed(self.norm_feed(x))), state, seen
-
-    def write(self, tape: Tape, x: Tensor) -> Tensor:
-        """The same for one token of each row, as instructions."""
-        attention, cross, feed = written(self.attention, self.cross, self.feed)
-        tape.linear(attention.out, attention.write(tape, tape.norm(self.norm_attention, x)), onto=x)
-        tape.linear(cross.out, cross.write(tape, tape.norm(self.norm_cross, x)), onto=x)
-        feed.write(tape, tape.norm(self.norm_feed, x), onto=x)
-        return x
-
-
-class PostNormDecoderBlock(DecoderBlock):
-    """x = LN(x + Attention(x));  x = LN(x + Cross(x, source));  x = LN(x + FFN(x))."""
-
-    def forward(
-        self,
-        x: Tensor,
-        state: AttentionState | None,
-        lengths: Tensor | Rows | None,
-        memory: tuple[Tensor, ...],
-        source: Source | Rows,
-        weights: bool = False,
-    ) -> tuple[Tensor, AttentionState | None, Tensor | None]:
-        """(B, T, D) → (B, T, D), and where in the source each token looked; packed rows (M, D) → (M, D)."""
-        y, state, _ = self.attention(x, state, lengths)
-        x = add_norm(x, y, self.dropout, self.norm_attention)
-        y, seen = self.cross(x, memory, source, weights)
-        x = add_norm(x, y, self.dropout, self.norm_cross)
-        return add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen
-
-    def write(self, tape: Tape, x: Tensor) -> Tensor:
-        """The same for one token of each row, as instructions."""
-        attention, cross, feed = written(self.attention, self.cross, self.feed)
-        tape.linear(attention.out, attention.write(tape, x), onto=x)
-        x = tape.norm(self.norm_attention, x)
-        tape.linear(cross.out, cross.write(tape, x), onto=x)
-        x = tape.norm(self.norm_cross, x)
-        feed.write(tape, x, onto=x)
-        return tape.norm(self.norm_feed, x)
-
-
-DECODER_BLOCKS: dict[str, type[DecoderBlock]] = {"pre": PreNormDecoderBlock, "post": PostNormDecoderBlock}

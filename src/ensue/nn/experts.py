@@ -31,7 +31,6 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import visible
 from ensue.kernels.threads import numberless
-from ensue.nn.feed_forward import FeedForward
 
 _balances: ContextVar[list[Tensor] | None] = ContextVar("balances", default=None)
 
@@ -40,6 +39,7 @@ _balances: ContextVar[list[Tensor] | None] = ContextVar("balances", default=None
 def balances() -> Iterator[list[Tensor]]:
     """A block in which the balance of every mixture that learns is gathered, in order.
 
+    >>> from ensue.nn.feed_forward import FeedForward
     >>> mixture = Experts(Gate(8, 4), [FeedForward(8, 16) for _ in range(4)], active=2)
     >>> with balances() as found:
     ...     y = mixture(torch.randn(3, 5, 8))
@@ -125,7 +125,7 @@ def balance_of(probabilities: Tensor, chosen: Tensor, added: Added | None = None
 class Experts(nn.Module):
     """y = Σ_i g_i FFN_i(x), the same at every position."""
 
-    def __init__(self, gate: Gate, experts: Sequence[FeedForward], active: int, kernel: str = "auto") -> None:
+    def __init__(self, gate: Gate, experts: Sequence[nn.Module], active: int, kernel: str = "auto") -> None:
         super().__init__()
         assert 0 < active <= len(experts)
         self.gate, self.active, self.kernel = gate, active, kernel

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ensue.nn.attention import FullAttention, SelfAttention
-from ensue.nn.attention_state import AttentionState
+from ensue.nn.layout import Layout
+from ensue.nn.mixers.mixer import Mixer
 from ensue.nn.state import State
 
 
@@ -31,15 +31,13 @@ class IntraState(State):
     """What the layer remembers, and the keys and values of its outputs so far; none where the whole text is seen."""
 
     layer: State
-    memory: AttentionState | None
+    memory: State | None
 
 
 class IntraAttention(nn.Module):
     """y_t = h_t + W_O c_t: (B, T, D) → (B, T, N), as wide as the layer's own outputs."""
 
-    def __init__(
-        self, layer: nn.Module, attention: SelfAttention | FullAttention, norm: nn.Module | None = None
-    ) -> None:
+    def __init__(self, layer: nn.Module, attention: Mixer, norm: nn.Module | None = None) -> None:
         super().__init__()
         self.layer, self.attention = layer, attention
         self.output = int(layer.output)  # type: ignore[arg-type]
@@ -61,7 +59,7 @@ class IntraAttention(nn.Module):
         h, inner = self.layer(x, state.layer, lengths)
         if not x.shape[1]:
             return h, IntraState(inner, state.memory)
-        c, memory, weights = self.attention(self.norm(h), state.memory, lengths, looks is not None)
+        c, memory, weights = self.attention(self.norm(h), state.memory, Layout(lengths), looks is not None)
         if looks is not None:
             looks.append(weights)
         return h + c, IntraState(inner, memory)

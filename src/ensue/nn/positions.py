@@ -69,12 +69,12 @@ class NoPositions(nn.Module):
 class Rotary(nn.Module):
     """Rotary positions (Su et al., 2021): queries and keys are turned by an angle that grows with position.
 
-    In each plane (j, j + d/2) a vector at position p turns by p / 10000^{2j/d}, so q_p · k_s depends on p − s only.
+    In each plane (j, j + d/2) a vector at position p is rotated by p / base^{2j/d}, so q_p · k_s depends on p − s only.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, base: float = 10000.0) -> None:
         super().__init__()
-        self.register_buffer("speeds", 10000.0 ** (-torch.arange(0, width, 2).double() / width), persistent=False)
+        self.register_buffer("speeds", base ** (-torch.arange(0, width, 2).double() / width), persistent=False)
 
     def forward(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin for positions (B or 1, T), as (B or 1, 1, T, d)."""
@@ -90,10 +90,28 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-right, left], dim=-1) * sin
 
 
+class LinearBias(nn.Module):
+    """ALiBi (Press et al., 2022): a score bias −m_h (p − s) that grows with distance, m_h = 2^{−8h/H}, h = 1 … H.
+
+    For H a power of two, as in the paper. Distances forward count like those back.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
+        self.register_buffer("slopes", slopes[:, None, None], persistent=False)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Positions (1 or B, T) and (1 or B, S) → (1 or B, H, T, S)."""
+        slopes: Tensor = self.slopes  # type: ignore[assignment]
+        return -slopes * (queries[:, None, :, None] - keys[:, None, None]).abs()
+
+
 POSITIONS: dict[str, type[nn.Module]] = {
     "learned": LearnedPositions,
     "sinusoidal": SinusoidalPositions,
     "rotary": NoPositions,
+    "alibi": NoPositions,
     "none": NoPositions,
 }
-"""What is added to the embedding; "rotary" adds nothing there and turns queries and keys instead."""
+"""What is added to the embedding: "rotary" adds nothing there and rotates queries and keys, "alibi" biases scores."""

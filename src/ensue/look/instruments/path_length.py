@@ -31,8 +31,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ensue.core.settings import check, check_positive
 from ensue.measure.cost import by_equation, is_conditional
-from ensue.nn.attention import SelfAttention
 from ensue.nn.convolution import CausalConvolution
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.local import LocalAttention
+from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.recurrent import LSTMCell, Recurrent
 
 FAR = math.inf
@@ -241,10 +243,10 @@ def layer_flops(settings: LayerSettings) -> dict[str, int]:
     """FLOPs of one layer of each kind."""
     n, d, r = settings.length, settings.hidden, min(settings.span, settings.length)
     kinds: dict[str, Callable[[], nn.Module]] = {
-        "self-attention": lambda: SelfAttention(d, 1),
+        "self-attention": lambda: SelfAttention(MixerConfig(width=d)),
         "recurrent (LSTM)": lambda: Recurrent(LSTMCell(d, d), "reference"),
         "convolutional": lambda: CausalConvolution(d, d, settings.kernel),
-        "restricted attention": lambda: SelfAttention(d, 1, span=r),
+        "restricted attention": lambda: LocalAttention(MixerConfig(width=d), span=r),
     }
     return {name: _flops(build, n, d) for name, build in kinds.items()}
 
@@ -252,8 +254,9 @@ def layer_flops(settings: LayerSettings) -> dict[str, int]:
 def layer_table(settings: LayerSettings) -> list[LayerCost]:
     """Self-attention, recurrent (LSTM), convolutional and restricted attention, counted."""
     n, d, k, r = settings.length, settings.hidden, settings.kernel, min(settings.span, settings.length)
-    x, dilated, near = torch.zeros(1, n, NARROW), Dilated(NARROW, k, n), SelfAttention(NARROW, 1, span=r)
-    attention, recurrent = SelfAttention(NARROW, 1), Recurrent(LSTMCell(NARROW, NARROW), "reference")
+    x, dilated, narrow = torch.zeros(1, n, NARROW), Dilated(NARROW, k, n), MixerConfig(width=NARROW)
+    attention, near = SelfAttention(narrow), LocalAttention(narrow, span=r)
+    recurrent = Recurrent(LSTMCell(NARROW, NARROW), "reference")
     hops = math.ceil((n - 1) / max(r - 1, 1))  # a layer of restricted attention reaches r − 1 tokens back
     flops = layer_flops(settings)
     found: dict[str, tuple[nn.Module, str, int, int | None, int]] = {

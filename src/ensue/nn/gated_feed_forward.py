@@ -1,0 +1,32 @@
+"""Feed-forward networks with a gate (Shazeer, 2020).
+
+    FFN(x) = W_2 (f(W_g x) ∘ W_1 x)          f = SiLU: SwiGLU (Llama);  f = GELU: GEGLU (Gemma)
+
+Legend: D width, I inner width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+GATES: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": partial(F.gelu, approximate="tanh")}
+
+
+class GatedFeedForward(nn.Module):
+    """W_2 (f(W_g x) ∘ W_1 x), D → I → D, the same at every position."""
+
+    def __init__(self, width: int, inner: int, activation: str = "swiglu", bias: bool = True) -> None:
+        super().__init__()
+        self.activation = activation
+        self.gate = nn.Linear(width, inner, bias=bias)
+        self.up = nn.Linear(width, inner, bias=bias)
+        self.down = nn.Linear(inner, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        y: Tensor = self.down(GATES[self.activation](self.gate(x)) * self.up(x))
+        return y

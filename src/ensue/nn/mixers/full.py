@@ -1,0 +1,170 @@
+"""Multi-head self-attention over every position that may be seen (Vaswani et al., 2017).
+
+    head_i       = softmax(Q_i K_iᵀ / √d + b) V_i,   Q = x W_Q,  K = m W_K,  V = m W_V
+    MultiHead(x) = Concat(head_1 … head_H) W_O
+
+m is x and what came before it (causal), or all of x (in both directions). With fewer key–value heads than heads,
+several query heads share one (grouped-query attention, Ainslie et al., 2023). The state is the keys and values so far.
+b is an additive bias of scores, where the model has one.
+
+Legend: B rows, T new tokens, S keys, H heads, G key–value heads, d head width, D = H·d; a cache shared by k rows of a
+beam folds their queries into one row (``ensue.nn.key_value_cache``).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ensue.kernels.attention import (
+    attend,
+    attend_cached,
+    attend_packed,
+    attend_packed_from,
+    attention_weights,
+    shared_heads,
+)
+from ensue.kernels.decode_program import Tape, Unwritten
+from ensue.kernels.int8 import part
+from ensue.kernels.matmul import linear
+from ensue.nn.key_value_cache import SHARED, KeyValueCache
+from ensue.nn.layout import PADDED, Layout
+from ensue.nn.mixers.mixer import Mixed, Mixer, MixerConfig
+from ensue.nn.positions import Rotary, rotate
+from ensue.nn.state import zeros_beside
+
+
+class SelfAttention(Mixer):
+    """Concat(softmax(Q_i K_iᵀ / √d + b) V_i) W_O."""
+
+    span = 0
+    """How many positions a query sees, itself included; 0 means all. ``LocalAttention`` sets it."""
+
+    def __init__(self, config: MixerConfig) -> None:
+        super().__init__()
+        D, H = config.width, config.heads
+        self.causal, self.dropout = config.causal, config.dropout
+        self.heads, self.kv_heads, self.head_width = H, config.kv_heads or H, D // H
+        self.sizes = [D, self.kv_heads * self.head_width, self.kv_heads * self.head_width]
+        self.project = nn.Linear(D, sum(self.sizes), bias=config.bias)  # W_Q, W_K, W_V side by side
+        self.out = nn.Linear(D, D, bias=config.bias)  # W_O
+        self.rotary = Rotary(self.head_width, config.rope_base) if config.rope_base else None
+        self.score_bias = config.score_bias
+        self.packed = self.kv_heads == H and self.rotary is None and self.score_bias is None
+
+    def start(self, rows: int) -> KeyValueCache | None:
+        """An empty cache; none in both directions."""
+        if not self.causal:
+            return None
+        empty = zeros_beside(self.out.weight, rows, self.kv_heads, 0, self.head_width)
+        return KeyValueCache(empty, empty, torch.zeros(rows, dtype=torch.long, device=empty.device))
+
+    def forward(
+        self, x: Tensor, state: KeyValueCache | None = None, layout: Layout = PADDED, weights: bool = False
+    ) -> Mixed:
+        """Attend from x (B, T, D), or packed rows (M, D), to what each position may see."""
+        if layout.packing is not None:
+            parts, p = (linear(self.project, x),), self.dropout if self.training else 0.0
+            y = attend_packed(parts, self.heads, layout.packing, layout.rows, causal=self.causal, dropout=p)
+            return Mixed(linear(self.out, y), None, None)
+        if self.causal:
+            return self._causal(x, state or self.start(len(x)), layout, weights)  # type: ignore[arg-type]
+        y, seen = self._both((linear(self.project, x),), layout, weights)
+        return Mixed(y, None, seen)
+
+    def _causal(self, x: Tensor, past: KeyValueCache, layout: Layout, weights: bool) -> Mixed:
+        """Attend to the cache and to x itself."""
+        T, dropout = x.shape[1], self.dropout if self.training else 0.0
+        past = self._usable(past, T, layout, weights)
+        k = past.each
+        projected = linear(self.project, x.reshape(x.shape[0] // k, k * T, x.shape[2]))  # (B/k, k·T, …)
+        query, key, value = self._heads(projected)
+        positions = past.positions(T) if layout.positions is None else layout.positions  # (1 or B, T)
+        query, key = self._rotated(query, key, positions.repeat(1, k))
+        cache = past.append(key, value, layout.lengths)
+        bias = (
+            None
+            if self.score_bias is None
+            else self.score_bias(positions, past.key_positions(positions, cache.written))
+        )
+        if past.fresh and bias is None and not 0 < self.span < T:  # all that may be seen was projected just now
+            parts = (projected,) if self.rotary is None and self.kv_heads == self.heads else (query, key, value)
+            y = attend(self._as_projected(parts), self.heads, causal=True, dropout=dropout)
+        else:
+            mask = None if T == 1 and past.whole(self.span) else past.visible(T, cache.written, self.span)
+            y = attend_cached(query, cache.written_keys, cache.written_values, mask, bias, dropout)
+        seen = None
+        if weights:
+            mask = past.visible(T, cache.written, self.span)
+            seen = attention_weights(query, cache.written_keys, mask, bias)
+        return Mixed(linear(self.out, y.reshape(x.shape)), cache, seen)
+
+    def _usable(self, past: KeyValueCache, time: int, layout: Layout, weights: bool) -> KeyValueCache:
+        """The cache in a form that can take these tokens: shared between rows of a beam only for plain steps."""
+        plain = layout.lengths is None and not weights and self.score_bias is None
+        if past.seen is not None and (not plain or past.written + past.each * time > SHARED):
+            return past.separate()
+        return past
+
+    def at(
+        self, index: Tensor, here: Tensor, x: Tensor, layout: Layout, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from some positions only; what they see is still computed for every position."""
+        if self.rotary is not None or self.causal or self.score_bias is not None:
+            return super().at(index, here, x, layout, weights)
+        D = x.shape[-1]
+        query, rest = part(self.project, here, 0, D), part(self.project, x, D, sum(self.sizes))
+        if layout.packing is not None:
+            p = self.dropout if self.training else 0.0
+            return linear(self.out, attend_packed_from(query, rest, self.heads, layout.packing, p)), None
+        return self._both((query, rest), layout, weights)
+
+    def _both(self, parts: tuple[Tensor, ...], layout: Layout, weights: bool) -> tuple[Tensor, Tensor | None]:
+        """Attend in both directions among what was projected."""
+        lengths = None if layout.lengths is None else layout.lengths.clamp(min=1)  # an empty row must see something
+        query, key, value = self._heads(*parts)
+        if self.rotary is not None:
+            steps = torch.arange(key.shape[2], device=key.device)[None]
+            query, key = self._rotated(query, key, steps if layout.positions is None else layout.positions)
+        if self.rotary is not None or self.kv_heads != self.heads:
+            parts = (query, key, value)
+        mask = bias = None
+        if self.score_bias is not None or weights:
+            steps = torch.arange(key.shape[2], device=key.device)
+            mask = None if lengths is None else (steps < lengths[:, None])[:, None, None]
+            bias = None if self.score_bias is None else self.score_bias(steps[None], steps[None])
+        dropout = self.dropout if self.training else 0.0
+        if bias is None:
+            y = attend(self._as_projected(parts), self.heads, lengths, dropout=dropout)
+        else:
+            y = attend_cached(query, key, value, mask, bias, dropout)
+        seen = attention_weights(query, key, mask, bias) if weights else None
+        return linear(self.out, y), seen
+
+    def _heads(self, *parts: Tensor) -> list[Tensor]:
+        """Queries (B, H, T, d), keys and values (B, G, T, d) of what was projected."""
+        first, *rest = parts
+        apart = torch.split(first, self.sizes, -1) if not rest else (first, *torch.split(rest[0], self.sizes[1:], -1))
+        return [one.view(*one.shape[:-1], -1, self.head_width).transpose(1, 2) for one in apart]
+
+    def _as_projected(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What kernels take: heads (B, H, T, d) side by side again, (B, T, D); shared ones repeated."""
+        return tuple(
+            one if one.dim() == 3 else shared_heads(one, self.heads).transpose(1, 2).flatten(2) for one in parts
+        )
+
+    def _rotated(self, query: Tensor, key: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys turned by their positions (1 or B, T); as they lie in memory, (B, T, H, d)."""
+        if self.rotary is None:
+            return query, key
+        angles = [one.transpose(1, 2) for one in self.rotary(positions, query)]
+        return tuple(rotate(one.transpose(1, 2), *angles).transpose(1, 2) for one in (query, key))  # type: ignore[return-value]
+
+    def write(self, tape: Tape, x: Tensor) -> Tensor:
+        """Attend from one token of each row, before W_O, as instructions."""
+        if self.span or self.kv_heads != self.heads or self.score_bias is not None:
+            raise Unwritten("a span")
+        D = x.shape[1]
+        projected = tape.linear(self.project, x)
+        query, key, value = (projected[:, at : at + D] for at in (0, D, 2 * D))
+        return tape.attend(query, key, value, self.heads, D)

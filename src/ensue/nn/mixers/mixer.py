@@ -1,0 +1,144 @@
+"""Mixer: the part of a block that mixes positions, and how one is built by name.
+
+    y_t = mix(x_1 … x_t)       causal: position t sees itself and what came before
+    y_t = mix(x_1 … x_T)       in both directions: position t sees the whole row
+
+Attention is one, and so is a recurrence, a convolution or a running mean. A mixer takes a state and gives one back, so
+that a text can be read in chunks (protocol: the chunk law). One that is written against this interface works in every
+model with a trunk and with every verb; ``ensue.mixers`` is the entry point for those of other packages.
+
+Legend: B rows, T tokens, D width, H heads.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor, nn
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.settings import convert
+from ensue.core.table import Entry, Table
+from ensue.nn.layout import PADDED, Layout
+from ensue.nn.state import State
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixerConfig:
+    """What a model tells every mixer."""
+
+    width: int
+    """D, the width of inputs and outputs."""
+    heads: int = 1
+    """H, the number of heads."""
+    kv_heads: int = 0
+    """Key–value heads, each shared by H / kv_heads query heads; 0 means H."""
+    causal: bool = True
+    """Whether a position sees only itself and earlier ones."""
+    context: int = 0
+    """The longest row the model is trained on; 0 means unknown."""
+    dropout: float = 0.0
+    """Dropout probability of attention weights."""
+    rope_base: float = 0.0
+    """Base of rotary positions; 0 means none."""
+    bias: bool = True
+    """Whether linear layers have a bias."""
+    score_bias: nn.Module | None = None
+    """Maps positions of queries (…, T) and keys (…, S) to a bias of scores (…, H, T, S); None means no bias."""
+
+
+class Mixed(NamedTuple):
+    """What a mixer returns."""
+
+    y: Tensor
+    """(B, T, D)."""
+    state: Any
+    """The ``State`` after these tokens; None where there is none."""
+    weights: Tensor | None
+    """(B, H, T, S), how much each position takes of each; None unless asked for, or if the mixer has no weights."""
+
+
+class Mixer(nn.Module):
+    """Base of all mixers. A subclass is built as ``cls(config, **options)`` and implements ``forward``."""
+
+    directions: ClassVar[tuple[str, ...]] = ("causal", "both")
+    """In which directions it can mix: causal, both."""
+    packed: bool = False
+    """Whether it takes packed rows (M, D); one that doesn't gets padded ones."""
+    bounded: bool = False
+    """Whether its state stays as large however long the text is: decoding then costs the same for every token."""
+
+    def start(self, rows: int) -> State | None:
+        """The state before the first token; None for a mixer that has none."""
+        return None
+
+    def forward(self, x: Tensor, state: Any = None, layout: Layout = PADDED, weights: bool = False) -> Mixed:
+        """Mix x (B, T, D) after ``state``."""
+        raise TypeError(f"{type(self).__name__} has no forward")
+
+    def at(
+        self, index: Tensor, here: Tensor, x: Tensor, layout: Layout, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The outputs at ``index`` (B, K) only, (B, K, D), and the weights there; ``here`` is x at ``index``.
+
+        A mixer may override it to save work.
+        """
+        y, _, seen = self(x, None, layout, weights)
+        if seen is not None:
+            seen = seen.gather(2, index[:, None, :, None].expand(-1, seen.shape[1], -1, seen.shape[3]))
+        return layout.pick(y, index), seen
+
+
+MIXERS = Table(
+    "attention",
+    "ensue.mixers",
+    {
+        "full": Entry("ensue.nn.mixers.full:SelfAttention", "softmax attention to every position"),
+        "local": Entry("ensue.nn.mixers.local:LocalAttention", "softmax attention to the nearest positions"),
+        "mean": Entry("ensue.nn.mixers.mean:RunningMean", "the mean of all positions so far"),
+    },
+)
+"""Mixers by name."""
+
+
+def parse_mixer(text: str) -> tuple[str, dict[str, str]]:
+    """A mixer as people type it: its name, then its options.
+
+    >>> parse_mixer("local:span=64")
+    ('local', {'span': '64'})
+    """
+    name, *rest = text.split(":")
+    options = {}
+    for one in rest:
+        key, equals, value = one.partition("=")
+        if not (key and equals):
+            raise InputError(
+                f"attention = {text!r}: {one!r} is not option=value", hint="write for example local:span=64"
+            )
+        options[key] = value
+    return name, options
+
+
+def build_mixer(text: str, config: MixerConfig) -> Mixer:
+    """The mixer that ``text`` names, such as ``full`` or ``local:span=64``."""
+    name, typed = parse_mixer(text)
+    cls = MIXERS.load(name)
+    direction = "causal" if config.causal else "both"
+    if direction not in cls.directions:
+        what = "reads from left to right only" if not config.causal else "reads in both directions only"
+        raise InputError(f"attention = {name!r} {what}, which this model cannot use", hint="use attention=full")
+    known = options_of(cls)
+    for key in typed:
+        if key not in known:
+            raise unknown_name(f"option of attention {name!r}", key, known)
+    values = {key: convert(f"attention.{key}", value, known[key]) for key, value in typed.items()}
+    mixer: Mixer = cls(config, **values)
+    return mixer
+
+
+def options_of(cls: type[Any]) -> dict[str, Any]:
+    """The options of a mixer's constructor and their types: its keyword-only parameters."""
+    parameters = inspect.signature(cls.__init__, eval_str=True).parameters.values()
+    return {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}

@@ -1,0 +1,157 @@
+"""Trunk: blocks one after the other, the only loop over layers; and Clock, which knows the positions.
+
+    h_l, s_l = Block_l(h_{l-1}, s_l)         l = 1 … L
+
+The state of a trunk is the clock (how much of each row was read) and one state for each block, whatever its mixer
+keeps: keys and values, a matrix, a few last inputs. Positions come from the clock, so that every kind of position works
+with every mixer.
+
+Legend: B rows, T tokens, D width, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from ensue.nn.blocks import Block
+from ensue.nn.cross_attention import Memory
+from ensue.nn.layout import Layout
+from ensue.nn.state import State
+
+
+@dataclass(frozen=True)
+class Clock(State):
+    """How many tokens of each row were read."""
+
+    lengths: Tensor  # (B,)
+    used: int = 0
+    """Length of the longest row."""
+    even: bool = True
+    """Whether all rows are equally long."""
+
+    @staticmethod
+    def start(rows: int, device: torch.device) -> Clock:
+        """Nothing was read."""
+        return Clock(torch.zeros(rows, dtype=torch.long, device=device))
+
+    def positions(self, time: int) -> Tensor:
+        """Positions of the next ``time`` tokens: (1, T) where rows are even, else (B, T)."""
+        steps = torch.arange(time, device=self.lengths.device)
+        return (self.used + steps)[None] if self.even else self.lengths[:, None] + steps
+
+    def after(self, time: int, lengths: Tensor | None = None) -> Clock:
+        """The clock after ``time`` tokens, of which row b has lengths[b] real ones."""
+        if lengths is None:
+            return Clock(self.lengths + time, self.used + time, self.even)
+        read = self.lengths + lengths
+        return Clock(read, int(read.max()) if len(read) else 0, False)
+
+    def renewed(self, rows: Tensor, start: Clock) -> Clock:
+        """This clock, with the rows where the mask ``rows`` (B,) is true taken from ``start``."""
+        return Clock.of(torch.where(rows, start.lengths, self.lengths))
+
+    @classmethod
+    def joined(cls, states: Sequence[Clock]) -> Clock:
+        """Rows of several clocks as one."""
+        return Clock.of(torch.cat([state.lengths for state in states]))
+
+    @staticmethod
+    def of(lengths: Tensor) -> Clock:
+        """The clock of rows that were read to ``lengths`` (B,)."""
+        used = int(lengths.max()) if len(lengths) else 0
+        return Clock(lengths, used, bool((lengths == used).all()))
+
+
+@dataclass(frozen=True)
+class TrunkState(State):
+    """The positions, and the state of every block."""
+
+    clock: Clock
+    blocks: tuple[State | None, ...]
+
+    @property
+    def count(self) -> int:
+        """B."""
+        return len(self.clock.lengths)
+
+
+class Through(NamedTuple):
+    """What a trunk returns."""
+
+    h: Tensor
+    """(B, T, D), the last block's output."""
+    state: TrunkState | None
+    """The state after these tokens; None where none was asked for."""
+    weights: tuple[Tensor, ...] | None
+    """Attention weights of every block, where they were asked for and all blocks have some."""
+    layers: tuple[Tensor, ...] | None
+    """h_0 … h_L, where they were asked for."""
+
+
+class Trunk(nn.ModuleList):
+    """h_L of h_0: blocks in order. Norms before the first and after the last block belong to the model."""
+
+    def __init__(self, blocks: Sequence[Block] = ()) -> None:
+        super().__init__(blocks)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks in order."""
+        return cast(list[Block], list(self))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether no block's state grows with the text."""
+        return all(block.attention.bounded for block in self.blocks)
+
+    def start(self, rows: int) -> TrunkState:
+        """The state before the first token."""
+        device = next(self.parameters()).device
+        return TrunkState(Clock.start(rows, device), tuple(block.start(rows) for block in self.blocks))
+
+    def forward(
+        self,
+        x: Tensor,
+        state: TrunkState | None = None,
+        layout: Layout | None = None,
+        memory: Memory | None = None,
+        *,
+        weights: bool = False,
+        keep_state: bool = True,
+        at: Tensor | None = None,
+        layers: bool = False,
+    ) -> Through:
+        """Run x (B, T, D), or packed rows (M, D), through all blocks.
+
+        ``memory`` is what cross-attention attends to. Without ``keep_state`` no block's state is kept, not even until
+        the last block: it is most of what recomputed blocks would hold. With ``at`` (B, K) the last block computes
+        these positions only; packed rows then come in the packed order.
+        """
+        layout = layout or Layout()
+        pasts: tuple[Any, ...] = (None,) * len(self)
+        if state is not None:
+            pasts = state.blocks
+            layout = layout.at(state.clock.positions(x.shape[1]))
+        after: list[State | None] = []
+        seen: list[Tensor | None] = []
+        hidden = [x]
+        for number, (block, past) in enumerate(zip(self.blocks, pasts, strict=True)):
+            if at is not None and number == len(self) - 1:
+                x, looked = block.at(x, at, layout, weights)
+            else:
+                own = None if memory is None else Memory(memory.layers[number : number + 1], memory.source)
+                x, new, looked = block(x, past, layout, own, weights)
+                after += [new] if keep_state else []
+                del new
+            seen.append(looked)
+            hidden += [x] if layers else []
+        left = None
+        if state is not None and keep_state:
+            left = replace(state, clock=state.clock.after(hidden[0].shape[1], layout.lengths), blocks=tuple(after))
+        shown = cast(tuple[Tensor, ...], tuple(seen)) if weights and all(one is not None for one in seen) else None
+        return Through(x, left, shown, tuple(hidden) if layers else None)

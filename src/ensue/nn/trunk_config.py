@@ -1,0 +1,147 @@
+"""Settings that every model with a trunk shares, and the trunk that they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from torch import nn
+
+from ensue.core.settings import check, check_below_one, check_positive
+from ensue.nn.blocks import Block, Norm, PostNormBlock, PreNormBlock
+from ensue.nn.cross_attention import CrossAttention
+from ensue.nn.experts import GATES as EXPERT_GATES
+from ensue.nn.experts import Experts
+from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
+from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
+from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer
+from ensue.nn.positions import LinearBias
+from ensue.nn.trunk import Trunk
+
+NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
+    "pre": (PreNormBlock, nn.LayerNorm),
+    "post": (PostNormBlock, nn.LayerNorm),
+    "rms": (PreNormBlock, nn.RMSNorm),
+    "post-rms": (PostNormBlock, nn.RMSNorm),
+}
+"""Where norms stand, and which they are."""
+FEEDS = (*ACTIVATIONS, *GATES)
+"""Feed-forward networks: two layers with an activation, or a gate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrunkConfig:
+    """Settings of a trunk. Without ``__slots__``, so that a model's settings can also inherit from others."""
+
+    layers: int = 4
+    """Number of blocks."""
+    heads: int = 4
+    """Number of attention heads; together they are as wide as the model."""
+    kv_heads: int = 0
+    """Number of key–value heads, shared by groups of query heads; 0 means as many as heads."""
+    hidden: int = 128
+    """Width D of the model."""
+    inner: int = 0
+    """Inner width of the feed-forward network; 0 means 4·hidden, or two thirds of that with a gate."""
+    dropout: float = 0.0
+    """Dropout probability."""
+    attention: str = "full"
+    """What mixes positions: full, local, mean or another (see ``ensue systems attention``); options after colons, as in
+    local:span=64."""
+    feed: str = "gelu"
+    """Feed-forward network: gelu, gelu-erf or relu (two layers), swiglu or geglu (with a gate)."""
+    norm: str = "pre"
+    """Norm: pre or post (layer norm before or after each part; post needs a warm-up), rms or post-rms (RMSNorm)."""
+    rope_base: float = 10000.0
+    """Base of rotary positions."""
+    bias: bool = True
+    """Whether linear layers have a bias."""
+
+    def check_trunk(self, rotary: bool = False) -> None:
+        """Check these settings; rotary positions need heads of an even width."""
+        check_positive(self, "layers", "heads", "hidden")
+        check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
+        shared = self.kv_heads >= 0 and self.heads % (self.kv_heads or self.heads) == 0
+        check(self, "kv_heads", shared, f"0, or a divisor of heads = {self.heads}")
+        check(self, "inner", self.inner >= 0, "0 or more")
+        check_below_one(self, "dropout")
+        check(self, "attention", parse_mixer(self.attention)[0] in MIXERS, f"one of {', '.join(MIXERS)}")
+        check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
+        check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
+        check(self, "rope_base", self.rope_base > 1, "more than 1")
+        check(self, "bias", self.bias or self.feed_kind in GATES, f"true with feed = {self.feed_kind}")
+        even = not rotary or self.hidden // self.heads % 2 == 0
+        check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
+
+    @property
+    def feed_kind(self) -> str:
+        """Which feed-forward network: ``feed``, or where that is empty two layers with the model's ``activation``."""
+        return self.feed or str(getattr(self, "activation", ""))
+
+    @property
+    def feed_width(self) -> int:
+        """I, the inner width of the feed-forward network."""
+        gated = -(-8 * self.hidden // 48) * 16  # two thirds of 4 D, in steps of 16
+        return self.inner or (gated if self.feed_kind in GATES else 4 * self.hidden)
+
+
+def build_norm(config: TrunkConfig, epsilon: float = 1e-5) -> Norm:
+    """What makes the model's norms."""
+    return partial(NORMS[config.norm][1], config.hidden, eps=epsilon)
+
+
+def last_norm(config: TrunkConfig, epsilon: float = 1e-5) -> nn.Module:
+    """The norm after the last block, which a pre-norm trunk needs."""
+    return build_norm(config, epsilon)() if NORMS[config.norm][0] is PreNormBlock else nn.Identity()
+
+
+def build_feed(config: TrunkConfig) -> FeedForward | GatedFeedForward:
+    """A block's feed-forward network."""
+    if config.feed_kind in GATES:
+        return GatedFeedForward(config.hidden, config.feed_width, config.feed_kind, config.bias)
+    return FeedForward(config.hidden, config.feed_width, config.feed_kind)
+
+
+def build_experts(config: TrunkConfig, experts: int, active: int, gate: str) -> nn.Module:
+    """A mixture of feed-forward networks, or one where there is one expert."""
+    if experts == 1:
+        return build_feed(config)
+    many = [build_feed(config) for _ in range(experts)]
+    return Experts(EXPERT_GATES[gate](config.hidden, experts), many, active)
+
+
+def build_trunk(
+    config: TrunkConfig,
+    *,
+    causal: bool,
+    positions: str = "none",
+    context: int = 0,
+    cross: bool = False,
+    attention_dropout: float = 0.0,
+    epsilon: float = 1e-5,
+    experts: tuple[int, int, str] = (1, 1, "plain"),
+) -> Trunk:
+    """The trunk that settings describe.
+
+    ``positions`` are the model's: mixers apply rotary ones and linear biases. ``experts`` are their number, how many a
+    token meets, and the gate.
+    """
+    mixers = MixerConfig(
+        width=config.hidden,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        causal=causal,
+        context=context,
+        dropout=attention_dropout,
+        rope_base=config.rope_base if positions == "rotary" else 0.0,
+        bias=config.bias,
+        score_bias=LinearBias(config.heads) if positions == "alibi" else None,
+    )
+
+    def block() -> Block:
+        mixer = build_mixer(config.attention, mixers)
+        across = CrossAttention(config.hidden, config.heads, bias=config.bias) if cross else None
+        feed = build_experts(config, *experts)
+        return NORMS[config.norm][0](mixer, feed, build_norm(config, epsilon), config.dropout, across)
+
+    return Trunk([block() for _ in range(config.layers)])
