@@ -133,7 +133,7 @@ class Unmasked(Transformer):
 
     def start(self, source, lengths=None):
         state = super().start(source, lengths)
-        return type(state)(state.blocks, Source.of(state.source.parts, None, source.shape[1]))
+        return type(state)(state.trunk, Source.of(state.source.parts, None, source.shape[1]))
 
 
 class LateReader(Seq2Seq):

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from ensue.exchange.huggingface import gpt_from_weights
-from ensue.nn.attention import SelfAttention, attention
+from ensue.kernels.attention import attention
 from ensue.nn.blocks import PostNormBlock
 from ensue.nn.feed_forward import FeedForward
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import MixerConfig
 
 transformers = pytest.importorskip("transformers")
 SIZES = {"vocab_size": 37, "n_positions": 24, "n_embd": 16, "n_layer": 3, "n_head": 4}
@@ -53,7 +55,7 @@ def test_attention_weights_equal_transformers():
 
 def test_multi_head_attention_equals_torch():
     """R89 at the paper's size: h = 8, d = 512, d_k = d_v = 64."""
-    ours, theirs = SelfAttention(512, 8), torch.nn.MultiheadAttention(512, 8, batch_first=True)
+    ours, theirs = SelfAttention(MixerConfig(width=512, heads=8)), torch.nn.MultiheadAttention(512, 8, batch_first=True)
     theirs.in_proj_weight.data, theirs.in_proj_bias.data = ours.project.weight.data, ours.project.bias.data
     theirs.out_proj.weight.data, theirs.out_proj.bias.data = ours.out.weight.data, ours.out.bias.data
     x = torch.randn(2, 6, 512)
@@ -65,7 +67,9 @@ def test_multi_head_attention_equals_torch():
 
 
 def test_post_norm_block_equals_torch_encoder_layer():
-    ours = PostNormBlock(SelfAttention(16, 2), FeedForward(16, 64, "relu"), 16).eval()
+    ours = PostNormBlock(
+        SelfAttention(MixerConfig(width=16, heads=2)), FeedForward(16, 64, "relu"), lambda: torch.nn.LayerNorm(16)
+    ).eval()
     theirs = torch.nn.TransformerEncoderLayer(16, 2, 64, dropout=0.0, batch_first=True).eval()
     names = {
         "self_attn.in_proj_weight": ours.attention.project.weight,

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from ensue.nn.attention import FullAttention, SelfAttention
 from ensue.nn.intra_attention import IntraAttention
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.local import LocalAttention
+from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.recurrent import (
     ChoGRUCell,
     GRUCell,
@@ -102,7 +104,7 @@ def multihead(attention, width, heads):
 def test_attention_within_a_network_equals_torchs_on_its_outputs(name, span):
     cell, theirs = (make() for make in PAIRS[name])
     theirs.load_state_dict(dict(zip(NAMES, cell.weights())))
-    ours = IntraAttention(Recurrent(cell), SelfAttention(N, 7, span=span))
+    ours = IntraAttention(Recurrent(cell), LocalAttention(MixerConfig(width=N, heads=7), span=span))
     x, looks = torch.randn(B, T, D), []
     (y, _), (looked, _) = ours(x), ours(x, None, None, looks)
     h, _ = theirs(x)
@@ -118,7 +120,11 @@ def test_attention_within_a_network_of_both_ends_equals_torchs_on_its_outputs():
     theirs = torch.nn.LSTM(D, N, batch_first=True, bidirectional=True)
     names = [name + end for end in ("", "_reverse") for name in NAMES[:4]]
     theirs.load_state_dict(dict(zip(names, [weight for cell in cells for weight in cell.weights()])))
-    ours = IntraAttention(Bidirectional(*map(Recurrent, cells)), FullAttention(2 * N, 2), torch.nn.LayerNorm(2 * N))
+    ours = IntraAttention(
+        Bidirectional(*map(Recurrent, cells)),
+        SelfAttention(MixerConfig(width=2 * N, heads=2, causal=False)),
+        torch.nn.LayerNorm(2 * N),
+    )
     x = torch.randn(B, T, D)
     y, _ = ours(x, None, lengths)
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)

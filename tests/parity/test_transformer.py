@@ -8,7 +8,8 @@ import torch
 from ensue.core.errors import InputError
 from ensue.exchange.huggingface import marian_from_weights, marian_weights
 from ensue.models.transformer import Transformer, TransformerConfig
-from ensue.nn.attention import CrossAttention
+from ensue.nn.cross_attention import CrossAttention
+from ensue.nn.layout import Layout
 from ensue.nn.positions import sinusoids
 from ensue.nn.source import Source
 
@@ -172,7 +173,7 @@ def test_logits_equal_marian(marian):
         torch.testing.assert_close(cached, theirs.logits, atol=1e-5, rtol=1e-5)
         for left, right in zip(found.attention, theirs.cross_attentions, strict=True):
             torch.testing.assert_close(left, right, atol=1e-5, rtol=0)
-        _, seen = ours.encode(SOURCE, LENGTHS, weights=True)
+        seen = ours.encode(SOURCE, Layout(LENGTHS), weights=True).weights
         for left, right in zip(seen, theirs.encoder_attentions, strict=True):
             real = mask[:, None, :, None].bool().expand_as(left)
             torch.testing.assert_close(left[real], right[real], atol=1e-5, rtol=0)

@@ -10,6 +10,7 @@ from torch import nn
 from ensue.core.settings import describe
 from ensue.data.labelled_rows import RowBatch
 from ensue.data.tokenizers.special_tokens import SpecialTokens, add_special_tokens
+from ensue.kernels.attention import attention, attention_weights
 from ensue.measure.language import log_probs, perplexity
 from ensue.models.bert import SIZES
 from ensue.models.bidirectional import BidirectionalLanguageModel
@@ -25,9 +26,10 @@ from ensue.models.recurrent import (
     RNNLanguageModel,
 )
 from ensue.models.window import WindowConfig, WindowLanguageModel
-from ensue.nn.attention import SelfAttention, attention, attention_weights
 from ensue.nn.blocks import PostNormBlock
 from ensue.nn.feed_forward import FeedForward
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import Mixer, MixerConfig
 from ensue.nn.positions import sinusoids
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
 from ensue.nn.stacks import Bidirectional, Stack
@@ -272,24 +274,21 @@ def test_r85_the_variance_of_a_dot_product_is_its_width():
 
 
 def test_r87_without_positions_attention_permutes_with_its_input():
-    block = PostNormBlock(_Everywhere(8, 2), FeedForward(8, 16), 8).eval()
+    block = PostNormBlock(_Everywhere(8, 2), FeedForward(8, 16), lambda: nn.LayerNorm(8)).eval()
     x = torch.randn(1, 4, 8)
     order = torch.tensor([2, 0, 3, 1])
     with torch.no_grad():
         torch.testing.assert_close(block(x)[0][:, order], block(x[:, order])[0], atol=1e-5, rtol=1e-5)
 
 
-class _Everywhere(nn.Module):
+class _Everywhere(Mixer):
     """Self-attention without a mask and without positions."""
 
     def __init__(self, width, heads):
         super().__init__()
         self.inner = nn.MultiheadAttention(width, heads, batch_first=True)
 
-    def start(self, rows):
-        return None
-
-    def forward(self, x, state=None, lengths=None, weights=False):
+    def forward(self, x, state=None, layout=None, weights=False):
         return self.inner(x, x, x, need_weights=False)[0], None, None
 
 
@@ -305,7 +304,7 @@ def _hops(run, time):
 
 
 def test_r88_attention_reaches_any_word_in_a_constant_number_of_steps_and_recurrence_does_not():
-    attend, cell = SelfAttention(8, 2), TanhCell(8, 8)
+    attend, cell = SelfAttention(MixerConfig(width=8, heads=2)), TanhCell(8, 8)
 
     def recur(leaves):
         memory = cell.start(1)

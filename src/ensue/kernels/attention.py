@@ -119,7 +119,7 @@ def _scaled_dot_product(
     mask = _key_mask(key, lengths)
     if causal and mask is not None:
         mask = mask & torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
-    alone = causal and mask is None and query.shape[2] > 1
+    alone = causal and mask is None and bool(query.shape[2] > 1)  # a tensor while it is traced
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, alone).transpose(1, 2).flatten(2)
 
 

@@ -51,10 +51,10 @@ class EncoderConfig(TrunkConfig):
     """What a norm adds to the variance."""
 
     def __post_init__(self) -> None:
+        check(self, "activation", self.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
         self.check_trunk(rotary=self.positions == "rotary")
         check_positive(self, "context")
         check(self, "segments", 0 <= self.segments <= 16, "between 0 and 16")
-        check(self, "activation", self.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
         check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
 

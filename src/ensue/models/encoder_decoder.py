@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,8 @@ class EncoderDecoderState(State):
 class EncoderDecoder(ConditionalModel):
     """softmax(g_L W), g_l = Block(g_{l-1}, h), h = Encoder(x)."""
 
+    packs: ClassVar[bool] = False
+    """Whether ``encode`` takes packed rows; said in the class that defines it."""
     embed: nn.Embedding
     positions: nn.Module
     decoder: Trunk
@@ -172,7 +174,14 @@ class EncoderDecoder(ConditionalModel):
     def _packs(self, times: list[int]) -> bool:
         """Whether kernels can read sentences of these lengths packed; nothing is overridden, hooked or compiled."""
         own = all(getattr(type(self), name) is getattr(EncoderDecoder, name) for name in ("start", "forward"))
+        encoder = next(cls for cls in type(self).__mro__ if "encode" in vars(cls))
         parts = [part for part in self.modules() if isinstance(part, SelfAttention | CrossAttention)]
         watched = self._forward_hooks or self._forward_pre_hooks or self._compiled_call_impl
         able = short_attention.able(self.config.heads, self.config.hidden, times, self.embed.weight)
-        return able and own and not watched and not any(part.dropout for part in parts)
+        return (
+            able
+            and own
+            and bool(vars(encoder).get("packs"))
+            and not watched
+            and not any(part.dropout for part in parts)
+        )

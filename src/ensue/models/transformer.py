@@ -48,8 +48,8 @@ class TransformerConfig(ConditionalConfig, TrunkConfig):
 
     def __post_init__(self) -> None:
         super(TransformerConfig, self).__post_init__()
-        self.check_trunk(rotary=self.positions == "rotary")
         check(self, "activation", self.activation in ACTIVATIONS, " or ".join(ACTIVATIONS))
+        self.check_trunk(rotary=self.positions == "rotary")
         check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
 
 
@@ -70,6 +70,7 @@ class Transformer(EncoderDecoder):
     """softmax(g_L E_yᵀ), g_l = Block(g_{l-1}, h_L), h_l = Block(h_{l-1})."""
 
     Config = TransformerConfig
+    packs = True
     places: ClassVar[bool] = True
     """Its encoder numbers positions, so it reads no more than ``context`` tokens."""
     expect: ClassVar[dict[str, str]] = {

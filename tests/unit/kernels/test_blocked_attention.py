@@ -14,7 +14,10 @@ from ensue.kernels.dropout import limit, new_seed
 from ensue.kernels.packing import Rows
 from ensue.kernels.short_attention import Parts
 from ensue.kernels.threads import torch_threads
-from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
+from ensue.nn.cross_attention import CrossAttention
+from ensue.nn.layout import Layout
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.source import Source
 
 pytestmark = pytest.mark.skipif(torch_threads() is None, reason="torch runs on another OpenMP here")
@@ -115,22 +118,24 @@ def test_each_attention_of_long_rows_gives_the_same_with_and_without_it(monkeypa
     torch.manual_seed(0)
     x, other, lengths = torch.randn(2, 80, 32), torch.randn(2, 70, 32), torch.tensor([80, 4])
     own, turned, full, cross = (
-        SelfAttention(32, 2),
-        SelfAttention(32, 2, rotary=True),
-        FullAttention(32, 2),
+        SelfAttention(MixerConfig(width=32, heads=2)),
+        SelfAttention(MixerConfig(width=32, heads=2, rope_base=10000.0)),
+        SelfAttention(MixerConfig(width=32, heads=2, causal=False)),
         CrossAttention(32, 2),
     )
     source = Source.of((other,), torch.tensor([70, 2]), 70)
     calls = []
     monkeypatch.setattr(blocked_attention, "attend", lambda *a, **k: (calls.append(a), attend(*a, **k))[1])
 
+    first = torch.arange(8).expand(len(x), -1)
+
     def found() -> list[Tensor]:
         return [
             own(x)[0],
-            own(x, None, lengths)[0],
+            own(x, None, Layout(lengths))[0],
             turned(x)[0],
-            full(x, None, lengths)[0],
-            full.at(x[:, :8], x, lengths)[0],
+            full(x, None, Layout(lengths))[0],
+            full.at(first, x[:, :8], x, Layout(lengths))[0],
             cross(x, cross.memory(other), source)[0],
         ]
 

@@ -51,7 +51,7 @@ def test_a_tape_says_what_operations_one_by_one_say(norm, positions, rows):
     assert model._steps.players
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
     assert after.tokens.tolist() == before.tokens.tolist()
-    for own, other in zip(after.blocks, before.blocks):
+    for own, other in zip(after.trunk.blocks, before.trunk.blocks):
         assert (own.used, own.even, own.lengths.tolist()) == (other.used, other.even, other.lengths.tolist())
         for row, length in enumerate(own.lengths.tolist()):
             torch.testing.assert_close(own.keys[row, :, :length], other.keys[row, :, :length], atol=2e-5, rtol=1e-5)
@@ -398,7 +398,7 @@ def test_beams_of_a_translator_find_the_same_by_tape(norm):
 @needs_threads
 def test_beams_of_a_language_model_leave_a_memory_that_grows_too_large_to_share(monkeypatch):
     model = gpt(context=64)
-    for module in ("attention", "attention_state"):
+    for module in ("mixers.full", "key_value_cache"):
         monkeypatch.setattr(f"ensue.nn.{module}.SHARED", 40)
     found = []
     for kernel in ("reference", "auto"):

@@ -23,7 +23,9 @@ from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.recurrent import LSTMLanguageModel
 from ensue.models.window import WindowLanguageModel
-from ensue.nn.attention import FullAttention
+from ensue.nn.layout import Layout
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import MixerConfig
 from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.labeller import logits_of
 
@@ -130,12 +132,13 @@ def test_an_encoder_in_eight_bits_answers_nearly_the_same(kind: str, pooled: boo
 
 
 def test_attention_at_some_places_in_eight_bits() -> None:
-    layer = FullAttention(64, 4).eval()
+    layer = SelfAttention(MixerConfig(width=64, heads=4, causal=False)).eval()
     x, lengths = torch.randn(3, 9, 64), torch.tensor([9, 2, 5])
     held = quantise(layer)
-    found, _ = held.at(x[:, :1], x, lengths)
-    assert torch.allclose(found, held(x, None, lengths)[0][:, :1], atol=0.02)
-    assert error(found, layer.at(x[:, :1], x, lengths)[0]) < 0.05
+    first, layout = torch.zeros(3, 1, dtype=torch.long), Layout(lengths)
+    found, _ = held.at(first, x[:, :1], x, layout)
+    assert torch.allclose(found, held(x, None, layout)[0][:, :1], atol=0.02)
+    assert error(found, layer.at(first, x[:, :1], x, layout)[0]) < 0.05
 
 
 @pytest.mark.parametrize(

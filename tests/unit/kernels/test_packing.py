@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ensue.kernels.attention import attend
 from ensue.kernels.dropout import mask as dropout_mask
+from ensue.kernels.kernel import use
 from ensue.kernels.packing import Packing
 from ensue.models.encoder import Encoder, EncoderConfig
-from ensue.nn.attention import FullAttention, attention_with_dropout
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import MixerConfig
 
 LENGTHS = torch.tensor([4, 1, 6, 4, 2, 6])
 
@@ -84,7 +87,10 @@ def test_attention_drops_weights_and_nothing_else() -> None:
     q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     mask = (torch.arange(5) < torch.tensor([5, 1, 3])[:, None])[:, None, None]
     torch.manual_seed(7)
-    found = attention_with_dropout(q, k, v, mask, 0.25)
+    parts = tuple(one.transpose(1, 2).flatten(2) for one in (q, k, v))
+    with use("cheap_dropout"):
+        y = attend(parts, 2, torch.tensor([5, 1, 3]), dropout=0.25)
+    found = y.view(3, 5, 2, -1).transpose(1, 2)
     torch.manual_seed(7)
     drawn = dropout_mask(torch.empty(3, 2, 5, 5, dtype=torch.float64), 0.25)
     weights = (q @ k.transpose(-2, -1) / 2).masked_fill(~mask, float("-inf")).softmax(-1)
@@ -96,7 +102,7 @@ def test_attention_drops_weights_and_nothing_else() -> None:
 
 
 def test_attention_under_training_uses_its_dropout() -> None:
-    layer, x = FullAttention(8, 2, dropout=0.5).train(), torch.randn(2, 6, 8)
+    layer, x = SelfAttention(MixerConfig(width=8, heads=2, causal=False, dropout=0.5)).train(), torch.randn(2, 6, 8)
     many = torch.stack([layer(x)[0] for _ in range(800)])
     with torch.no_grad():
         wanted = layer.eval()(x)[0]

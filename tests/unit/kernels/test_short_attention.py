@@ -13,7 +13,10 @@ from ensue.kernels import short_attention
 from ensue.kernels.packing import Packing, Rows
 from ensue.kernels.short_attention import Parts, attend, equation, fits, packed
 from ensue.kernels.threads import torch_threads
-from ensue.nn.attention import CrossAttention, FullAttention, SelfAttention
+from ensue.nn.cross_attention import CrossAttention
+from ensue.nn.layout import Layout
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.source import Source
 
 pytestmark = pytest.mark.skipif(torch_threads() is None, reason="torch runs on another OpenMP here")
@@ -176,15 +179,21 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
 def test_each_attention_gives_the_same_with_and_without_it(counted: list[Parts]) -> None:
     torch.manual_seed(0)
     x, other, lengths = torch.randn(3, 9, 32), torch.randn(3, 8, 32), torch.tensor([9, 4, 0])
-    own, both, cross = SelfAttention(32, 2), FullAttention(32, 2), CrossAttention(32, 2)
+    own, both, cross = (
+        SelfAttention(MixerConfig(width=32, heads=2)),
+        SelfAttention(MixerConfig(width=32, heads=2, causal=False)),
+        CrossAttention(32, 2),
+    )
     source = Source.of((other,), torch.tensor([8, 2, 5]), 8)
+
+    first = torch.arange(8).expand(len(x), -1)
 
     def found() -> list[Tensor]:
         return [
             own(x)[0],
-            own(x, None, lengths)[0],
-            both(x, None, lengths)[0],
-            both.at(x[:, :8], x, lengths)[0],
+            own(x, None, Layout(lengths))[0],
+            both(x, None, Layout(lengths))[0],
+            both.at(first, x[:, :8], x, Layout(lengths))[0],
             cross(x, cross.memory(other), source)[0],
         ]
 
@@ -198,11 +207,11 @@ def test_each_attention_gives_the_same_with_and_without_it(counted: list[Parts])
 
 
 def test_a_memory_and_dropped_weights_are_left_to_others(counted: list[Parts]) -> None:
-    x, own = torch.randn(3, 9, 32), SelfAttention(32, 2)
+    x, own = torch.randn(3, 9, 32), SelfAttention(MixerConfig(width=32, heads=2))
     _, state, _ = own(x)
     own(x, state)
-    SelfAttention(32, 2, dropout=0.5)(x)
-    FullAttention(32, 2, dropout=0.5)(x)
+    SelfAttention(MixerConfig(width=32, heads=2, dropout=0.5))(x)
+    SelfAttention(MixerConfig(width=32, heads=2, causal=False, dropout=0.5))(x)
     assert len(counted) == 1
-    SelfAttention(32, 2, rotary=True)(x)
+    SelfAttention(MixerConfig(width=32, heads=2, rope_base=10000.0))(x)
     assert len(counted) == 2

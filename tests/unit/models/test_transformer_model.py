@@ -8,8 +8,10 @@ import ensue.models.model as model_module
 from ensue.core.errors import InputError
 from ensue.models.conditional import ConditionalModel
 from ensue.models.transformer import Transformer, TransformerConfig
-from ensue.nn.attention import FullAttention, SelfAttention
 from ensue.nn.feed_forward import FeedForward
+from ensue.nn.layout import Layout
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.positions import SinusoidalPositions, sinusoids
 
 V = 11
@@ -73,9 +75,9 @@ def test_attention_is_each_rows_own_when_rows_share_a_sentence(pair):
 
 def test_the_encoder_shows_where_it_looks(pair):
     model, lengths = small(), torch.tensor([5, 2, 3])
-    plain, none = model.encode(pair[0], lengths)
-    looked, seen = model.encode(pair[0], lengths, weights=True)
-    assert none == () and torch.equal(plain, looked) and len(seen) == 2
+    plain, looked = (model.encode(pair[0], Layout(lengths), weights) for weights in (False, True))
+    seen = looked.weights
+    assert plain.weights is None and torch.equal(plain.h, looked.h) and len(seen) == 2
     assert all(layer.shape == (3, 2, 5, 5) and (layer[1, :, :, 2:] == 0).all() for layer in seen)
 
 
@@ -223,9 +225,9 @@ def test_only_real_places_are_read_where_sentences_are_short(monkeypatch: pytest
 class Deafened(Transformer):
     """Somebody's own, which hears nothing of a source."""
 
-    def encode(self, source, lengths=None, weights=False, places=None):
-        h, seen = super().encode(source, lengths, weights, places)
-        return 0 * h, seen
+    def encode(self, source, layout=None, weights=False):
+        found = super().encode(source, layout, weights)
+        return found._replace(h=0 * found.h)
 
 
 def both_ways(model: Transformer, source_lengths: list[int]) -> list[torch.Tensor]:
@@ -263,5 +265,8 @@ def test_hooks_and_compilers_are_not_passed_by() -> None:
 
 def test_no_rows_at_all_are_no_fault() -> None:
     none = torch.zeros(0, 16, 64)
-    for attention in (FullAttention(64, 4), SelfAttention(64, 4)):
+    for attention in (
+        SelfAttention(MixerConfig(width=64, heads=4, causal=False)),
+        SelfAttention(MixerConfig(width=64, heads=4)),
+    ):
         assert attention(none)[0].shape == (0, 16, 64)

@@ -1,11 +1,12 @@
-"""Rows of a group share a memory: it must never be seen in what comes out."""
+"""Rows of a beam share a key–value cache, which must not change what they compute."""
 
 import pytest
 import torch
 
-from ensue.nn import attention as rooms
-from ensue.nn.attention import SelfAttention
-from ensue.nn.attention_state import AttentionState
+from ensue.nn.key_value_cache import KeyValueCache
+from ensue.nn.layout import Layout
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import MixerConfig
 
 B, D, HEADS = 3, 8, 2
 
@@ -13,15 +14,15 @@ B, D, HEADS = 3, 8, 2
 @pytest.fixture(params=[False, True], ids=["plain", "rotary"])
 def layer(request):
     torch.manual_seed(0)
-    return SelfAttention(D, HEADS, rotary=request.param).eval()
+    return SelfAttention(MixerConfig(width=D, heads=HEADS, rope_base=10000.0 * request.param)).eval()
 
 
 def alone(layer, state, picks, inputs):
     """The same walk with a memory of its own for every row: what must come out."""
-    state, found = state.alone(), []
+    state, found = state.separate(), []
     for index, x in zip(picks, inputs):
         keys, values, lengths = (part.index_select(0, index) for part in (state.keys, state.values, state.lengths))
-        y, state, _ = layer(x, AttentionState(keys, values, lengths, state.used, state.even))
+        y, state, _ = layer(x, KeyValueCache(keys, values, lengths, state.used, state.even))
         found.append(y)
     return found
 
@@ -87,7 +88,7 @@ def test_one_row_of_each_leaves_the_group(layer):
 
 
 def test_a_memory_is_shared_only_while_it_is_small(layer, monkeypatch):
-    monkeypatch.setattr(rooms, "SHARED", 9)
+    monkeypatch.setattr("ensue.nn.mixers.full.SHARED", 9)
     with torch.no_grad():
         _, state, _ = layer(torch.randn(B, 4, D))
         picks = [torch.tensor([0, 0, 1, 1, 2, 2]), *[torch.arange(6)] * 3]
@@ -103,11 +104,11 @@ def test_padding_and_weights_are_asked_of_memories_of_their_own(layer):
     with torch.no_grad():
         _, state, _ = layer(torch.randn(B, 4, D))
         x = torch.randn(6, 3, D)
-        shared, plain = state.rows(torch.tensor(PICKS[0])), state.rows(torch.tensor(PICKS[0])).alone()
+        shared, plain = state.rows(torch.tensor(PICKS[0])), state.rows(torch.tensor(PICKS[0])).separate()
         assert shared.seen is not None and plain.seen is None
         lengths = torch.tensor([3, 1, 2, 3, 0, 1])
-        y, after, _ = layer(x, shared.fork(), lengths)
-        expected, _, _ = layer(x, plain.fork(), lengths)
+        y, after, _ = layer(x, shared.fork(), Layout(lengths))
+        expected, _, _ = layer(x, plain.fork(), Layout(lengths))
         for row, length in enumerate(lengths.tolist()):
             torch.testing.assert_close(y[row, :length], expected[row, :length], atol=1e-6, rtol=1e-5)
         assert after.lengths.tolist() == (4 + lengths).tolist()
@@ -123,5 +124,5 @@ def test_states_with_shared_memories_are_joined(layer):
         shared = state.rows(torch.tensor(PICKS[0]))
         one, two = torch.randn(6, 1, D), torch.randn(B, 1, D)
         expected = torch.cat([layer(one, shared.fork())[0], layer(two, state.fork())[0]])
-        y, _, _ = layer(torch.cat([one, two]), AttentionState.joined([shared.fork(), state.fork()]))
+        y, _, _ = layer(torch.cat([one, two]), KeyValueCache.joined([shared.fork(), state.fork()]))
     torch.testing.assert_close(y, expected, atol=1e-6, rtol=1e-5)

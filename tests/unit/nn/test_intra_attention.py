@@ -9,8 +9,10 @@ from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.laws import labelled_laws
 from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import GRULanguageModel, LSTMLanguageModel, RNNLanguageModel
-from ensue.nn.attention import FullAttention, SelfAttention
 from ensue.nn.intra_attention import IntraAttention
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.local import LocalAttention
+from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.recurrent import LSTMCell, Recurrent, TanhCell
 from ensue.nn.stacks import Bidirectional
 
@@ -71,7 +73,7 @@ def test_from_one_end_bank_is_the_same_whatever_follows_and_with_attention_it_is
         apart = (onward[0] - onward[1]).abs().amax(-1)
         assert apart[:-1].max() < 1e-6 and apart[-1] > 1e-3
     embed, layer = nn.Embedding(len(VOCABULARY), 8), Recurrent(LSTMCell(8, 8))
-    seen, _ = IntraAttention(layer, FullAttention(8, 2))(embed(tokens))
+    seen, _ = IntraAttention(layer, SelfAttention(MixerConfig(width=8, heads=2, causal=False)))(embed(tokens))
     assert (seen[0, 1] - seen[1, 1]).norm() > 1e-3  # the layer reads from one end, its attention to all ends
 
 
@@ -104,7 +106,7 @@ def influence(layer, distance):
 def test_the_gradient_falls_with_the_distance_in_a_recurrence_and_with_its_softmax_alone_in_attention(cell):
     torch.manual_seed(0)
     layer = Bidirectional(Recurrent(cell(12, 12)), Recurrent(cell(12, 12)))
-    attentive = IntraAttention(layer, FullAttention(24, 2))
+    attentive = IntraAttention(layer, SelfAttention(MixerConfig(width=24, heads=2, causal=False)))
     alone, seen = ([influence(one, distance) for distance in (10, 80)] for one in (layer, attentive))
     assert alone[1] < 1e-3 * alone[0]
     assert seen[1] > 0.5 * (10 / 80) * seen[0]  # 1/T, as of any mean over T
@@ -112,7 +114,7 @@ def test_the_gradient_falls_with_the_distance_in_a_recurrence_and_with_its_softm
 
 def test_each_step_sees_the_span_and_the_memory_stays_as_small():
     torch.manual_seed(0)
-    layer = IntraAttention(Recurrent(LSTMCell(4, 8)), SelfAttention(8, 2, span=5)).eval()
+    layer = IntraAttention(Recurrent(LSTMCell(4, 8)), LocalAttention(MixerConfig(width=8, heads=2), span=5)).eval()
     looks: list[torch.Tensor] = []
     layer(torch.randn(2, 12, 4), None, None, looks)
     band = torch.ones(12, 12, dtype=torch.bool).tril().triu(-4)
@@ -129,7 +131,9 @@ def test_each_step_sees_the_span_and_the_memory_stays_as_small():
 
 def test_rows_begin_anew_one_by_one():
     torch.manual_seed(0)
-    layer = IntraAttention(Recurrent(TanhCell(4, 8)), SelfAttention(8, 2, span=6)).double().eval()
+    layer = (
+        IntraAttention(Recurrent(TanhCell(4, 8)), LocalAttention(MixerConfig(width=8, heads=2), span=6)).double().eval()
+    )
     x = torch.randn(3, 20, 4, dtype=torch.double)
     for size in (2, 9):
         _, state = layer(x[:, :size])
@@ -146,7 +150,7 @@ def test_rows_begin_anew_one_by_one():
 
 
 def test_padding_beyond_the_span_stays_finite():
-    layer = IntraAttention(Recurrent(LSTMCell(4, 8)), SelfAttention(8, 2, span=2))
+    layer = IntraAttention(Recurrent(LSTMCell(4, 8)), LocalAttention(MixerConfig(width=8, heads=2), span=2))
     x = torch.randn(2, 30, 4)
     for lengths in (torch.tensor([3, 1]), torch.tensor([0, 0])):
         y, state = layer(x, None, lengths)

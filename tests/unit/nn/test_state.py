@@ -4,7 +4,8 @@ import torch
 from torch.utils import _pytree
 
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
-from ensue.nn.attention import SelfAttention
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
 
@@ -50,7 +51,7 @@ def test_states_are_pytrees():
 
 
 def test_the_buffer_of_keys_grows_by_doubling_and_is_written_in_place():
-    layer = SelfAttention(8, 2).eval()
+    layer = SelfAttention(MixerConfig(width=8, heads=2)).eval()
     state, capacities, places = layer.start(1), [], set()
     with torch.no_grad():
         for _ in range(20):
@@ -88,12 +89,12 @@ def test_rows_can_begin_anew():
 
 def test_a_number_that_was_not_there_yet_is_as_it_begins():
     """Checkpoints of older versions do not have every field."""
-    _, state, _ = SelfAttention(8, 2)(torch.randn(3, 4, 8))
+    _, state, _ = SelfAttention(MixerConfig(width=8, heads=2))(torch.randn(3, 4, 8))
     old = {name: tensor for name, tensor in state.tensors() if name != "each"}
     assert state.filled(old).each == 1
 
 
 def test_rows_are_counted_also_where_they_share_a_memory():
-    _, state, _ = SelfAttention(8, 2)(torch.randn(3, 4, 8))
+    _, state, _ = SelfAttention(MixerConfig(width=8, heads=2))(torch.randn(3, 4, 8))
     shared = state.rows(torch.tensor([0, 0, 1, 1, 2, 2]))
     assert (state.count, shared.count, len(shared.keys)) == (3, 6, 3)

@@ -84,7 +84,8 @@ def marian_from_weights(config: dict[str, Any], weights: dict[str, Tensor]) -> T
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
     """The weights of our model under Marian's names: the way back of ``marian_from_weights``."""
     config = model.config
-    if config.norm != "post" or config.tied != "all" or config.activation != "relu":
+    plain = (config.attention, config.feed_kind, config.positions) == ("full", "relu", "sinusoidal") and config.bias
+    if config.norm != "post" or config.tied != "all" or not plain or config.kv_heads not in (0, config.heads):
         raise InputError("a Transformer without norm=post, tied=all, activation=relu is no Marian model")
     own, width = model.state_dict(), _turns(config.hidden).argsort()
     shared = own["embed.weight"][:, width]

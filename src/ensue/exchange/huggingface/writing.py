@@ -33,6 +33,7 @@ from ensue.models.bert import BERT, RoBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
+from ensue.nn.trunk_config import TrunkConfig
 
 DISTILBERT_EPSILON = 1e-12
 """What DistilBERT's layer norms add to the variance; its config.json cannot say otherwise."""
@@ -105,8 +106,14 @@ def export_form(model: nn.Module) -> ExportForm:
     raise InputError(f"a {name} has no form in Hugging Face's library", hint="bert, roberta and gpt have one")
 
 
+def _check_encoder(body: Encoder, **needed: object) -> None:
+    kind = body.config.activation
+    _check_trunk("encoder", body.config, positions="learned", norm="post", feed_kind=kind, **needed)
+
+
 def _masked_form(model: BERT) -> ExportForm:
     body = model.body
+    _check_encoder(body, tied=True)
     heads: tuple[str, ...] = ("masked",)
     if model.next is not None:
         heads += ("next",)
@@ -125,6 +132,7 @@ def _masked_form(model: BERT) -> ExportForm:
 
 def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
     head = model.config
+    _check_encoder(body)
     whole = head.kind in ("whole", "choice")
     if whole and head.hidden:
         what = f"a head with hidden={head.hidden} has no form in Hugging Face's library"
@@ -149,13 +157,25 @@ def _is_distilled(body: Encoder) -> bool:
     return not body.config.segments and body.config.epsilon == DISTILBERT_EPSILON
 
 
+def _check_trunk(name: str, config: TrunkConfig, **needed: object) -> None:
+    """Refuse a model whose blocks have no form in their library."""
+    needed |= {"attention": "full", "bias": True}
+    if config.kv_heads not in (0, config.heads):
+        needed["kv_heads"] = 0
+    other = {key: getattr(config, key) for key, value in needed.items() if getattr(config, key) != value}
+    if other:
+        has, wants = (
+            ", ".join(f"{key.removesuffix('_kind')}={held[key]}" for key in other) for held in (other, needed)
+        )
+        raise InputError(f"a {name} with {has} has no form in Hugging Face's library", hint=f"one with {wants} has")
+
+
 def _check_gpt(model: GPTLanguageModel) -> None:
     config = model.config
     if config.experts > 1:
         raise InputError("a gpt with experts has no form in Hugging Face's library", hint="one with experts=1 has")
-    if config.positions != "learned" or config.norm != "pre":
-        what = f"a gpt with positions={config.positions}, norm={config.norm} has no form in Hugging Face's library"
-        raise InputError(what, hint="one with positions=learned, norm=pre has")
+    wide = 4 * config.hidden
+    _check_trunk("gpt", config, positions="learned", norm="pre", feed_kind="gelu", feed_width=wide, tied=True)
 
 
 def _check_gpt_head(model: Labelled) -> None:

@@ -145,7 +145,8 @@ class SelfAttention(Mixer):
         """Queries (B, H, T, d), keys and values (B, G, T, d) of what was projected."""
         first, *rest = parts
         apart = torch.split(first, self.sizes, -1) if not rest else (first, *torch.split(rest[0], self.sizes[1:], -1))
-        return [one.view(*one.shape[:-1], -1, self.head_width).transpose(1, 2) for one in apart]
+        d = self.head_width
+        return [one.view(*one.shape[:-1], one.shape[-1] // d, d).transpose(1, 2) for one in apart]
 
     def _as_projected(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """What kernels take: heads (B, H, T, d) side by side again, (B, T, D); shared ones repeated."""

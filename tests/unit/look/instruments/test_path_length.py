@@ -10,8 +10,9 @@ from ensue.look.instruments.path_length import Chains, Dilated, LayerSettings, _
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.window import WindowConfig, WindowLanguageModel
-from ensue.nn.attention import SelfAttention
 from ensue.nn.convolution import CausalConvolution
+from ensue.nn.mixers.local import LocalAttention
+from ensue.nn.mixers.mixer import MixerConfig
 
 
 def test_r103_flops_of_layers_are_the_lectures():
@@ -58,7 +59,7 @@ def test_dilated_convolutions_reach_a_power_of_their_kernel(length, path):
 
 @pytest.mark.parametrize(("length", "path"), [(9, 3), (10, 3), (11, None)])
 def test_restricted_attention_forgets(length, path):
-    assert _path(SelfAttention(2, 1, span=10), torch.zeros(1, length, 2)) == path
+    assert _path(LocalAttention(MixerConfig(width=2, heads=1), span=10), torch.zeros(1, length, 2)) == path
 
 
 def on_meta(build):
