@@ -233,7 +233,9 @@ def _translation_attention(run: TranslationRun, text: str, target: str, part: st
     translator = run.translator()
     source_ids, _, _ = pair_tokens(translator, text, "x", Search())
     with torch.no_grad():
-        _, encoder_layers = run.model.encode(torch.from_numpy(source_ids)[None], weights=True)
+        encoder_layers = run.model.encode(torch.from_numpy(source_ids)[None], weights=True).weights
+    if encoder_layers is None:
+        raise _no_attention(run, "'s encoder")
     names = _names(translator.source_tokenizer, source_ids)
     return AttentionWeights(names, names, [layer[0].numpy() for layer in encoder_layers], "source")
 
