@@ -18,12 +18,12 @@ import torch
 from torch import nn
 
 import ensue
+from ensue.kernels.attention import attention
 from ensue.look.instruments.gradient_flow import by_distance, gradient_flow
 from ensue.measure.translation import bleu_by_hand
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from ensue.models.transformer import Transformer, TransformerConfig
-from ensue.nn.attention import attention
 from ensue.nn.recurrent import ChoGRUCell, Recurrent, ReluCell, TanhCell
 from ensue.nn.stacks import Bidirectional
 from ensue.search.beam import Search, beam_search
