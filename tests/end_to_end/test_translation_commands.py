@@ -245,7 +245,9 @@ def test_a_trace(ending, models):
 
 def test_traces_that_cannot_be(models):
     run = models / "transformer"
-    refused("translate", run, "--text", "one", "--trace", "x.png", says=("'x.png' has no ending for a trace", ".html"))
+    refused(
+        "translate", run, "--text", "one", "--trace", "x.png", says=("'x.png' is not a format for a trace", ".html")
+    )
     refused("translate", run, "--text", "", "--trace", "x.txt", says="an empty line has nothing to search")
     Path("two.txt").write_text("one\ntwo\n")
     refused("translate", run, "two.txt", "--trace", "x.txt", says="--trace takes one line")
@@ -510,3 +512,17 @@ def test_a_trace_is_of_the_one_line_however_lines_come(models, monkeypatch):
     answer = typed_in("one\ntwo\n", "translate", models / "seq2seq", "--trace", "x.json")
     assert answer.code == 2 and "--trace takes one line" in answer.err
     assert json.loads(Path("x.json").read_text())["source"] == "one"
+
+
+def test_a_long_file_is_translated_in_blocks_and_tokenizers_are_read_once(models, monkeypatch):
+    from ensue.runs import translation
+    from ensue.verbs import translate
+
+    reads = []
+    load_tokenizers = translation.load_tokenizers
+    monkeypatch.setattr(translation, "load_tokenizers", lambda folder: reads.append(folder) or load_tokenizers(folder))
+    monkeypatch.setattr(translate, "BLOCK_LINES", 2)
+    Path("five.txt").write_text("one\n\ntwo\nthree\none\n", encoding="utf-8")
+    blocks = translate.translate(package.load(models / "transformer"), "five.txt")
+    assert [[one.source for one in found] for found, _ in blocks] == [["one", ""], ["two", "three"], ["one"]]
+    assert len(reads) == 1

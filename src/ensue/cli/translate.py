@@ -13,9 +13,6 @@ from ensue.cli.options import Int8, Json, RunPath, check_beam
 from ensue.cli.output import print_json, print_line
 from ensue.core.errors import InputError
 
-BLOCK_LINES = 2000
-"""Lines of a file that are translated at once; the first translations of a long file appear early."""
-
 
 class Length(StrEnum):
     """Length normalisation of hypothesis scores."""
@@ -62,58 +59,48 @@ def translate(
 ) -> None:
     """translate text line by line"""
     from ensue.cli.display import Display
-    from ensue.data.lines import line_blocks
     from ensue.runs.load import load
     from ensue.search.beam import Search
-    from ensue.verbs.translate import check_ending, named_tokens, trace_of, write_trace
+    from ensue.verbs.translate import translate as verb
 
     if text and file != "-":
         raise InputError("translate what?", hint="name a file or give --text, not both")
     check_beam(beam, nbest)
     _check_lengths(length, alpha, shortest, longest)
-    if trace is not None:
-        check_ending(trace)
-    alpha = Search().alpha if alpha is None else alpha
-    loaded, others = load(run), [load(path) for path in ensemble]
+    loaded = load(run)
     search = Search(
         beam=beam,
         length=length.value,
-        alpha=alpha,
+        alpha=Search().alpha if alpha is None else alpha,
         coverage=coverage,
         nbest=nbest,
         shortest=shortest,
-        forbidden=named_tokens(loaded.tokenizer, forbid),
     )
-    options: dict[str, Any] = {
-        "search": search,
-        "ensemble": others,
-        "long": long.value,
-        "replace_unknown": replace_unknown,
-        "prefix": prefix,
-        "most": longest,
-        "trace": trace is not None,
-        "int8": int8,
-    }
     results: list[dict[str, Any]] = []
     with Display(quiet=as_json or not sys.stderr.isatty()) as display:
         display("phase", {"name": "translating"})
-        done = 0
-        for lines in [text] if text else line_blocks(file, BLOCK_LINES):
-            if trace is not None and done + len(lines) > 1:
-                raise InputError("--trace takes one line", hint="give it with --text")
-            notes: list[str] = []
-            translations = loaded.translate(lines, notes=notes, report=display, first=done + 1, **options)
-            done += len(lines)
+        blocks = verb(
+            loaded,
+            file,
+            texts=text,
+            search=search,
+            forbid=forbid,
+            ensemble=ensemble,
+            int8=int8,
+            trace=trace,
+            report=display,
+            long=long.value,
+            replace_unknown=replace_unknown,
+            prefix=prefix,
+            most=longest,
+        )
+        for translations, notes in blocks:
             for note in notes:
                 sys.stderr.write(f"note: {note}\n")
-            if trace is not None:
-                write_trace(trace_of(translations[0], loaded.tokenizer, search), trace)
             if as_json:
                 results += [translation.as_dict() for translation in translations]
             else:
                 _print_translations(translations, nbest)
-    if trace is not None and not done:
-        raise InputError("there is no line to trace", hint="give one with --text")
     if as_json:
         print_json({"system": loaded.system, "beam": beam, "length": length.value, "translations": results})
     elif trace is not None:

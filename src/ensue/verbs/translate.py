@@ -1,22 +1,72 @@
-"""``ensue translate --trace``: the search of one line, as data, as a tree in text, or as a page."""
+"""``ensue translate``: translate lines as they come; on request record the search of one line."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
 from ensue.core.files import write_text
+from ensue.data.lines import line_blocks
 from ensue.data.tokenizers.protocol import Tokenizer, printable
 from ensue.look.tree_page import tree_html
 from ensue.look.tree_text import tree_text
+from ensue.runs.load import load
+from ensue.runs.run import Run
+from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
 from ensue.tasks.translator import Translation
 
-ENDINGS = (".html", ".json", ".txt")
+BLOCK_LINES = 2000
+"""Lines translated at a time, so that a long file is answered before it is read to the end."""
+TRACE_SUFFIXES = (".html", ".json", ".txt")
+
+
+def translate(
+    run: Run,
+    file: str | Path = "-",
+    *,
+    texts: Sequence[str] = (),
+    search: Search | None = None,
+    forbid: Sequence[str] = (),
+    ensemble: Sequence[str | PathLike[str]] = (),
+    int8: bool = False,
+    trace: Path | None = None,
+    report: Report = silent,
+    **options: Any,
+) -> Iterator[tuple[list[Translation], list[str]]]:
+    """Translate ``texts``, or the lines of a file or of standard input ("-"), block by block.
+
+    Each block is its translations and the notes on lines that were cut or split. ``forbid`` names tokens that no
+    translation contains; ``trace`` writes the search of a single line to a file. See ``Translator.translate`` for
+    ``options``.
+    """
+    if trace is not None:
+        check_trace_suffix(trace)
+    others = [load(path) for path in ensemble]
+    search = replace(search or Search(), forbidden=named_tokens(run.tokenizer, forbid))
+    if not isinstance(run, TranslationRun):
+        raise run._cannot("translate")
+    translator, done = run.translator(others, int8), 0
+    for lines in [list(texts)] if texts else line_blocks(file, BLOCK_LINES):
+        if trace is not None and done + len(lines) > 1:
+            raise InputError("--trace takes one line", hint="give it with --text")
+        notes: list[str] = []
+        found = translator.translate(
+            lines, search, trace=trace is not None, notes=notes, first=done + 1, report=report, **options
+        )
+        done += len(lines)
+        if trace is not None and found:
+            write_trace(trace_of(found[0], run.tokenizer, search), trace)
+        yield found, notes
+    if trace is not None and not done:
+        raise InputError("there is no line to trace", hint="give one with --text")
 
 
 def trace_of(translation: Translation, tokenizer: Tokenizer, search: Search) -> dict[str, Any]:
@@ -30,15 +80,14 @@ def trace_of(translation: Translation, tokenizer: Tokenizer, search: Search) -> 
     return {**trace.as_dict(tokenizer.name), "source": translation.source, "alpha": search.alpha}
 
 
-def check_ending(path: Path) -> None:
-    """Refuse a file name that does not say what to write, before anything is searched."""
-    if path.suffix not in ENDINGS:
-        raise InputError(f"{path.name!r} has no ending for a trace", hint=f"use {', '.join(ENDINGS)}")
+def check_trace_suffix(path: Path) -> None:
+    """Refuse a file whose suffix is not a format of traces."""
+    if path.suffix not in TRACE_SUFFIXES:
+        raise InputError(f"{path.name!r} is not a format for a trace", hint=f"use {', '.join(TRACE_SUFFIXES)}")
 
 
 def write_trace(trace: dict[str, Any], path: Path) -> None:
-    """Write a trace as the ending of ``path`` says."""
-    check_ending(path)
+    """Write a trace in the format of the suffix of ``path``: a page, a tree in text, or JSON."""
     if path.suffix == ".html":
         write_text(path, tree_html(trace))
     elif path.suffix == ".txt":
@@ -48,17 +97,17 @@ def write_trace(trace: dict[str, Any], path: Path) -> None:
 
 
 def named_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> tuple[int, ...]:
-    """The tokens that traces call by these names; a space may be typed for the mark that stands for it."""
+    """The ids of tokens by their names in traces; a space may be typed for ␣."""
     if not names:
         return ()
     known: dict[str, list[int]] = {}
     for token in range(tokenizer.size):
         known.setdefault(tokenizer.name(token), []).append(token)
-    found: list[int] = []
+    tokens: list[int] = []
     for name in names:
-        if (own := known.get(name) or known.get(printable(name))) is None:
+        if (ids := known.get(name) or known.get(printable(name))) is None:
             near = difflib.get_close_matches(printable(name), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else "name one as a trace does"
+            hint = f"did you mean {near[0]!r}?" if near else "use a name from a trace"
             raise InputError(f"there is no token {name!r}", hint=hint)
-        found += own
-    return tuple(found)
+        tokens += ids
+    return tuple(tokens)
