@@ -245,7 +245,8 @@ def test_a_trace(ending, models):
 
 def test_traces_that_cannot_be(models):
     run = models / "transformer"
-    refused(
+    says = ("'x.png' is not a format for a trace", ".html")
+    refused("translate", run, "--text", "one", "--trace", "x.png", says=says)
         "translate", run, "--text", "one", "--trace", "x.png", says=("'x.png' is not a format for a trace", ".html")
     )
     refused("translate", run, "--text", "", "--trace", "x.txt", says="an empty line has nothing to search")
