@@ -44,7 +44,7 @@ def prompts(rows: int, turn: int) -> torch.Tensor:
 def ours(layers: int, rows: int, tokens: int, int8: bool = False) -> Work:
     from ensue.exchange.huggingface import gpt_from_weights
     from ensue.kernels.int8 import quantise
-    from ensue.search.continuous_batching import Row, Together
+    from ensue.search.continuous_batching import ContinuousBatch, Row
     from ensue.search.sampling import Sampling
 
     keep_freed_memory()
@@ -56,7 +56,7 @@ def ours(layers: int, rows: int, tokens: int, int8: bool = False) -> Work:
 
     def work(turn: int) -> Round:
         begun = time.perf_counter()
-        together = Together(model)
+        together = ContinuousBatch(model)
         texts = [Row(prompt, Sampling(tokens=tokens, temperature=0)) for prompt in prompts(rows, turn)]
         found: dict[int, list[int]] = {id(text): [] for text in texts}
         together.join(texts)

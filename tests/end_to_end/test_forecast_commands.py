@@ -88,7 +88,7 @@ def test_a_longer_horizon_is_iterated(forecasters, files):
     found = ensue("predict", forecasters / "step", files / "my.csv", "--horizon", "20", "--json").json["predictions"]
     assert len(found) == 20 and found[-1]["date"] == "2020-06-28"
     refusal = ensue("predict", forecasters / "lstm", files / "my.csv", "--horizon", "20")
-    assert refusal.code == 2 and "20 steps are more than the 7 that it forecasts at once" in refusal.err
+    assert refusal.code == 2 and "20 steps are more than the model's horizon of 7" in refusal.err
     further = ensue("predict", forecasters / "linear", files / "my.csv", "--horizon", "9", "--json").json
     assert "there is no band beyond the 7 steps" in further["notes"][-1]
     assert "quantiles" not in further["predictions"][0]

@@ -56,7 +56,7 @@ def plain_beam_search(log_probs, how, longest):
         candidates.sort(key=lambda one: -one[1])
         for tokens, total in candidates[: how.beam]:
             if tokens[-1] == END or t == longest:
-                finished.append((how.rule.score(total, t), tokens))
+                finished.append((how.penalty.score(total, t), tokens))
         opened = [one for one in candidates if one[0][-1] != END][: how.beam]
         if how.beam == 1 and finished:
             break

@@ -62,10 +62,10 @@ def _branches(tree: Tree) -> list[tuple[Node, str]]:
 def headline(trace: Mapping[str, Any]) -> list[str]:
     """What search it was, and of what."""
     method = str(trace.get("method", "search"))
-    beam, rule = trace.get("beam"), str(trace.get("length") or "none")
+    beam, penalty = trace.get("beam"), str(trace.get("length") or "none")
     parts = [method if method in ("search", "sampling") else f"{method} search"]
     parts += [f"beam {beam}"] * (beam is not None and method == "beam")
-    parts += [f"length rule {rule}"]
+    parts += [f"length penalty {penalty}"]
     line = ", ".join(parts)
     source = trace.get("source")
     return [line[:1].upper() + line[1:], *([f"source: {readable(str(source))}"] if source else [])]

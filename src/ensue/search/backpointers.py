@@ -1,7 +1,7 @@
-"""What a beam search writes down at each step, and how hypotheses are read back from it.
+"""Backpointers of a beam search, and how hypotheses are read back from them.
 
-Nothing is copied as hypotheses grow. A step notes its candidates and which of them stay open; a candidate points back
-to the row it continues, and a row to the candidate of the step before that it was:
+Hypotheses are not copied as they grow. A step stores its candidates and which of them stay open. A candidate points to
+the row it continues, and a row to its candidate in the step before:
 
     row r at step t  =  candidate opened[r] of step t − 1,  which continues row rows[opened[r]] at step t − 1,  …
 
@@ -24,41 +24,41 @@ from ensue.search.hypotheses import Hypothesis
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The candidates of one step, best first, as far as they were ranked."""
+    """The candidates of one step. The ranked ones come first, best first."""
 
     sentences: Tensor  # (n,), ascending
     rows: Tensor  # (n, c), the row that each candidate continues
     tokens: Tensor  # (n, c)
     log_probs: Tensor  # (n, c), log P of the token
-    totals: Tensor  # (n, c), log P of all tokens; −∞ is no candidate
+    totals: Tensor  # (n, c), log P of all tokens; −∞ if there is no candidate
     opened: Tensor  # (n, w'), the candidates that stay open: the rows of the next step
     penalty: Tensor | None = None  # (n, w), of coverage
     attention: Tensor | None = None  # (n, w, S)
-    barred: tuple[Tensor, Tensor] | None = None  # (n, w, b) likely tokens and their log P, −∞ where they are allowed
+    disallowed: tuple[Tensor, Tensor] | None = None  # (n, w, b) probable tokens and their log P, −∞ if allowed
 
 
-class Page:
-    """A step as it is read back: in main memory, as arrays, one number at a time."""
+class StepRecord:
+    """A step as NumPy arrays in main memory."""
 
     def __init__(self, step: Step) -> None:
-        self.places = {sentence: place for place, sentence in enumerate(step.sentences.tolist())}
+        self.index = {sentence: i for i, sentence in enumerate(step.sentences.tolist())}
         self.rows, self.tokens, self.log_probs, self.totals, self.opened = (
             part.cpu().numpy() for part in (step.rows, step.tokens, step.log_probs, step.totals, step.opened)
         )
         self.penalty = step.penalty.cpu().numpy() if step.penalty is not None else None
         self.attention = step.attention.cpu() if step.attention is not None else None
-        self.barred = tuple(part.cpu().numpy() for part in step.barred) if step.barred else None
+        self.disallowed = tuple(part.cpu().numpy() for part in step.disallowed) if step.disallowed else None
 
 
-class Mark(NamedTuple):
-    """A candidate: of which step (from 0), of which rank, and what it is worth."""
+class Backpointer(NamedTuple):
+    """A finished candidate: its step (from 0), its rank and its score."""
 
     step: int
     rank: int
     score: float
 
 
-class Pool:
+class FinishedPool:
     """The finished hypotheses of N sentences, the best ``size`` of each, best first."""
 
     def __init__(self, sentences: int, size: int, device: torch.device) -> None:
@@ -66,58 +66,58 @@ class Pool:
         self._marks = torch.zeros(sentences, size, 2, dtype=torch.long, device=device)  # step and rank
 
     def add(self, sentences: Tensor, scores: Tensor, step: int) -> None:
-        """Let the candidates of rank 0, 1 … of a step join with ``scores`` (n, k); −∞ joins nothing."""
+        """Add the candidates of rank 0, 1 … of a step with ``scores`` (n, k); −∞ adds nothing."""
         ranks = torch.arange(scores.shape[1], device=scores.device).expand_as(scores)
-        marks = torch.stack([torch.full_like(ranks, step), ranks], dim=-1)
+        pointers = torch.stack([torch.full_like(ranks, step), ranks], dim=-1)
         joined = torch.cat([self.scores[sentences], scores], dim=1)
-        ordered, index = joined.sort(dim=1, descending=True, stable=True)  # of equals, what was found first
+        ordered, index = joined.sort(dim=1, descending=True, stable=True)  # earlier candidates win ties
         size = self.scores.shape[1]
-        both = torch.cat([self._marks[sentences], marks], dim=1)
+        both = torch.cat([self._marks[sentences], pointers], dim=1)
         self.scores[sentences] = ordered[:, :size]
         self._marks[sentences] = both.gather(1, index[:, :size, None].expand(-1, -1, 2))
 
-    def answers(self, most: int) -> list[list[Mark]]:
-        """For every sentence its best finished hypotheses, at most so many."""
-        found = [
-            [Mark(step, rank, score) for (step, rank), score in zip(marks, scores) if score > float("-inf")]
-            for marks, scores in zip(self._marks[:, :most].tolist(), self.scores[:, :most].tolist())
+    def best(self, most: int) -> list[list[Backpointer]]:
+        """The best finished hypotheses of every sentence, at most ``most``."""
+        best = [
+            [Backpointer(step, rank, score) for (step, rank), score in zip(pointers, scores) if score > float("-inf")]
+            for pointers, scores in zip(self._marks[:, :most].tolist(), self.scores[:, :most].tolist())
         ]
-        empty = [number for number, marks in enumerate(found) if not marks]
+        empty = [number for number, pointers in enumerate(best) if not pointers]
         if empty:
             what = f"no hypothesis is allowed for sentence {empty[0] + 1}"
-            raise InputError(what, hint="forbid less, or look whether the model answers numbers")
-        return found
+            raise InputError(what, hint="forbid less, or check that the model's weights are finite")
+        return best
 
 
-def trail(pages: list[Page], sentence: int, mark: Mark) -> Iterator[tuple[Page, int, int]]:
-    """The candidates that lead to a finished one, last first: each its page, and its place and rank there."""
-    rank = mark.rank
-    for number in range(mark.step, -1, -1):
-        page = pages[number]
-        place = page.places[sentence]
-        yield page, place, rank
+def backtrack(records: list[StepRecord], sentence: int, pointer: Backpointer) -> Iterator[tuple[StepRecord, int, int]]:
+    """The candidates that lead to a finished one, last first: each as its record, and its index and rank there."""
+    rank = pointer.rank
+    for number in range(pointer.step, -1, -1):
+        record = records[number]
+        index = record.index[sentence]
+        yield record, index, rank
         if number:
-            earlier = pages[number - 1]
-            rank = earlier.opened[earlier.places[sentence], page.rows[place, rank]]
+            earlier = records[number - 1]
+            rank = earlier.opened[earlier.index[sentence], record.rows[index, rank]]
 
 
-def hypothesis(pages: list[Page], sentence: int, mark: Mark, end: int) -> Hypothesis:
+def hypothesis(records: list[StepRecord], sentence: int, pointer: Backpointer, end: int) -> Hypothesis:
     """Read a finished hypothesis back."""
-    way = list(trail(pages, sentence, mark))[::-1]
-    tokens = [int(page.tokens[place, rank]) for page, place, rank in way]
-    log_probs = [float(page.log_probs[place, rank]) for page, place, rank in way]
-    seen = [
-        page.attention[place, int(page.rows[place, rank])] for page, place, rank in way if page.attention is not None
+    path = list(backtrack(records, sentence, pointer))[::-1]
+    tokens = [int(record.tokens[i, rank]) for record, i, rank in path]
+    log_probs = [float(record.log_probs[i, rank]) for record, i, rank in path]
+    attention = [
+        record.attention[i, int(record.rows[i, rank])] for record, i, rank in path if record.attention is not None
     ]
     ended = tokens[-1] == end
-    page, place, rank = way[-1]
-    total = float(page.totals[place, rank])
-    return Hypothesis(tokens[: len(tokens) - ended], log_probs, total, mark.score, ended, _stacked(seen))
+    record, i, rank = path[-1]
+    total = float(record.totals[i, rank])
+    return Hypothesis(tokens[: len(tokens) - ended], log_probs, total, pointer.score, ended, _stacked(attention))
 
 
-def _stacked(seen: list[Tensor]) -> Tensor | None:
-    """Attention of one token after another, (T, S); a memory that grows is 0 where it was not yet."""
-    if not seen:
+def _stacked(attention: list[Tensor]) -> Tensor | None:
+    """Attention of each token, (T, S), padded with 0 where the source grew (self-attention)."""
+    if not attention:
         return None
-    size = max(map(len, seen))
-    return torch.stack([F.pad(one, (0, size - len(one))) for one in seen])
+    size = max(map(len, attention))
+    return torch.stack([F.pad(row, (0, size - len(row))) for row in attention])

@@ -1,12 +1,11 @@
-"""Rows that come and go: texts of several people go on side by side, one token of each a step.
+"""Continuous batching: requests join and leave a batch between decode steps.
 
-    join     a prompt is read, and its row stands beside those that are there
-    step     every row draws its next token; rows that end leave, the others read theirs in one call of the model
-    leave    a row that nobody waits for any more
+    join     reads a prompt and adds its row to the batch
+    step     draws the next token of every row; rows that end leave, the others are read in one forward pass
+    leave    removes a cancelled row
 
-What a row gets does not depend on who stands beside it, but for rounding: it has its own random numbers, and a state
-knows its rows. A step of many rows costs little more than one of a single row, since weights are read from memory once
-for all of them.
+The result of a row does not depend on the other rows, except for rounding: each row has its own random generator and
+state. A step of many rows costs little more than a step of one, since weights are read from memory once for all.
 
 Legend: R rows, V vocabulary.
 """
@@ -21,108 +20,109 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.model_step import quiet, read
+from ensue.search.model_step import model_step, set_eval
 from ensue.search.sampling import Sampling, next_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """A token that a row has drawn, what it cost, and the likeliest ones that it was drawn from."""
+class DrawnToken:
+    """A token that a row drew, its log-probability, and the most probable alternatives."""
 
     token: int
     log_prob: float
     best: list[tuple[int, float]]
     last: bool
-    """Whether the row has left: by its end mark, or because it is as long as it may be."""
+    """True if the row left: at its end token or its maximum length."""
     ended: bool
-    """Whether it was the end mark."""
+    """True if it is the end token."""
 
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """A text as it grows."""
+    """A text that is being generated."""
 
     prompt: Tensor  # (T,)
     how: Sampling
     end: int | None = None
     best: int = 0
-    """How many of the likeliest tokens are told with each."""
+    """The number of most probable tokens to report with each token."""
     generator: torch.Generator = field(init=False)
     count: int = 0
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.how.seed)
 
-    def draw(self, log_probs: Tensor) -> Drawn:
+    def draw(self, log_probs: Tensor) -> DrawnToken:
         """The next token, from log P (V,)."""
         token = int(next_tokens(log_probs[None], self.how, self.generator))
-        told = log_probs.topk(min(self.best, len(log_probs))) if self.best else None
-        best = list(zip(told.indices.tolist(), told.values.tolist())) if told is not None else []
+        top = log_probs.topk(min(self.best, len(log_probs)))
+        best = list(zip(top.indices.tolist(), top.values.tolist()))
         self.count += 1
         ended = token == self.end
-        return Drawn(token, float(log_probs[token]), best, ended or self.count >= self.how.tokens, ended)
+        return DrawnToken(token, float(log_probs[token]), best, ended or self.count >= self.how.tokens, ended)
 
 
-def _drawn(row: Row, log_probs: Tensor) -> Drawn | Exception:
-    """A row's next token; where none can be drawn (a model may answer no numbers) that is its own matter."""
+def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
+    """The next token of a row, or the error if its distribution is not finite: other rows continue."""
     try:
         return row.draw(log_probs)
     except RuntimeError as error:
         return error
 
 
-class Together:
-    """The rows of one language model that go on at the moment."""
+class ContinuousBatch:
+    """The rows that a language model is generating."""
 
     def __init__(self, model: Any) -> None:
-        quiet(model)
+        set_eval(model)
         self.model = model
         self.rows: list[Row] = []
         self._state: Any = None
-        self._logits = torch.zeros(0, 0)  # (R, V), what each row draws from next
+        self._logits = torch.zeros(0, 0)  # (R, V), for the next token of each row
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @torch.no_grad()
     def join(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of new rows, those of one length together; they draw from the next step on."""
+        """Read the prompts of new rows, in batches of equal length; they take part in the next step."""
         states, logits = ([self._state], [self._logits]) if self.rows else ([], [])
         rows = sorted(rows, key=lambda row: len(row.prompt))
-        for _, alike in groupby(rows, key=lambda row: len(row.prompt)):
-            prompts = torch.stack([row.prompt for row in alike])
-            reading = read(self.model, prompts, self.model.start(len(prompts)))
-            states.append(reading.state)
-            logits.append(reading.logits)
+        for _, equal in groupby(rows, key=lambda row: len(row.prompt)):
+            prompts = torch.stack([row.prompt for row in equal])
+            output = model_step(self.model, prompts, self.model.start(len(prompts)))
+            states.append(output.state)
+            logits.append(output.logits)
         if rows:
             self._state = type(states[0]).joined(states) if len(states) > 1 else states[0]
             self._logits = torch.cat(logits)
             self.rows += rows
 
     def leave(self, rows: Sequence[Row]) -> None:
-        """Let rows go before their end; those that are not there are gone already."""
+        """Remove rows before they end; rows that already left are ignored."""
         gone = {id(row) for row in rows}
-        self._keep([place for place, row in enumerate(self.rows) if id(row) not in gone])
+        self._keep([i for i, row in enumerate(self.rows) if id(row) not in gone])
 
     @torch.no_grad()
-    def step(self) -> list[tuple[Row, Drawn | Exception]]:
-        """One token of every row, beside the row; or why a row can draw none, which then leaves."""
-        drawn = [(row, _drawn(row, own)) for row, own in zip(self.rows, self._logits.cpu().double().log_softmax(-1))]
-        onward = {place: one.token for place, (_, one) in enumerate(drawn) if isinstance(one, Drawn) and not one.last}
-        self._keep(list(onward))
+    def step(self) -> list[tuple[Row, DrawnToken | Exception]]:
+        """Draw a token for every row. A row whose distribution is not finite gets the error and leaves."""
+        log_probs = self._logits.cpu().double().log_softmax(-1)
+        drawn = [(row, _draw(row, values)) for row, values in zip(self.rows, log_probs)]
+        open_rows = {i: one.token for i, (_, one) in enumerate(drawn) if isinstance(one, DrawnToken) and not one.last}
+        self._keep(list(open_rows))
         if self.rows:
-            tokens = torch.tensor([[token] for token in onward.values()], device=self._logits.device)
-            reading = read(self.model, tokens, self._state)
-            self._state, self._logits = reading.state, reading.logits
+            tokens = torch.tensor([[token] for token in open_rows.values()], device=self._logits.device)
+            output = model_step(self.model, tokens, self._state)
+            self._state, self._logits = output.state, output.logits
         return drawn
 
-    def _keep(self, places: list[int]) -> None:
-        """Those rows alone."""
-        if len(places) == len(self.rows):
+    def _keep(self, kept: list[int]) -> None:
+        """Remove all other rows."""
+        if len(kept) == len(self.rows):
             return
-        self.rows = [self.rows[place] for place in places]
+        self.rows = [self.rows[i] for i in kept]
         if not self.rows:
             self._state = None
             return
-        index = torch.tensor(places, device=self._logits.device)
+        index = torch.tensor(kept, device=self._logits.device)
         self._state, self._logits = self._state.rows(index), self._logits.index_select(0, index)

@@ -1,8 +1,8 @@
-"""Several models that search as one (Sutskever et al., 2014).
+"""An ensemble of models for search (Sutskever et al., 2014).
 
-    log P(y_t | y_<t, x) = 1/M Σ_m log P_m(y_t | y_<t, x) − log Z        the geometric mean, made to sum to one
+    log P(y_t | y_<t, x) = 1/M Σ_m log P_m(y_t | y_<t, x) − log Z        the normalised geometric mean
 
-Members may be of different kinds (an LSTM and a Transformer), so long as they share a vocabulary.
+Members may differ in kind (an LSTM and a Transformer) but must share a vocabulary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.nn.protocol import Output, Want
 from ensue.nn.state import State
-from ensue.search.model_step import quiet
+from ensue.search.model_step import set_eval
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class EnsembleState(State):
 
 
 class Ensemble:
-    """A model for search made of several."""
+    """Several models as one, for search."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         if not models:
@@ -38,27 +38,27 @@ class Ensemble:
         _same_vocabulary(sizes)
 
     def eval(self) -> Ensemble:
-        """Switch off what only training needs in every member."""
+        """Set every member to evaluation mode."""
         for model in self.models:
-            quiet(model)
+            set_eval(model)
         return self
 
     def start(self, *args: Any) -> EnsembleState:
-        """Every member's start, from the same rows or the same source."""
+        """The start state of every member, for the same rows or source."""
         return EnsembleState(tuple(model.start(*args) for model in self.models))
 
     def __call__(self, tokens: Tensor, state: Any = None, *, want: Sequence[Want] = ("logits",)) -> Output:
-        """Let all read the same tokens (B, T); logits are the mean of their log-probabilities.
+        """Run all members on the same tokens (B, T); logits are the mean of their log-probabilities.
 
-        Attention is the last layer's of each member, on average over heads and members, (B, 1, T, S); of members that
-        do not look at the same number of places, the first one's.
+        Attention is that of the last layer, averaged over heads and members, (B, 1, T, S); only the first member's if
+        shapes differ.
         """
         states = state.members if state is not None else (None,) * len(self.models)
-        outputs = [model(tokens, own, want=want) for model, own in zip(self.models, states)]
+        outputs = [model(tokens, member, want=want) for model, member in zip(self.models, states)]
         logits = [output.logits for output in outputs if output.logits is not None]
         _same_vocabulary([part.shape[-1] for part in logits])
         return Output(
-            logits=torch.stack([_wide(part).log_softmax(-1) for part in logits]).mean(0) if logits else None,
+            logits=torch.stack([_float(part).log_softmax(-1) for part in logits]).mean(0) if logits else None,
             attention=_mean_attention(
                 [output.attention[-1].mean(1, keepdim=True) for output in outputs if output.attention]
             ),
@@ -66,17 +66,17 @@ class Ensemble:
         )
 
 
-def _wide(logits: Tensor) -> Tensor:
+def _float(logits: Tensor) -> Tensor:
     return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
-def _mean_attention(seen: list[Tensor]) -> tuple[Tensor, ...] | None:
-    """The mean of those that have the first one's shape."""
-    if not seen:
+def _mean_attention(weights: list[Tensor]) -> tuple[Tensor, ...] | None:
+    """The mean over members, or the first member's if shapes differ."""
+    if not weights:
         return None
-    if any(one.shape != seen[0].shape for one in seen):
-        return (seen[0],)
-    return (torch.stack(seen).mean(0),)
+    if any(member.shape != weights[0].shape for member in weights):
+        return (weights[0],)
+    return (torch.stack(weights).mean(0),)
 
 
 def _same_vocabulary(sizes: list[int]) -> None:

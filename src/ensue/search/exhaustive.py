@@ -1,9 +1,9 @@
-"""Exhaustive search: every sequence there is, and the best of them.
+"""Exhaustive search: score every sequence and return the best.
 
     ŷ = argmax_y s(y)     over all y of at most T tokens
 
-On each step t there are V^t partial sequences, so this is for small vocabularies and short sequences: to see what
-beam search misses. They are read side by side, level by level.
+At step t there are V^t partial sequences, so this is for small vocabularies and short sequences, to see what beam
+search misses. All sequences of a length are read as one batch.
 
 Legend: R rows (open sequences), V vocabulary, M = all continuations of a level, S source time.
 """
@@ -16,20 +16,19 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.search.backpointers import Mark, Page, Pool, Step, hypothesis
+from ensue.search.backpointers import Backpointer, FinishedPool, Step, StepRecord, hypothesis
 from ensue.search.beam import Search
-from ensue.search.constraints import NEVER, Constraints
-from ensue.search.hypotheses import Found, Hypothesis
+from ensue.search.constraints import NEG_INF, Constraints
+from ensue.search.hypotheses import Hypothesis, SearchResult
 from ensue.search.length_penalty import Coverage
-from ensue.search.model_step import Model, lined_up, quiet, read
+from ensue.search.model_step import SearchModel, expand_start, model_step, set_eval
 from ensue.search.trace import Trace, ending
 
-MOST = 200_000
-"""How many hypotheses are still tried."""
+MAX_HYPOTHESES = 200_000
 
 
 def exhaustive(
-    model: Model,
+    model: SearchModel,
     state: Any,
     begin: int | Tensor,
     *,
@@ -37,46 +36,48 @@ def exhaustive(
     longest: int | Tensor,
     how: Search | None = None,
     trace: bool = False,
-) -> list[Found]:
-    """The best ``how.nbest`` of all continuations of every row of ``state``, after the model has read ``begin``.
+) -> list[SearchResult]:
+    """The best ``how.nbest`` of all continuations of every row of ``state``, after the model reads ``begin``.
 
-    ``how.beam`` plays no part; everything else is as in ``beam_search``.
+    ``how.beam`` is ignored; everything else is as in ``beam_search``.
     """
     how = how or Search()
-    quiet(model)
-    first, most = lined_up(begin, longest, state)
-    found = []
+    set_eval(model)
+    first, most = expand_start(begin, longest, state)
+    results = []
     for number in range(len(first)):
-        one = torch.tensor([number], device=first.device)
-        own = state.fork().rows(one) if len(first) > 1 else state
-        constraints = Constraints(-1 if end is None else end, how.shortest, how.forbidden, None, most[one])
+        row = torch.tensor([number], device=first.device)
+        row_state = state.fork().rows(row) if len(first) > 1 else state
+        constraints = Constraints(-1 if end is None else end, how.shortest, how.forbidden, None, most[row])
         with torch.no_grad():
-            levels, pool = _levels(model, own, first[one], int(most[number]), how, constraints)
-        found.append(_answer([Page(level) for level in levels], pool.answers(how.nbest)[0], how, constraints, trace))
-    return found
+            levels, pool = _levels(model, row_state, first[row], int(most[number]), how, constraints)
+        records, pointers = [StepRecord(level) for level in levels], pool.best(how.nbest)[0]
+        best = [hypothesis(records, 0, pointer, constraints.end) for pointer in pointers]
+        results.append(SearchResult(best, _trace(records, pointers, best, how, constraints) if trace else None))
+    return results
 
 
 def _levels(
-    model: Model, state: Any, tokens: Tensor, longest: int, how: Search, constraints: Constraints
-) -> tuple[list[Step], Pool]:
-    """All sequences of one sentence, level by level, and the best of those that are finished."""
+    model: SearchModel, state: Any, tokens: Tensor, longest: int, how: Search, constraints: Constraints
+) -> tuple[list[Step], FinishedPool]:
+    """All sequences of one sentence, by length, and the best finished ones."""
     only = torch.zeros(1, dtype=torch.long, device=tokens.device)
     totals = torch.zeros(1, dtype=torch.double, device=tokens.device)
-    pool, coverage, levels = Pool(1, how.nbest, tokens.device), Coverage(how.coverage), []
+    pool, coverage, levels = FinishedPool(1, how.nbest, tokens.device), Coverage(how.coverage), []
     for step in range(longest):
-        logits, seen, state = read(model, tokens[:, None], state, how.coverage > 0)
+        logits, seen, state = model_step(model, tokens[:, None], state, how.coverage > 0)
         if step == 0:
             constraints.check(logits.shape[-1])
             _check_number(logits.shape[-1], longest, constraints)
         seen = seen[None] if seen is not None else None
         penalty = coverage.add(seen)
         log_probs = constraints.allowed(logits.log_softmax(-1), step, only).double()
-        rows, tokens = (log_probs > NEVER).nonzero(as_tuple=True)  # (M,)
+        rows, tokens = (log_probs > NEG_INF).nonzero(as_tuple=True)  # (M,)
         log_probs = log_probs[rows, tokens]
         totals = totals[rows] + log_probs
         finished = (tokens == constraints.end) | (step + 1 == longest)
-        scores = how.rule.score(totals, step + 1) + (penalty[0, rows] if penalty is not None else 0.0)
-        pool.add(only, scores.masked_fill(~finished, NEVER)[None], step)
+        scores = how.penalty.score(totals, step + 1) + (penalty[0, rows] if penalty is not None else 0.0)
+        pool.add(only, scores.masked_fill(~finished, NEG_INF)[None], step)
         opened = (~finished).nonzero()[:, 0]
         levels.append(Step(only, rows[None], tokens[None], log_probs[None], totals[None], opened[None], penalty, seen))
         if not len(opened):
@@ -88,42 +89,42 @@ def _levels(
 
 
 def _check_number(vocabulary: int, longest: int, constraints: Constraints) -> None:
-    """Refuse what would take too long, and say how much it is."""
+    """Raise an error if there are too many hypotheses."""
     ends = constraints.end >= 0 and constraints.end not in constraints.forbidden
-    going_on = vocabulary - len({*constraints.forbidden} | ({constraints.end} if constraints.end >= 0 else set()))
-    number = going_on**longest + (sum(going_on**t for t in range(constraints.shortest, longest)) if ends else 0)
-    if number > MOST:
-        what = f"there are {number:,} hypotheses of up to {longest} tokens of {vocabulary}, more than {MOST:,}"
+    continuing = vocabulary - len({*constraints.forbidden} | ({constraints.end} if constraints.end >= 0 else set()))
+    number = continuing**longest + (sum(continuing**t for t in range(constraints.shortest, longest)) if ends else 0)
+    if number > MAX_HYPOTHESES:
+        what = (
+            f"there are {number:,} hypotheses of up to {longest} tokens of {vocabulary}, more than {MAX_HYPOTHESES:,}"
+        )
         raise InputError(what, hint="use beam search")
 
 
-def _answer(pages: list[Page], marks: list[Mark], how: Search, constraints: Constraints, trace: bool) -> Found:
-    """The best hypotheses, and every sequence where that was asked for."""
-    best = [hypothesis(pages, 0, mark, constraints.end) for mark in marks]
-    return Found(best, _trace(pages, marks, best, how, constraints) if trace else None)
-
-
 def _trace(
-    pages: list[Page], marks: list[Mark], best: list[Hypothesis], how: Search, constraints: Constraints
+    records: list[StepRecord],
+    pointers: list[Backpointer],
+    best: list[Hypothesis],
+    how: Search,
+    constraints: Constraints,
 ) -> Trace:
     """A node for every sequence."""
     trace = Trace("exhaustive", 0, how.length)
     before: list[int | None] = [None]
-    by_mark = []
-    for number, page in enumerate(pages):
+    by_pointer = []
+    for number, record in enumerate(records):
         nodes = []
-        opened = {*page.opened[0].tolist()}
-        parts = (page.rows, page.tokens, page.log_probs, page.totals)
+        opened = {*record.opened[0].tolist()}
+        parts = (record.rows, record.tokens, record.log_probs, record.totals)
         for rank, (row, token, log_prob, total) in enumerate(zip(*(part[0].tolist() for part in parts))):
-            penalty = float(page.penalty[0, row]) if page.penalty is not None else 0.0
-            score = how.rule.score(total, number + 1) + penalty
+            penalty = float(record.penalty[0, row]) if record.penalty is not None else 0.0
+            score = how.penalty.score(total, number + 1) + penalty
             is_open, is_end = rank in opened, token == constraints.end
             why = "every token is tried" if is_open else ending(score, is_end)
             nodes.append(trace.add(before[row], token, log_prob, score, "kept" if is_open else "ended", why))
-        by_mark.append(nodes)
-        before = [nodes[rank] for rank in page.opened[0].tolist()]
-    for mark, one in zip(marks, best):
-        trace.paths.append(one.path(trace.path(by_mark[mark.step][mark.rank])))
+        by_pointer.append(nodes)
+        before = [nodes[rank] for rank in record.opened[0].tolist()]
+    for pointer, found in zip(pointers, best):
+        trace.paths.append(found.path(trace.path(by_pointer[pointer.step][pointer.rank])))
     last = trace.paths[0].nodes[-1]
     trace.change(last, "best", f"{trace.nodes[last].why}, the best")
     return trace

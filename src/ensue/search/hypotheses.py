@@ -1,4 +1,4 @@
-"""What every search answers with."""
+"""The result of a search."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ensue.search.trace import Path, Trace
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A sequence that a search found."""
+    """A sequence found by a search."""
 
     tokens: list[int]
-    """What was generated, without the end mark."""
+    """The generated tokens, without the end token."""
     log_probs: list[float]
-    """log P of each generated token given those before it, in nats; that of the end mark last, where it ended."""
+    """log P of each generated token given those before it, in nats; the end token's last if it ended."""
     log_prob: float
-    """log P of the whole: their sum."""
+    """Their sum."""
     score: float
-    """What it is worth by the length rule; what hypotheses are compared by."""
+    """log P with length and coverage penalty; hypotheses are ranked by it."""
     ended: bool
-    """Whether it has its end mark, or was cut at the longest length."""
+    """True if it ended with the end token, False if it was cut off at the maximum length."""
     attention: Tensor | None = None
-    """(T, S): where each generated token attended to in the last layer that attends, on average over its heads."""
+    """(T, S): attention of each generated token in the last layer, mean over heads."""
 
     def path(self, nodes: list[int]) -> Path:
-        """This hypothesis in a trace, where these nodes lead to it."""
+        """This hypothesis as a path of a trace."""
         return Path(nodes, self.tokens, self.log_prob, self.score, self.ended)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The answer for one sentence: hypotheses, and how they were found where that was asked for."""
+class SearchResult:
+    """The hypotheses of one sentence, and on request the trace of the search."""
 
     hypotheses: list[Hypothesis]
     trace: Trace | None = None
@@ -41,4 +41,4 @@ class Found:
     @property
     def best(self) -> Hypothesis:
         """The hypothesis with the highest score."""
-        return max(self.hypotheses, key=lambda one: one.score)
+        return max(self.hypotheses, key=lambda hypothesis: hypothesis.score)

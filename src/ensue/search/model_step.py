@@ -1,8 +1,8 @@
-"""What search asks of a model: to read a token and say what may come next.
+"""One decode step: a model reads tokens and returns the logits of the next one.
 
-Anything that is called like this can be searched: an n-gram, a recurrent network, GPT, an encoder and decoder, or an
-ensemble of them. The state comes from the caller (``model.start(rows)`` or ``model.start(source, lengths)``), one row
-a sentence, and is consumed.
+Search works with any such model: an n-gram, a recurrent network, GPT, an encoder–decoder, or an ensemble. The state
+comes from the caller (``model.start(rows)`` or ``model.start(source, lengths)``), with one row per sentence, and is
+consumed.
 
 Legend: N sentences, R rows, V vocabulary, S source time.
 """
@@ -20,63 +20,63 @@ from ensue.nn.protocol import Output, Want
 from ensue.nn.state import State
 
 
-class Model(Protocol):
-    """Reads tokens (R, T) after a state and answers logits (R, 1, V) of what comes next, and the next state."""
+class SearchModel(Protocol):
+    """Reads tokens (R, T) after a state; returns logits (R, 1, V) of the next token and the next state."""
 
     def __call__(self, tokens: Tensor, state: Any, *, want: Sequence[Want]) -> Output:
-        """The answer to ``want``."""
+        """The outputs that ``want`` names."""
 
 
-class Reading(NamedTuple):
-    """What a model says after a token."""
+class StepOutput(NamedTuple):
+    """The outputs of a decode step."""
 
     logits: Tensor
-    """(R, V), in single precision at least"""
+    """(R, V), float32 or float64"""
     attention: Tensor | None
-    """(R, S), of the last layer that attends, on average over its heads"""
+    """(R, S), of the last layer with attention, mean over heads"""
     state: Any
 
 
-def read(model: Model, tokens: Tensor, state: Any, attend: bool = False) -> Reading:
-    """Let a model read tokens (R, T) and say what comes after the last."""
+def model_step(model: SearchModel, tokens: Tensor, state: Any, attend: bool = False) -> StepOutput:
+    """Run a model on tokens (R, T) and return the logits after the last."""
     output = model(tokens, state, want=("last", "attention") if attend else ("last",))
     assert output.logits is not None
     logits = output.logits[:, -1]
     if logits.dtype not in (torch.float32, torch.float64):
         logits = logits.float()
-    seen = output.attention[-1][:, :, -1].to(logits.dtype).mean(1) if attend and output.attention else None
-    return Reading(logits, seen, output.state)
+    attention = output.attention[-1][:, :, -1].to(logits.dtype).mean(1) if attend and output.attention else None
+    return StepOutput(logits, attention, output.state)
 
 
-def picked(state: Any, index: Tensor, rows: int) -> Any:
-    """Rows ``index`` of a state that has so many rows: itself where that changes nothing."""
+def select_rows(state: Any, index: Tensor, rows: int) -> Any:
+    """Rows ``index`` of a state of ``rows`` rows; the state itself if that is all of them in order."""
     if len(index) == rows and torch.equal(index, torch.arange(rows, device=index.device)):
         return state
     return state.rows(index)
 
 
-def quiet(model: Any) -> None:
-    """Switch off what only training needs, such as dropout."""
+def set_eval(model: Any) -> None:
+    """Set a model to evaluation mode, if it has one."""
     if hasattr(model, "eval"):
         model.eval()
 
 
-def lined_up(begin: int | Tensor, longest: int | Tensor, state: Any) -> tuple[Tensor, Tensor]:
-    """The first token that each sentence reads, and the most tokens it may get, both (N,)."""
-    device, rows = _place(state)
+def expand_start(begin: int | Tensor, longest: int | Tensor, state: Any) -> tuple[Tensor, Tensor]:
+    """The first token and the maximum length of each sentence, both expanded to (N,)."""
+    device, rows = _device_and_rows(state)
     sizes = [len(given) for given in (begin, longest) if isinstance(given, Tensor) and given.dim()]
     if len(set(sizes)) > 1:
-        raise InputError(f"there are {sizes[0]} first tokens, but {sizes[1]} longest lengths")
+        raise InputError(f"there are {sizes[0]} first tokens, but {sizes[1]} maximum lengths")
     rows = sizes[0] if sizes else rows
     device = begin.device if isinstance(begin, Tensor) else device
     first, most = (torch.as_tensor(given, dtype=torch.long, device=device).expand(rows) for given in (begin, longest))
     if rows and int(most.min()) < 1:
-        raise InputError(f"the longest length is {int(most.min())}", hint="it must be at least 1")
+        raise InputError(f"the maximum length is {int(most.min())}", hint="it must be at least 1")
     return first, most
 
 
-def _place(state: Any) -> tuple[torch.device, int]:
-    """Where a state lives and how many rows it has; one row where it does not say."""
+def _device_and_rows(state: Any) -> tuple[torch.device, int]:
+    """The device of a state and its number of rows; 1 if it has no tensors."""
     if isinstance(state, State):
         for _, tensor in state.tensors():
             if tensor.dim():

@@ -1,11 +1,11 @@
-"""Generation by sampling: each token is drawn from the model's distribution and fed back.
+"""Sampling: each token is drawn from the model's distribution and fed back.
 
-    temperature τ   p ∝ p^{1/τ}; 0 takes the likeliest token every time: greedy search
-    top-k           only the k likeliest tokens stay
-    top-p           only the smallest set of likeliest tokens whose mass reaches p stays (Holtzman et al., 2020)
+    temperature τ   p ∝ p^{1/τ}; 0 takes the most probable token every time (greedy search)
+    top-k           keeps the k most probable tokens
+    top-p           keeps the smallest set of most probable tokens with mass ≥ p (Holtzman et al., 2020)
 
-All samples are drawn side by side and all are kept, with their scores: whoever picks one can say out of how many. The
-score of a text is the model's own log P(y) = Σ_t log P(y_t | y_<t), whatever the temperature.
+All samples are drawn in one batch and returned with their scores. The score of a text is the model's own
+log P(y) = Σ_t log P(y_t | y_<t), whatever the temperature.
 
 Legend: N sentences, n samples of each, R rows, V vocabulary.
 """
@@ -19,20 +19,20 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError, NoDistribution
-from ensue.search.hypotheses import Found, Hypothesis
-from ensue.search.model_step import Model, Reading, lined_up, picked, quiet, read
-from ensue.search.topk import best
+from ensue.search.hypotheses import Hypothesis, SearchResult
+from ensue.search.model_step import SearchModel, StepOutput, expand_start, model_step, select_rows, set_eval
+from ensue.search.topk import fast_topk
 from ensue.search.trace import Trace, ending
 
-FEW = (512, 4096)
-"""How many of the likeliest tokens are looked at for a nucleus, before all are."""
+NUCLEUS_SIZES = (512, 4096)
+"""Numbers of most probable tokens that are tried for a nucleus, before all tokens are sorted."""
 ALTERNATIVES = 3
-"""How many of the likeliest tokens a trace shows beside each drawn one."""
+"""The number of most probable tokens that a trace shows beside each drawn one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """How to draw."""
+    """Settings of sampling."""
 
     tokens: int = 100
     temperature: float = 1.0
@@ -56,7 +56,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One drawn continuation: its tokens, the log-probability of each, and whether the model ended it."""
+    """A sampled continuation: its tokens, their log-probabilities, and whether it ended with the end token."""
 
     tokens: list[int]
     log_probs: list[float]
@@ -69,18 +69,18 @@ class Sample:
 
     @property
     def mean_log_prob(self) -> float:
-        """1/t Σ log P: so that a longer one can win."""
+        """1/t Σ log P, which does not favour short texts."""
         return self.log_prob / max(1, len(self.log_probs))
 
 
-def narrowed(log_probs: Tensor, how: Sampling) -> Tensor:
-    """The distribution (B, V) to draw from, after temperature, top-k and top-p; it sums to one."""
+def filtered(log_probs: Tensor, how: Sampling) -> Tensor:
+    """The distribution (B, V) to draw from, after temperature, top-k and top-p, normalised."""
     if how.temperature == 0:
         return torch.nn.functional.one_hot(log_probs.argmax(-1), log_probs.shape[-1]).to(log_probs.dtype)
-    top = log_probs.amax(-1, keepdim=True)  # taken away first: what is divided by next to nothing stays a number
+    top = log_probs.amax(-1, keepdim=True)  # subtracted first: a tiny temperature would overflow
     p = ((log_probs - top) / how.temperature).softmax(-1)
     if 0 < how.top_k < p.shape[-1]:
-        values, index = best(p, how.top_k)
+        values, index = fast_topk(p, how.top_k)
         p = torch.zeros_like(p).scatter(-1, index, values)
         p = p / p.sum(-1, keepdim=True)
     if how.top_p < 1:
@@ -89,25 +89,26 @@ def narrowed(log_probs: Tensor, how: Sampling) -> Tensor:
 
 
 def _nucleus(p: Tensor, mass: float) -> Tensor:
-    """p (1, V) without what is beyond the smallest set of likeliest tokens that make up a mass."""
-    ordered, index = _likeliest(p, mass)
-    beyond = ordered.cumsum(-1) - ordered >= mass  # the mass before a token already reaches it
+    """p (1, V) with 0 outside the smallest set of most probable tokens that has the mass."""
+    ordered, index = _most_probable(p, mass)
+    beyond = ordered.cumsum(-1) - ordered >= mass  # the tokens before it already have the mass
     return torch.zeros_like(p).scatter(-1, index, ordered.masked_fill(beyond, 0.0))
 
 
 def next_tokens(log_probs: Tensor, how: Sampling, generator: torch.Generator, p: Tensor | None = None) -> Tensor:
-    """A token of each log P (n, V), (n, 1): the likeliest, or drawn from ``p``, which is what is left of it."""
+    """A token for each row of log P (n, V), as (n, 1): the most probable, or drawn from the filtered ``p``."""
     if how.temperature > 0:
-        return chosen_from(narrowed(log_probs, how) if p is None else p, generator)
+        return draw_from(filtered(log_probs, how) if p is None else p, generator)
     chosen = log_probs.argmax(-1, keepdim=True)
-    if bool(log_probs.gather(-1, chosen).isnan().any()):  # it would be taken for the largest
+    if bool(log_probs.gather(-1, chosen).isnan().any()):  # argmax takes NaN for the largest
         raise NoDistribution
     return chosen
 
 
-def chosen_from(p: Tensor, generator: torch.Generator) -> Tensor:
-    """A token of each distribution (n, V), (n, 1): the first up to which there is more mass than a number drawn from
-    [0, 1). Of a token without any there is never.
+def draw_from(p: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw a token from each distribution (n, V), as (n, 1), by inverting its cumulative sum.
+
+    A token of probability 0 is never drawn.
     """
     mass = p.cumsum(-1)
     if not bool(mass[:, -1].isfinite().all()):
@@ -116,18 +117,18 @@ def chosen_from(p: Tensor, generator: torch.Generator) -> Tensor:
     return torch.searchsorted(mass, drawn, right=True).clamp_(max=p.shape[-1] - 1)
 
 
-def _likeliest(p: Tensor, mass: float) -> tuple[Tensor, Tensor]:
-    """The largest of p (1, V), largest first, and where they are: so many that they make up a mass.
+def _most_probable(p: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """The largest values of p (1, V) that together have at least the mass, largest first, and their indices.
 
-    Mostly a few do, and to find them takes a tenth of the time that it takes to sort all.
+    A few are mostly enough; finding them takes a tenth of the time of sorting all.
     """
-    for count in FEW:
+    for count in NUCLEUS_SIZES:
         if count < p.shape[-1]:
-            values, index = best(p, count)
+            values, index = fast_topk(p, count)
             if float(values.sum()) >= mass:
                 return values, index
-    found = p.sort(-1, descending=True)
-    return found.values, found.indices
+    ordered = p.sort(-1, descending=True)
+    return ordered.values, ordered.indices
 
 
 @overload
@@ -139,21 +140,21 @@ def sample(
 def sample(
     model: Any, prompt: Tensor, how: Sampling, end: int | None = None, *, trace: bool = False
 ) -> list[Sample] | tuple[list[Sample], Trace]:
-    """Draw ``how.n`` continuations of the tokens ``prompt`` (T,) with a language model; a drawn ``end`` ends its row.
+    """Draw ``how.n`` continuations of the tokens ``prompt`` (T,) with a language model; the token ``end`` ends one.
 
-    With ``trace`` also answer what was drawn and what was not.
+    With ``trace`` also return the trace.
     """
-    quiet(model)
+    set_eval(model)
     with torch.no_grad():
-        reading = read(model, prompt[None], model.start(1))
-        found = _Drawing(how, end, [how.tokens], trace).run(model, reading)[0]
+        first = model_step(model, prompt[None], model.start(1))
+        result = _Sampler(how, end, [how.tokens], trace).run(model, first)[0]
     ends = [] if end is None else [end]
-    samples = [Sample(one.tokens + ends * one.ended, one.log_probs, one.ended) for one in found.hypotheses]
-    return (samples, found.trace) if found.trace is not None else samples
+    samples = [Sample(h.tokens + ends * h.ended, h.log_probs, h.ended) for h in result.hypotheses]
+    return (samples, result.trace) if result.trace is not None else samples
 
 
 def draw(
-    model: Model,
+    model: SearchModel,
     state: Any,
     begin: int | Tensor,
     *,
@@ -161,28 +162,27 @@ def draw(
     longest: int | Tensor | None = None,
     how: Sampling,
     trace: bool = False,
-) -> list[Found]:
+) -> list[SearchResult]:
     """Draw ``how.n`` continuations of every row of ``state`` after it reads ``begin``, in the order of drawing.
 
-    What is drawn for a sentence depends on its own place in the batch alone. ``longest`` is ``how.tokens`` unless it
-    is given.
+    The samples of a sentence depend only on its index in the batch. ``longest`` defaults to ``how.tokens``.
     """
-    quiet(model)
-    first, most = lined_up(begin, how.tokens if longest is None else longest, state)
+    set_eval(model)
+    first, most = expand_start(begin, how.tokens if longest is None else longest, state)
     with torch.no_grad():
-        return _Drawing(how, end, most.tolist(), trace).run(model, read(model, first[:, None], state))
+        return _Sampler(how, end, most.tolist(), trace).run(model, model_step(model, first[:, None], state))
 
 
 class _Row(NamedTuple):
-    """A sample as it grows: its tokens (the end mark included), their log-probabilities, and its nodes in a trace."""
+    """A sample in progress: its tokens (the end token included), their log-probabilities, and its trace nodes."""
 
     tokens: list[int]
     log_probs: list[float]
     nodes: list[int]
 
 
-class _Drawing:
-    """Draws for N sentences side by side, n rows of each; a sentence whose rows have all ended leaves."""
+class _Sampler:
+    """Samples for a batch of N sentences, n rows each; a sentence leaves when all its rows have ended."""
 
     def __init__(self, how: Sampling, end: int | None, longest: list[int], trace: bool) -> None:
         self.how, self.end, self.longest = how, end, longest
@@ -190,37 +190,37 @@ class _Drawing:
         self.traces = [Trace("greedy" if how.temperature == 0 else "sampling") for _ in longest] if trace else None
         self.generators = [torch.Generator().manual_seed((how.seed + number) % 2**63) for number in range(len(longest))]
 
-    def run(self, model: Model, reading: Reading) -> list[Found]:
-        """Draw token after token, from what the model says of each sentence (N, V)."""
-        n, device = self.how.n, reading.logits.device
-        here = list(range(len(self.longest)))
-        index = torch.arange(len(here), device=device).repeat_interleave(n)
-        logits, state = reading.logits.index_select(0, index), picked(reading.state, index, len(here))
-        while here:
-            chosen = self._draw(logits, here)
-            stay = [place for place, sentence in enumerate(here) if not self._done(sentence)]
-            if len(stay) < len(here):
-                index = torch.tensor([place * n + i for place in stay for i in range(n)], dtype=torch.long)
-                here, chosen = [here[place] for place in stay], chosen[index]
-                state = state.rows(index.to(device)) if here else state
-            if here:
-                logits, _, state = read(model, chosen.to(device), state)
-        return [self._found(sentence) for sentence in range(len(self.longest))]
+    def run(self, model: SearchModel, first: StepOutput) -> list[SearchResult]:
+        """Draw token after token, beginning with the logits of each sentence (N, V)."""
+        n, device = self.how.n, first.logits.device
+        active = list(range(len(self.longest)))
+        index = torch.arange(len(active), device=device).repeat_interleave(n)
+        logits, state = first.logits.index_select(0, index), select_rows(first.state, index, len(active))
+        while active:
+            chosen = self._draw(logits, active)
+            stay = [i for i, sentence in enumerate(active) if not self._done(sentence)]
+            if len(stay) < len(active):
+                index = torch.tensor([i * n + row for i in stay for row in range(n)], dtype=torch.long)
+                active, chosen = [active[i] for i in stay], chosen[index]
+                state = state.rows(index.to(device)) if active else state
+            if active:
+                logits, _, state = model_step(model, chosen.to(device), state)
+        return [self._result(sentence) for sentence in range(len(self.longest))]
 
-    def _draw(self, logits: Tensor, here: list[int]) -> Tensor:
-        """The next token of every row, (R, 1), noted where the row has not ended."""
+    def _draw(self, logits: Tensor, active: list[int]) -> Tensor:
+        """The next token of every row, (R, 1), recorded if the row has not ended."""
         n = self.how.n
         log_probs = logits.cpu().double().log_softmax(-1)
-        p = narrowed(log_probs, self.how)
-        own = zip(here, log_probs.view(len(here), n, -1), p.view(len(here), n, -1))
-        chosen = torch.cat([next_tokens(rows, self.how, self.generators[one], left) for one, rows, left in own])
+        p = filtered(log_probs, self.how)
+        by_sentence = zip(active, log_probs.view(len(active), n, -1), p.view(len(active), n, -1))
+        chosen = torch.cat([next_tokens(rows, self.how, self.generators[i], kept) for i, rows, kept in by_sentence])
         values = log_probs.gather(-1, chosen)[:, 0].tolist()
         for at, token in enumerate(chosen[:, 0].tolist()):
-            sentence = here[at // n]
+            sentence = active[at // n]
             row = self.rows[sentence][at % n]
             if self._open(row):
                 if self.traces is not None:
-                    self._note(self.traces[sentence], row, token, log_probs[at], p[at])
+                    self._record(self.traces[sentence], row, token, log_probs[at], p[at])
                 row.tokens.append(token)
                 row.log_probs.append(values[at])
         return chosen
@@ -234,8 +234,8 @@ class _Drawing:
             map(self._open, rows)
         )
 
-    def _note(self, trace: Trace, row: _Row, token: int, log_probs: Tensor, p: Tensor) -> None:
-        """Write down what was drawn, and the likeliest of what was not."""
+    def _record(self, trace: Trace, row: _Row, token: int, log_probs: Tensor, p: Tensor) -> None:
+        """Add the drawn token to the trace, and the most probable of the others."""
         parent = row.nodes[-1] if row.nodes else None
         before = trace.nodes[parent].total if parent is not None else 0.0
         greedy = self.how.temperature == 0
@@ -247,21 +247,21 @@ class _Drawing:
                 cut = "not the best" if greedy else "outside top-k or top-p"
                 trace.add(parent, other, value, before + value, "pruned", "not drawn" if p[other] > 0 else cut)
 
-    def _found(self, sentence: int) -> Found:
-        """The samples of a sentence, and how they were drawn."""
+    def _result(self, sentence: int) -> SearchResult:
+        """The samples of a sentence, and on request their trace."""
         drawn = []
         for row in self.rows[sentence]:
             ended, total = not self._open(row), sum(row.log_probs)
             drawn.append(Hypothesis(row.tokens[: len(row.tokens) - ended], row.log_probs, total, total, ended))
         if self.traces is None:
-            return Found(drawn)
+            return SearchResult(drawn)
         trace, best = self.traces[sentence], max(range(len(drawn)), key=lambda at: drawn[at].score)
-        for at, (row, one) in enumerate(zip(self.rows[sentence], drawn)):
-            why = ending(one.score, one.ended)
+        for at, (row, hypothesis) in enumerate(zip(self.rows[sentence], drawn)):
+            why = ending(hypothesis.score, hypothesis.ended)
             of = f", the best of {len(drawn)}" if len(drawn) > 1 else ""
             trace.change(row.nodes[-1], "best" if at == best else "ended", why + of * (at == best))
-            trace.paths.append(one.path(row.nodes))
-        return Found(drawn, trace)
+            trace.paths.append(hypothesis.path(row.nodes))
+        return SearchResult(drawn, trace)
 
 
 @torch.no_grad()

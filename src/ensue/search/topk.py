@@ -1,13 +1,12 @@
-"""The largest few of many numbers, without sorting the rest.
+"""Top-k of long rows, faster than ``torch.topk``.
 
-A row of V numbers is laid out as ``DEPTH`` rows of columns. The largest of each column are found in one pass that a
-processor's wide units do; each of the k largest numbers is in one of the k columns whose largest are largest, so only
-those columns are looked at again:
+A row of V values is viewed as ``DEPTH`` rows of columns. One vectorised pass finds the maximum of each column. Each of
+the k largest values is in one of the k columns with the largest maxima, so only those columns are searched:
 
-    V = 10, DEPTH = 3      5 1 9      column by column 7, 3, 9: of the two largest numbers
+    V = 10, DEPTH = 3      5 1 9      maxima by column 7, 3, 9: of the two largest values
                            7 3 2      one is in column 3, one in column 1
                            0 2 6
-                           4          what no column holds is looked at too
+                           4          the remainder is searched too
 
 With k = 6 that is twice as fast as ``topk`` at V = 6,000, and four times at 32,000.
 """
@@ -20,10 +19,10 @@ from torch import Tensor
 DEPTH = 16
 
 
-def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The ``count`` largest of each row (R, V), largest first, and where they are; all where there are fewer.
+def fast_topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` largest values of each row (R, V), largest first, and their indices; all if there are fewer.
 
-    >>> best(torch.tensor([[3.0, 1.0, 4.0, 1.0, 5.0]]), 2)
+    >>> fast_topk(torch.tensor([[3.0, 1.0, 4.0, 1.0, 5.0]]), 2)
     (tensor([[5., 4.]]), tensor([[4, 2]]))
     """
     rows, size = values.shape
@@ -31,12 +30,12 @@ def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if columns < 2 * count:
         top = values.topk(min(count, size))
         return top.values, top.indices
-    held = columns * DEPTH
-    tallest = values[:, :held].view(rows, DEPTH, columns).amax(1).topk(count).indices  # (R, k)
-    downwards = torch.arange(0, held, columns, device=values.device)
-    places = (tallest[:, None] + downwards[:, None]).flatten(1)
-    if held < size:
-        rest = torch.arange(held, size, device=values.device).expand(rows, -1)
-        places = torch.cat([places, rest], dim=1)
-    found, index = values.gather(1, places).topk(count)
-    return found, places.gather(1, index)
+    covered = columns * DEPTH
+    largest = values[:, :covered].view(rows, DEPTH, columns).amax(1).topk(count).indices  # (R, k)
+    offsets = torch.arange(0, covered, columns, device=values.device)
+    candidates = (largest[:, None] + offsets[:, None]).flatten(1)
+    if covered < size:
+        rest = torch.arange(covered, size, device=values.device).expand(rows, -1)
+        candidates = torch.cat([candidates, rest], dim=1)
+    largest_values, index = values.gather(1, candidates).topk(count)
+    return largest_values, candidates.gather(1, index)

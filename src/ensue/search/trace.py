@@ -1,14 +1,13 @@
-"""What a search leaves when it is asked to: every token it tried, what became of it, and why.
+"""The trace of a search: every token it tried, its fate, and why.
 
-A trace is a forest of nodes, a node a token after the path of tokens that leads to it. Scores add up: a node's
-``total`` is its parent's plus its own ``log_prob``, and the sum along the path of a hypothesis is the hypothesis'
-log-probability.
+A trace is a forest; each node is a token after the path of tokens that leads to it. A node's ``total`` is its parent's
+plus its own ``log_prob``, so the total of a hypothesis' last node is its log-probability.
 
 Fates:
-    kept     went on to the next step
-    pruned   was given up, or never allowed
-    ended    became a finished hypothesis, by the end mark or at the longest length
-    best     ended, and is the best hypothesis; its path shows the way back
+    kept     continued at the next step
+    pruned   dropped, or never allowed
+    ended    a finished hypothesis, by the end token or at the maximum length
+    best     the best finished hypothesis
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Path:
 
 @dataclass(slots=True)
 class Trace:
-    """All nodes of one search, in the order of steps, and the hypotheses it answered with, in their order."""
+    """All nodes of one search, in the order of steps, and its resulting hypotheses, best first."""
 
     method: str
     beam: int = 1
@@ -57,7 +56,7 @@ class Trace:
     paths: list[Path] = field(default_factory=list)
 
     def add(self, parent: int | None, token: int, log_prob: float, score: float, fate: Fate, why: str) -> int:
-        """Note a token after the node ``parent``, and answer the number of its own."""
+        """Add a token after the node ``parent``, and return the id of its node."""
         before = None if parent is None else self.nodes[parent]
         step, total = (before.step, before.total) if before else (0, 0.0)
         node = Node(len(self.nodes), parent, step + 1, token, log_prob, total + log_prob, score, fate, why)
@@ -65,20 +64,20 @@ class Trace:
         return node.id
 
     def change(self, node: int, fate: Fate, why: str) -> None:
-        """Say what became of a node later."""
+        """Set the fate of a node."""
         self.nodes[node] = replace(self.nodes[node], fate=fate, why=why)
 
     def path(self, last: int) -> list[int]:
-        """The nodes that lead to a node, first token first, itself at the end."""
-        found: list[int] = []
+        """The path to a node, first token first."""
+        nodes: list[int] = []
         at: int | None = last
         while at is not None:
-            found.append(at)
+            nodes.append(at)
             at = self.nodes[at].parent
-        return found[::-1]
+        return nodes[::-1]
 
     def as_dict(self, name: Callable[[int], str]) -> dict[str, Any]:
-        """As plain data for JSON; ``name`` says what a token is called."""
+        """For JSON; ``name`` turns a token into its name."""
         nodes = [{**asdict(node), "token": name(node.token), "token_id": node.token} for node in self.nodes]
         paths = [
             {
@@ -99,5 +98,5 @@ def ending(score: float, ended: bool) -> str:
     >>> ending(-1.234, True)
     'ended; score −1.23'
     """
-    said = f"{score:.2f}".replace("-", "−")
-    return f"ended; score {said}" if ended else f"cut at the longest length; score {said}"
+    number = f"{score:.2f}".replace("-", "−")
+    return f"ended; score {number}" if ended else f"cut off at the maximum length; score {number}"

@@ -11,7 +11,7 @@ import torch
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.language import likeliest, log_probs
 from ensue.runs.run import Run
-from ensue.search.continuous_batching import Drawn, Row
+from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.schemas import LogProbs
 from ensue.tasks.stream_detokenizer import OVERLAP, GrowingText, added
 
@@ -44,7 +44,7 @@ class ChoiceBuilder:
     log_probs: LogProbs = field(default_factory=_empty)
     finish_reason: Literal["stop", "length"] | None = None
 
-    def add(self, drawn: Drawn) -> str:
+    def add(self, drawn: DrawnToken) -> str:
         """Add a token; return the text that is now certain."""
         if self.top is not None:
             self._add_log_probs(drawn)
@@ -56,7 +56,7 @@ class ChoiceBuilder:
             self.finish_reason = "stop" if self.detokenizer.stopped or drawn.ended else "length"
         return text
 
-    def _add_log_probs(self, drawn: Drawn) -> None:
+    def _add_log_probs(self, drawn: DrawnToken) -> None:
         offset = len(self.echo.text) + self.detokenizer.size
         before = [*self.prompt, *self.tokens]
         _append(

@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.search.continuous_batching import Drawn, Row
+from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.completion_choices import ChoiceBuilder, Echo, echo_of
 from ensue.serve.errors import ApiError, error_body
 from ensue.serve.model_registry import ServedModel, api_error
@@ -118,11 +118,11 @@ async def _pieces(
     model: ServedModel, builders: Sequence[ChoiceBuilder], request: Request
 ) -> AsyncGenerator[Piece, None]:
     """Text as it is decoded."""
-    queue: asyncio.Queue[tuple[Row, Drawn | Exception]] = asyncio.Queue()
+    queue: asyncio.Queue[tuple[Row, DrawnToken | Exception]] = asyncio.Queue()
     loop, engine = asyncio.get_running_loop(), model.engine()
     unfinished = {id(builder.row): builder for builder in builders}
 
-    def deliver(row: Row, token: Drawn | Exception) -> None:
+    def deliver(row: Row, token: DrawnToken | Exception) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(queue.put_nowait, (row, token))
 

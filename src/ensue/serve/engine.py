@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ensue.search.continuous_batching import Drawn, Row, Together
+from ensue.search.continuous_batching import DrawnToken, Row, ContinuousBatch
 
-Deliver = Callable[[Row, Drawn | Exception], None]
+Deliver = Callable[[Row, DrawnToken | Exception], None]
 LAST_STEP_TIMEOUT = 5.0
 """Seconds to wait for the step that runs when the engine is closed."""
 
@@ -41,7 +41,7 @@ class Engine:
     """Decodes the rows of one language model; at most ``rows`` at a time, while at most ``waiting`` wait."""
 
     def __init__(self, model: Any, *, rows: int = 16, waiting: int = 64) -> None:
-        self._batch = Together(model)
+        self._batch = ContinuousBatch(model)
         self._max_running, self._max_waiting = rows, waiting
         self._changed = threading.Condition()
         self._waiting: deque[_Job] = deque()
@@ -149,7 +149,7 @@ class Engine:
             _deliver(job, error)
 
 
-def _deliver(job: _Job, token: Drawn | Exception) -> None:
+def _deliver(job: _Job, token: DrawnToken | Exception) -> None:
     """Deliver a token; a receiver that raises must not stop the others."""
     try:
         job.deliver(job.row, token)

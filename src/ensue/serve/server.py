@@ -16,7 +16,7 @@ import uvicorn
 from ensue.core.errors import InputError
 from ensue.kernels.int8 import quantise
 from ensue.runs.load import Run, load
-from ensue.search.model_step import quiet
+from ensue.search.model_step import set_eval
 from ensue.serve.app import create_app
 from ensue.serve.connection_limits import LimitedProtocol
 from ensue.serve.model_registry import ModelRegistry
@@ -107,7 +107,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 def _prepare(run: Run, int8: bool) -> None:
     """Load the model for inference, with linear layers in int8 if asked for."""
-    quiet(run.model)
+    set_eval(run.model)
     if int8 and run.task != "forecast" and hasattr(run.model, "named_modules"):
         run.model = quantise(run.model)
 

@@ -106,21 +106,21 @@ def _written(tokenizer: EncoderTokenizer, tokens: tuple[int, ...]) -> str:
 
 
 def _names(tokenizer: EncoderTokenizer, found: Filling) -> list[str]:
-    return [tokenizer.name(found.tokens[place]) for place in found.places]
+    return [tokenizer.name(found.tokens[place]) for place in found.positions]
 
 
 def _steps(tokenizer: EncoderTokenizer, found: Filling) -> list[dict[str, Any]]:
     """The rounds as people can read them."""
     steps, row = [], list(found.tokens)
     for one in found.rounds:
-        for place, token in zip(found.places, one.tokens):
+        for place, token in zip(found.positions, one.tokens):
             row[place] = token
         steps.append(
             {
                 "text": _written(tokenizer, tuple(row)),
                 "tokens": [tokenizer.name(token) for token in one.tokens],
                 "probabilities": list(one.probabilities),
-                "hidden_again": list(one.hidden),
+                "hidden_again": list(one.masked_again),
             }
         )
     return steps

@@ -18,7 +18,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.search.beam import Search, beam_search
-from ensue.search.hypotheses import Found, Hypothesis
+from ensue.search.hypotheses import Hypothesis, SearchResult
 
 BATCH_TOKENS = 3000
 """Source tokens, padding and hypotheses counted, that are translated at once."""
@@ -39,7 +39,7 @@ class Translation:
     text: str
     best: list[tuple[str, Hypothesis]]
     """The n best, best first; empty where there was nothing to translate."""
-    found: tuple[Found, ...] = ()
+    found: tuple[SearchResult, ...] = ()
     """One for each part of the line."""
 
     @property
@@ -100,7 +100,7 @@ class Translator:
             attention=attention or replace_unknown,
             report=report,
         )
-        own: list[list[tuple[str, Found]]] = [[] for _ in lines]
+        own: list[list[tuple[str, SearchResult]]] = [[] for _ in lines]
         for (number, text, _), one in zip(parts, found):
             own[number].append((text, one))
         return [self._joined(line, mine, replace_unknown) for line, mine in zip(lines, own)]
@@ -173,9 +173,9 @@ class Translator:
         trace: bool,
         attention: bool,
         report: Report,
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """What the search finds for every source, in batches of similar lengths."""
-        found: list[Found | None] = [None] * len(sources)
+        found: list[SearchResult | None] = [None] * len(sources)
         device = next(
             getattr(self.model, "models", (self.model,))[0].parameters()
         ).device  # of an ensemble, the first's
@@ -204,7 +204,7 @@ class Translator:
             report("progress", {"done": done, "total": len(sources)})
         return [one for one in found if one is not None]
 
-    def _joined(self, line: str, parts: list[tuple[str, Found]], replace_unknown: bool) -> Translation:
+    def _joined(self, line: str, parts: list[tuple[str, SearchResult]], replace_unknown: bool) -> Translation:
         """A line's translation, its parts' one after the other."""
         if not parts:
             return Translation(line, "", [])

@@ -12,7 +12,7 @@ def test_text_has_every_node_with_its_figures_and_mark():
     assert "   2   −2.200   −2.900   −2.900  ├─× struck  (rank 4 of 4, beam 2)" in lines
     assert "   3   −0.600   −2.300   −2.300  ★ me ■" in lines
     assert "   3   −1.500   −3.100   −3.100  │ ■ </s>" in lines
-    assert lines[0] == "Beam search, beam 2, length rule none" and lines[1] == "source: il a m' entarté"
+    assert lines[0] == "Beam search, beam 2, length penalty none" and lines[1] == "source: il a m' entarté"
     assert sum(bool(re.match(r" +\d+ .*[★●■×] ", line)) for line in lines) == 9
 
 

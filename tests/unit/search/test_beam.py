@@ -122,7 +122,7 @@ def test_stopping_early_changes_nothing(length, monkeypatch):
         return [[(one.tokens, one.score) for one in f.hypotheses] for f in found], model.read
 
     early, less = search()
-    for rule in (rules.Plain, rules.Mean, rules.GNMT):
+    for rule in (rules.NoPenalty, rules.MeanLogProb, rules.GNMT):
         monkeypatch.setattr(rule, "bound", lambda self, log_prob, longest: torch.full_like(log_prob, math.inf))
     whole, more = search()
     assert early == whole and less < more
@@ -199,7 +199,7 @@ def test_attention_of_a_language_model_grows_and_an_ngram_has_none():
     torch.testing.assert_close(one.attention.sum(-1), torch.ones(5))
     assert beam_search(ngram, ngram.start(1), 1, end=0, longest=5, attention=True)[0].best.attention is None
     for model in (gpt, ngram):
-        with pytest.raises(InputError, match="attends to no source"):
+        with pytest.raises(InputError, match="without cross-attention"):
             beam_search(model, model.start(1), 1, end=None, longest=5, how=Search(coverage=0.2))
 
 
@@ -224,15 +224,15 @@ def test_bad_settings_are_refused(bad, said):
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({"longest": 0}, "longest length is 0"),
-        ({"longest": torch.tensor([3, 3, 3])}, "3 longest lengths"),
+        ({"longest": 0}, "maximum length is 0"),
+        ({"longest": torch.tensor([3, 3, 3])}, "3 maximum lengths"),
         ({"prefix": [[1]]}, "1 prefixes for 2 sentences"),
-        ({"prefix": [[1], [2, 0]]}, "prefix 2 holds the end mark"),
+        ({"prefix": [[1], [2, 0]]}, "prefix 2 holds the end token"),
         ({"prefix": [[1], [2, 2, 2, 2, 2]]}, "prefix 2 has 5 tokens"),
         ({"prefix": [[1], [9]]}, "forced token 9 is not in a vocabulary of 5"),
-        ({"prefix": [[1], [-1]]}, "no token"),
+        ({"prefix": [[1], [-1]]}, "not a token"),
         ({"how": Search(forbidden=(8,))}, "forbidden token 8"),
-        ({"end": 5}, "end mark 5"),
+        ({"end": 5}, "end token 5"),
         ({"how": Search(forbidden=(0, 1, 2, 3, 4))}, "no hypothesis is allowed for sentence 1"),
     ],
 )
@@ -246,7 +246,7 @@ def test_what_cannot_be_searched_is_said(bad, said):
 def test_a_model_that_is_not_a_number_is_said():
     model = Trigrams(5)
     model.logits[:] = math.nan
-    with pytest.raises(InputError, match="whether the model answers numbers"):
+    with pytest.raises(InputError, match="check that the model's weights are finite"):
         beam_search(model, model.start(1), 1, end=0, longest=4)
 
 

@@ -8,7 +8,7 @@ import torch
 from ensue.core.errors import NoDistribution
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
-from ensue.search.continuous_batching import Drawn, Row, Together
+from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, Row
 from ensue.search.sampling import Sampling, sample
 
 V = 23
@@ -47,16 +47,16 @@ def alone(model: torch.nn.Module, row: Row) -> list[int]:
     return sample(model, row.prompt, row.how, row.end)[0].tokens
 
 
-def run(together: Together, got: dict[int, list[int]]) -> None:
+def run(together: ContinuousBatch, got: dict[int, list[int]]) -> None:
     for row, one in together.step():
-        assert isinstance(one, Drawn)
+        assert isinstance(one, DrawnToken)
         got.setdefault(id(row), []).append(one.token)
 
 
 @pytest.mark.parametrize("name", models())
 def test_each_gets_what_it_would_have_got_alone_whoever_comes_and_goes(name: str) -> None:
     model, own, got = models()[name], rows(), {}
-    together = Together(model)
+    together = ContinuousBatch(model)
     together.join(own[:1])
     run(together, got)
     together.join(own[1:3])
@@ -70,7 +70,7 @@ def test_each_gets_what_it_would_have_got_alone_whoever_comes_and_goes(name: str
 
 def test_who_leaves_changes_nothing_for_the_others() -> None:
     model, own, got = models()["gpt"], rows(), {}
-    together = Together(model)
+    together = ContinuousBatch(model)
     together.join(own)
     run(together, got)
     together.leave([own[2], Row(torch.tensor([1]), Sampling())])
@@ -84,7 +84,7 @@ def test_who_leaves_changes_nothing_for_the_others() -> None:
 
 def test_all_may_leave_and_others_come() -> None:
     model = models()["lstm"]
-    together = Together(model)
+    together = ContinuousBatch(model)
     together.join([])
     first, second = rows()[0], rows()[3]
     together.join([first])
@@ -99,22 +99,22 @@ def test_all_may_leave_and_others_come() -> None:
 
 def test_a_token_is_told_with_its_cost_and_the_likeliest() -> None:
     model = models()["lstm"]
-    together = Together(model)
+    together = ContinuousBatch(model)
     row = Row(torch.tensor([3, 4]), Sampling(tokens=1, temperature=0.0), best=3)
     together.join([row])
     ((_, drawn),) = together.step()
-    assert isinstance(drawn, Drawn) and drawn.last and not drawn.ended
+    assert isinstance(drawn, DrawnToken) and drawn.last and not drawn.ended
     assert drawn.best[0] == (drawn.token, drawn.log_prob) and len(drawn.best) == 3
     assert [p for _, p in drawn.best] == sorted((p for _, p in drawn.best), reverse=True)
 
 
 def test_a_row_that_can_draw_nothing_leaves_alone() -> None:
     model, own, got = models()["lstm"], rows(), {}
-    together = Together(model)
+    together = ContinuousBatch(model)
     together.join(own[:2])
     together._logits[1] = float("nan")
     first, second = together.step()
-    assert isinstance(first[1], Drawn) and isinstance(second[1], NoDistribution) and together.rows == own[:1]
+    assert isinstance(first[1], DrawnToken) and isinstance(second[1], NoDistribution) and together.rows == own[:1]
     got[id(own[0])] = [first[1].token]
     while len(together):
         run(together, got)

@@ -18,7 +18,7 @@ def brute_force(model, sentence, begin, vocabulary, longest, how):
             if (ended and size < how.shortest) or any(token in how.forbidden for token in tokens):
                 continue
             log_prob = sum(model.log_probs(sentence, begin, [*tokens, *[0] * ended]))
-            scored.append((how.rule.score(log_prob, size + ended), list(tokens), ended))
+            scored.append((how.penalty.score(log_prob, size + ended), list(tokens), ended))
     return sorted(scored, key=lambda one: -one[0])
 
 

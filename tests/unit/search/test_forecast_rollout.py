@@ -59,7 +59,7 @@ def test_covariates_cannot_be_read_past_the_horizon():
     model = LSTMForecaster(LSTMForecaster.Config(inputs=2, window=8, horizon=3))
     with (
         torch.no_grad(),
-        pytest.raises(InputError, match=r"5 steps are more than the 3 that it forecasts at once.*mode=step"),
+        pytest.raises(InputError, match=r"5 steps are more than the model's horizon of 3.*mode=step"),
     ):
         forecast(model, torch.randn(2, 8, 2), 5)
     stepping = LSTMForecaster(LSTMForecaster.Config(inputs=2, window=8, mode="step"))

@@ -4,20 +4,20 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.search.length_penalty import LENGTH_RULES, Coverage, coverage_penalty
+from ensue.search.length_penalty import LENGTH_PENALTIES, Coverage, coverage_penalty
 
 
 def test_each_rule_is_its_equation():
-    assert LENGTH_RULES["none"](0.6).score(-6.0, 3) == -6
-    assert LENGTH_RULES["mean"](0.6).score(-6.0, 3) == -2
-    assert LENGTH_RULES["gnmt"](0.6).score(-6.0, 7) == pytest.approx(-6 / 2**0.6)
-    assert LENGTH_RULES["gnmt"](0.0).score(-6.0, 7) == -6  # α = 0 is none
-    assert LENGTH_RULES["gnmt"](0.6).score(-6.0, 1) == -6  # one token is divided by one
+    assert LENGTH_PENALTIES["none"](0.6).score(-6.0, 3) == -6
+    assert LENGTH_PENALTIES["mean"](0.6).score(-6.0, 3) == -2
+    assert LENGTH_PENALTIES["gnmt"](0.6).score(-6.0, 7) == pytest.approx(-6 / 2**0.6)
+    assert LENGTH_PENALTIES["gnmt"](0.0).score(-6.0, 7) == -6  # α = 0 is none
+    assert LENGTH_PENALTIES["gnmt"](0.6).score(-6.0, 1) == -6  # one token is divided by one
 
 
-@pytest.mark.parametrize("name", LENGTH_RULES)
+@pytest.mark.parametrize("name", LENGTH_PENALTIES)
 def test_no_continuation_is_worth_more_than_the_bound(name):
-    rule, log_prob, longest = LENGTH_RULES[name](0.8), -3.0, 9
+    rule, log_prob, longest = LENGTH_PENALTIES[name](0.8), -3.0, 9
     for t in range(4, longest + 1):
         for more in (0.0, -0.1, -2.0):
             assert rule.score(log_prob + more, t) <= rule.bound(log_prob, longest)
@@ -25,9 +25,9 @@ def test_no_continuation_is_worth_more_than_the_bound(name):
     assert best == pytest.approx(rule.bound(log_prob, longest))  # and it can be reached
 
 
-@pytest.mark.parametrize("name", LENGTH_RULES)
+@pytest.mark.parametrize("name", LENGTH_PENALTIES)
 def test_rules_take_tensors_too(name):
-    rule, values = LENGTH_RULES[name](0.7), torch.tensor([-1.0, -4.0], dtype=torch.double)
+    rule, values = LENGTH_PENALTIES[name](0.7), torch.tensor([-1.0, -4.0], dtype=torch.double)
     assert rule.score(values, 5).tolist() == pytest.approx([rule.score(-1.0, 5), rule.score(-4.0, 5)])
     limits = torch.tensor([3, 8])
     assert rule.bound(values, limits).tolist() == pytest.approx([rule.bound(-1.0, 3), rule.bound(-4.0, 8)])
@@ -51,6 +51,6 @@ def test_coverage_sums_over_steps_and_follows_rows():
     assert coverage.add(step).tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
     coverage.pick(torch.tensor([1]), torch.tensor([[3]]))
     assert coverage.add(torch.tensor([[[0.0, 0.7, 0.3]]])).item() == pytest.approx(math.log(0.2))
-    with pytest.raises(InputError, match="attends to no source"):
+    with pytest.raises(InputError, match="without cross-attention"):
         coverage.add(None)
     assert Coverage(0.0).add(None) is None

@@ -9,7 +9,7 @@ from tables import Trigrams
 from ensue.core.errors import InputError, NoDistribution
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.search.beam import Search, beam_search
-from ensue.search.sampling import Sampling, draw, narrowed, next_distribution, sample
+from ensue.search.sampling import Sampling, draw, filtered, next_distribution, sample
 
 
 @settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -21,7 +21,7 @@ from ensue.search.sampling import Sampling, draw, narrowed, next_distribution, s
 )
 def test_what_is_drawn_from_is_a_distribution_over_likely_tokens(logits, temperature, k, p):
     log_probs = torch.tensor([logits], dtype=torch.double).log_softmax(-1)
-    result = narrowed(log_probs, Sampling(temperature=temperature, top_k=k, top_p=p))[0]
+    result = filtered(log_probs, Sampling(temperature=temperature, top_k=k, top_p=p))[0]
     assert result.sum().item() == pytest.approx(1)
     assert result[log_probs[0] == log_probs[0].max()].sum() > 0
     assert k == 0 or (result > 0).sum() <= k
@@ -31,13 +31,13 @@ def test_what_is_drawn_from_is_a_distribution_over_likely_tokens(logits, tempera
 
 def test_top_k_keeps_k_and_top_p_the_smallest_set_that_reaches_p():
     log_probs = torch.tensor([[0.5, 0.3, 0.15, 0.05]], dtype=torch.double).log()
-    assert narrowed(log_probs, Sampling(top_k=2))[0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
-    assert narrowed(log_probs, Sampling(top_p=0.75))[0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
-    assert narrowed(log_probs, Sampling(top_p=0.81))[0].tolist() == pytest.approx(
+    assert filtered(log_probs, Sampling(top_k=2))[0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
+    assert filtered(log_probs, Sampling(top_p=0.75))[0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
+    assert filtered(log_probs, Sampling(top_p=0.81))[0].tolist() == pytest.approx(
         [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]
     )
-    assert narrowed(log_probs, Sampling(temperature=0))[0].tolist() == [1, 0, 0, 0]
-    assert narrowed(log_probs, Sampling(temperature=2))[0, 0].item() == pytest.approx(
+    assert filtered(log_probs, Sampling(temperature=0))[0].tolist() == [1, 0, 0, 0]
+    assert filtered(log_probs, Sampling(temperature=2))[0, 0].item() == pytest.approx(
         0.5**0.5 / sum(x**0.5 for x in (0.5, 0.3, 0.15, 0.05))
     )
 

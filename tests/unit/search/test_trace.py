@@ -77,7 +77,7 @@ def test_what_cannot_win_any_more_is_said():
     found = beam_search(model, model.start(4), 1, end=0, longest=12, how=Search(beam=2, length="none"), trace=True)
     assert any(node.why == "cannot win any more" for f in found for node in f.trace.nodes)
     cut = beam_search(model, model.start(4), 1, end=None, longest=3, trace=True)[0].trace
-    assert cut.nodes[cut.paths[0].nodes[-1]].why.startswith("cut at the longest length; score −")
+    assert cut.nodes[cut.paths[0].nodes[-1]].why.startswith("cut off at the maximum length; score −")
 
 
 def test_a_trace_is_plain_data():

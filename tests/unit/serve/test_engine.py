@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
-from ensue.search.continuous_batching import Drawn, Row
+from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.search.sampling import Sampling, sample
 from ensue.serve.engine import Engine, EngineClosed, QueueFull
 
@@ -31,10 +31,10 @@ class Inbox:
     """Collects delivered tokens by row."""
 
     def __init__(self) -> None:
-        self.got: dict[int, list[Drawn | Exception]] = {}
+        self.got: dict[int, list[DrawnToken | Exception]] = {}
         self._news = threading.Condition()
 
-    def __call__(self, own: Row, one: Drawn | Exception) -> None:
+    def __call__(self, own: Row, one: DrawnToken | Exception) -> None:
         with self._news:
             self.got.setdefault(id(own), []).append(one)
             self._news.notify_all()
@@ -48,7 +48,7 @@ class Inbox:
         return bool(got) and (isinstance(got[-1], Exception) or got[-1].last)  # type: ignore[index]
 
     def tokens(self, own: Row) -> list[int]:
-        return [one.token for one in self.got[id(own)] if isinstance(one, Drawn)]
+        return [one.token for one in self.got[id(own)] if isinstance(one, DrawnToken)]
 
 
 @pytest.fixture

@@ -30,17 +30,17 @@ def model_of(vocabulary, **changes):
 def test_rounds_hide_fewer_and_fewer_again():
     row = [2, *[MASK] * 7, 8, MASK, 3]
     found = fill_in(model_of(30), row, MASK, never=(0, 1, 2, 3, MASK), rounds=4)
-    assert [sum(one.hidden) for one in found.rounds] == [6, 4, 2, 0]  # ⌊8 (4 − r) / 4⌋
-    assert found.places == (1, 2, 3, 4, 5, 6, 7, 9)
+    assert [sum(one.masked_again) for one in found.rounds] == [6, 4, 2, 0]  # ⌊8 (4 − r) / 4⌋
+    assert found.positions == (1, 2, 3, 4, 5, 6, 7, 9)
     assert found.tokens[0] == 2 and found.tokens[8] == 8 and found.tokens[10] == 3
-    assert not {0, 1, 2, 3, MASK} & {found.tokens[place] for place in found.places}
+    assert not {0, 1, 2, 3, MASK} & {found.tokens[place] for place in found.positions}
     for before, after in zip(found.rounds, found.rounds[1:]):
-        for place, again in enumerate(before.hidden):
+        for place, again in enumerate(before.masked_again):
             if not again:  # what is not hidden again stays
                 assert before.tokens[place] == after.tokens[place]
-        kept = [p for p, again in zip(before.probabilities, before.hidden) if not again]
-        assert max(p for p, again in zip(before.probabilities, before.hidden) if again) <= min(kept)
-    assert found.rounds[-1].tokens == tuple(found.tokens[place] for place in found.places)
+        kept = [p for p, again in zip(before.probabilities, before.masked_again) if not again]
+        assert max(p for p, again in zip(before.probabilities, before.masked_again) if again) <= min(kept)
+    assert found.rounds[-1].tokens == tuple(found.tokens[place] for place in found.positions)
 
 
 def test_one_round_takes_the_likeliest_of_each_gap():
