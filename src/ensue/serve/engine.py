@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ensue.search.continuous_batching import DrawnToken, Row, ContinuousBatch
+from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, Row
 
 Deliver = Callable[[Row, DrawnToken | Exception], None]
 LAST_STEP_TIMEOUT = 5.0
