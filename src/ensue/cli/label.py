@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from ensue.cli.options import Columns, Horizon, Int8, Json, RunPath, Seed
-from ensue.cli.output import print_bar, print_json, print_line, print_table
+from ensue.cli.output import print_bar, print_json, print_line
 from ensue.core.errors import InputError
 
 
@@ -39,23 +38,18 @@ def predict(
         loaded.check_options(["int8"] if int8 else [])
         display("phase", {"name": "reading"})
         options: dict[str, Any] = {"columns": columns, "int8": int8, "report": display}
-        if horizon and loaded.task != "forecast":
+        if horizon and "horizon" not in loaded.predict_options:
             raise InputError(f"{loaded.system} cannot use --horizon", where=str(run), hint="it is for forecasters")
-        if text:
-            predictions = loaded.predict(text, **options)
-        elif loaded.task == "forecast":
-            predictions = loaded.predict(file=file, horizon=horizon or 0, **options)
-        elif file == "-":
-            predictions = loaded.predict(_stdin_lines(), **options)
+        options |= {"horizon": horizon} if horizon else {}
+        if text or (file == "-" and loaded.spec.reads_text):
+            predictions = loaded.predict(text or _stdin_lines(), **options)
         else:
             predictions = loaded.predict(file=file, **options)
     if as_json:
         print_json({"run": str(run), "task": loaded.task, "predictions": predictions, "notes": display.notes})
-    elif loaded.task == "forecast":
-        _print_forecasts(predictions)
-    else:
-        for prediction in predictions:
-            print_line(prediction_line(prediction))
+        return
+    for line in loaded.prediction_lines(predictions):
+        print_line(line)
 
 
 def _stdin_lines() -> list[str]:
@@ -66,37 +60,6 @@ def _stdin_lines() -> list[str]:
     except UnicodeError as error:
         raise InputError("is not UTF-8", where="standard input", hint="convert it to UTF-8") from error
     return [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
-
-
-def prediction_line(prediction: dict[str, Any]) -> str:
-    """A prediction as one line; an empty text gives an empty line."""
-    return next((write(prediction) for key, write in LINES.items() if key in prediction), "")
-
-
-LINES: dict[str, Callable[[dict[str, Any]], str]] = {
-    "label": lambda p: f"{p['label']}\t{p['probabilities'][p['label']]:.4f}",
-    "follows": lambda p: f"{'follows' if p['follows'] else 'does not follow'}\t{p['probability']:.4f}",
-    "value": lambda p: f"{p['value']:.4f}",
-    "choice": lambda p: f"{p['choice']}\t{p['probabilities'][p['choice']]:.4f}\t{p['text']}",
-    "tags": lambda p: " ".join(f"{word}/{tag}" if tag != "O" else word for word, tag in zip(p["words"], p["tags"])),
-    "answer": lambda p: p["answer"] or "(no answer)",
-}
-"""How to print a prediction, by the key that tells its kind."""
-
-
-def _print_forecasts(forecasts: list[dict[str, Any]]) -> None:
-    """Print a table: a row for each step, a column for each target with its lowest and highest quantile."""
-    first = forecasts[0]
-    columns: list[str] = [name for name in ("series", "step", "date") if name in first]
-    rows = [[str(line.get(name, "")) for name in columns] for line in forecasts]
-    for name in first["forecast"]:
-        levels = list(first.get("quantiles", {}).get(name, ()))
-        bounds = [levels[0], levels[-1]] if levels else []
-        columns += [name, *bounds]
-        for row, line in zip(rows, forecasts):
-            values = [line["forecast"][name], *(line["quantiles"][name][level] for level in bounds)]
-            row += [f"{value:.5g}" for value in values]
-    print_table(columns, rows)
 
 
 def embed(

@@ -10,7 +10,6 @@ from typer import Argument, Option
 from ensue.cli.options import Columns, Data, Field, Int8, Json, RunPath, Seed
 from ensue.cli.output import print_bar, print_json, print_line
 from ensue.cli.probes import score_probe
-from ensue.cli.scores import print_scores
 from ensue.core.errors import InputError
 
 
@@ -68,7 +67,8 @@ def score(
         return
     for token, value in tokens:
         print_line(f"{-value / log(2):8.3f}  {token}")
-    print_scores(loaded.task, result)
+    for line in loaded.score_lines(result):
+        print_line(line)
 
 
 def generate(

@@ -7,6 +7,8 @@ import math
 import sys
 from typing import Any
 
+from ensue.core.wording import table_lines
+
 
 def print_json(value: Any) -> None:
     """Print one JSON object; non-finite numbers become null."""
@@ -40,7 +42,5 @@ def print_bar(value: float, largest: float, label: str, width: int = 40) -> None
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:
     """Print a table; the first column is left-aligned, the others are right-aligned."""
-    widths = [max(len(str(line[i])) for line in [columns, *rows]) for i in range(len(columns))]
-    for line in [columns, ["─" * width for width in widths], *rows]:
-        cells = [str(cell).ljust(w) if i == 0 else str(cell).rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
-        print_line("  ".join(cells).rstrip())
+    for line in table_lines(columns, rows):
+        print_line(line)

@@ -26,7 +26,6 @@ from ensue.cli.options import (
     Valid,
 )
 from ensue.cli.output import print_json, print_line, print_table
-from ensue.cli.scores import print_scores
 from ensue.core import torchrun
 from ensue.core.errors import InputError
 from ensue.core.sizes import size_in_bytes
@@ -228,7 +227,8 @@ def _print_run(run: Run, as_json: bool) -> None:
     if figures["stopped"] == "budget":
         print_line("the budget ended before the planned steps; --resume trains the rest")
     if "valid" in figures:
-        print_scores(run.task, figures["valid"])
+        for line in run.score_lines(figures["valid"]):
+            print_line(line)
 
 
 def _label_counts(labels: str) -> list[int]:

@@ -34,3 +34,17 @@ def line_numbers(numbers: Sequence[int]) -> str:
     """
     shown = ", ".join(map(str, numbers[:SHOWN])) + (", …" if len(numbers) > SHOWN else "")
     return f"line{'' if len(numbers) == 1 else 's'} {shown}"
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a text table: the first column to the left, the others to the right.
+
+    >>> table_lines(["a", "b"], [["x", "10"]])
+    ['a   b', '─  ──', 'x  10']
+    """
+    widths = [max(len(str(line[i])) for line in [columns, *rows]) for i in range(len(columns))]
+    lines = [columns, ["─" * width for width in widths], *rows]
+    cells = (
+        [str(c).rjust(w) if i else str(c).ljust(w) for i, (c, w) in enumerate(zip(line, widths))] for line in lines
+    )
+    return ["  ".join(line).rstrip() for line in cells]

@@ -11,7 +11,6 @@ import altair as alt
 from ensue.look.chart_parts import by_run, dashes, heading, plain, short_names
 from ensue.look.view import View
 from ensue.runs.run import Run
-from ensue.train.forecast_objectives import loss_unit
 from ensue.train.metrics import read_metrics
 
 CAPTION = "Lower is better. A run overfits where validation (dashed) rises while training falls."
@@ -21,16 +20,9 @@ def curves(runs: Sequence[Run]) -> View:
     """Learning curves of runs."""
     records = {str(run): read_metrics(run.folder.path) for run in runs}
     numbers = {"runs": [{"run": name, "records": rows} for name, rows in records.items()]}
-    units = {_loss_unit(run) for run in runs}
+    units = {run.loss_unit for run in runs}
     named = dict(zip(short_names(list(records)), records.values()))
     return View(partial(curves_chart, named, () if "" in units else sorted(units)), numbers)
-
-
-def _loss_unit(run: Run) -> str:
-    """The unit of a run's loss; empty if it has none."""
-    if run.task == "forecast":
-        return loss_unit(str(run.settings["train.loss"]), str(run.settings["data.scale"]))
-    return "nats per token" if run.task in ("language", "translation", "masked", "tag") else ""
 
 
 def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = ("nats per token",)) -> Any:

@@ -74,7 +74,7 @@ def find_contexts(word: str, files: Sequence[Any], text: str = "") -> list[Conte
 
 def has_context_vectors(run: Run) -> bool:
     """True if a run has vectors of words in context."""
-    return run.task not in ("translation", "forecast") and not isinstance(body_of(run.model), NGram)
+    return run.reads_texts and not isinstance(body_of(run.model), NGram)
 
 
 def _rows(found: list[Context], vectors: np.ndarray, points: np.ndarray) -> list[dict[str, Any]]:

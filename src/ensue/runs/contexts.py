@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ensue.core.errors import InputError
@@ -23,6 +24,23 @@ class ContextRun(Run):
         "per_token": "it sees both sides of a word, so a token has no cost of its own",
         "streams": "sentences are no stream",
     }
+
+    capabilities = ("fill",)
+
+    @staticmethod
+    def score_lines(score: Mapping[str, Any]) -> list[str]:
+        """The perplexity of words, from each side."""
+        sizes = f"{score['sentences']:,} sentences, {score['words']:,} words"
+        return [
+            " · ".join(f"{name} perplexity {value:.2f} per word" for name, value in score["perplexity"].items()),
+            f"{sizes}, {score['unknown']:,} out of vocabulary",
+        ]
+
+    @classmethod
+    def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
+        """The perplexity of words, from each side."""
+        shown = [f"| {name} perplexity per word | {value:.2f} |" for name, value in score["perplexity"].items()]
+        return [f"| validation text | {cls.score_lines(score)[-1]} |", *shown]
 
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> ContextScore:
         """The perplexity of words, from each of their sides."""

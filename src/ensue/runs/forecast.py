@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent, tell_notes
-from ensue.core.wording import counted
+from ensue.core.wording import counted, table_lines
 from ensue.data.series import Series
 from ensue.data.series_columns import SeriesOptions
 from ensue.data.series_windows import SeriesWindows
@@ -26,6 +26,7 @@ from ensue.runs.run import Run
 from ensue.search.forecast_rollout import forecast
 from ensue.tasks.forecast import is_waves, series_in
 from ensue.tasks.series_encoding import Form, learnt_rows, origins_of, rows_at_once, scored, with_band
+from ensue.train.forecast_objectives import loss_unit
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,76 @@ class ForecastRun(Run):
         "int8": "forecasters compute in single precision",
         "out": "use `ensue look forecast RUN --out chart.png`",
     }
+
+    reads_texts = False
+    predict_options = ("horizon",)
+    capabilities = ("forecast",)
+
+    @property
+    def loss_unit(self) -> str:
+        """The unit of its loss."""
+        return loss_unit(str(self.settings["train.loss"]), str(self.settings["data.scale"]))
+
+    @staticmethod
+    def score_lines(score: Mapping[str, Any]) -> list[str]:
+        """The figures of a backtest; there are none if nothing was held out."""
+        if "mse" not in score:
+            return []
+        mase = f" · MASE {score['mase']:.4f}" if score["mase"] is not None else ""
+        levels = ", ".join(f"{level:g}" for level in score["quantiles"])
+        cover = f" · coverage {score['coverage']:.1%}" if score["coverage"] is not None else ""
+        lines = [
+            f"mean squared error {score['mse']:.6g} · mean absolute error {score['mae']:.6g}{mase}",
+            f"pinball loss {score['pinball']:.6g} (quantiles {levels}){cover}",
+        ]
+        if score["scaled_mse"] != score["mse"]:
+            scaled = f"squared {score['scaled_mse']:.6g}, absolute {score['scaled_mae']:.6g}"
+            lines.append(f"standardised: {scaled}")
+        if len(score["by_target"]) > 1:
+            for row in score["by_target"]:
+                own = f"  MASE {row['mase']:.4f}" if row["mase"] is not None else ""
+                lines.append(f"  {row['target']:>16}  squared {row['mse']:.6g}  absolute {row['mae']:.6g}{own}")
+        steps = score["by_step"]
+        shown = steps if len(steps) <= 6 else [steps[round(n * (len(steps) - 1) / 5)] for n in range(6)]
+        if len(steps) > 1:
+            lines += [f"  step {r['step']:>4}  squared {r['mse']:.6g}  absolute {r['mae']:.6g}" for r in shown]
+        return [*lines, f"{counted(score['origins'], 'origin')}, {counted(score['values'], 'value')}"]
+
+    @classmethod
+    def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
+        """The figures of a backtest; there are none if nothing was held out."""
+        if "mse" not in score:
+            return []
+        return [
+            f"| held out | {score['origins']:,} origins, {score['values']:,} numbers |",
+            f"| mean squared error | {score['mse']:.6g} |",
+            f"| mean absolute error | {score['mae']:.6g} |",
+            *([f"| MASE | {score['mase']:.4f} |"] if score["mase"] is not None else []),
+            f"| pinball ({', '.join(map(str, score['quantiles']))}) | {score['pinball']:.6g} |",
+        ]
+
+    @staticmethod
+    def data_size(data: Mapping[str, Any]) -> str:
+        """How many windows there were to learn from."""
+        form = data["form"]
+        windows = f"{data['train_windows']:,} windows of {form['window']:,} steps, {form['horizon']:,} ahead"
+        return f"{windows}, of {', '.join(form['names'][: form['targets']])}"
+
+    @staticmethod
+    def prediction_lines(predictions: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A table: a row for each step, a column for each target, with its lowest and highest quantile."""
+        first = predictions[0]
+        lead: list[str] = [name for name in ("series", "step", "date") if name in first]
+        columns, rows = list(lead), []
+        for name in first["forecast"]:
+            columns += [name, *_outer_quantiles(first, name)]
+        for line in predictions:
+            row = [str(line.get(name, "")) for name in lead]
+            for name, value in line["forecast"].items():
+                row.append(f"{value:.5g}")
+                row += [f"{line['quantiles'][name][level]:.5g}" for level in _outer_quantiles(line, name)]
+            rows.append(row)
+        return table_lines(columns, rows)
 
     @property
     def vectors(self) -> WordVectors:
@@ -212,3 +283,9 @@ class ForecastRun(Run):
             raise InputError(self.refused["text"])
         _, windows = self.held_out(files, report)
         return BacktestScore(scored(self.model, windows, self.form, self.band, report))
+
+
+def _outer_quantiles(line: Mapping[str, Any], name: str) -> list[str]:
+    """The lowest and the highest quantile."""
+    levels = list(line.get("quantiles", {}).get(name, ()))
+    return [levels[0], levels[-1]] if levels else []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
+from ensue.core.wording import table_lines
 from ensue.data.labelled import ReadOptions
 from ensue.data.sources import Source
 from ensue.data.tables import matching_columns
@@ -19,6 +20,24 @@ from ensue.tasks.labeller import Labeller, quantised
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.load_model import form_in
+
+FIGURES = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "exact_match": "exact match",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "precision": "precision",
+    "recall": "recall",
+    "mse": "mean squared error",
+    "majority": "majority baseline",
+    "chance": "chance",
+    "best_f1": "F1 at the best threshold",
+}
+"""The figures of labels in the order they are shown, with their names."""
+MOST_LABELS = 60
+"""Labels whose own figures are shown."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +71,37 @@ class LabelRun(Run):
                 f"{self.task} has no confusion to draw", where=str(self.folder.path), hint="leave out --out"
             )
         super().check_options(given)
+
+    capabilities = ("predict",)
+
+    @property
+    def loss_unit(self) -> str:
+        """The unit of its loss, if it is a mean over tokens."""
+        return "nats per token" if self.kind.head == "token" else ""
+
+    @staticmethod
+    def score_lines(score: Mapping[str, Any]) -> list[str]:
+        """The measures, then those of each label."""
+        lines = [" · ".join(f"{name} {score[key]:.4f}" for key, name in FIGURES.items() if score.get(key) is not None)]
+        if "teacher" in score:
+            (key, value), size = next(iter(score["teacher"].items())), score["teacher"]["parameters"]
+            lines.append(f"teacher: {FIGURES[key]} {value:.4f}, {size:,} parameters")
+        rows = score.get("per_class") or score.get("per_type") or []
+        if 0 < len(rows) <= MOST_LABELS:
+            keys = ("precision", "recall", "f1")
+            cells = [[str(row["name"]), *(f"{row[key]:.4f}" for key in keys), f"{row['count']:,}"] for row in rows]
+            lines += table_lines(["label", *keys, "examples"], cells)
+        return [*lines, f"{score.get('examples', score.get('total', 0)):,} examples"]
+
+    @classmethod
+    def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
+        """The measures, and the teacher's."""
+        names = ("accuracy", "f1", "exact_match", "matthews", "pearson", "spearman", "majority")
+        shown = [f"| {name.replace('_', ' ')} | {score[name]:.4f} |" for name in names if score.get(name) is not None]
+        if "teacher" in score:
+            name, value = next(iter(score["teacher"].items()))
+            shown.append(f"| the teacher's {name} | {value:.4f}, with {score['teacher']['parameters']:,} parameters |")
+        return [f"| validation examples | {score.get('examples', score.get('total', 0)):,} |", *shown]
 
     def labeller(self, int8: bool = False) -> Labeller:
         """The model between its tokenizer and its task."""

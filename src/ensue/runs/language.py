@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import encode_utf8
 from ensue.data.tokens import TokenizedText, tokenize, tokenize_text
 from ensue.measure.language import LanguageScore, log_probs
+from ensue.nn.recurrent import Recurrent
 from ensue.runs.run import Run, Text
 from ensue.search.sampling import Sample, Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text, text_sources
@@ -23,6 +25,39 @@ class LanguageRun(Run):
     """A language model: it scores, goes on with a text, and says what comes next."""
 
     eighths = True
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """It goes on with a text if it reads forward; a recurrent network shows its states."""
+        forward = self.model.traits.steps and self.direction == "forward"
+        parts = self.model.modules() if hasattr(self.model, "modules") else ()
+        recurrent = any(isinstance(part, Recurrent) for part in parts)
+        return (*(("next", "write") if forward else ()), *(("inside",) if recurrent else ()))
+
+    @property
+    def loss_unit(self) -> str:
+        """The unit of its loss."""
+        return "nats per token"
+
+    @staticmethod
+    def score_lines(score: Mapping[str, Any]) -> list[str]:
+        """Bits per byte, perplexities, and the size of the text."""
+        per, bits = score["perplexity"], score["bits_per_byte"]
+        shown = "pseudo-likelihood" if bits is None else f"{bits:.4f} bits per byte"
+        perplexity = f"{per['token']:.2f} per token, {per['word']:.2f} per word, {per['byte']:.4f} per byte"
+        sizes = ", ".join(f"{score[name]:,} {name}" for name in ("tokens", "words", "bytes", "unknown"))
+        return [f"{shown} · perplexity {perplexity}", sizes]
+
+    @classmethod
+    def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
+        """Bits per byte and perplexities."""
+        bits = score["bits_per_byte"]
+        return [
+            f"| validation text | {score['tokens']:,} tokens, {score['bytes']:,} bytes, {score['unknown']:,} unknown |",
+            f"| bits per byte | {bits:.4f} |" if bits is not None else "| pseudo-likelihood | |",
+            f"| perplexity per token | {score['perplexity']['token']:.2f} |",
+            f"| perplexity per word | {score['perplexity']['word']:.2f} |",
+        ]
 
     def tokens(
         self,

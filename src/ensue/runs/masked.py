@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,36 @@ class MaskedRun(Run):
         "per_token": "an encoder sees both sides of a word, so a token has no cost of its own",
         "streams": "rows are no stream",
     }
+
+    capabilities = ("fill",)
+
+    @property
+    def loss_unit(self) -> str:
+        """The unit of its loss."""
+        return "nats per token"
+
+    @staticmethod
+    def score_lines(score: Mapping[str, Any]) -> list[str]:
+        """The loss and accuracy of masked tokens, and which sentence follows."""
+        masked, unigram = score["masked_loss"], score["unigram_loss"]
+        follows = [f"next-sentence accuracy {score['next_accuracy']:.1%}"] if "next_accuracy" in score else []
+        return [
+            f"masked loss {masked:.4f} nats per masked token (unigram baseline: {unigram:.4f})",
+            f"perplexity {score['masked_perplexity']:.2f} · accuracy {score['accuracy']:.1%}",
+            *follows,
+            f"{score['hidden']:,} masked tokens in {score['rows']:,} rows",
+        ]
+
+    @classmethod
+    def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
+        """The loss and accuracy of masked tokens, and which sentence follows."""
+        follows = score.get("next_accuracy")
+        return [
+            f"| validation text | {score['hidden']:,} masked tokens |",
+            f"| masked loss | {score['masked_loss']:.4f} nats (guessing by frequency: {score['unigram_loss']:.4f}) |",
+            f"| filled in correctly | {score['accuracy']:.1%} |",
+            *([f"| next sentence correct | {follows:.1%} |"] if follows is not None else []),
+        ]
 
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
         """How well it fills in what is hidden in files, and tells which sentence follows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -21,7 +21,6 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.kernels.int8 import quantise
-from ensue.models.encoder import Encoder
 from ensue.models.ngram import NGram
 from ensue.search.sampling import Sample
 from ensue.tasks.backbones import body_of
@@ -61,6 +60,19 @@ FOR_LABELS = {"out": "only labels have a confusion to draw"}
 """Options of ``ensue score`` that only models that label know."""
 
 
+PREDICTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "label": lambda one: f"{one['label']}\t{one['probabilities'][one['label']]:.4f}",
+    "follows": lambda one: f"{'follows' if one['follows'] else 'does not follow'}\t{one['probability']:.4f}",
+    "value": lambda one: f"{one['value']:.4f}",
+    "choice": lambda one: f"{one['choice']}\t{one['probabilities'][one['choice']]:.4f}\t{one['text']}",
+    "tags": lambda one: " ".join(
+        f"{word}/{tag}" if tag != "O" else word for word, tag in zip(one["words"], one["tags"])
+    ),
+    "answer": lambda one: one["answer"] or "(no answer)",
+}
+"""How a prediction is written, by the key that tells its kind."""
+
+
 class Run:
     """A trained model in its folder."""
 
@@ -70,6 +82,10 @@ class Run:
     """Whether it labels: only such a run has a confusion to draw."""
     eighths: bool = False
     """Whether it computes in eight bits where that is asked for."""
+    reads_texts: bool = True
+    """True if its model makes vectors of words in their context."""
+    predict_options: tuple[str, ...] = ()
+    """Options of ``ensue predict`` besides those that all runs take."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.folder = RunFolder(Path(path))
@@ -101,6 +117,42 @@ class Run:
     def task(self) -> str:
         """What it was trained for: language, translation, masked, classify …"""
         return str(self.config.get("task") or task_name(self.system))
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the server and its page offer for this run; see ``ensue.serve.capabilities``."""
+        return ()
+
+    @property
+    def loss_unit(self) -> str:
+        """The unit of its loss; empty if it has none."""
+        return ""
+
+    @staticmethod
+    def score_lines(score: Mapping[str, Any]) -> list[str]:
+        """The figures of ``score``, for people."""
+        numbers = ((name, value) for name, value in score.items() if isinstance(value, int | float))
+        return [" · ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in numbers)]
+
+    @classmethod
+    def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
+        """The figures on held-out data, as rows of the model card."""
+        numbers = ((name, value) for name, value in score.items() if isinstance(value, int | float))
+        return [f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in numbers]
+
+    @staticmethod
+    def data_size(data: Mapping[str, Any]) -> str:
+        """How much there was to learn from, for the model card."""
+        kinds = {kind: kind for kind in ("pairs", "documents", "sentences", "examples")}
+        kinds |= {"texts": "texts without labels"}
+        counts = [f"{data[f'train_{kind}']:,} {name}" for kind, name in kinds.items() if data.get(f"train_{kind}")]
+        tokens = [f"{data[f'train_{unit}']:,} {unit}" for unit in ("tokens", "bytes") if f"train_{unit}" in data]
+        return ", ".join([*counts, *tokens])
+
+    @staticmethod
+    def prediction_lines(predictions: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The answers of ``predict``, a line each; an empty text has an empty line."""
+        return [next((write(one) for key, write in PREDICTIONS.items() if key in one), "") for one in predictions]
 
     @property
     def spec(self) -> TaskSpec:
@@ -176,6 +228,6 @@ class Run:
     def embed(self, texts: Sequence[str], *, report: Report = silent, **how: Any) -> np.ndarray:
         """A vector for each text, (N, D); see ``ensue.tasks.embedding.sentence_vectors`` for how."""
         body = body_of(self.model)
-        if (not isinstance(body, Encoder) and self.task == "translation") or isinstance(body, NGram):
+        if not self.reads_texts or isinstance(body, NGram):
             raise self._cannot("make a vector of a text")
         return sentence_vectors(body, self.tokenizer, texts, report=report, **how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,41 @@ class TranslationRun(Run):
         "per_token": "a translation model is scored by the sentence",
         "streams": "sentences are no stream",
     }
+
+    reads_texts = False
+    capabilities = ("translate",)
+
+    @property
+    def loss_unit(self) -> str:
+        """The unit of its loss."""
+        return "nats per token"
+
+    @staticmethod
+    def score_lines(score: Mapping[str, Any]) -> list[str]:
+        """BLEU and chrF, the perplexity of the references, and BLEU by length."""
+        lower, exact = score["bleu_lower_tokenised"], score["exact"]
+        per, bits = score["perplexity"], score["bits_per_byte"]
+        return [
+            f"BLEU {score['bleu']:.2f} ({score['bleu_signature']})",
+            f"BLEU {lower:.2f} in lower case · chrF {score['chrf']:.2f} · {exact:.1%} exact",
+            f"perplexity {per['token']:.2f} per token, {per['word']:.2f} per word · {bits:.4f} bits per byte",
+            f"{score['sentences']:,} sentences, {score['tokens']:,} tokens, {score['unknown']:,} unknown",
+            *(
+                f"  {row['label']:>10} words  {row['sentences']:>6,} sentences  BLEU {row['bleu']:6.2f}"
+                for row in score.get("by_length", [])
+            ),
+        ]
+
+    @classmethod
+    def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
+        """BLEU, chrF and perplexity."""
+        return [
+            f"| validation pairs | {score['sentences']:,} sentences, {score['tokens']:,} target tokens |",
+            f"| BLEU | {score['bleu']:.2f} ({score['bleu_signature']}) |",
+            f"| chrF | {score['chrf']:.2f} ({score['chrf_signature']}) |",
+            f"| exact | {score['exact']:.1%} |",
+            f"| perplexity per token | {score['perplexity']['token']:.2f} |",
+        ]
 
     def translator(self, ensemble: Sequence[Run] = (), int8: bool = False) -> Translator:
         """The model between its tokenizers; with others, their ensemble."""

@@ -14,20 +14,15 @@ from collections.abc import Callable
 from ensue.core.errors import InputError
 from ensue.look.attention import attends
 from ensue.look.senses import has_context_vectors
-from ensue.nn.recurrent import Recurrent
-from ensue.runs.contexts import ContextRun
 from ensue.runs.forecast import ForecastRun
-from ensue.runs.labelled import LabelRun
-from ensue.runs.language import LanguageRun
 from ensue.runs.load import Run
-from ensue.runs.masked import MaskedRun
-from ensue.runs.translation import TranslationRun
 from ensue.serve.schemas import Score, SeriesInfo
 
 
 def capabilities(run: Run) -> list[str]:
     """The capabilities of a run."""
-    return [name for name, has in CAPABILITIES.items() if has(run)]
+    offered = {*run.capabilities, *(name for name, has in VIEWS.items() if has(run))}
+    return [name for name in ORDER if name in offered]
 
 
 def validation_scores(run: Run) -> list[Score]:
@@ -57,12 +52,7 @@ def series_info(run: Run) -> SeriesInfo | None:
 
 def can_complete(run: Run) -> bool:
     """True for language models that decode step by step, from left to right."""
-    return isinstance(run, LanguageRun) and run.model.traits.steps and run.direction == "forward"
-
-
-def _is_recurrent(run: Run) -> bool:
-    modules = run.model.modules() if hasattr(run.model, "modules") else ()
-    return isinstance(run, LanguageRun) and any(isinstance(module, Recurrent) for module in modules)
+    return "write" in run.capabilities
 
 
 def _has_word_vectors(run: Run) -> bool:
@@ -72,15 +62,11 @@ def _has_word_vectors(run: Run) -> bool:
         return False
 
 
-CAPABILITIES: dict[str, Callable[[Run], bool]] = {
-    "next": can_complete,
-    "write": can_complete,
-    "translate": lambda run: isinstance(run, TranslationRun),
-    "attention": lambda run: not isinstance(run, ForecastRun) and attends(run),
-    "inside": _is_recurrent,
+VIEWS: dict[str, Callable[[Run], bool]] = {
+    "attention": lambda run: run.spec.reads_text and attends(run),
     "words": _has_word_vectors,
     "senses": has_context_vectors,
-    "predict": lambda run: isinstance(run, LabelRun),
-    "fill": lambda run: isinstance(run, MaskedRun | ContextRun),
-    "forecast": lambda run: isinstance(run, ForecastRun),
 }
+"""Capabilities that depend on the model; the others are the task's, in ``Run.capabilities``."""
+ORDER = ("next", "write", "translate", "attention", "inside", "words", "senses", "predict", "fill", "forecast")
+"""The order of the page's tabs."""

@@ -108,7 +108,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 def _prepare(run: Run, int8: bool) -> None:
     """Load the model for inference, with linear layers in int8 if asked for."""
     set_eval(run.model)
-    if int8 and run.task != "forecast" and hasattr(run.model, "named_modules"):
+    if int8 and "int8" not in run.refused and hasattr(run.model, "named_modules"):
         run.model = quantise(run.model)
 
 
