@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.turns import Round, Work, take_turns
-from ensue.train.optimisers import gradients_of, move, norm_of
+from ensue.train.optimisers import clipped_step, gradient_norm, gradients_of
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "mkldnn::_linear_pointwise")
 ATTENTION = (
@@ -26,7 +26,7 @@ def ours(model: Any, optimiser: torch.optim.Optimizer, loss: torch.Tensor, clip:
     """Backward, clipping and a step, as the training loop does them."""
     loss.backward()  # type: ignore[no-untyped-call]
     gradients = gradients_of(model)
-    move(optimiser, gradients, norm_of(gradients), clip)
+    clipped_step(optimiser, gradients, gradient_norm(gradients), clip)
     return float(loss.item())
 
 

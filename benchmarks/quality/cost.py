@@ -28,7 +28,7 @@ from ensue.measure.cost import LOSSES, by_equation, training
 from ensue.measure.hardware import measured
 from ensue.models.table import SYSTEMS
 from ensue.nn.feed_forward import FeedForward
-from ensue.train.optimisers import build_optimiser, gradients_of, move, norm_of
+from ensue.train.optimisers import build_optimiser, clipped_step, gradient_norm, gradients_of
 from ensue.train.settings import TrainSettings
 
 PAIR = {"vocabulary": 8000, "source_vocabulary": 8000}
@@ -55,7 +55,7 @@ def step(model: Any, optimiser: Any, rows: int, length: int, settings: TrainSett
     optimiser.zero_grad(set_to_none=True)
     LOSSES[model.task](model, rows, length, settings).backward()
     gradients = gradients_of(model)
-    move(optimiser, gradients, norm_of(gradients), settings.clip)
+    clipped_step(optimiser, gradients, gradient_norm(gradients), settings.clip)
 
 
 def counted_by_torch(system: str) -> dict[str, float]:

@@ -118,8 +118,8 @@ def stepping(system: str, length: int, vocabulary: int) -> Callable[[], None]:
     import torch
 
     from ensue.data.batches import Batch
-    from ensue.train.objectives import next_token
-    from ensue.train.optimisers import gradients_of, move, norm_of
+    from ensue.train.objectives import next_token_loss
+    from ensue.train.optimisers import clipped_step, gradient_norm, gradients_of
 
     model = model_of(system, vocabulary, length)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -128,9 +128,9 @@ def stepping(system: str, length: int, vocabulary: int) -> Callable[[], None]:
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
-        next_token(model, batch, None)[0].backward()
+        next_token_loss(model, batch, None)[0].backward()
         gradients = gradients_of(model)
-        move(optimiser, gradients, norm_of(gradients), 1.0)
+        clipped_step(optimiser, gradients, gradient_norm(gradients), 1.0)
 
     return step
 

@@ -37,7 +37,7 @@ def ours(sentences: list[list[str]], options: argparse.Namespace, seed: int) -> 
     trainer = Word2VecTrainer(model, numbers, counts, how)
     steps = options.epochs * trainer.steps_per_epoch
     for step in range(steps):
-        trainer.learn(step, steps)
+        trainer.update(step, steps)
     return WordVectors(words, model.embed.weight.detach().numpy())
 
 

@@ -41,7 +41,7 @@ from ensue.search.beam import Search, beam_search
 from ensue.tasks import translation
 from ensue.tasks.build_model import build_model
 from ensue.tasks.settings_resolution import resolve
-from ensue.train.objectives import Translate
+from ensue.train.objectives import TranslationLoss
 
 LAYERS, WIDTH, HEADS, BATCH = 3, 256, 8, 2000
 MARIAN, JOEYNMT = "transformers 4.57.6 Marian", "JoeyNMT"
@@ -113,7 +113,7 @@ def there(name: str) -> bool:
 
 
 def ours_loss(model: Any, batch: Any) -> torch.Tensor:
-    loss, _ = Translate(0.1)(model, batch, None)
+    loss, _ = TranslationLoss(0.1)(model, batch, None)
     return loss
 
 

@@ -72,7 +72,7 @@ def ours(lines: int, threads: int) -> Work:
     def work(turn: int) -> Round:
         begun = time.perf_counter()
         for step in range(trainer.steps_per_epoch):
-            trainer.learn(step, trainer.steps_per_epoch)
+            trainer.update(step, trainer.steps_per_epoch)
         return Round(total, time.perf_counter() - begun)
 
     return work

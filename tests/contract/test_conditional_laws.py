@@ -16,7 +16,7 @@ from ensue.models.transformer import Transformer
 from ensue.nn.scores import SCORES
 from ensue.nn.source import Source
 from ensue.nn.stacks import CONNECTIONS
-from ensue.train.objectives import Translate
+from ensue.train.objectives import TranslationLoss
 
 VOCABULARY, SOURCE = 11, 13
 SMALL = {
@@ -220,7 +220,7 @@ def test_one_batch_can_be_learnt_by_heart(name, values):
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-2, weight_decay=0)
     first = None
     for _ in range(80):
-        loss, _ = Translate()(model, Batch, None)
+        loss, _ = TranslationLoss()(model, Batch, None)
         first = first if first is not None else loss.item()
         optimiser.zero_grad()
         loss.backward()
@@ -232,5 +232,5 @@ def test_one_batch_can_be_learnt_by_heart(name, values):
 def test_every_weight_is_trained(name, values):
     """A weight that gets no gradient is one that no equation uses."""
     model = build(name, values)
-    Translate()(model, Batch, None)[0].backward()
+    TranslationLoss()(model, Batch, None)[0].backward()
     assert [n for n, weight in model.named_parameters() if weight.grad is None] == []

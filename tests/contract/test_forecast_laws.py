@@ -7,7 +7,7 @@ from ensue.data.series_windows import SeriesBatch
 from ensue.models.forecast import LinearForecaster
 from ensue.models.forecast_laws import forecast_laws
 from ensue.models.table import FORECASTERS
-from ensue.train.forecast_objectives import Forecast
+from ensue.train.forecast_objectives import ForecastLoss
 
 SHAPE = {"inputs": 3, "targets": 2, "window": 4, "horizon": 3}
 THREE = {"quantiles": (0.1, 0.5, 0.9)}
@@ -64,7 +64,7 @@ def test_it_can_learn_one_batch(name):
     more = {} if name == "linear" else {"hidden": 16}
     model = build(name, {"inputs": 1, "targets": 1, "horizon": 1, "window": 6, **more})
     x, y = torch.randn(4, 6, 1), torch.randn(4, 1, 1, 1)
-    batch, loss = SeriesBatch(x, y, torch.ones_like(y, dtype=torch.bool)), Forecast()
+    batch, loss = SeriesBatch(x, y, torch.ones_like(y, dtype=torch.bool)), ForecastLoss()
     optimiser = torch.optim.Adam(model.parameters(), lr=0.05 if name == "linear" else 0.02)
     for _ in range(150):
         optimiser.zero_grad()

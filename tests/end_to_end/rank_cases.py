@@ -17,10 +17,11 @@ from ensue.core.errors import InputError, Interrupted, Lost, OwnError
 from ensue.data.batches import StreamBatches
 from ensue.models.table import SYSTEMS
 from ensue.train import process_group as meeting
-from ensue.train.loop import Training, train
-from ensue.train.objectives import next_token
-from ensue.train.process_group import ranks_here
+from ensue.train.loop import train
+from ensue.train.objectives import next_token_loss
+from ensue.train.process_group import join_process_group
 from ensue.train.settings import TextTrainSettings
+from ensue.train.training import Training
 
 STEPS = {
     "train.steps": 10,
@@ -110,12 +111,12 @@ def rolled_back(folder, rank):
     """Train where a loss is not finite once, on one rank only; the steps at which each rank's notes say so."""
     calls, notes = [0], []
 
-    def objective(model, batch, state, pool):
-        loss, after = next_token(model, batch, state, pool)
+    def objective(model, batch, state, reduction):
+        loss, after = next_token_loss(model, batch, state, reduction)
         calls[0] += 1
         return loss * (float("nan") if rank and calls[0] == 6 else 1.0), after
 
-    with ranks_here() as ranks:
+    with join_process_group() as ranks:
         torch.manual_seed(3)
         cls = SYSTEMS.load("lstm")
         model: nn.Module = cls(cls.Config(vocabulary=12, hidden=8))
@@ -129,7 +130,7 @@ def rolled_back(folder, rank):
             report=lambda kind, values: notes.append(values["text"]) if kind == "note" else None,
             ranks=ranks,
         )
-        work.ask = ranks.spread(model, work.device)
+        work.with_weights = ranks.distribute(model, work.device)
         outcome = train(work)
     return {"step": outcome.step, "calls": calls[0], "notes": notes}
 
@@ -137,10 +138,10 @@ def rolled_back(folder, rank):
 def odd(rank):
     """What ranks say where one alone meets with an error that is not for people."""
     try:
-        with ranks_here() as ranks:
+        with join_process_group() as ranks:
             if rank:
                 raise OSError("odd")
-            ranks.wait()
+            ranks.barrier()
     except (OSError, OwnError, Lost) as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"

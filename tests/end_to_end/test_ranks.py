@@ -112,7 +112,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_rolls_all_back(runs):
     first, second = (json.loads((runs / f"said-{rank}.json").read_text())["rolled back"] for rank in (0, 1))
     assert first == second
     assert first["step"] == 9 and first["calls"] == 6 + 5
-    assert "step 6 gave a value that is not finite: back to step 4" in first["notes"][0]
+    assert "the loss is not finite at step 6: rolled back to step 4" in first["notes"][0]
 
 
 def test_what_ranks_cannot_do_is_said_once(runs):

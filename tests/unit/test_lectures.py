@@ -34,8 +34,8 @@ from ensue.nn.positions import sinusoids
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
 from ensue.nn.stacks import Bidirectional, Stack
 from ensue.search.sampling import Sampling, sample
-from ensue.train.label_objectives import Label
-from ensue.train.optimisers import move, norm_of
+from ensue.train.label_objectives import LabelLoss
+from ensue.train.optimisers import clipped_step, gradient_norm
 
 
 def test_r1_one_hot_vectors_are_orthogonal_and_select_a_row():
@@ -161,8 +161,8 @@ def moved(build, norm, threshold):
     for one, grad in zip(held, ([3.0, 0.0], [[4.0]])):
         one.grad = torch.tensor(grad) * norm / 5
     gradients = [one.grad for one in held]
-    assert norm_of(gradients) == pytest.approx(norm)
-    move(build(held), gradients, norm, threshold)
+    assert gradient_norm(gradients) == pytest.approx(norm)
+    clipped_step(build(held), gradients, norm, threshold)
     return torch.cat([one.detach().flatten() for one in held])
 
 
@@ -399,7 +399,7 @@ def test_r114_a_language_model_labels_by_its_last_token_and_keeps_its_own_loss()
     steps = body(x, None, lengths).logits.log_softmax(-1)
     language = -(steps[0, [0, 1, 2], [2, 3, 4]].sum() + steps[1, 0, 6]) / 4
     batch = RowBatch(x, torch.zeros_like(x), lengths, y, torch.arange(2))
-    loss, _ = Label(language=0.5)(model, batch, None)
+    loss, _ = LabelLoss(language=0.5)(model, batch, None)
     assert loss.item() == pytest.approx((supervised + 0.5 * language).item(), abs=1e-6)
 
 

@@ -51,15 +51,15 @@ def context_score(model: Any, batches: Iterable[Any], ranks: Ranks = SINGLE) -> 
     model.eval()
     try:
         for whole in batches:
-            batch, pool = ranks.part(whole)
+            batch, reduction = ranks.local_batch(whole)
             tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
             for name, losses in model.side_losses(tokens, lengths).items():
-                sums[name] = sums.get(name, 0.0) + pool.total(losses.double().sum())
-                counts[name] = counts.get(name, 0.0) + pool.total(len(losses))
+                sums[name] = sums.get(name, 0.0) + reduction.total(losses.double().sum())
+                counts[name] = counts.get(name, 0.0) + reduction.total(len(losses))
             real = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
-            unknown += pool.total((real & ((tokens >= model.config.vocabulary) | (tokens == 0))).sum())
-            words += pool.total(lengths.sum() - 2 * len(lengths))
-            sentences += pool.total(len(lengths))
+            unknown += reduction.total((real & ((tokens >= model.config.vocabulary) | (tokens == 0))).sum())
+            words += reduction.total(lengths.sum() - 2 * len(lengths))
+            sentences += reduction.total(len(lengths))
     finally:
         model.train(was_training)
     if not words:

@@ -26,8 +26,8 @@ from ensue.measure.op_counter import Ledger, Operation, without_numbers
 from ensue.nn.experts import Experts
 from ensue.nn.recompute import recompute_blocks
 from ensue.nn.recurrent import Recurrent
-from ensue.train.label_objectives import masked
-from ensue.train.objectives import OBJECTIVES, in_context
+from ensue.train.label_objectives import masked_language_loss
+from ensue.train.objectives import OBJECTIVES, context_loss
 from ensue.train.optimisers import build_optimiser
 from ensue.train.settings import TrainSettings
 
@@ -261,11 +261,11 @@ def _masked(model: Any, rows: int, length: int, settings: TrainSettings | None) 
         tokens if pairs else None,
         tokens[:, 0] if pairs else None,
     )
-    return masked(model, batch, None)[0]
+    return masked_language_loss(model, batch, None)[0]
 
 
 def _contexts(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
-    return in_context(
+    return context_loss(
         model, Batch(_tokens(rows, length), _tokens(rows, length), True, torch.full((rows,), length)), None
     )[0]
 

@@ -166,7 +166,7 @@ def stream_pieces(
     device, chunk = next((p.device for p in model.parameters()), torch.device("cpu")), getattr(model, "reads", CHUNK)
     # stream i reads warm + share tokens from its beginning and answers for the last share; the first, which has nothing
     # before it, answers for all it reads
-    own, pool = ranks.part(Places(np.arange(streams) * share))
+    own, reduction = ranks.local_batch(Places(np.arange(streams) * share))
     begins, state = own.begins, model.start(len(own))
     for low in range(0, warm + share, chunk):
         high = min(low + chunk, warm + share)
@@ -178,7 +178,7 @@ def stream_pieces(
         values, state = model.log_prob(x, y, state)
         for begin, found in zip(begins.tolist(), values.cpu().double().numpy()):
             first, last = low if begin == 0 else max(low, warm), min(high, count - begin)
-            if first < last and not pool.idle:
+            if first < last and not reduction.idle:
                 yield begin + first, found[first - low : last - low]
         report("progress", {"done": min(count, high * streams), "total": count})
 
@@ -207,12 +207,12 @@ def window_pieces(
     device = next(p.device for p in model.parameters())
     size, count = WINDOW * WINDOWS_AT_ONCE, len(tokens) - 1
     for at in range(1, len(tokens), size):
-        own, pool = ranks.part(Places(np.arange(at, min(at + size, len(tokens)), WINDOW)))
+        own, reduction = ranks.local_batch(Places(np.arange(at, min(at + size, len(tokens)), WINDOW)))
         first, last = int(own.begins[0]), min(int(own.begins[-1]) + WINDOW, len(tokens))
         piece = torch.from_numpy(tokens[first:last].astype(np.int64)).to(device)
         rows = torch.nn.functional.pad(piece, (0, -len(piece) % WINDOW)).view(-1, WINDOW)
         lengths = (len(piece) - torch.arange(len(rows), device=device) * WINDOW).clamp(max=WINDOW)
         found = model.log_prob(rows, rows, None, lengths)[0]
-        if not pool.idle:
+        if not reduction.idle:
             yield first - 1, found.flatten()[: len(piece)].cpu().double().numpy()
         report("progress", {"done": min(count, at - 1 + size), "total": count})

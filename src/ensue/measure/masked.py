@@ -64,9 +64,9 @@ def masked_score(
     model.eval()
     try:
         for whole in batches:
-            batch, pool = ranks.part(whole)
+            batch, reduction = ranks.local_batch(whole)
             found = _sums(model, batch, unigram, device)
-            sums += 0.0 if pool.idle else found
+            sums += 0.0 if reduction.idle else found
     finally:
         model.train(was_training)
     fill, right, guess, hidden, rows, follow, told, pairs = (ranks.total(float(one)) for one in sums)

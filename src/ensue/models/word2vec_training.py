@@ -57,7 +57,7 @@ class Word2VecTrainer:
         """η before a step."""
         return self.how.lr * max(self.how.floor, 1 - step / steps)
 
-    def learn(self, step: int, steps: int) -> tuple[float, int]:
+    def update(self, step: int, steps: int) -> tuple[float, int]:
         """Go through one stretch; the mean loss of what was looked at, and how many words it had."""
         at = step % self.steps_per_epoch * STRETCH
         words = self.words[at : at + STRETCH]

@@ -32,9 +32,8 @@ from ensue.models.context import ContextModel, known
 from ensue.tasks.machine import fill_common
 from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.tasks.spec import TaskSpec
-from ensue.train.loop import Evaluate
-from ensue.train.objectives import Objective, in_context
-from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.objectives import Objective, context_loss
+from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import ContextTrainSettings
 
 VOCABULARY = 30_000
@@ -177,7 +176,7 @@ def batches(settings: Settings, model: Any, corpus: Corpus) -> RowBatches:
 
 def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
     """What training asks of the model."""
-    return in_context
+    return context_loss
 
 
 def scored(

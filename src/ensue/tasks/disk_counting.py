@@ -33,7 +33,7 @@ from ensue.models.ngram_estimates import kneser_ney
 from ensue.models.ngram_lookup import Trie
 from ensue.models.ngram_trie import Pace, at
 from ensue.train.interrupts import Interrupts
-from ensue.train.loop import Outcome
+from ensue.train.training import Outcome
 
 TOKEN_BYTES = 80
 """Of memory, for each token of a part: the stream, its places and nodes, and the trie of about 2.5 nodes a token."""
@@ -234,8 +234,8 @@ def fit_on_disk(
 ) -> tuple[NGram, Outcome]:
     """Count within a limit of memory, going on after what the folder says is done; a wish to stop leaves it there."""
     begun = time.perf_counter()
-    with Interrupts() as wish:
-        model = DiskCounter(config, folder, memory).count(tokens, report, lambda: bool(wish.asked))
+    with Interrupts() as interrupts:
+        model = DiskCounter(config, folder, memory).count(tokens, report, lambda: bool(interrupts.signal))
     if model is None:
         raise KeyboardInterrupt
     return model, Outcome("finished", config.order, time.perf_counter() - begun, 0.0, len(tokens) - 1)

@@ -40,7 +40,7 @@ from ensue.tasks.load_model import form_in, model_in
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import TaskSpec
 from ensue.tasks.table import all_tasks, task_spec
-from ensue.train.distillation import ONTO, Distil
+from ensue.train.distillation import STUDENT_PROJECTION, DistillationLoss
 from ensue.train.objectives import Objective
 
 
@@ -200,9 +200,9 @@ class DistilTask(LabelTask):
         numbers = np.where(np.isnan(wanted), IGNORE_INDEX, wanted).astype(np.int64)
         label, distil = self._label(settings, model, corpus, numbers), settings.distil
         if not distil.hidden:
-            return Distil(label, distil.temperature, distil.labels)
+            return DistillationLoss(label, distil.temperature, distil.labels)
         teacher = matched_teacher(model, corpus).to(settings.run.device)
-        return Distil(label, distil.temperature, distil.labels, distil.hidden, teacher)
+        return DistillationLoss(label, distil.temperature, distil.labels, distil.hidden, teacher)
 
     def prepare_model(self, settings: Settings, model: Labelled, corpus: Corpus) -> None:
         """Add the projection of hidden states onto the teacher's, where their widths differ."""
@@ -211,13 +211,13 @@ class DistilTask(LabelTask):
         if settings.distil.hidden:
             width, taught = model.body.width, matched_teacher(model, corpus).body.width
             if width != taught:
-                with own_randomness(derive(settings.run.seed, ONTO)):
-                    model.add_module(ONTO, nn.Linear(width, taught, bias=False))  # type: ignore[arg-type]
+                with own_randomness(derive(settings.run.seed, STUDENT_PROJECTION)):
+                    model.add_module(STUDENT_PROJECTION, nn.Linear(width, taught, bias=False))  # type: ignore[arg-type]
 
     def finish_model(self, model: Labelled) -> Labelled:
         """As usual, without what mapped its hidden states onto the teacher's."""
-        if hasattr(model, ONTO):
-            delattr(model, ONTO)
+        if hasattr(model, STUDENT_PROJECTION):
+            delattr(model, STUDENT_PROJECTION)
         return super().finish_model(model)
 
     def final_figures(

@@ -27,7 +27,7 @@ from ensue.models.table import SYSTEMS
 from ensue.nn.characters import CharacterWords
 from ensue.nn.state import State
 from ensue.tasks.translation import load_tokenizers
-from ensue.train.loss_reduction import ALONE, Pool
+from ensue.train.loss_reduction import LOCAL, LossReduction
 from ensue.train.objectives import Objective
 
 BODY = "lstm"
@@ -141,9 +141,11 @@ class Remembered:
     def before(self, objective: Objective) -> Objective:
         """The objective, once the rows are read."""
 
-        def ask(model: Any, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, State | None]:
+        def ask(
+            model: Any, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+        ) -> tuple[Tensor, State | None]:
             self.fill(model)
-            return objective(model, batch, state, pool)
+            return objective(model, batch, state, reduction)
 
         return ask
 

@@ -40,10 +40,9 @@ from ensue.tasks.series_encoding import (
 )
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, TrainingOptions
-from ensue.train.forecast_objectives import Forecast, loss_unit
-from ensue.train.loop import Evaluate
+from ensue.train.forecast_objectives import ForecastLoss, loss_unit
 from ensue.train.objectives import Objective
-from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import ForecastTrainSettings
 
 EVAL_WINDOWS = 2000
@@ -285,7 +284,7 @@ def batches(settings: Settings, model: Any, corpus: Corpus) -> SeriesBatches:
 
 def objective(settings: Settings, model: Any, corpus: Corpus) -> Objective:
     """What training asks of the model."""
-    return Forecast(settings.train.loss, model.config.quantiles, model.config.mode == "vector")
+    return ForecastLoss(settings.train.loss, model.config.quantiles, model.config.mode == "vector")
 
 
 def evaluator(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None:

@@ -34,11 +34,10 @@ from ensue.tasks.masked_modelling import MarkedTokenizerSettings
 from ensue.tasks.recipes import Recipe
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, TrainingOptions
-from ensue.train.label_objectives import Label
-from ensue.train.layer_unfreezing import Thawing
-from ensue.train.loop import Evaluate
+from ensue.train.label_objectives import LabelLoss
+from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.objectives import Objective
-from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import LabelTrainSettings
 
 MOST_HELD_OUT = 2000
@@ -287,7 +286,7 @@ class LabelTask:
         asked = self._label(settings, model, corpus, corpus.train.rows.targets)
         return asked if settings.features is None else corpus.remembered.before(asked)
 
-    def _label(self, settings: Settings, model: Labelled, corpus: Corpus, targets: np.ndarray) -> Label:
+    def _label(self, settings: Settings, model: Labelled, corpus: Corpus, targets: np.ndarray) -> LabelLoss:
         """The loss of labels; ``targets`` are those to learn from."""
         train = settings.train
         if train.language and not hasattr(model.body, "head"):
@@ -300,7 +299,7 @@ class LabelTask:
                 raise InputError(f"{self.kind.name} has no labels to balance", hint="use train.class_weights=none")
             counts = np.bincount(asked, minlength=len(corpus.form.labels))
             weights = torch.tensor(counts.sum() / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
-        return Label(self.kind.loss, weights, train.label_smoothing, train.language)
+        return LabelLoss(self.kind.loss, weights, train.label_smoothing, train.language)
 
     def options(self, settings: Settings, model: Labelled, corpus: Corpus) -> TrainingOptions:
         """Which layers train, and how fast; the task's measure chooses the weights."""
@@ -314,7 +313,7 @@ class LabelTask:
         rows = corpus.train.rows
         steps = RowBatches(rows, batch_tokens(train, rows)).steps_per_epoch
         every = max(1, round(train.unfreeze * steps / train.accumulate)) if train.unfreeze else 0
-        return TrainingOptions(Thawing(depths, train.layer_decay, frozen, every), self.kind.chosen_by)
+        return TrainingOptions(LayerUnfreezing(depths, train.layer_decay, frozen, every), self.kind.chosen_by)
 
     def prepare_model(self, settings: Settings, model: Labelled, corpus: Corpus) -> None:
         """Put in adapters, and freeze what they stand beside."""
@@ -336,7 +335,7 @@ class LabelTask:
         if len(examples) > most:
             examples = [examples[place] for place in evenly_spaced(len(examples), most / len(examples))]
             written = self.kind.write(examples, corpus.form)
-        loss = Label(self.kind.loss)
+        loss = LabelLoss(self.kind.loss)
 
         def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:  # all read all
             corpus.remembered.fill(model)
@@ -467,7 +466,7 @@ def drawn(strata: Sequence[Any], count: int, seed: int) -> list[int]:
     return [place for _, place in sorted(ranks)[:count]]
 
 
-def mean_loss(loss: Label, written: Written, logits: Sequence[np.ndarray]) -> float:
+def mean_loss(loss: LabelLoss, written: Written, logits: Sequence[np.ndarray]) -> float:
     """The mean loss of answers, an example at a time."""
     rows, total, count = written.rows, 0.0, 0
     for place, one in enumerate(logits):

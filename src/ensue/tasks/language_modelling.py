@@ -39,10 +39,9 @@ from ensue.tasks.machine import fill_common
 from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, TrainingOptions, race_heading
 from ensue.tasks.table import systems_for
-from ensue.train.layer_unfreezing import Thawing
-from ensue.train.loop import Evaluate
+from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.objectives import OBJECTIVES, Objective
-from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import TextTrainSettings
 
 MOST_EVAL_TOKENS = 200_000
@@ -206,7 +205,7 @@ def complete_settings(settings: Settings, model: LanguageModel, corpus: Corpus) 
 def options(settings: Settings, model: Any, corpus: Any) -> TrainingOptions:
     """All layers learn alike, or more slowly the further they are from the output; the loss chooses."""
     decay = settings.train.layer_decay
-    return TrainingOptions(Thawing(body_depths(model, writes=True), decay) if decay < 1 else None)
+    return TrainingOptions(LayerUnfreezing(body_depths(model, writes=True), decay) if decay < 1 else None)
 
 
 def batches(settings: Settings, model: LanguageModel, corpus: Corpus) -> StreamBatches | WindowBatches:

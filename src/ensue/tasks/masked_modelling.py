@@ -34,10 +34,9 @@ from ensue.models.bert import BERT
 from ensue.tasks.machine import fill_common
 from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.tasks.spec import TaskSpec
-from ensue.train.label_objectives import masked as masked_loss
-from ensue.train.loop import Evaluate
+from ensue.train.label_objectives import masked_language_loss as masked_loss
 from ensue.train.objectives import Objective
-from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import MaskedTrainSettings
 
 VOCABULARY = {"small": 8192, "large": 30_522}

@@ -21,9 +21,10 @@ from ensue.models.laws import Finding, laws_of
 from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import Recipe
 from ensue.tasks.settings import Settings
-from ensue.train.layer_unfreezing import Thawing
-from ensue.train.loop import Evaluate, Outcome
+from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.objectives import Objective
+from ensue.train.ranks import Evaluate
+from ensue.train.training import Outcome
 
 DEFAULT_BUDGET = 300.0
 """Seconds of training where no setting limits it."""
@@ -84,7 +85,7 @@ class RaceSpec:
 class TrainingOptions:
     """What a task asks of the training loop besides its objective."""
 
-    thawing: Thawing | None = None
+    unfreezing: LayerUnfreezing | None = None
     chosen_by: str = "valid_loss"
     """The measure that chooses the best weights."""
     counts: str = "tokens"

@@ -38,9 +38,8 @@ from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, race_heading
 from ensue.tasks.table import systems_for
 from ensue.tasks.translator import Translator
-from ensue.train.loop import Evaluate
-from ensue.train.objectives import ExpectedReward, Objective, Translate
-from ensue.train.ranks import SINGLE, Ranks
+from ensue.train.objectives import ExpectedReward, Objective, TranslationLoss
+from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import PairTrainSettings
 
 SOURCE_TOKENIZER = "tokenizer.source.json"
@@ -222,7 +221,7 @@ def objective(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -
     train = settings.train
     if train.objective == "reward":
         return ExpectedReward(gleu, corpus.tokenizer.end, train.samples, train.likelihood)
-    return Translate(train.label_smoothing)
+    return TranslationLoss(train.label_smoothing)
 
 
 def log_prob_sums(
@@ -238,12 +237,12 @@ def log_prob_sums(
     model.eval()
     with torch.no_grad():
         for number in range(len(buckets)):
-            batch, pool = ranks.part(buckets.batch(number))
+            batch, reduction = ranks.local_batch(buckets.batch(number))
             state = model.start(batch.source.to(device), batch.source_lengths.to(device))
             values, _ = model.log_prob(
                 batch.tokens.to(device), batch.targets.to(device), state, batch.lengths.to(device)
             )
-            yield pool.total(values.double().sum()), int(pool.total(batch.size))
+            yield reduction.total(values.double().sum()), int(reduction.total(batch.size))
 
 
 def _first(pairs: PairTokens, count: int) -> PairTokens:

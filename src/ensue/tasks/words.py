@@ -28,12 +28,12 @@ from ensue.tasks.machine import check_device
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import TaskSpec
 from ensue.train.checkpoints import Checkpoints
-from ensue.train.loop import Outcome
-from ensue.train.loss_reduction import ALONE, Pool
+from ensue.train.loss_reduction import LOCAL, LossReduction
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
 from ensue.train.settings import WordTrainSettings
-from ensue.train.word2vec_loop import plan_in_place, train_in_place
+from ensue.train.training import Outcome
+from ensue.train.word2vec_loop import plan_word2vec, train_word2vec
 
 RATES = {"skipgram": 0.025, "cbow": 0.075}
 """The learning rate of each mode; CBOW's steps are shared among the words of a window (İrsoy et al., 2021)."""
@@ -162,10 +162,12 @@ def batches(settings: Settings, model: Word2Vec, corpus: WordText) -> Word2VecTr
 def objective(settings: Settings, model: Word2Vec, corpus: WordText) -> Objective:
     """What the loops go down, for autograd: of a batch with vectors ``given`` and words ``wanted``."""
 
-    def loss(model: Any, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[torch.Tensor, None]:
+    def loss(
+        model: Any, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+    ) -> tuple[torch.Tensor, None]:
         exact = model.config.objective == "softmax"
         mean = (model.softmax_loss if exact else model.sampling_loss)(batch.given, batch.wanted)
-        return pool.share(mean, len(batch.wanted)), None
+        return reduction.scale_mean(mean, len(batch.wanted)), None
 
     return loss
 
@@ -183,12 +185,12 @@ def train(
     report("phase", {"name": "training word2vec"})
     budget = settings.train.budget
     if latest is None:
-        settings = replace(settings, train=plan_in_place(learner, settings.train, report))
+        settings = replace(settings, train=plan_word2vec(learner, settings.train, report))
     settings = replace(settings, train=replace(settings.train, budget=0.0))  # it has become a number of steps
     write_text(folder.settings, settings.toml())
     metrics = Metrics(folder.path, latest.step if latest else 0)
     try:
-        outcome = train_in_place(learner, replace(settings.train, budget=budget), checkpoints, metrics, report)
+        outcome = train_word2vec(learner, replace(settings.train, budget=budget), checkpoints, metrics, report)
     finally:
         metrics.close()
     return model, settings, outcome

@@ -1,48 +1,53 @@
-"""How many steps a budget buys: the speed of the first steps decides, before training begins.
+"""How many steps fit into a time budget, from the speed of a few trial steps.
 
-The steps run here are thrown away, weights and random numbers put back, so a run planned by a budget is the same to the
-bit as one whose run.toml names that number of steps.
+Trial steps run on a copy of the model and leave the random state as it was, so a run planned by a budget is
+bit-identical to one whose run.toml gives that number of steps.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from ensue.core.seeds import own_randomness
-from ensue.train.layer_unfreezing import Thawing
-from ensue.train.loop import Training, update
+from ensue.nn.state import State
+from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.optimisers import build_optimiser
+from ensue.train.ranks import SINGLE, Ranks
 from ensue.train.settings import TrainSettings
+from ensue.train.training import Training
+from ensue.train.update import update
 
-SPARE = 0.94
-"""The share of a budget that is planned for; the rest is for a machine that slows down."""
-TRIAL = 0.04
-"""The share of a budget that may go into measuring speed."""
+PLANNED_SHARE = 0.94
+"""The share of a budget that is planned; the rest is a reserve in case the machine slows down."""
+TRIAL_SHARE = 0.04
+"""The share of a budget that trial steps may take."""
+MIN_TRIALS, MAX_TRIALS = 3, 40
 
 
-def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
-    """The settings with steps, eval_every and checkpoint_every resolved."""
-    settings = work.settings
+def plan_steps(training: Training, steps_per_epoch: int) -> TrainSettings:
+    """Return the settings with steps, eval_every and checkpoint_every resolved."""
+    settings = training.settings
     steps, evaluations = settings.steps, 10
     if not steps and settings.epochs:
         steps = max(1, round(settings.epochs * steps_per_epoch / settings.accumulate))
     if settings.budget:
         covers_all = settings.budget_covers == "all"
-        begun = time.perf_counter()
-        paces = step_paces(work, settings.budget * TRIAL)
-        how = {} if work.ranks.count == 1 else {"ranks": work.ranks}
-        cost = timed(partial(work.evaluate, lambda: False, **how)) if work.evaluate else 0.0
-        left = settings.budget * SPARE - (time.perf_counter() - begun) * covers_all
+        started = time.perf_counter()
+        seconds = stage_seconds(training, settings.budget * TRIAL_SHARE)
+        extra = {} if training.ranks.world_size == 1 else {"ranks": training.ranks}
+        cost = timed(partial(training.evaluate, lambda: False, **extra)) if training.evaluate else 0.0
+        left = settings.budget * PLANNED_SHARE - (time.perf_counter() - started) * covers_all
         evaluations = max(1, min(10, int(0.15 * left / cost))) if cost else 10
         left -= evaluations * cost * covers_all
-        allowed = max(1, steps_within(left, paces, work.thawing))
+        allowed = max(1, steps_within(left, seconds, training.unfreezing))
         steps = min(steps, allowed) if steps else allowed
-        steps, evaluations = work.ranks.agree((steps, evaluations))
-        work.report("plan", {"steps": steps, "step_seconds": max(left / allowed, paces[0])})
+        steps, evaluations = training.ranks.broadcast((steps, evaluations))
+        training.report("plan", {"steps": steps, "step_seconds": max(left / allowed, seconds[0])})
     steps = steps or steps_per_epoch
     return replace(
         settings,
@@ -52,58 +57,77 @@ def plan(work: Training, steps_per_epoch: int) -> TrainSettings:
     )
 
 
-def step_paces(work: Training, limit: float) -> list[float]:
-    """Seconds of one update in each stage of thawing: the first and the last are tried, those between lie evenly.
+def stage_seconds(training: Training, limit: float) -> list[float]:
+    """Return the seconds of one update in each stage of unfreezing.
 
-    Where layers are let go one after the other, each stage's steps take longer than those before.
+    The more layers are trained, the longer a step takes: the first and the last stage are measured, those between are
+    interpolated.
     """
-    stages = work.thawing.stages if work.thawing else 1
-    if stages == 1:
-        return [step_seconds(work, limit)]
-    assert work.thawing is not None
-    first, last = (step_seconds(work, limit / 2, at) for at in (0, work.thawing.thawed))
-    return [first + (last - first) * place / (stages - 1) for place in range(stages)]
+    unfreezing = training.unfreezing
+    if unfreezing is None or unfreezing.stages == 1:
+        return [update_seconds(training, limit)]
+    first, last = (update_seconds(training, limit / 2, step) for step in (0, unfreezing.last_stage_step))
+    return [first + (last - first) * stage / (unfreezing.stages - 1) for stage in range(unfreezing.stages)]
 
 
-def steps_within(seconds: float, paces: Sequence[float], thawing: Thawing | None = None) -> int:
-    """How many updates fit into a time, stage after stage.
+def steps_within(seconds: float, stages: Sequence[float], unfreezing: LayerUnfreezing | None = None) -> int:
+    """Return how many updates fit into a time, given the seconds of one update in each stage of unfreezing.
 
     >>> steps_within(10.0, [0.5])
     20
-    >>> steps_within(10.0, [0.5, 1.0, 2.0], Thawing({"w": 0, "head": 2}, frozen=2, every=4))  # 4 · 0.5 + 4 · 1 + 2 · 2
+    >>> unfreezing = LayerUnfreezing({"w": 0, "head": 2}, frozen=2, every=4)
+    >>> steps_within(10.0, [0.5, 1.0, 2.0], unfreezing)  # 4 · 0.5 + 4 · 1 + 2 · 2
     10
     """
     done = 0
-    for pace in paces[:-1]:
-        assert thawing is not None
-        count = min(thawing.every, int(seconds / pace))
-        done, seconds = done + count, seconds - count * pace
-        if count < thawing.every:
+    for step_seconds in stages[:-1]:
+        assert unfreezing is not None
+        count = min(unfreezing.every, int(seconds / step_seconds))
+        done, seconds = done + count, seconds - count * step_seconds
+        if count < unfreezing.every:
             return done
-    return done + int(max(0.0, seconds) / paces[-1])
+    return done + int(max(0.0, seconds) / stages[-1])
 
 
-def step_seconds(work: Training, limit: float, first: int = 0) -> float:
-    """Seconds of one update, the median of a few on a copy of the model, from step ``first`` on."""
-    times: list[float] = []
-    begun = time.perf_counter()
+def update_seconds(training: Training, limit: float, first: int = 0) -> float:
+    """Return the median seconds of an update, measured on a copy of the model from step ``first`` on."""
     with own_randomness(0):
-        trial = replace(work, model=copy.deepcopy(work.model))
-        if work.compile:
+        trial = replace(training, model=copy.deepcopy(training.model), after_update=())
+        if training.compile:
             trial.model.compile()
-        trial.ask = work.ranks.spread(trial.model, work.device)
-        scales = work.thawing.scales() if work.thawing else None
-        optimiser, state = build_optimiser(trial.model, work.settings, scales), None
-        while work.ranks.agree(len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < limit)):
-            at = time.perf_counter()
-            _, _, state, _ = update(trial, optimiser, first + len(times), state, 0.0)
-            times.append(time.perf_counter() - at)
-    settled = sorted(times[1:])  # the first pays for what is set up once
-    return settled[len(settled) // 2]
+        trial.with_weights = training.ranks.distribute(trial.model, training.device)
+        scales = training.unfreezing.scales() if training.unfreezing else None
+        optimiser = build_optimiser(trial.model, training.settings, scales)
+        state: State | None = None
+
+        def step(number: int) -> None:
+            nonlocal state
+            trial.run_hooks(first + number)
+            _, _, state, _ = update(trial, optimiser, first + number, state, 0.0)
+
+        return median_seconds(step, limit, ranks=training.ranks)
+
+
+def median_seconds(step: Callable[[int], object], limit: float, most: float = math.inf, ranks: Ranks = SINGLE) -> float:
+    """Return the median seconds of trial steps.
+
+    At least three are run, and more until ``limit`` seconds have passed; fewer if ``most`` seconds have passed. The
+    first is not counted: it pays for compilation and set-up.
+    """
+    times: list[float] = []
+    started = time.perf_counter()
+    while ranks.broadcast(
+        len(times) < MIN_TRIALS or (len(times) < MAX_TRIALS and time.perf_counter() - started < limit)
+    ):
+        times.append(timed(partial(step, len(times))))
+        if time.perf_counter() - started > most:
+            break
+    counted = sorted(times[1:] or times)
+    return counted[len(counted) // 2]
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds that an action takes."""
-    begun = time.perf_counter()
+    """Return the seconds that an action takes."""
+    started = time.perf_counter()
     action()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started

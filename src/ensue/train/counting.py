@@ -1,8 +1,4 @@
-"""Fitting by counting: a stream of tokens is read in passes; no particular model is known.
-
-What is counted, and how, is the counter's affair; this is the loop that keeps its promises to people:
-progress, a stop between two pieces of work when the time is up or Ctrl-C came, and a checkpoint between two passes.
-"""
+"""Fitting by counting: passes over a token stream, with progress, a budget, signals and checkpoints between passes."""
 
 from __future__ import annotations
 
@@ -16,54 +12,56 @@ from torch import Tensor, nn
 from ensue.core.events import Report
 from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.interrupts import Interrupts
-from ensue.train.loop import Outcome
+from ensue.train.training import Outcome
 
-SAVE_SECONDS = 10.0
-"""A checkpoint is written between two passes where the last one is older than this."""
+MIN_CHECKPOINT_SECONDS = 10.0
+"""A checkpoint is written between two passes if the last one is older than this; a shorter pass is quicker repeated
+than saved."""
 
 Reason = Literal["budget", "interrupted"]
-"""Why counting stopped before its end."""
+"""Why counting stopped early."""
 
 
 class Counter(Protocol):
-    """Something that learns from passes over a stream of tokens."""
+    """A model's statistics, collected in passes over a token stream."""
 
     passes: int
-    """How many passes it wants."""
+    """The number of passes needed."""
     done: int
-    """How many it has had."""
+    """The number of passes made."""
 
     def count(self, tokens: NDArray[Any]) -> Iterator[tuple[int, int]]:
-        """Make the passes that are not done yet; between two pieces of work say how many tokens are done of how many,
-        over all passes. Work may be stopped there: what an unfinished pass has counted is dropped."""
+        """Make the remaining passes, and yield now and then how many tokens of how many are done, over all passes.
+
+        Counting may stop at any yield; an unfinished pass is then dropped.
+        """
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that is known between two passes, for a checkpoint."""
+        """Return the state between two passes, for a checkpoint."""
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what ``tensors`` answered."""
+        """Load what ``tensors`` returned."""
 
     def finish(self) -> nn.Module:
-        """The model of the passes done so far; its ``notes`` say what people should know. It is called once."""
+        """Build the model from the passes made so far. Call it once. The model's ``notes`` are for the user."""
 
 
-Counting = TypeVar("Counting", bound=Counter)
+AnyCounter = TypeVar("AnyCounter", bound=Counter)
 
 
 def count(
-    counter: Counting,
+    counter: AnyCounter,
     tokens: NDArray[Any],
     *,
     progress: Callable[[int, int], None] | None = None,
     should_stop: Callable[[], Reason | None] | None = None,
-    save: Callable[[Counting], None] | None = None,
+    save: Callable[[AnyCounter], None] | None = None,
 ) -> Reason | None:
-    """Give a counter the passes it still wants over ``tokens`` (any array, memory-mapped too).
+    """Make a counter's remaining passes over ``tokens`` (any array, memory-mapped too).
 
-    ``progress`` hears how many tokens are done of how many, over all passes; ``save`` is called between
-    passes. Answers None at the end, or the reason ``should_stop`` gave. Then the counter has the passes
-    finished so far: calling ``count`` again goes on with the next pass, ``counter.finish()`` makes the smaller
-    model of them.
+    ``progress`` gets the tokens done and their total over all passes; ``save`` is called between passes. Returns None
+    at the end, or the reason that ``should_stop`` returned. After an early stop ``count`` continues with the next pass,
+    and ``counter.finish()`` builds the smaller model of the passes made.
 
     >>> import numpy as np
     >>> from ensue.models.ngram import NGram, NGramConfig
@@ -88,30 +86,27 @@ def count(
 def fit_by_counting(
     counter: Counter, tokens: NDArray[Any], checkpoints: Checkpoints, budget: float, report: Report
 ) -> tuple[nn.Module, Outcome]:
-    """Count from the latest checkpoint on, at most ``budget`` seconds where that is not 0; a stop leaves a checkpoint.
-
-    Answers the model of the passes that were made, and how it ended.
-    """
-    found = checkpoints.latest()
-    if found is not None:
-        counter.restore(found.tensors["counter"])
-    begun = saved = time.perf_counter()
+    """Count from the latest checkpoint, for at most ``budget`` seconds unless it is 0; an early stop is saved."""
+    checkpoint = checkpoints.latest()
+    if checkpoint is not None:
+        counter.restore(checkpoint.tensors["counter"])
+    started = saved = time.perf_counter()
 
     def should_stop() -> Reason | None:
-        if wish.asked:
+        if interrupts.signal:
             return "interrupted"
-        return "budget" if budget and time.perf_counter() - begun > budget else None
+        return "budget" if budget and time.perf_counter() - started > budget else None
 
     def write() -> None:
         checkpoints.save(Checkpoint(counter.done, {"counter": counter.tensors()}, {}))
 
     def save(counter: Counter) -> None:
         nonlocal saved
-        if time.perf_counter() - saved > SAVE_SECONDS:  # what is sooner counted again than saved need not be saved
+        if time.perf_counter() - saved > MIN_CHECKPOINT_SECONDS:
             write()
             saved = time.perf_counter()
 
-    with Interrupts() as wish:
+    with Interrupts() as interrupts:
         reason = count(
             counter,
             tokens,
@@ -122,6 +117,6 @@ def fit_by_counting(
     if reason is not None:
         write()
     done = counter.done
-    fitted = counter.finish()
-    stopped = wish.asked if reason == "interrupted" else reason or "finished"
-    return fitted, Outcome(stopped, done, time.perf_counter() - begun, 0.0, len(tokens) - 1)
+    model = counter.finish()
+    stopped = interrupts.signal if reason == "interrupted" else reason or "finished"
+    return model, Outcome(stopped, done, time.perf_counter() - started, 0.0, len(tokens) - 1)

@@ -1,4 +1,4 @@
-"""One of several processes that train together, each with all weights; gradients are added up when all are there."""
+"""Data-parallel training: every rank has all weights, and gradients are summed over ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ensue.core import torchrun as launch
+from ensue.core import torchrun
 from ensue.core.errors import InputError
 from ensue.core.seeds import derive, random_state, restore_random_state, seed_everything
 from ensue.nn.batch_norm import BatchNorm
@@ -20,158 +20,168 @@ from ensue.nn.experts import Experts
 from ensue.nn.state import State
 from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
-from ensue.train.loss_reduction import Pool
+from ensue.train.loss_reduction import LossReduction
 from ensue.train.optimisers import gradients_of
-from ensue.train.ranks import Ask, Measure, Ranks, Value, plainly
+from ensue.train.ranks import Evaluate, Ranks, RunWithWeights, Value, run_directly
 
-BUCKET = 1 << 22
-"""So many numbers of gradients are added up at once."""
+BUCKET_SIZE = 1 << 22
+"""Elements per all-reduce bucket."""
 
 
-class Together(Ranks):
+class DataParallel(Ranks):
     """One of several processes, each with all weights."""
 
     def __init__(self) -> None:
-        self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.idle = False
-        """Whether none of the rows of the batch at hand is this rank's."""
+        """Whether this rank has no rows of the current batch."""
 
     def device(self, name: str) -> torch.device:
         if name != "cuda":
             return torch.device(name)
-        if launch.local_rank() >= torch.cuda.device_count():
-            what = f"there are {torch.cuda.device_count()} GPUs here, too few for a rank each"
+        if torchrun.local_rank() >= torch.cuda.device_count():
+            what = f"there are {torch.cuda.device_count()} GPUs here, too few for one per rank"
             raise InputError(what, hint="start fewer ranks, or use --device cpu")
-        return torch.device("cuda", launch.local_rank())
+        return torch.device("cuda", torchrun.local_rank())
 
     def rows(self, count: int) -> slice:
         begin, end = self._bounds(self.rank, count)
         return slice(begin, end) if end > begin else slice(0, 1)
 
     def _bounds(self, rank: int, count: int) -> tuple[int, int]:
-        return rank * count // self.count, (rank + 1) * count // self.count
+        return rank * count // self.world_size, (rank + 1) * count // self.world_size
 
-    def _idle(self, rank: int, count: int) -> bool:
+    def _is_idle(self, rank: int, count: int) -> bool:
         begin, end = self._bounds(rank, count)
         return begin == end
 
-    def part(self, batch: Any) -> tuple[Any, Pool]:
+    def local_batch(self, batch: Any) -> tuple[Any, LossReduction]:
         rows = len(batch)
-        self.idle = self._idle(self.rank, rows)
-        return batch.select(self.rows(rows)), Pooled(self)
+        self.idle = self._is_idle(self.rank, rows)
+        return batch.select(self.rows(rows)), RankReduction(self)
 
     def total(self, value: float) -> float:
-        held = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(held)
-        return float(held)
+        tensor = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return float(tensor)
 
-    def agree(self, value: Value) -> Value:
-        held = [value]
-        dist.broadcast_object_list(held, src=0)
-        return held[0]
+    def broadcast(self, value: Value) -> Value:
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
-    def asked(self, wish: str) -> str:
-        number = torch.tensor([signal.Signals[wish].value if wish else 0])
+    def stop_signal(self, name: str) -> str:
+        number = torch.tensor([signal.Signals[name].value if name else 0])
         dist.all_reduce(number, dist.ReduceOp.MAX)
         return signal.Signals(int(number)).name if int(number) else ""
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         self.total(0.0)
 
-    def spread(self, model: nn.Module, device: torch.device) -> Ask:
-        for part in model.modules():
-            if isinstance(part, BatchNorm):
-                part.moments = self.moments
-            elif isinstance(part, Experts):
-                part.added = self.added
+    def distribute(self, model: nn.Module, device: torch.device) -> RunWithWeights:
+        for module in model.modules():
+            if isinstance(module, BatchNorm):
+                module.moments = self.moments
+            elif isinstance(module, Experts):
+                module.added = self.sum_counts
         with torch.no_grad():
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, src=0)
-        return plainly
+        return run_directly
 
-    def gradients(self, model: nn.Module) -> list[Tensor]:
-        """A rank whose rows did not touch a parameter counts as zero; where none did, there is no gradient."""
-        learns = [p for p in model.parameters() if p.requires_grad]
-        there = torch.tensor([p.grad is not None for p in learns], dtype=torch.uint8)
-        dist.all_reduce(there, dist.ReduceOp.MAX)
-        for parameter, somewhere in zip(learns, there.tolist(), strict=True):
+    def reduced_gradients(self, model: nn.Module) -> list[Tensor]:
+        """A gradient missing on some ranks counts as zero there; one missing on all ranks stays missing."""
+        trained = [p for p in model.parameters() if p.requires_grad]
+        present = torch.tensor([p.grad is not None for p in trained], dtype=torch.uint8)
+        dist.all_reduce(present, dist.ReduceOp.MAX)
+        for parameter, somewhere in zip(trained, present.tolist(), strict=True):
             if somewhere and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        found = gradients_of(model)
-        add_up(found)
-        return found
+        gradients = gradients_of(model)
+        all_reduce(gradients)
+        return gradients
 
-    def added(self, counts: Tensor) -> Tensor:
-        """What the rows of all ranks count, for the balance of experts."""
-        held = counts.detach() * (0.0 if self.idle else 1.0)
-        dist.all_reduce(held)
-        return held
+    def sum_counts(self, counts: Tensor) -> Tensor:
+        """Sum expert counts over the rows of all ranks, for load balancing."""
+        total = counts.detach() * (0.0 if self.idle else 1.0)
+        dist.all_reduce(total)
+        return total
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor, int]:
-        """The mean and variance over the rows of all ranks, for batch normalisation; gradients go to all of them."""
-        counts = 0.0 if self.idle else 1.0
-        rows = int(self.total(counts * len(x)))
-        mean: Tensor = _Sum.apply(counts * x.sum(0)) / rows  # type: ignore[no-untyped-call]
-        variance: Tensor = _Sum.apply(counts * (x - mean).square().sum(0)) / rows  # type: ignore[no-untyped-call]
+        """Return the mean and variance over the rows of all ranks and their number, for batch normalisation."""
+        weight = 0.0 if self.idle else 1.0
+        rows = int(self.total(weight * len(x)))
+        mean: Tensor = _AllReduceSum.apply(weight * x.sum(0)) / rows  # type: ignore[no-untyped-call]
+        squares = weight * (x - mean).square().sum(0)
+        variance: Tensor = _AllReduceSum.apply(squares) / rows  # type: ignore[no-untyped-call]
         return mean, variance, rows
 
-    def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
-        """All measure, each its part where the evaluation can be divided; what the first then has is everyone's."""
-        return self.agree(super().measured(ask, partial(evaluate, ranks=self), wish))
+    def evaluate(
+        self, with_weights: RunWithWeights, evaluate: Evaluate, interrupts: Interrupts
+    ) -> dict[str, float] | None:
+        """All ranks evaluate, each its part if the data can be divided; the first rank's measures count."""
+        return self.broadcast(super().evaluate(with_weights, partial(evaluate, ranks=self), interrupts))
 
-    def written(self, ask: Ask, sample: Callable[[], str]) -> str:
-        return super().written(ask, sample) if self.first else ""
+    def sample(self, with_weights: RunWithWeights, sample: Callable[[], str]) -> str:
+        return super().sample(with_weights, sample) if self.first else ""
 
-    def gathered(self, state: State | None, rows: int) -> State | None:
+    def gather_state(self, state: State | None, rows: int) -> State | None:
         if state is None:
             return None
-        held: list[Any] | None = [None] * self.count if self.first else None
-        dist.gather_object(state.map(lambda tensor: tensor.cpu()), held)
-        if held is None:
+        states = self._gather(state.map(lambda tensor: tensor.cpu()))
+        if not states:
             return None
-        return type(state).joined([one for rank, one in enumerate(held) if not self._idle(rank, rows)])
+        return type(state).joined([part for rank, part in enumerate(states) if not self._is_idle(rank, rows)])
 
-    def own(self, state: State, rows: int) -> State:
-        mine = self.rows(rows)
-        return state.rows(torch.arange(mine.start, mine.stop))
+    def _gather(self, value: Any) -> list[Any]:
+        """Gather a value of each rank on the first; the others get an empty list."""
+        values: list[Any] | None = [None] * self.world_size if self.first else None
+        dist.gather_object(value, values)
+        return values or []
 
-    def chances(self) -> Tensors:
-        held: list[Any] | None = [None] * self.count if self.first else None
-        dist.gather_object(random_state(), held)
-        return {f"{rank}.{name}": one for rank, own in enumerate(held or ()) if rank for name, one in own.items()}
+    def local_state(self, state: State, rows: int) -> State:
+        local = self.rows(rows)
+        return state.rows(torch.arange(local.start, local.stop))
 
-    def set_chance(self, held: Tensors, step: int) -> None:
+    def random_states(self) -> Tensors:
+        states = self._gather(random_state())
+        return {
+            f"{rank}.{name}": value for rank, tensors in enumerate(states) if rank for name, value in tensors.items()
+        }
+
+    def restore_random_state(self, saved: Tensors, step: int) -> None:
         if self.first:
             return
-        ranks = {int(name.partition(".")[0]) for name in held}
-        if len(ranks) == self.count - 1:
-            mine = f"{self.rank}."
-            restore_random_state({name.removeprefix(mine): one for name, one in held.items() if name.startswith(mine)})
-        else:  # there were more ranks, or fewer
+        ranks = {int(name.partition(".")[0]) for name in saved}
+        if len(ranks) == self.world_size - 1:
+            prefix = f"{self.rank}."
+            own = {name.removeprefix(prefix): value for name, value in saved.items() if name.startswith(prefix)}
+            restore_random_state(own)
+        else:  # saved with another number of ranks
             seed_everything(derive(torch.initial_seed(), "rank", self.rank, step))
 
     def checkpoints(self, folder: Path, keep: int) -> Checkpoints:
         return SharedCheckpoints(self, folder, keep)
 
 
-class Pooled(Pool):
-    """A rank's part of means over what all ranks have."""
+class RankReduction(LossReduction):
+    """Reduction over several ranks."""
 
-    def __init__(self, ranks: Together) -> None:
+    def __init__(self, ranks: DataParallel) -> None:
         self.ranks, self.idle = ranks, ranks.idle
 
-    def share(self, mean: Tensor, count: Tensor | float) -> Tensor:
-        """What a rank without anything adds is 0, whatever the mean of nothing is."""
-        own = 0.0 if self.idle else float(count)
-        whole = self.ranks.total(own)
-        return mean * (own / whole) if own else mean.nan_to_num(0.0, 0.0, 0.0) * 0.0
+    def scale_mean(self, mean: Tensor, count: Tensor | float) -> Tensor:
+        """A rank without items adds 0, even though its mean is NaN."""
+        local = 0.0 if self.idle else float(count)
+        total = self.ranks.total(local)
+        return mean * (local / total) if local else mean.nan_to_num(0.0, 0.0, 0.0) * 0.0
 
     def total(self, count: Tensor | float) -> float:
         return self.ranks.total(0.0 if self.idle else float(count))
 
 
 class SharedCheckpoints(Checkpoints):
-    """Checkpoints that the first rank writes, finds and verifies; all read those it names."""
+    """Checkpoints that the first rank writes and verifies, and that all ranks read."""
 
     def __init__(self, ranks: Ranks, folder: Path, keep: int = 2) -> None:
         super().__init__(folder, keep)
@@ -180,47 +190,47 @@ class SharedCheckpoints(Checkpoints):
     def save(self, checkpoint: Checkpoint, name: str = "") -> None:
         if self.ranks.first:
             super().save(checkpoint, name)
-        self.ranks.wait()
+        self.ranks.barrier()
 
-    def forget_stop(self) -> None:
+    def remove_stop(self) -> None:
         if self.ranks.first:
-            super().forget_stop()
-        self.ranks.wait()
+            super().remove_stop()
+        self.ranks.barrier()
 
-    def find(self, paths: list[Path]) -> Path | None:
-        return self.ranks.agree(super().find(paths) if self.ranks.first else None)
+    def find_valid(self, paths: list[Path]) -> Path | None:
+        return self.ranks.broadcast(super().find_valid(paths) if self.ranks.first else None)
 
 
-class _Sum(torch.autograd.Function):
+class _AllReduceSum(torch.autograd.Function):
     """y = Σ_r x_r on every rank; each x_r is in the losses of all, so ∂x_r = Σ_r ∂y_r."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        """The sum."""
+        """Sum over ranks."""
         y = x.clone()
         dist.all_reduce(y)
         return y
 
     @staticmethod
-    def backward(ctx: Any, *above: Tensor) -> Tensor:
-        """The sum of what comes back."""
-        return _Sum.forward(ctx, above[0])
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        """Sum the gradients over ranks."""
+        return _AllReduceSum.forward(ctx, grad_outputs[0])
 
 
-def add_up(gradients: list[Tensor]) -> None:
-    """Replace gradients by their sums over all ranks, many small ones at once."""
+def all_reduce(gradients: list[Tensor]) -> None:
+    """Replace gradients by their sums over all ranks, in buckets."""
     buckets: list[list[Tensor]] = []
-    for gradient in sorted(gradients, key=lambda one: str(one.dtype)):  # all ranks have them in the same order
+    for gradient in sorted(gradients, key=lambda tensor: str(tensor.dtype)):  # a stable sort: the same on all ranks
         last = buckets[-1] if buckets else []
-        full = sum(one.numel() for one in last) + gradient.numel() > BUCKET
+        full = sum(tensor.numel() for tensor in last) + gradient.numel() > BUCKET_SIZE
         if not last or full or last[0].dtype != gradient.dtype:
             buckets.append([gradient])
         else:
             last.append(gradient)
-    flat = [torch.cat([one.reshape(-1) for one in bucket]) for bucket in buckets]
-    for work in [dist.all_reduce(one, async_op=True) for one in flat]:
+    flat = [torch.cat([tensor.reshape(-1) for tensor in bucket]) for bucket in buckets]
+    for work in [dist.all_reduce(tensor, async_op=True) for tensor in flat]:
         work.wait()
     for bucket, sums in zip(buckets, flat, strict=True):
-        parts = torch.split(sums, [one.numel() for one in bucket])
+        parts = torch.split(sums, [tensor.numel() for tensor in bucket])
         for gradient, part in zip(bucket, parts, strict=True):
             gradient.copy_(part.view_as(gradient))

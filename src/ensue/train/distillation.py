@@ -1,14 +1,15 @@
-"""What distilling asks of a student: to answer as its teacher does (Hinton et al., 2015).
+"""The training objective of knowledge distillation (Hinton et al., 2015).
 
     labels     L = T² · KL(p_T^teacher ‖ p_T^student),     p_T = softmax(z / T)
     numbers    L = (ŷ_teacher − ŷ_student)²
-    labelled   L + λ · (−log p(y | x)), or (y − ŷ)²        of those examples that have a label too
+    labelled   L + λ · (−log p(y | x)), or (y − ŷ)²        for examples that also have a label
     hidden     L + β · mean over l of ‖W h_l − h'_m(l)‖² / D',    m(l) = round(l · L' / L)
 
-T² keeps the gradient as large as it is at T = 1, where that of a logit is p_student − p_teacher. A warm T shows which
-wrong labels the teacher finds likelier than others. W is learnt where the widths D and D' differ; else there is none.
+T² keeps the gradient as large as at T = 1, where a logit's gradient is p_student − p_teacher. A higher T shows which
+wrong labels the teacher considers more likely than others. W is trained if the widths D and D' differ; else there is
+none.
 
-What is wanted (…, 1 + Y) is a label's number or a value, and then the teacher's Y logits; NaN where nothing is known.
+Targets (…, 1 + Y) hold a label's number or a value, then the teacher's Y logits; NaN where they are unknown.
 
 Legend: B rows, T tokens, Y labels, L layers of the student, L' of the teacher.
 """
@@ -24,58 +25,61 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.nn.state import State
-from ensue.train.label_objectives import Label, next_loss
-from ensue.train.loss_reduction import ALONE, Pool
+from ensue.train.label_objectives import LabelLoss, next_loss
+from ensue.train.loss_reduction import LOCAL, LossReduction
 
-ONTO = "onto_teacher"
-"""The name under which a student holds W while it learns."""
+STUDENT_PROJECTION = "onto_teacher"
+"""The attribute under which a student holds W during training."""
 
 
 @dataclass(frozen=True)
-class Distil:
-    """The mean loss of what the teacher was asked about."""
+class DistillationLoss:
+    """The mean loss of examples that the teacher has labelled."""
 
-    label: Label
-    """What labels ask: label or number, and what else the usual training asks for."""
+    label: LabelLoss
+    """The loss of labels, of kind label or number."""
     temperature: float = 2.0
     weight: float = 0.0
-    """λ, of the loss of labels."""
+    """λ: weight of the loss of labels."""
     hidden: float = 0.0
-    """β, of the loss of hidden states."""
+    """β: weight of the loss of hidden states."""
     teacher: nn.Module | None = None
-    """Whose hidden states are matched; where they are not, nobody is asked while the student learns."""
+    """Needed only to match hidden states."""
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
-        """The mean over what is asked; no state is carried on."""
-        given = (batch.tokens, batch.segments, batch.lengths)
-        answer = model(*given, layers=True) if self.hidden else model(*given)
-        loss = self.of(answer.logits, batch.targets, pool)
+    def __call__(
+        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+    ) -> tuple[Tensor, None]:
+        """Return the mean over targets that are not ignored."""
+        inputs = (batch.tokens, batch.segments, batch.lengths)
+        answer = model(*inputs, layers=True) if self.hidden else model(*inputs)
+        loss = self.of(answer.logits, batch.targets, reduction)
         if self.hidden:
             assert self.teacher is not None
             with torch.no_grad():
-                taught = self.teacher(*given, layers=True).layers
-            onto = getattr(model, ONTO, None)
-            apart = hidden_loss(answer.layers, taught, batch.lengths, onto)
-            loss = loss + self.hidden * pool.share(apart, batch.lengths.sum())
+                teacher_layers = self.teacher(*inputs, layers=True).layers
+            projection = getattr(model, STUDENT_PROJECTION, None)
+            distance = hidden_loss(answer.layers, teacher_layers, batch.lengths, projection)
+            loss = loss + self.hidden * reduction.scale_mean(distance, batch.lengths.sum())
         if self.label.language:
-            loss = loss + self.label.language * next_loss(model, answer.hidden, batch, pool)
+            loss = loss + self.label.language * next_loss(model, answer.hidden, batch, reduction)
         return loss, None
 
-    def of(self, logits: Tensor, targets: Tensor, pool: Pool = ALONE) -> Tensor:
-        """The mean loss of given answers (…, Y); an example with a label counts λ of the usual loss more."""
-        asked = ~targets[..., 1].isnan()
-        z, wanted, soft = logits[asked], targets[asked][:, 0], targets[asked][:, 1:]
+    def of(self, logits: Tensor, targets: Tensor, reduction: LossReduction = LOCAL) -> Tensor:
+        """Return the mean loss of given logits (…, Y)."""
+        counted = ~targets[..., 1].isnan()
+        z, labels, soft = logits[counted], targets[counted][:, 0], targets[counted][:, 1:]
         count = max(1, len(z))
         if self.label.kind == "number":
             loss = F.mse_loss(z, soft, reduction="sum") / count
         else:
             loss = soft_loss(z, soft, self.temperature).sum() / count
-        loss = pool.share(loss, len(z))
-        known = ~wanted.isnan()
-        if self.weight and pool.total(known.sum()):
-            said = wanted[known] if self.label.kind == "number" else wanted[known].long()
-            share = pool.total(known.sum()) / pool.total(len(z))
-            loss = loss + self.weight * share * pool.share(self.label.of(z[known], said), self.label.weight_of(said))
+        loss = reduction.scale_mean(loss, len(z))
+        known = ~labels.isnan()
+        if self.weight and reduction.total(known.sum()):
+            true = labels[known] if self.label.kind == "number" else labels[known].long()
+            share = reduction.total(known.sum()) / reduction.total(len(z))
+            label_loss = reduction.scale_mean(self.label.of(z[known], true), self.label.weight_of(true))
+            loss = loss + self.weight * share * label_loss
         return loss
 
 
@@ -91,21 +95,21 @@ def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 
 
 def hidden_loss(
-    student: Sequence[Tensor], teacher: Sequence[Tensor], lengths: Tensor, onto: nn.Module | None = None
+    student: Sequence[Tensor], teacher: Sequence[Tensor], lengths: Tensor, projection: nn.Module | None = None
 ) -> Tensor:
-    """The mean squared difference of h_0 … h_L (B, T, D) and the teacher's states they stand for, at real tokens."""
+    """Return the mean squared distance of h_0 … h_L (B, T, D) to the matching states of the teacher."""
     real = torch.arange(student[0].shape[1], device=lengths.device) < lengths[:, None]
-    parts = []
-    for h, place in zip(student, matching(len(student) - 1, len(teacher) - 1), strict=True):
-        own = h[real] if onto is None else onto(h[real])
-        parts.append(F.mse_loss(own, teacher[place][real].to(own.dtype)))
-    return torch.stack(parts).mean()
+    distances = []
+    for h, layer in zip(student, matched_layers(len(student) - 1, len(teacher) - 1), strict=True):
+        projected = h[real] if projection is None else projection(h[real])
+        distances.append(F.mse_loss(projected, teacher[layer][real].to(projected.dtype)))
+    return torch.stack(distances).mean()
 
 
-def matching(layers: int, taught: int) -> list[int]:
-    """Which of a teacher's h_0 … h_L' each of h_0 … h_L stands for: the first for the first, the last for the last.
+def matched_layers(layers: int, teacher_layers: int) -> list[int]:
+    """Return the teacher's layer that each of h_0 … h_L matches, spread evenly from the first to the last.
 
-    >>> matching(2, 6), matching(3, 4)
+    >>> matched_layers(2, 6), matched_layers(3, 4)
     ([0, 3, 6], [0, 1, 3, 4])
     """
-    return [(2 * place * taught + layers) // (2 * layers) for place in range(layers + 1)]
+    return [(2 * layer * teacher_layers + layers) // (2 * layers) for layer in range(layers + 1)]

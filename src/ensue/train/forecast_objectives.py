@@ -1,12 +1,12 @@
-"""What forecasting asks of a model, as a loss over a batch of windows.
+"""The training objective of forecasting: a loss over a batch of windows.
 
     mse        (y − ŷ)²
     mae        |y − ŷ|
     pinball    ρ_τ(y − q_τ),  ρ_τ(u) = max(τ u, (τ − 1) u)     Koenker and Bassett (1978): least at the τ-quantile
 
-Each is the mean over numbers that were there; what was filled in does not count.
+Each is the mean over observed values; imputed ones do not count.
 
-Legend: B rows, P places, H steps ahead, Y targets, Q quantiles.
+Legend: B rows, P positions, H horizon, Y targets, Q quantiles.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from ensue.nn.state import State
-from ensue.train.loss_reduction import ALONE, Pool
+from ensue.train.loss_reduction import LOCAL, LossReduction
 
 
 def loss_unit(kind: str, scale: str) -> str:
-    """What a loss is in, by how columns were scaled.
+    """Return the unit of a loss, given how columns were scaled.
 
     >>> loss_unit("mse", "standard"), loss_unit("mae", "none")
     ('squared deviations of the past', 'units of the data')
@@ -32,22 +32,24 @@ def loss_unit(kind: str, scale: str) -> str:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class ForecastLoss:
     """The mean loss of forecasts."""
 
     kind: str = "mse"
     quantiles: tuple[float, ...] = ()
     last: bool = True
-    """Whether only the end of a window forecasts, or every place of it."""
+    """Whether only the last position of a window forecasts, or every position."""
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
-        """The mean over what counts; no state is carried on."""
-        found, _ = model(batch.x, None, None, self.last)
-        return pool.share(self.of(found, batch.y, batch.observed), batch.observed.sum()), None
+    def __call__(
+        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+    ) -> tuple[Tensor, None]:
+        """Return the mean over observed values."""
+        forecasts, _ = model(batch.x, None, None, self.last)
+        return reduction.scale_mean(self.of(forecasts, batch.y, batch.observed), batch.observed.sum()), None
 
-    def of(self, found: Tensor, y: Tensor, real: Tensor) -> Tensor:
-        """The mean loss of forecasts (B, P, H, Y, Q) against numbers (B, P, H, Y)."""
-        error = y[..., None] - found
+    def of(self, forecasts: Tensor, y: Tensor, real: Tensor) -> Tensor:
+        """Return the mean loss of forecasts (B, P, H, Y, Q) of values (B, P, H, Y)."""
+        error = y[..., None] - forecasts
         if self.kind == "pinball":
             levels = torch.tensor(self.quantiles, dtype=error.dtype, device=error.device)
             loss = torch.maximum(levels * error, (levels - 1) * error)

@@ -1,51 +1,55 @@
-"""Ctrl-C and SIGTERM as a wish to stop at the next good moment."""
+"""Ctrl-C and SIGTERM as requests to stop at the next step."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+Handler = Callable[[int, FrameType | None], Any] | int
+
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Inside this block SIGTERM is a KeyboardInterrupt, as Ctrl-C is."""
+def handle_signal(number: int, handler: Handler) -> Iterator[None]:
+    """Handle a signal inside the block; outside the main thread, where Python forbids it, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM inside the block, as on Ctrl-C."""
+    with handle_signal(signal.SIGTERM, signal.default_int_handler):
+        yield
 
 
 class Interrupts:
-    """Inside this block a signal sets ``asked``; a second one stops at once, as usual.
-
-    Outside the main thread signals cannot be caught, so there nothing is ever asked.
-    """
+    """Records the first SIGINT or SIGTERM inside the block in ``signal``; the second raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self.asked = ""
-        self._before: dict[int, Any] = {}
+        self.signal = ""
+        self._handlers = ExitStack()
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._handlers.enter_context(handle_signal(number, self._record))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._handlers.close()
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
             raise KeyboardInterrupt
-        self.asked = signal.Signals(number).name
+        self.signal = signal.Signals(number).name

@@ -1,11 +1,11 @@
-"""What labelling and filling in ask of a model, as losses over a batch.
+"""Training objectives of classification, tagging, regression, span extraction and masked language modelling.
 
-    label      −log p(y | x), of whole texts, of choices, or of each token that is asked about
+    label      −log p(y | x), of whole texts, of choices, or of each labelled token
     number     (y − ŷ)²
-    span       ½ (−log p(start) − log p(end)), over the places of the row that are real
-    masked     −log P(x_i | x̂) at hidden places, and −log P(B follows A or not) where rows are pairs
+    span       ½ (−log p(start) − log p(end)), over positions that are not padding
+    masked     −log P(x_i | x̂) at masked positions, and −log P(B follows A or not) if rows are pairs
 
-Legend: B rows, T tokens, Y labels, M hidden places.
+Legend: B rows, T tokens, Y labels, M masked positions.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ from torch.nn import functional as F
 
 from ensue.data.labelled_rows import IGNORE_INDEX
 from ensue.nn.state import State
-from ensue.train.loss_reduction import ALONE, Pool
+from ensue.train.loss_reduction import LOCAL, LossReduction
 
 
 @dataclass(frozen=True)
-class Label:
-    """−log p of what is wanted."""
+class LabelLoss:
+    """The loss of labels, numbers or spans."""
 
     kind: str = "label"
     """label, number or span."""
     weights: Tensor | None = None
-    """(Y,): how much each label counts."""
+    """Weight of each label (Y,)."""
     smoothing: float = 0.0
+    """Label smoothing."""
     language: float = 0.0
-    """The weight of the loss of the next token (Radford et al., 2018): L = L_label + λ L_language."""
+    """λ in L = L_label + λ L_language, with the loss of the next token (Radford et al., 2018)."""
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
-        """The mean over what is asked; no state is carried on."""
+    def __call__(
+        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+    ) -> tuple[Tensor, None]:
+        """Return the mean over targets that are not ignored."""
         answer = model(batch.tokens, batch.segments, batch.lengths)
-        loss = pool.share(self.of(answer.logits, batch.targets, batch.lengths), self.weight_of(batch.targets))
+        loss = reduction.scale_mean(self.of(answer.logits, batch.targets, batch.lengths), self.weight_of(batch.targets))
         if self.language:
-            loss = loss + self.language * next_loss(model, answer.hidden, batch, pool)
+            loss = loss + self.language * next_loss(model, answer.hidden, batch, reduction)
         return loss, None
 
     def weight_of(self, targets: Tensor) -> Tensor | float:
-        """What the mean loss of these is over: how many are asked about, each as its label counts."""
+        """Return the denominator of the mean: the number of targets that are not ignored, or the sum of weights."""
         if self.kind != "label":
             return len(targets)
-        asked = targets != IGNORE_INDEX
-        return asked.sum() if self.weights is None else self.weights.to(targets.device)[targets[asked]].sum()
+        counted = targets != IGNORE_INDEX
+        return counted.sum() if self.weights is None else self.weights.to(targets.device)[targets[counted]].sum()
 
     def of(self, logits: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The mean loss of given answers; spans need to know how many places are real."""
+        """Return the mean loss of given logits; spans need the lengths of rows."""
         if self.kind == "number":
             return F.mse_loss(logits[..., 0], targets.to(logits.dtype))
         if self.kind == "span":
@@ -66,10 +69,10 @@ class Label:
         )
 
 
-def next_loss(model: Any, hidden: Tensor, batch: Any, pool: Pool) -> Tensor:
-    """The mean loss of the next token, beside that of labels."""
+def next_loss(model: Any, hidden: Tensor, batch: Any, reduction: LossReduction) -> Tensor:
+    """Return the mean loss of the next token, an auxiliary loss beside that of labels."""
     loss: Tensor = model.language_loss(hidden, batch.tokens, batch.lengths)
-    return pool.share(loss, (batch.lengths - 1).clamp(min=0).sum())
+    return reduction.scale_mean(loss, (batch.lengths - 1).clamp(min=0).sum())
 
 
 def span_loss(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
@@ -79,16 +82,18 @@ def span_loss(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
     return (F.cross_entropy(scores[..., 0], targets[:, 0]) + F.cross_entropy(scores[..., 1], targets[:, 1])) / 2
 
 
-def masked(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
-    """The masked loss, and with pairs that of the next sentence; no state is carried on."""
+def masked_language_loss(
+    model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+) -> tuple[Tensor, None]:
+    """The masked language modelling loss, plus the next sentence loss if rows are pairs."""
     fill, follow = masked_losses(model, batch)
-    fill = pool.share(fill, len(batch.targets))
-    return (fill if follow is None else fill + pool.share(follow, len(batch.tokens))), None
+    fill = reduction.scale_mean(fill, len(batch.targets))
+    return (fill if follow is None else fill + reduction.scale_mean(follow, len(batch.tokens))), None
 
 
 def masked_losses(model: Any, batch: Any) -> tuple[Tensor, Tensor | None]:
-    """Both losses: in nats a hidden token, and in nats a pair."""
-    found = model.encode(batch.tokens, batch.segments, batch.lengths, batch.positions).hidden  # (B, 1 + K, D)
-    fill = model.masked_loss(found[:, 1:][batch.is_masked], batch.targets)
-    follow = None if batch.not_next is None else model.next_loss(found[:, 0], batch.not_next)
+    """Return both losses: in nats a masked token, and in nats a pair."""
+    hidden = model.encode(batch.tokens, batch.segments, batch.lengths, batch.positions).hidden  # (B, 1 + K, D)
+    fill = model.masked_loss(hidden[:, 1:][batch.is_masked], batch.targets)
+    follow = None if batch.not_next is None else model.next_loss(hidden[:, 0], batch.not_next)
     return fill, follow

@@ -1,9 +1,9 @@
-"""A mean over what several processes have, made of the mean that each has over its own.
+"""Means over the examples of all ranks, from each rank's local mean.
 
     mean = Σ_r n_r · mean_r / Σ_r n_r
 
-A loss is a mean over tokens, rows or labels. Where rank r holds only some rows of a batch, its part of the whole mean
-is n_r / Σ n of its own; gradients of the parts add up to the gradient of the whole.
+A loss is a mean over tokens, rows or labels. A rank that holds only some rows of a batch scales its local mean by
+n_r / Σ n, so that losses and gradients summed over ranks equal those of the whole batch.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from __future__ import annotations
 from torch import Tensor
 
 
-class Pool:
-    """One process: its own mean is the whole."""
+class LossReduction:
+    """Reduction in a single process: the local mean is the global mean."""
 
     idle = False
-    """Whether the rows that this process reads are another's, read for nothing."""
+    """Whether this rank has no rows of its own in the batch and reads one only to stay in step with the others."""
 
-    def share(self, mean: Tensor, count: Tensor | float) -> Tensor:
-        """This process's part of a mean over all, of its own ``mean`` over ``count`` things.
+    def scale_mean(self, mean: Tensor, count: Tensor | float) -> Tensor:
+        """Return this rank's term of the global mean, from its local ``mean`` over ``count`` items.
 
-        All processes must ask alike, however many things each has.
+        A collective operation: all ranks must call it, even those with no items.
         """
         return mean
 
     def total(self, count: Tensor | float) -> float:
-        """How many things all processes have together."""
+        """Sum a count over all ranks."""
         return float(count)
 
 
-ALONE = Pool()
+LOCAL = LossReduction()

@@ -1,4 +1,4 @@
-"""Objectives: what a model is trained to do, as a loss over a batch.
+"""Training objectives of language and translation models, as a loss over a batch.
 
 The loss is the mean over tokens, J = −1/N Σ_t log P(x_{t+1} | x_≤t), in nats a token.
 """
@@ -14,44 +14,51 @@ from torch import Tensor, nn
 
 from ensue.nn.state import State
 from ensue.search.sampling import Sampling, draw
-from ensue.train.loss_reduction import ALONE, Pool
+from ensue.train.loss_reduction import LOCAL, LossReduction
 
 
 class Objective(Protocol):
-    """A loss over a batch, and the state to carry to the next one."""
+    """Computes the loss of a batch, and the state to carry to the next one."""
 
     def __call__(
-        self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE
+        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
     ) -> tuple[Tensor, State | None]:
-        """The mean loss (a scalar) and the state after the batch; of each mean the share in that of all processes."""
+        """Return this rank's term of the mean loss (a scalar), and the state after the batch."""
         ...
 
 
-def next_token(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, State | None]:
+def next_token_loss(
+    model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+) -> tuple[Tensor, State | None]:
     """−log P of each next token."""
     loss, after = _mean_loss(model, batch.tokens, batch, state)
-    return pool.share(loss, _places(batch)), after
+    return reduction.scale_mean(loss, _target_count(batch)), after
 
 
-def cloze(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, State | None]:
-    """−log P of each token given all others: the answer at a place is about that place."""
+def cloze_loss(
+    model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+) -> tuple[Tensor, State | None]:
+    """−log P of each token given all others: the output at a position predicts that position."""
     loss, _ = _mean_loss(model, batch.targets, batch, None)
-    return pool.share(loss, _places(batch)), None
+    return reduction.scale_mean(loss, _target_count(batch)), None
 
 
-def in_context(model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
-    """What a model of words in context makes small, of whole sentences; no state is carried on."""
-    own: Any = model
-    return pool.share(own.context_loss(batch.tokens, batch.lengths), own.predicted(batch.lengths)), None
+def context_loss(
+    model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+) -> tuple[Tensor, None]:
+    """The loss that a model of words in context defines for whole sentences; it carries no state."""
+    context_model: Any = model
+    loss = context_model.context_loss(batch.tokens, batch.lengths)
+    return reduction.scale_mean(loss, context_model.predicted(batch.lengths)), None
 
 
-def _places(batch: Any) -> Tensor | int:
-    """How many targets a batch has, padding not counted."""
+def _target_count(batch: Any) -> Tensor | int:
+    """Return the number of a batch's targets without padding."""
     return int(batch.targets.numel()) if batch.lengths is None else batch.lengths.sum()
 
 
 def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
-    """The mean of −log P of the batch's targets; a model that has no ``loss`` of its own has ``log_prob``."""
+    """Return the mean of −log P of the batch's targets, from the model's ``loss`` or else its ``log_prob``."""
     if callable(getattr(type(model), "loss", None)):
         loss, after = model.loss(tokens, batch.targets, state, batch.lengths, goes_on=batch.keep_state)
         return loss, after
@@ -60,31 +67,30 @@ def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> t
 
 
 @dataclass(frozen=True)
-class Translate:
-    """−log P of each target token, given the source and the tokens before it, smoothed (see
-    ensue.kernels.cross_entropy).
-
-    The decoder is fed the true tokens, not its own (teacher forcing).
-    """
+class TranslationLoss:
+    """−log P of each target token given the source and the true tokens before it (teacher forcing)."""
 
     smoothing: float = 0.0
+    """Label smoothing (see ensue.kernels.cross_entropy)."""
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
-        """The mean over the real target tokens; no state is carried on."""
+    def __call__(
+        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+    ) -> tuple[Tensor, None]:
+        """Return the mean over target tokens without padding."""
         pairs = batch.source, batch.source_lengths, batch.tokens, batch.targets, batch.lengths
         loss: Tensor = model.pair_loss(*pairs, self.smoothing)  # type: ignore[operator]
-        return pool.share(loss, _places(batch)), None
+        return reduction.scale_mean(loss, _target_count(batch)), None
 
 
 @dataclass(frozen=True)
 class ExpectedReward:
-    """Fine-tuning on what a translation is worth, not on how probable the reference is (Wu et al., 2016, section 5).
+    """Fine-tuning on the expected reward of sampled translations (Wu et al., 2016, section 5).
 
-    O_RL  = Σ_y P(y | x) r(y, y*)                   estimated from ``samples`` draws of the model
+    O_RL  = Σ_y P(y | x) r(y, y*)                   estimated from ``samples`` samples of the model
     O     = likelihood · O_ML + O_RL
 
-    ∇O_RL = E[(r(y) − r̄) ∇ log P(y | x)]: the mean reward of a sentence's own draws is the baseline. Draws come from
-    torch's random numbers, so a resumed run draws the same.
+    ∇O_RL = E[(r(y) − r̄) ∇ log P(y | x)]: the mean reward r̄ of a sentence's samples is the baseline. Sampling uses
+    torch's random state, so a resumed run draws the same samples.
     """
 
     reward: Callable[[Sequence[int], Sequence[int]], float]
@@ -92,42 +98,45 @@ class ExpectedReward:
     samples: int = 8
     likelihood: float = 0.02
 
-    def __call__(self, model: nn.Module, batch: Any, state: State | None, pool: Pool = ALONE) -> tuple[Tensor, None]:
-        """−O, in reward a sentence and nats a token; no state is carried on."""
-        drawn = self._draw(model, batch)
+    def __call__(
+        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
+    ) -> tuple[Tensor, None]:
+        """Return −O, in reward a sentence and nats a token."""
+        sampled = self._sample(model, batch)
         references = [row[: n - 1].tolist() for row, n in zip(batch.targets, batch.lengths.tolist())]
-        worth = torch.tensor(
-            [[self.reward(one, reference) for one in many] for many, reference in zip(drawn, references)],
+        rewards = torch.tensor(
+            [[self.reward(sample, reference) for sample in group] for group, reference in zip(sampled, references)],
             device=batch.source.device,
         )
         start = model.start(batch.source, batch.source_lengths)  # type: ignore[operator]
-        rows = torch.arange(len(drawn), device=batch.source.device).repeat_interleave(self.samples)
-        tokens, targets, lengths = _framed([one for many in drawn for one in many], self.end, batch.source.device)
+        rows = torch.arange(len(sampled), device=batch.source.device).repeat_interleave(self.samples)
+        samples = [sample for group in sampled for sample in group]
+        tokens, targets, lengths = _decoder_batch(samples, self.end, batch.source.device)
         log_prob, _ = model.log_prob(tokens, targets, start.rows(rows), lengths)  # type: ignore[operator]
-        gain = ((worth - worth.mean(1, keepdim=True)).flatten() * log_prob.sum(1)).mean()
-        truth, _ = Translate()(model, batch, None, pool)
-        return self.likelihood * truth - pool.share(gain, len(drawn)), None
+        gain = ((rewards - rewards.mean(1, keepdim=True)).flatten() * log_prob.sum(1)).mean()
+        likelihood, _ = TranslationLoss()(model, batch, None, reduction)
+        return self.likelihood * likelihood - reduction.scale_mean(gain, len(sampled)), None
 
-    def _draw(self, model: nn.Module, batch: Any) -> list[list[list[int]]]:
-        """So many translations of every source, drawn as the model would without dropout."""
+    def _sample(self, model: nn.Module, batch: Any) -> list[list[list[int]]]:
+        """Sample translations of every source, without dropout."""
         how = Sampling(n=self.samples, seed=int(torch.randint(2**31, ())))
         training = model.training
         model.eval()
         with torch.no_grad():
             start = model.start(batch.source, batch.source_lengths)  # type: ignore[operator]
-            found = draw(model, start, self.end, end=self.end, longest=batch.lengths + 10, how=how)
+            results = draw(model, start, self.end, end=self.end, longest=batch.lengths + 10, how=how)
         model.train(training)
-        return [[one.tokens for one in answer.hypotheses] for answer in found]
+        return [[hypothesis.tokens for hypothesis in result.hypotheses] for result in results]
 
 
-def _framed(rows: list[list[int]], end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Token lists as what a decoder reads and what it is to say, padded, with their lengths."""
+def _decoder_batch(rows: list[list[int]], end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a decoder's padded input tokens and targets for token lists, and their lengths."""
     lengths = torch.tensor([len(row) + 1 for row in rows], device=device)
     block = torch.zeros(len(rows), int(lengths.max()) + 1, dtype=torch.long)
-    for place, row in enumerate(rows):
-        block[place, : len(row) + 2] = torch.tensor([end, *row, end])
+    for number, row in enumerate(rows):
+        block[number, : len(row) + 2] = torch.tensor([end, *row, end])
     block = block.to(device)
     return block[:, :-1], block[:, 1:], lengths
 
 
-OBJECTIVES: dict[str, Objective] = {"next": next_token, "cloze": cloze}
+OBJECTIVES: dict[str, Objective] = {"next": next_token_loss, "cloze": cloze_loss}

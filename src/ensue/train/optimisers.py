@@ -1,4 +1,4 @@
-"""Optimisers, schedules and clipping.
+"""Optimisers, learning-rate schedules and gradient clipping.
 
 SGD        θ ← θ − α ∇J(θ)
 clipping   if ‖g‖ ≥ threshold: g ← threshold · g / ‖g‖          (Pascanu et al., 2013, Algorithm 1)
@@ -18,18 +18,18 @@ from ensue.train.settings import TrainSettings
 def build_optimiser(
     model: nn.Module, settings: TrainSettings, scales: Mapping[str, float] | None = None
 ) -> torch.optim.Optimizer:
-    """The optimiser that the settings name; only matrices decay.
+    """Build the optimiser that the settings name; weight decay applies to matrices only.
 
-    ``scales`` says by parameter name what its rate is multiplied by, 1 where it says nothing; parameters that it names
-    are there even if they do not learn yet.
+    ``scales`` maps parameter names to learning-rate factors, 1 by default; parameters named in it are included even if
+    they are frozen for now.
     """
-    held = scales or {}
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad or name in held]
+    scales = scales or {}
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad or name in scales]
     groups = []
-    for scale in sorted({held.get(name, 1.0) for name, _ in trained}, reverse=True):
-        own = [p for name, p in trained if held.get(name, 1.0) == scale]
+    for scale in sorted({scales.get(name, 1.0) for name, _ in trained}, reverse=True):
+        scaled = [p for name, p in trained if scales.get(name, 1.0) == scale]
         for decays in (True, False):
-            params = [p for p in own if (p.dim() >= 2) == decays]
+            params = [p for p in scaled if (p.dim() >= 2) == decays]
             decay = settings.weight_decay if decays else 0.0
             groups += [{"params": params, "weight_decay": decay, "scale": scale}] if params else []
     if settings.optimiser == "sgd":
@@ -39,12 +39,12 @@ def build_optimiser(
 
 
 def warmup_steps(settings: TrainSettings, steps: int) -> float:
-    """The length of the warm-up in steps: a share of all, or a number."""
+    """Return the length of the warm-up in steps; the setting is a share of all steps or, above 1, a number of steps."""
     return settings.warmup * steps if settings.warmup <= 1 else settings.warmup
 
 
 def constant(at: float, warm: float, floor: float) -> float:
-    """1, once warm."""
+    """1 after the warm-up."""
     return 1.0
 
 
@@ -61,22 +61,22 @@ def one_cycle(at: float, warm: float, floor: float) -> float:
 
 
 def inverse_sqrt(at: float, warm: float, floor: float) -> float:
-    """√(warm / at): the Transformer paper's schedule, scaled so that its top is 1."""
+    """√(warm / at): the Transformer paper's schedule, scaled to a maximum of 1."""
     return math.sqrt(max(warm, 1e-9) / max(at, 1e-9))
 
 
 def slanted(step: int, steps: int, warm: float, floor: float) -> float:
-    """The slanted triangle of Howard and Ruder (2018), equation 3, at t = ``step`` of T = ``steps``.
+    """Slanted triangular learning rate (Howard and Ruder, 2018, equation 3) at t = ``step`` of T = ``steps``.
 
     cut = ⌊T · cut_frac⌋
     p   = t / cut                                     if t < cut
     p   = 1 − (t − cut) / (cut · (1 / cut_frac − 1))  else
     η_t = η_max · (1 + p · (ratio − 1)) / ratio
 
-    Here cut_frac is ``warm``, the share of steps in which the rate rises, and 1 / ratio is ``floor``. Where ⌊·⌋ takes
-    something away, the paper's p falls below 0 before the last step, and the rate with it: it stops at 0 here.
+    Here cut_frac is ``warm``, the share of steps in which the rate rises, and 1 / ratio is ``floor``. Where ⌊·⌋ rounds
+    down, the paper's p becomes negative before the last step; here it is clamped to 0.
     """
-    cut = max(1, math.floor(steps * warm + 1e-9))  # 0.1 · 30 is 3, whatever binary fractions make of it
+    cut = max(1, math.floor(steps * warm + 1e-9))  # 0.1 · 30 must be 3 despite rounding errors
     p = step / cut if step < cut else 1 - (step - cut) / max(cut * (1 / max(warm, 1 / steps) - 1), 1e-9)
     return floor + max(p, 0.0) * (1 - floor)  # (1 + p · (ratio − 1)) / ratio
 
@@ -91,7 +91,7 @@ SHAPES: dict[str, Callable[[float, float, float], float]] = {
 
 
 def learning_rate(step: int, steps: int, settings: TrainSettings) -> float:
-    """The rate of update ``step`` (from 0) of ``steps``: a line up in the warm-up, then the schedule's shape."""
+    """Return the learning rate of update ``step`` (from 0) of ``steps``: a linear warm-up, then the schedule."""
     warm = warmup_steps(settings, steps)
     if settings.schedule == "slanted":
         return settings.lr * slanted(step, steps, min(warm / steps, 1.0), settings.floor)
@@ -103,21 +103,22 @@ def learning_rate(step: int, steps: int, settings: TrainSettings) -> float:
 
 
 def gradients_of(model: nn.Module) -> list[Tensor]:
-    """The gradients of all parameters that have one."""
+    """Return the gradients of all parameters that have one."""
     return [p.grad for p in model.parameters() if p.grad is not None]
 
 
-def norm_of(gradients: list[Tensor]) -> float:
-    """‖g‖ of all gradients as one vector."""
+def gradient_norm(gradients: list[Tensor]) -> float:
+    """Return ‖g‖ of all gradients as one vector."""
     return float(torch.nn.utils.get_total_norm(gradients))
 
 
-def move(optimiser: torch.optim.Optimizer, gradients: list[Tensor], norm: float, threshold: float) -> None:
-    """One update with gradients clipped, whose norm is given; a fused optimiser clips as it goes, in the same pass."""
+def clipped_step(optimiser: torch.optim.Optimizer, gradients: list[Tensor], norm: float, threshold: float) -> None:
+    """Clip gradients with the given norm and step the optimiser; a fused optimiser clips in the same pass."""
     if not 0 < threshold <= norm < float("inf"):
         optimiser.step()
     elif optimiser.defaults.get("fused") and gradients:
-        scale = torch.tensor(norm / threshold, dtype=torch.float32, device=gradients[0].device)  # whatever theirs is
+        # the fused kernel takes a float32 scale for gradients of any dtype
+        scale = torch.tensor(norm / threshold, dtype=torch.float32, device=gradients[0].device)
         optimiser.grad_scale = scale  # type: ignore[attr-defined]
         try:
             optimiser.step()
@@ -129,17 +130,17 @@ def move(optimiser: torch.optim.Optimizer, gradients: list[Tensor], norm: float,
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state as tensors named by parameter number and key."""
-    held = optimiser.state_dict()["state"]
+    """Return the optimiser's state as tensors named by parameter number and key."""
+    state = optimiser.state_dict()["state"]
     return {
-        f"{number}.{key}": value for number, entry in held.items() for key, value in entry.items() if value is not None
+        f"{number}.{key}": value for number, entry in state.items() for key, value in entry.items() if value is not None
     }
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give the optimiser back its state."""
-    held: dict[int, dict[str, Tensor]] = {}
+    """Load the state that ``optimiser_tensors`` returned."""
+    state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         number, _, key = name.partition(".")
-        held.setdefault(int(number), {})[key] = value
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": held})
+        state.setdefault(int(number), {})[key] = value
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})

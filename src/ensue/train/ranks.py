@@ -1,14 +1,13 @@
-"""What training asks of the processes that train together; ``Ranks`` is one process alone, for which it is nothing.
+"""Operations across the ranks of distributed training; ``Ranks`` itself is a single process, where they do nothing.
 
     rank r of n holds rows ⌊rB/n⌋ … ⌊(r+1)B/n⌋ − 1 of a batch of B
-    loss = Σ_r loss_r,   ∇ = Σ_r ∇loss_r          each loss_r the rank's share of the whole mean
-    (ensue.train.loss_reduction)
+    loss = Σ_r loss_r,   ∇ = Σ_r ∇loss_r     loss_r: a term of the global mean (ensue.train.loss_reduction)
 
-A batch is a pure function of its number, so every rank knows the whole batch and takes its rows: nothing is sent about,
-and each token is seen once. What is decided (to stop, which weights are best) is decided by the first rank, or by all
-of them together. ``ensue.train.data_parallel`` is one of several processes, each with all weights;
-``ensue.train.sharding``
-one of several with a part of them; ``ensue.train.process_group`` is how they find each other.
+A batch is a pure function of its number, so every rank builds the whole batch and takes its rows: no data is sent. The
+first rank decides what all must agree on (when to stop, which weights are best).
+
+``ensue.train.data_parallel`` implements several processes with all weights each, ``ensue.train.sharding`` several with
+a part of the weights each; ``ensue.train.process_group`` connects them.
 """
 
 from __future__ import annotations
@@ -24,118 +23,120 @@ from ensue.core.events import Abandoned
 from ensue.nn.state import State
 from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
-from ensue.train.loss_reduction import ALONE, Pool
-from ensue.train.optimisers import gradients_of, norm_of, restore_optimiser
+from ensue.train.loss_reduction import LOCAL, LossReduction
+from ensue.train.optimisers import gradient_norm, gradients_of, restore_optimiser
 
 Value = TypeVar("Value")
-Ask = Callable[[Callable[[], Any]], Any]
-"""Answers a question about a model, once all its weights that are needed are here."""
-Measure = Callable[..., dict[str, float]]
-"""An evaluation. It is given a question to ask now and then, and raises ``Abandoned`` where the answer is that somebody
-wants to stop; and, where there are several, the ranks, among which it may divide what it reads."""
+RunWithWeights = Callable[[Callable[[], Any]], Any]
+"""Runs a callable with full parameters gathered."""
+Evaluate = Callable[..., dict[str, float]]
+"""Measures on held-out data, ``valid_loss`` among them. Its argument is a callable that returns True when evaluation
+should stop; it then raises ``Abandoned``. With several ranks it gets them as ``ranks`` and may divide the data."""
 
 
-def plainly(question: Callable[[], Any]) -> Any:
-    """Ask where all weights are here anyway."""
-    return question()
+def run_directly(function: Callable[[], Any]) -> Any:
+    """Call a function; all parameters are in this process already."""
+    return function()
 
 
 class Ranks:
-    """One process that trains alone."""
+    """A single process."""
 
     rank = 0
-    count = 1
+    world_size = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes and speaks."""
+        """Whether this is rank 0, which writes files and reports progress."""
         return self.rank == 0
 
     def device(self, name: str) -> torch.device:
-        """The device of this rank."""
+        """Return the device of this rank."""
         return torch.device(name)
 
     def rows(self, count: int) -> slice:
-        """Which of so many rows are this rank's; one that has none reads the first, for nothing."""
+        """Return which of ``count`` rows belong to this rank; a rank without rows gets the first one."""
         return slice(0, count)
 
-    def part(self, batch: Any) -> tuple[Any, Pool]:
-        """This rank's rows of a batch, and what says how much they count."""
-        return batch, ALONE
+    def local_batch(self, batch: Any) -> tuple[Any, LossReduction]:
+        """Return this rank's rows of a batch, and the reduction of its loss."""
+        return batch, LOCAL
 
     def total(self, value: float) -> float:
-        """The sum over all ranks."""
+        """Sum a value over all ranks."""
         return value
 
-    def agree(self, value: Value) -> Value:
-        """What the first rank has."""
+    def broadcast(self, value: Value) -> Value:
+        """Return the first rank's value."""
         return value
 
-    def asked(self, wish: str) -> str:
-        """The signal by which somebody asked any rank to stop."""
-        return wish
+    def stop_signal(self, name: str) -> str:
+        """Return the name of a signal received by any rank, or an empty string."""
+        return name
 
-    def wait(self) -> None:
-        """Go on only when all ranks are here."""
+    def barrier(self) -> None:
+        """Wait for all ranks."""
 
-    def spread(self, model: nn.Module, device: torch.device) -> Ask:
-        """Give all ranks the weights of the first."""
-        return plainly
+    def distribute(self, model: nn.Module, device: torch.device) -> RunWithWeights:
+        """Give all ranks the first rank's weights."""
+        return run_directly
 
-    def gradients(self, model: nn.Module) -> list[Tensor]:
-        """The gradients of all ranks together, of what is here."""
+    def reduced_gradients(self, model: nn.Module) -> list[Tensor]:
+        """Sum the gradients over ranks and return those of the parameters that are here."""
         return gradients_of(model)
 
-    def norm(self, gradients: list[Tensor]) -> float:
-        """‖g‖ of all gradients as one vector."""
-        return norm_of(gradients)
+    def gradient_norm(self, gradients: list[Tensor]) -> float:
+        """Return ‖g‖ of all gradients as one vector."""
+        return gradient_norm(gradients)
 
-    def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
-        """What an evaluation found; None where it was given up because somebody asked to stop."""
+    def evaluate(
+        self, with_weights: RunWithWeights, evaluate: Evaluate, interrupts: Interrupts
+    ) -> dict[str, float] | None:
+        """Run an evaluation; None if a signal interrupted it."""
 
-        def question() -> dict[str, float] | None:
+        def run() -> dict[str, float] | None:
             try:
-                return evaluate(lambda: bool(self.asked(wish.asked)))
-            except Abandoned:  # weights that were gathered for the question are given back when it is answered
+                return evaluate(lambda: bool(self.stop_signal(interrupts.signal)))
+            except Abandoned:  # caught inside, so that gathered weights are released as usual
                 return None
 
-        found: dict[str, float] | None = ask(question)
-        return found
+        measures: dict[str, float] | None = with_weights(run)
+        return measures
 
-    def written(self, ask: Ask, sample: Callable[[], str]) -> str:
-        """What the model writes as it learns."""
-        return str(ask(sample))
+    def sample(self, with_weights: RunWithWeights, sample: Callable[[], str]) -> str:
+        """Return a text that the model generates."""
+        return str(with_weights(sample))
 
-    def gathered(self, state: State | None, rows: int) -> State | None:
-        """The state of all ``rows`` rows, on the first rank."""
+    def gather_state(self, state: State | None, rows: int) -> State | None:
+        """Gather the state of all ``rows`` rows on the first rank."""
         return state
 
-    def own(self, state: State, rows: int) -> State:
-        """Of a state of all rows that of this rank's."""
+    def local_state(self, state: State, rows: int) -> State:
+        """Select this rank's rows of a state of all ``rows`` rows."""
         return state
 
-    def chances(self) -> Tensors:
-        """Where the random numbers of the other ranks stand."""
+    def random_states(self) -> Tensors:
+        """Gather the random number generators' states of the other ranks."""
         return {}
 
-    def set_chance(self, held: Tensors, step: int) -> None:
-        """Random numbers of its own for each rank but the first: those it had, or new ones."""
+    def restore_random_state(self, saved: Tensors, step: int) -> None:
+        """On every rank but the first, restore the random state saved for it, or seed a new one."""
 
     def checkpoints(self, folder: Path, keep: int) -> Checkpoints:
-        """The checkpoints of a run, written once and read by all."""
+        """Return a run's checkpoints, written once and read by all ranks."""
         return Checkpoints(folder, keep)
 
-    def take_up(self, model: nn.Module, optimiser: torch.optim.Optimizer, found: Checkpoint) -> None:
-        """Give the model and the optimiser what a checkpoint holds."""
-        model.load_state_dict(found.tensors["model"])
-        restore_optimiser(optimiser, found.tensors["optimiser"])
+    def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
+        """Load the model and the optimiser from a checkpoint."""
+        model.load_state_dict(checkpoint.tensors["model"])
+        restore_optimiser(optimiser, checkpoint.tensors["optimiser"])
 
-    def kept_whole(self, model: nn.Module) -> nn.Module:
-        """A model to take up all weights when training has ended: the one that is trained, or a copy."""
+    def full_copy(self, model: nn.Module) -> nn.Module:
+        """Return a module that can hold all weights after training: the model itself, or a copy where it is sharded."""
         return model
 
-    def give_whole(self, model: nn.Module, whole: nn.Module) -> None:
-        """Give what was kept, on the first rank, all weights of the model that was trained."""
+    def copy_full_weights(self, model: nn.Module, full: nn.Module) -> None:
+        """Copy all weights of the trained model into ``full``, on the first rank."""
 
 
 SINGLE = Ranks()

@@ -1,16 +1,14 @@
-"""Ranks of which each keeps a part of all weights, of their gradients and of what the optimiser remembers.
+"""Sharded training (FSDP2): every rank holds a part of the weights, the gradients and the optimiser's state.
 
-FSDP2 (torch.distributed.fsdp) cuts every parameter along its first dimension into as many parts as there are ranks. A
-unit, which is a block of a model or all that is in no block, gathers its weights before it is used, and gives back all
-but its own part after; gradients are added up and cut on the way back. So a model takes 1/n of the memory on each rank,
-and one block more.
+torch.distributed.fsdp splits every parameter along its first dimension into one part per rank. A unit (a block of a
+model, or everything outside its blocks) gathers its weights before it is used and frees the other ranks' parts after;
+the backward pass sums gradients and splits them. So a model needs 1/n of the memory on each rank, plus one block.
 
-Which blocks a model has is read off it: what stands in an ``nn.ModuleList``, but for a mixture's experts: a rank whose
-tokens do not meet an expert does not use it, and a unit is gathered by all ranks or none. A unit gathers its weights
-when its ``forward`` is called. What else is used of it from outside its class lists as ``entries``: methods, which then
-gather its weights too, or parts, which are units of their own. The model as a whole is asked in many ways (``loss``,
-``log_prob``, ``pair_loss``, whatever an objective or a measure needs), so what is asked passes through one ``forward``,
-that of ``Whole``.
+The blocks of a model are the modules in its ``nn.ModuleList``s, except a mixture's experts: all ranks must gather a
+unit together, and a rank may have no token for some expert. A unit gathers its weights when its ``forward`` is called.
+Other entry points are listed in its class as ``entries``: methods, which then gather its weights too, or submodules,
+which become units themselves. Objectives and measures call the model in many ways (``loss``, ``log_prob``,
+``pair_loss``, …), so every call passes through the ``forward`` of ``RootUnit``.
 """
 
 from __future__ import annotations
@@ -36,194 +34,195 @@ from ensue.core.errors import InputError
 from ensue.core.files import ROOM, whole_folder
 from ensue.nn.experts import Experts
 from ensue.train.checkpoints import SHARDS, Checkpoint, Checkpoints, Tensors
-from ensue.train.data_parallel import SharedCheckpoints, Together
+from ensue.train.data_parallel import DataParallel, SharedCheckpoints
 from ensue.train.interrupts import Interrupts
 from ensue.train.optimisers import gradients_of, restore_optimiser
-from ensue.train.ranks import Ask, Measure, Ranks
+from ensue.train.ranks import Evaluate, Ranks, RunWithWeights
 
-KEPT = 1 << 28
-"""The most bytes of a model that each rank gathers once for a whole evaluation, and not block by block: what is small
-takes longer to ask for than to use."""
-SPREAD = ("model", "optimiser")
-"""The groups of tensors of a checkpoint that each rank writes its part of."""
+MAX_GATHERED_BYTES = 1 << 28
+"""Models up to this size are gathered once for a whole evaluation; larger ones block by block."""
+SHARDED_GROUPS = ("model", "optimiser")
+"""The groups of a checkpoint's tensors of which each rank writes its part."""
 
 
-class Whole(nn.Module):
-    """All of a model as one unit: what is in no block is here while a question is answered."""
+class RootUnit(nn.Module):
+    """The FSDP unit of everything outside a model's blocks; its ``forward`` runs any callable that uses the model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, question: Callable[[], Any]) -> Any:
-        """The answer."""
-        return question()
+    def forward(self, function: Callable[[], Any]) -> Any:
+        """Call the function."""
+        return function()
 
 
-class Sharded(Together):
+class ShardedDataParallel(DataParallel):
     """One of several processes, each with a part of the weights."""
 
-    def spread(self, model: nn.Module, device: torch.device) -> Ask:
-        """Cut the model up where it is."""
-        super().spread(model, device)
-        # what a unit answers is often a view, which must not be changed in place; ours are not
+    def distribute(self, model: nn.Module, device: torch.device) -> RunWithWeights:
+        """Shard the model in place."""
+        super().distribute(model, device)
+        # units often return views, which must not be changed in place; ours are not
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view", category=UserWarning)
-        mesh = init_device_mesh(device.type, (self.count,))
-        for block in units_of(model):
+        mesh = init_device_mesh(device.type, (self.world_size,))
+        for block in shard_units(model):
             fully_shard(block, mesh=mesh, reshard_after_forward=True)
             for name in getattr(block, "entries", ()):
                 if not isinstance(getattr(block, name), nn.Module):
                     register_fsdp_forward_method(block, name)
-        whole: Any = fully_shard(Whole(model), mesh=mesh, reshard_after_forward=False)
-        units: list[FSDPModule] = [part for part in whole.modules() if isinstance(part, FSDPModule)]
+        root: Any = fully_shard(RootUnit(model), mesh=mesh, reshard_after_forward=False)
+        units: list[FSDPModule] = [module for module in root.modules() if isinstance(module, FSDPModule)]
         for unit in units:
-            unit.set_gradient_divide_factor(1.0)  # losses are shares of the whole mean: they add up
+            unit.set_gradient_divide_factor(1.0)  # each loss is a term of the global mean: gradients are summed
             unit.set_force_sum_reduction_for_comms(True)
-            unit.unshard()  # for once here, since what is made in inference mode cannot learn
+            unit.unshard()  # allocates outside inference mode, whose tensors could not be trained
             unit.reshard()
-        small = sum(parameter.nbytes for parameter in model.parameters()) <= KEPT
+        small = sum(parameter.nbytes for parameter in model.parameters()) <= MAX_GATHERED_BYTES
 
-        def ask(question: Callable[[], Any]) -> Any:
+        def with_weights(function: Callable[[], Any]) -> Any:
             if torch.is_grad_enabled():
-                return whole(question)
+                return root(function)
             for unit in units[1:]:
                 unit.set_reshard_after_forward(not small, recurse=False)
-            found = whole(question)
+            result = root(function)
             for unit in units:
                 unit.reshard()
-                unit.set_reshard_after_forward(unit is not whole, recurse=False)
-            return found
+                unit.set_reshard_after_forward(unit is not root, recurse=False)
+            return result
 
-        return ask
+        return with_weights
 
-    def gradients(self, model: nn.Module) -> list[Tensor]:
-        """This rank's parts; FSDP has added them up already."""
-        return [local(gradient) for gradient in gradients_of(model)]
+    def reduced_gradients(self, model: nn.Module) -> list[Tensor]:
+        """Return this rank's parts, which FSDP has summed."""
+        return [local_part(gradient) for gradient in gradients_of(model)]
 
-    def norm(self, gradients: list[Tensor]) -> float:
-        own = super().norm(gradients) if gradients else 0.0
-        return float(self.total(own**2) ** 0.5)
+    def gradient_norm(self, gradients: list[Tensor]) -> float:
+        local = super().gradient_norm(gradients) if gradients else 0.0
+        return float(self.total(local**2) ** 0.5)
 
-    def measured(self, ask: Ask, evaluate: Measure, wish: Interrupts) -> dict[str, float] | None:
+    def evaluate(
+        self, with_weights: RunWithWeights, evaluate: Evaluate, interrupts: Interrupts
+    ) -> dict[str, float] | None:
         with torch.no_grad():
-            return super().measured(ask, evaluate, wish)
+            return super().evaluate(with_weights, evaluate, interrupts)
 
-    def written(self, ask: Ask, sample: Callable[[], str]) -> str:
+    def sample(self, with_weights: RunWithWeights, sample: Callable[[], str]) -> str:
         with torch.no_grad():
-            return Ranks.written(self, ask, sample)
+            return Ranks.sample(self, with_weights, sample)
 
     def checkpoints(self, folder: Path, keep: int) -> Checkpoints:
         return ShardedCheckpoints(self, folder, keep)
 
-    def take_up(self, model: nn.Module, optimiser: torch.optim.Optimizer, found: Checkpoint) -> None:
-        """Read this rank's parts, whoever wrote the checkpoint, and from how many ranks."""
-        assert found.path is not None
+    def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
+        """Read this rank's parts of a checkpoint, which any number of ranks may have written."""
+        assert checkpoint.path is not None
         weights = dict(model.state_dict())
-        fill(found.path, "model", weights)
+        read_group(checkpoint.path, "model", weights)
         model.load_state_dict(weights)
-        held = remembered(optimiser, found.path)
-        fill(found.path, "optimiser", held)
-        restore_optimiser(optimiser, held)
+        state = empty_optimiser_state(optimiser, checkpoint.path)
+        read_group(checkpoint.path, "optimiser", state)
+        restore_optimiser(optimiser, state)
 
-    def kept_whole(self, model: nn.Module) -> nn.Module:
-        """A copy, in the memory of the first rank's machine."""
+    def full_copy(self, model: nn.Module) -> nn.Module:
+        """Return a copy on the first rank."""
         return copy.deepcopy(model) if self.first else model
 
-    def give_whole(self, model: nn.Module, whole: nn.Module) -> None:
-        own = whole.state_dict() if self.first else {}
+    def copy_full_weights(self, model: nn.Module, full: nn.Module) -> None:
+        target = full.state_dict() if self.first else {}
         for name, value in model.state_dict().items():
-            full = value.full_tensor() if isinstance(value, DTensor) else value
+            tensor = value.full_tensor() if isinstance(value, DTensor) else value
             if self.first:
-                own[name].copy_(full)
+                target[name].copy_(tensor)
 
 
 class ShardedCheckpoints(SharedCheckpoints):
     """Checkpoints to which each rank adds its part, in safetensors as all others (DCP)."""
 
-    not_read = SPREAD
+    skipped_groups = SHARDED_GROUPS
 
     def save(self, checkpoint: Checkpoint, name: str = "") -> None:
-        """The first rank makes the folder, and gives it its name when all parts are there."""
+        """The first rank creates the folder and renames it when all parts are written."""
         path = self.folder / (name or f"step-{checkpoint.step:08d}")
-        spread = {group: held for group, held in checkpoint.tensors.items() if group in SPREAD and held}
-        rest = {group: held for group, held in checkpoint.tensors.items() if group not in spread}
+        sharded = {group: held for group, held in checkpoint.tensors.items() if group in SHARDED_GROUPS and held}
+        rest = {group: held for group, held in checkpoint.tensors.items() if group not in sharded}
         if not self.ranks.first:
-            self._add(Path(self.ranks.agree("")), spread)
+            self._write_parts(Path(self.ranks.broadcast("")), sharded)
         else:
             with whole_folder(path) as temporary:
-                self._add(Path(self.ranks.agree(str(temporary))), spread)
-                self.fill(temporary, Checkpoint(checkpoint.step, rest, checkpoint.progress))
+                self._write_parts(Path(self.ranks.broadcast(str(temporary))), sharded)
+                self.write_files(temporary, Checkpoint(checkpoint.step, rest, checkpoint.progress))
             self.remove_old()
-        self.ranks.wait()
+        self.ranks.barrier()
 
-    def _add(self, folder: Path, groups: dict[str, Tensors]) -> None:
+    def _write_parts(self, folder: Path, groups: dict[str, Tensors]) -> None:
         for group, tensors in groups.items():
             writer = HuggingFaceStorageWriter(str(folder / f"{group}{SHARDS}"), save_distributed=True)
-            own = {name: value.detach().clone() for name, value in tensors.items()}  # what is shared is written twice
+            copies = {name: value.detach().clone() for name, value in tensors.items()}  # tied weights are written twice
             try:
-                save(own, storage_writer=writer)
-            except CheckpointException as error:  # what went wrong on some rank is told to all
+                save(copies, storage_writer=writer)
+            except CheckpointException as error:  # an error on any rank is raised on all
                 rank, (cause, _) = next(iter(error.failures.items()))
                 what = f"rank {rank} cannot write its part ({str(cause).strip().splitlines()[0]})"
                 raise InputError(what, where=str(self.folder), hint=ROOM) from cause
 
 
-def units_of(model: nn.Module) -> list[nn.Module]:
-    """The blocks of a model, and what in them is used from outside, inner ones first; none shares a weight."""
-    named = (getattr(part, name) for part in model.modules() for name in getattr(part, "entries", ()))
-    inside = [part for part in named if isinstance(part, nn.Module)]
-    chosen = [part.experts for part in model.modules() if isinstance(part, Experts)]  # by tokens, so not by all ranks
-    lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
-    blocks = [block for part in lists if not any(part is one for one in chosen) for block in part]
+def shard_units(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that become FSDP units, inner ones first: blocks and entry points that share no weights."""
+    modules = list(model.modules())
+    entries = [getattr(module, name) for module in modules for name in getattr(module, "entries", ())]
+    experts = [module.experts for module in modules if isinstance(module, Experts)]  # not used by all ranks
+    lists = [module for module in modules if isinstance(module, nn.ModuleList)]
+    blocks = [block for module in lists if not any(module is other for other in experts) for block in module]
     owners: dict[Tensor, int] = {}
-    for part in model.modules():
-        for parameter in part.parameters(recurse=False):
+    for module in modules:
+        for parameter in module.parameters(recurse=False):
             owners[parameter] = owners.get(parameter, 0) + 1
-    ordered = [part for part in model.modules() if any(part is one for one in (*blocks, *inside))]
-    fit = (part for part in reversed(ordered) if any(True for _ in part.parameters()))
-    return [part for part in fit if all(owners[parameter] == 1 for parameter in part.parameters())]
+    ordered = [module for module in modules if any(module is other for other in (*blocks, *entries))]
+    with_weights = (module for module in reversed(ordered) if any(True for _ in module.parameters()))
+    return [module for module in with_weights if all(owners[parameter] == 1 for parameter in module.parameters())]
 
 
-def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor."""
+def local_part(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def remembered(optimiser: torch.optim.Optimizer, path: Path) -> Tensors:
-    """Room for what a checkpoint's optimiser holds, each as its parameter is spread."""
+def empty_optimiser_state(optimiser: torch.optim.Optimizer, path: Path) -> Tensors:
+    """Return zeros for the optimiser state in a checkpoint, sharded as their parameters are."""
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    held: Tensors = {}
-    for name, size, kind in names_in(path, "optimiser"):
+    state: Tensors = {}
+    for name, size, dtype in tensor_specs(path, "optimiser"):
         parameter = parameters[int(name.partition(".")[0])]
-        like = size == parameter.shape
-        held[name] = torch.zeros_like(parameter, dtype=kind) if like else torch.zeros(size, dtype=kind)
-    return held
+        alike = size == parameter.shape
+        state[name] = torch.zeros_like(parameter, dtype=dtype) if alike else torch.zeros(size, dtype=dtype)
+    return state
 
 
-def names_in(path: Path, group: str) -> list[tuple[str, torch.Size, torch.dtype]]:
-    """The tensors of a group in a checkpoint, with their whole sizes."""
+def tensor_specs(path: Path, group: str) -> list[tuple[str, torch.Size, torch.dtype]]:
+    """Return the names, full shapes and dtypes of the tensors of a checkpoint's group."""
     if (path / f"{group}{SHARDS}").is_dir():
-        held: Any = HuggingFaceStorageReader(str(path / f"{group}{SHARDS}")).read_metadata().state_dict_metadata
-        return [(name, one.size, one.properties.dtype) for name, one in held.items()]
+        specs: Any = HuggingFaceStorageReader(str(path / f"{group}{SHARDS}")).read_metadata().state_dict_metadata
+        return [(name, spec.size, spec.properties.dtype) for name, spec in specs.items()]
     with safe_open(path / f"{group}.safetensors", framework="pt") as file:
-        kinds = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        return [(name, torch.Size(one.get_shape()), file.get_tensor(name).dtype) for name, one in kinds.items()]
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        return [(name, torch.Size(part.get_shape()), file.get_tensor(name).dtype) for name, part in slices.items()]
 
 
-def fill(path: Path, group: str, tensors: Tensors) -> None:
-    """Read a group of a checkpoint into tensors that are there: of each, this rank's part only."""
+def read_group(path: Path, group: str, tensors: Tensors) -> None:
+    """Read a group of a checkpoint into existing tensors, of each this rank's part only."""
     if (path / f"{group}{SHARDS}").is_dir():
         reader = HuggingFaceStorageReader(str(path / f"{group}{SHARDS}"))
         load({name: value.detach() for name, value in tensors.items()}, storage_reader=reader)
         return
     with safe_open(path / f"{group}.safetensors", framework="pt") as file, torch.no_grad():
         for name, value in tensors.items():
-            place = part_of(value)
-            local(value).copy_(file.get_slice(name)[place] if place else file.get_tensor(name))
+            part = local_slices(value)
+            local_part(value).copy_(file.get_slice(name)[part] if part else file.get_tensor(name))
 
 
-def part_of(tensor: Tensor) -> tuple[slice, ...]:
-    """Which part of a whole tensor this rank has."""
+def local_slices(tensor: Tensor) -> tuple[slice, ...]:
+    """Return the slices of the full tensor that this rank holds."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if not isinstance(tensor, DTensor):

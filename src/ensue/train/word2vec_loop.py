@@ -1,8 +1,6 @@
-"""Training by loops that change the weights where they are: no gradient is ever stored, and there is no optimiser.
+"""Training with a trainer that updates weights in place, as word2vec's kernels do: no gradients, no optimiser.
 
-What is learnt, and how, is the learner's affair; this keeps its promises to people: a budget that becomes a number of
-steps, progress, metrics, checkpoints, a stop between two steps. Everything random follows from the number of a step, so
-the weights and that number are all there is to save.
+Everything random follows from the number of a step, so a checkpoint holds the weights and that number only.
 """
 
 from __future__ import annotations
@@ -14,123 +12,118 @@ from typing import Any, Protocol
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report
-from ensue.train.budget import SPARE, TRIAL
+from ensue.train.budget import PLANNED_SHARE, TRIAL_SHARE, median_seconds
 from ensue.train.checkpoints import STOP, Checkpoint, Checkpoints
 from ensue.train.interrupts import Interrupts
-from ensue.train.loop import Outcome
 from ensue.train.metrics import Metrics
 from ensue.train.settings import WordTrainSettings
+from ensue.train.training import Outcome
 
-SAVE_SECONDS = 30.0
-"""A checkpoint is written where the last one is older than this."""
+CHECKPOINT_SECONDS = 30.0
+"""Seconds between checkpoints where the settings give no number of steps."""
 
 
-class Learner(Protocol):
-    """Something that learns in steps."""
+class InPlaceTrainer(Protocol):
+    """Updates a model's weights in place, step by step."""
 
     model: Any
     steps_per_epoch: int
 
     def rate(self, step: int, steps: int) -> float:
-        """The learning rate before a step of so many."""
+        """Return the learning rate before a step of ``steps``."""
 
-    def learn(self, step: int, steps: int) -> tuple[float, int]:
-        """Do a step; its mean loss, and how many tokens it went through."""
+    def update(self, step: int, steps: int) -> tuple[float, int]:
+        """Run a step; return its mean loss and its number of tokens."""
 
-    def trial(self) -> Learner:
-        """The same with weights of its own, to try how fast it is."""
+    def trial(self) -> InPlaceTrainer:
+        """Return a copy with its own weights, to measure the speed."""
 
 
-def plan_in_place(learner: Learner, settings: WordTrainSettings, report: Report) -> WordTrainSettings:
-    """The settings with the number of steps: of the epochs, or fewer where the budget allows no more."""
-    steps = settings.steps or max(1, round(settings.epochs * learner.steps_per_epoch))
+def plan_word2vec(trainer: InPlaceTrainer, settings: WordTrainSettings, report: Report) -> WordTrainSettings:
+    """Return the settings with the number of steps: those of the epochs, or fewer if the budget is too small."""
+    steps = settings.steps or max(1, round(settings.epochs * trainer.steps_per_epoch))
     if not settings.budget:
         return replace(settings, steps=steps)
-    times: list[float] = []
-    begun, trial = time.perf_counter(), learner.trial()
-    while len(times) < 3 or (len(times) < 40 and time.perf_counter() - begun < settings.budget * TRIAL):
-        at = time.perf_counter()
-        trial.learn(len(times), steps)
-        times.append(time.perf_counter() - at)
-        if time.perf_counter() - begun > settings.budget / 2:
-            break
-    settled = sorted(times[1:] or times)  # the first pays for what is compiled once
-    pace = settled[len(settled) // 2]
-    allowed = max(1, int((settings.budget * SPARE - (time.perf_counter() - begun)) / pace))
+    started, trial = time.perf_counter(), trainer.trial()
+    seconds = median_seconds(
+        lambda number: trial.update(number, steps), settings.budget * TRIAL_SHARE, most=settings.budget / 2
+    )
+    allowed = max(1, int((settings.budget * PLANNED_SHARE - (time.perf_counter() - started)) / seconds))
     if allowed < steps:
-        report("plan", {"steps": allowed, "step_seconds": pace})
+        report("plan", {"steps": allowed, "step_seconds": seconds})
     return replace(settings, steps=min(steps, allowed))
 
 
 @dataclass
-class Going:
+class InPlaceProgress:
     """Where training stands; saved with every checkpoint."""
 
     step: int = 0
     seconds: float = 0.0
     tokens: int = 0
     losses: list[float] = field(default_factory=list)
-    """Since the last line of metrics."""
+    """Losses since the last metrics record."""
 
 
-def train_in_place(
-    learner: Learner, settings: WordTrainSettings, checkpoints: Checkpoints, metrics: Metrics, report: Report
+def train_word2vec(
+    trainer: InPlaceTrainer, settings: WordTrainSettings, checkpoints: Checkpoints, metrics: Metrics, report: Report
 ) -> Outcome:
-    """Learn from the latest checkpoint on until the steps are done, time is up, or somebody asks to stop."""
-    going, stopped = restored(learner, checkpoints, report), ""
-    before, saved = going.seconds, time.perf_counter()
-    begun = saved - before
-    with Interrupts() as wish:
-        while going.step < settings.steps and not stopped:
-            rate = learner.rate(going.step, settings.steps)
-            loss, tokens = learner.learn(going.step, settings.steps)
+    """Train from the latest checkpoint until the steps are done, the budget is spent, or a signal arrives."""
+    progress, stopped = restore(trainer, checkpoints, report), ""
+    before, saved = progress.seconds, time.perf_counter()
+    started = saved - before
+    with Interrupts() as interrupts:
+        while progress.step < settings.steps and not stopped:
+            rate = trainer.rate(progress.step, settings.steps)
+            loss, tokens = trainer.update(progress.step, settings.steps)
             if not math.isfinite(loss):
-                raise InputError(f"the loss is not finite at step {going.step + 1}", hint="use a lower train.lr")
-            going.step, going.tokens, going.seconds = going.step + 1, going.tokens + tokens, time.perf_counter() - begun
-            going.losses.append(loss)
-            tell(going, settings, rate, metrics, report)
-            if going.step == settings.steps:
+                raise InputError(f"the loss is not finite at step {progress.step + 1}", hint="use a lower train.lr")
+            progress.step, progress.tokens = progress.step + 1, progress.tokens + tokens
+            progress.seconds = time.perf_counter() - started
+            progress.losses.append(loss)
+            log(progress, settings, rate, metrics, report)
+            if progress.step == settings.steps:
                 break
-            if due(settings, going.step, saved):
-                save(learner, going, checkpoints)
+            if checkpoint_due(settings, progress.step, saved):
+                save(trainer, progress, checkpoints)
                 saved = time.perf_counter()
-            late = 0 < settings.budget < going.seconds - before
-            stopped = wish.asked or ("budget" if late else "")
+            over_budget = 0 < settings.budget < progress.seconds - before
+            stopped = interrupts.signal or ("budget" if over_budget else "")
     if stopped:
-        save(learner, going, checkpoints, STOP)
-    return Outcome(stopped or "finished", going.step, going.seconds, 0.0, going.tokens)
+        save(trainer, progress, checkpoints, STOP)
+    return Outcome(stopped or "finished", progress.step, progress.seconds, 0.0, progress.tokens)
 
 
-def restored(learner: Learner, checkpoints: Checkpoints, report: Report) -> Going:
-    """Take up the latest checkpoint, or begin where there is none."""
-    found = checkpoints.latest()
+def restore(trainer: InPlaceTrainer, checkpoints: Checkpoints, report: Report) -> InPlaceProgress:
+    """Load the latest checkpoint, or start from the beginning if there is none."""
+    checkpoint = checkpoints.latest()
     for note in checkpoints.notes:
         report("note", {"text": note})
-    if found is None:
-        return Going()
-    learner.model.load_state_dict(found.tensors["model"])  # copied to where the loops write
-    return Going(step=found.step, **found.progress)
+    if checkpoint is None:
+        return InPlaceProgress()
+    trainer.model.load_state_dict(checkpoint.tensors["model"])  # copies into the arrays that the kernels write
+    return InPlaceProgress(step=checkpoint.step, **checkpoint.progress)
 
 
-def save(learner: Learner, going: Going, checkpoints: Checkpoints, name: str = "") -> None:
-    """Write a checkpoint: one of the schedule, or one with a name."""
-    progress = {key: value for key, value in asdict(going).items() if key != "step"}
-    checkpoints.save(Checkpoint(going.step, {"model": dict(learner.model.state_dict())}, progress), name)
+def save(trainer: InPlaceTrainer, progress: InPlaceProgress, checkpoints: Checkpoints, name: str = "") -> None:
+    """Write a checkpoint: a scheduled one, or one with a name."""
+    values = {key: value for key, value in asdict(progress).items() if key != "step"}
+    checkpoints.save(Checkpoint(progress.step, {"model": dict(trainer.model.state_dict())}, values), name)
 
 
-def due(settings: WordTrainSettings, step: int, saved: float) -> bool:
-    """Whether it is time for a checkpoint; the last one was ``saved`` then."""
+def checkpoint_due(settings: WordTrainSettings, step: int, saved: float) -> bool:
+    """Whether to write a checkpoint; ``saved`` is when the last one was written."""
     if settings.checkpoint_every:
         return step % settings.checkpoint_every == 0
-    return time.perf_counter() - saved > SAVE_SECONDS
+    return time.perf_counter() - saved > CHECKPOINT_SECONDS
 
 
-def tell(going: Going, settings: WordTrainSettings, rate: float, metrics: Metrics, report: Report) -> None:
-    """Report a step; now and then a line of metrics with the mean loss since the line before."""
-    left = (settings.steps - going.step) * going.seconds / going.step
-    values = {"step": going.step, "steps": settings.steps, "loss": going.losses[-1], "left": left}
-    report("step", {**values, "tokens_per_second": going.tokens / going.seconds})
-    if going.step % settings.log_every == 0 or going.step == settings.steps:
-        loss = sum(going.losses) / len(going.losses)
-        metrics.write({"step": going.step, "loss": loss, "lr": rate, "seconds": round(going.seconds, 3)})
-        going.losses.clear()
+def log(progress: InPlaceProgress, settings: WordTrainSettings, rate: float, metrics: Metrics, report: Report) -> None:
+    """Report a step, and every ``log_every`` steps write a metrics record with the mean loss."""
+    left = (settings.steps - progress.step) * progress.seconds / progress.step
+    values = {"step": progress.step, "steps": settings.steps, "loss": progress.losses[-1], "left": left}
+    report("step", {**values, "tokens_per_second": progress.tokens / progress.seconds})
+    if progress.step % settings.log_every == 0 or progress.step == settings.steps:
+        loss = sum(progress.losses) / len(progress.losses)
+        metrics.write({"step": progress.step, "loss": loss, "lr": rate, "seconds": round(progress.seconds, 3)})
+        progress.losses.clear()

@@ -34,16 +34,17 @@ from ensue.tasks.machine import check_bf16
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import TaskSpec, TrainingOptions
 from ensue.tasks.table import model_class, task_of
-from ensue.train.budget import plan
+from ensue.train.budget import plan_steps
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.counting import fit_by_counting
-from ensue.train.interrupts import stoppable
-from ensue.train.loop import Evaluate, Outcome, Training, train
+from ensue.train.interrupts import sigterm_as_interrupt
+from ensue.train.loop import train
 from ensue.train.metrics import Metrics
-from ensue.train.model_selection import choose_weights
+from ensue.train.model_selection import select_weights
 from ensue.train.objectives import Objective
-from ensue.train.process_group import ranks_here
-from ensue.train.ranks import Ranks
+from ensue.train.process_group import join_process_group
+from ensue.train.ranks import Evaluate, Ranks
+from ensue.train.training import Outcome, Training
 from ensue.verbs.cards import model_card
 from ensue.verbs.fit_settings import flat_settings, new_settings, resumed_settings
 from ensue.verbs.init_from import begun_model, check_apart, first_folder
@@ -85,7 +86,7 @@ def fit(
     """
     folder = RunFolder(Path(out) if out is not None else Path("runs") / what)
     typed = flat_settings(_list(data), _list(valid), settings, flat)
-    with ranks_here() as ranks:
+    with join_process_group() as ranks:
         report = report if ranks.first else silent
         if resume:
             if config is not None:
@@ -138,7 +139,7 @@ def _begin(
     if ranks.first:  # the others may come when it is there already
         folder.check_free(force)
     check_learns(settings, ranks)
-    if getattr(settings.train, "shard", False) and ranks.count == 1:
+    if getattr(settings.train, "shard", False) and ranks.world_size == 1:
         report("note", {"text": "one process has nobody to share with: --shard is for torchrun"})
     _prepare_process(settings, ranks)
     check_room(settings, ranks)
@@ -148,7 +149,7 @@ def _begin(
     settings = task.complete_settings(settings, model, corpus)
     work = Fit(folder, settings, task, corpus, model, report, ranks)
     parts = _parts(work)
-    ranks.wait()
+    ranks.barrier()
     if ranks.first:
         folder.make(force)
     return _run(work, parts)
@@ -168,7 +169,7 @@ def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, 
         hint, files = "put it back, or begin a new run", (*settings.data.files, *getattr(settings.distil, "files", ()))
         raise InputError("the text has changed since this run began", where=", ".join(files), hint=hint)
     # a checkpoint holds every weight, so the run it began with may be gone
-    saved = ranks.agree(ranks.first and Checkpoints(folder.checkpoints).latest() is not None)
+    saved = ranks.broadcast(ranks.first and Checkpoints(folder.checkpoints).latest() is not None)
     model = build_model(settings, corpus) if saved else begun_model(settings, corpus, report)
     work = Fit(folder, settings, task_of(settings), corpus, model, report, ranks)
     return _run(work, _parts(work))
@@ -204,7 +205,7 @@ def _prepare_process(settings: Settings, ranks: Ranks) -> None:
     """Set the number of threads, of several ranks no more than each one's share, and the use of freed memory."""
     _prepare_memory(settings)
     if settings.train.threads:
-        most = torch.get_num_threads() if ranks.count > 1 else settings.train.threads
+        most = torch.get_num_threads() if ranks.world_size > 1 else settings.train.threads
         torch.set_num_threads(min(settings.train.threads, most))
 
 
@@ -221,7 +222,7 @@ def _run(work: Fit, parts: Parts | None) -> Run:
     """Train and write; an interrupt at any moment says how to resume."""
     _prepare_memory(work.settings)  # loading another run for its weights may have changed it
     path, again = work.folder.path, f"ensue fit {shlex.quote(str(work.folder.path))} --resume"
-    with work.folder.held() if work.ranks.first else nullcontext(), stoppable():
+    with work.folder.held() if work.ranks.first else nullcontext(), sigterm_as_interrupt():
         try:
             stopped = _train_and_write(work, parts)
         except KeyboardInterrupt:
@@ -252,7 +253,7 @@ def _train_and_write(work: Fit, parts: Parts | None) -> str:
     if ranks.first:
         _finish(replace(work, model=model, settings=settings), outcome)
         shutil.rmtree(folder.path / COUNTING, ignore_errors=True)  # the weights hold what was counted on disk
-    ranks.wait()
+    ranks.barrier()
     return outcome.stopped
 
 
@@ -261,7 +262,7 @@ def _fit_by_gradient(work: Fit, parts: Parts) -> tuple[torch.nn.Module, Settings
     task, model, settings, folder = work.task, work.model, work.settings, work.folder
     device, ranks = work.ranks.device(settings.run.device), trainers(settings, work.ranks)
     task.prepare_model(settings, model, work.corpus)
-    whole = ranks.kept_whole(model)
+    whole = ranks.full_copy(model)
     model.to(device)
     if settings.train.recompute == "blocks":
         recompute(model, settings.run.system)
@@ -278,10 +279,10 @@ def _fit_by_gradient(work: Fit, parts: Parts) -> tuple[torch.nn.Module, Settings
         settings=settings.train,
         checkpoints=checkpoints,
         evaluate=parts.evaluate,
-        chosen_by=parts.options.chosen_by,
-        counts=parts.options.counts,
-        unit=parts.options.unit,
-        thawing=parts.options.thawing,
+        selection_metric=parts.options.chosen_by,
+        item_name=parts.options.counts,
+        loss_unit=parts.options.unit,
+        unfreezing=parts.options.unfreezing,
         sample=parts.sample,
         report=work.report,
         device=device,
@@ -291,24 +292,24 @@ def _fit_by_gradient(work: Fit, parts: Parts) -> tuple[torch.nn.Module, Settings
     purpose = f" to {task.name}" if task.by_name else ""
     work.report("phase", {"name": f"training {settings.run.system}{purpose}"})
     if latest is None:
-        training.settings = plan(training, parts.batches.steps_per_epoch)
+        training.settings = plan_steps(training, parts.batches.steps_per_epoch)
     settings = replace(settings, train=replace(training.settings, budget=0.0))  # it has become a number of steps
     if ranks.first:
         write_text(folder.settings, settings.toml())
         training.metrics = Metrics(folder.path, latest.step if latest else 0)
-    training.ask = ranks.spread(model, device)
+    training.with_weights = ranks.distribute(model, device)
     try:
         outcome = train(training)
     finally:
         if training.metrics is not None:
             training.metrics.close()
-    ranks.give_whole(model, whole)
+    ranks.copy_full_weights(model, whole)
     if not ranks.first:
         return model, settings, outcome
     if whole is not model:
         evaluate = task.evaluator(settings, whole, work.corpus)
         training = replace(training, model=whole.to(device), evaluate=evaluate)
-    choose_weights(training, Checkpoints(folder.checkpoints, keep), outcome)
+    select_weights(training, Checkpoints(folder.checkpoints, keep), outcome)
     return task.finish_model(whole.cpu()), settings, outcome
 
 

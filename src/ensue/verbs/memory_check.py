@@ -31,7 +31,7 @@ def check_room(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
         return
     device = ranks.device(check_device(settings.run.device))
     room = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else memory_here()
-    parts = ranks.count if settings.train.shard else 1
+    parts = ranks.world_size if settings.train.shard else 1
     model = _shape(cls, values)
     if model is None:
         return

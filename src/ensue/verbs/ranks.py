@@ -14,7 +14,7 @@ from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.tasks.settings import Settings
 from ensue.tasks.table import model_class, task_of
-from ensue.train.data_parallel import Together
+from ensue.train.data_parallel import DataParallel
 from ensue.train.ranks import Ranks
 
 Value = TypeVar("Value")
@@ -25,16 +25,16 @@ def in_turn(ranks: Ranks, work: Callable[[], Value]) -> Value:
     """Do something first on the first rank, and then, when what it leaves behind is there, on the others."""
     if ranks.first:
         found = work()
-        ranks.wait()
+        ranks.barrier()
         return found
-    ranks.wait()
+    ranks.barrier()
     return work()
 
 
 def read_corpus(settings: Settings, folder: RunFolder | None, report: Report, ranks: Ranks) -> Any:
     """The run's data; of several ranks the first fits the tokenizers, and all must read the same."""
     task = task_of(settings)
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         return task.read_corpus(settings, folder, report)
     if "-" in (*settings.data.files, *settings.data.valid):
         raise InputError("several ranks cannot share standard input", hint="give a file")
@@ -43,11 +43,11 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report, ra
         if ranks.first:
             corpus = task.read_corpus(settings, folder, report)
             task.save_tokenizers(corpus, there)
-        for file, held in ranks.agree({path.name: path.read_bytes() for path in there.path.iterdir()}).items():
+        for file, held in ranks.broadcast({path.name: path.read_bytes() for path in there.path.iterdir()}).items():
             (there.path / file).write_bytes(held)
         if not ranks.first:
             corpus = task.read_corpus(settings, there if any(there.path.iterdir()) else folder, report)
-    if ranks.agree(corpus.hash) != corpus.hash:
+    if ranks.broadcast(corpus.hash) != corpus.hash:
         where = ", ".join(map(str, settings.data.files))
         raise InputError("is not what the first rank reads", where=where, hint="give all machines the same data")
     return corpus
@@ -55,7 +55,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report, ra
 
 def check_learns(settings: Settings, ranks: Ranks) -> None:
     """Refuse, before anything is read, a system that several ranks cannot train."""
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         return
     system = settings.run.system
     if hasattr(model_class(system, settings.run.task), "counter"):
@@ -66,7 +66,7 @@ def check_learns(settings: Settings, ranks: Ranks) -> None:
 
 def check_ranks(settings: Settings, model: nn.Module, ranks: Ranks) -> None:
     """Refuse settings, and of sharded models those, that several ranks cannot do."""
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         return
     ranks.device(settings.run.device)
     single = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
@@ -83,8 +83,8 @@ def check_ranks(settings: Settings, model: nn.Module, ranks: Ranks) -> None:
 
 def trainers(settings: Settings, ranks: Ranks) -> Ranks:
     """The ranks as they train: each with all weights, or with a part."""
-    if not (isinstance(ranks, Together) and settings.train.shard):
+    if not (isinstance(ranks, DataParallel) and settings.train.shard):
         return ranks
-    from ensue.train.sharding import Sharded
+    from ensue.train.sharding import ShardedDataParallel
 
-    return Sharded()
+    return ShardedDataParallel()

@@ -11,7 +11,7 @@ from ensue.models.bytenet import ByteNet, ByteNetConfig
 from ensue.models.conditional import Given
 from ensue.models.convs2s import ConvS2S, ConvS2SConfig, EncoderBlock
 from ensue.models.laws import findings
-from ensue.train.objectives import Translate
+from ensue.train.objectives import TranslationLoss
 
 VARIANTS = [
     pytest.param(ConvS2S, {"layers": 2, "hidden": 8}, id="convs2s"),
@@ -116,7 +116,7 @@ def test_one_batch_can_be_learnt_by_heart(kind, values):
     model, batch = build(kind, values, hidden=24, dropout=0.0).train(), Copies()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0)
     for _ in range(60):
-        loss, _ = Translate()(model, batch, None)
+        loss, _ = TranslationLoss()(model, batch, None)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -171,7 +171,7 @@ def trained(mode="skipgram", objective="negative", seed=0, threads=1, steps=20):
     words = topics()
     how = Learning(lr=0.05, subsample=0.0, seed=seed, threads=threads)
     trainer = Word2VecTrainer(model, words, np.bincount(words[words >= 0], minlength=10), how)
-    losses = [trainer.learn(step, steps)[0] for step in range(steps)]
+    losses = [trainer.update(step, steps)[0] for step in range(steps)]
     return model, losses
 
 
@@ -200,7 +200,7 @@ def test_stretches_go_through_the_text_again_and_again(monkeypatch):
     monkeypatch.setattr(trainer, "_part", lambda part, *how: seen.append(len(part)) or np.ones(2))
     assert trainer.steps_per_epoch == 2
     for step in range(4):
-        trainer.learn(step, 4)
+        trainer.update(step, 4)
     assert seen == [STRETCH, 5, STRETCH, 5]
 
 

@@ -18,7 +18,7 @@ from ensue.tasks.labelled import batch_tokens, drawn, mean_loss
 from ensue.tasks.labeller import Labeller, logits_of
 from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.table import task_of
-from ensue.train.label_objectives import Label
+from ensue.train.label_objectives import LabelLoss
 from ensue.train.settings import LabelTrainSettings
 
 SMALL = {"layers": 1, "heads": 2, "hidden": 8, "context": 32, "tokenizer.vocabulary": 400, "tokenizer.min_count": 1}
@@ -142,7 +142,7 @@ def test_adapters_learn_with_the_head_and_are_merged(tmp_path):
     options = task.options(settings, model, corpus)
     task.prepare_model(settings, model, corpus)
     learns = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert learns >= {"out.weight", "out.bias"} and options.thawing is None and options.chosen_by == "accuracy"
+    assert learns >= {"out.weight", "out.bias"} and options.unfreezing is None and options.chosen_by == "accuracy"
     assert all(name.startswith("out.") or "parametrizations.weight.0" in name for name in learns)
     done = task.finish_model(model)
     assert done.state_dict().keys() == names and all(p.requires_grad for p in done.parameters())
@@ -162,10 +162,10 @@ def test_which_layers_learn(tmp_path, flat, frozen, every):
     settings, corpus = read_corpus(tmp_path, **flat, **{"train.batch_tokens": 200})
     task, model = task_of(settings), build_model(settings, corpus)
     steps = task.batches(settings, model, corpus).steps_per_epoch
-    thawing = task.options(settings, model, corpus).thawing
-    assert (thawing.frozen, thawing.decay) == (frozen, flat.get("train.layer_decay", 1.0))
+    unfreezing = task.options(settings, model, corpus).unfreezing
+    assert (unfreezing.frozen, unfreezing.decay) == (frozen, flat.get("train.layer_decay", 1.0))
     share = flat.get("train.unfreeze", 0.0) / flat.get("train.accumulate", 1)
-    assert thawing.every == (max(1, round(share * steps)) if every else 0)
+    assert unfreezing.every == (max(1, round(share * steps)) if every else 0)
 
 
 def test_a_number_begins_with_the_mean(tmp_path):
@@ -189,8 +189,10 @@ def test_answers_come_in_the_order_of_the_examples(tmp_path, system):
     for a, b in zip(whole, one_by_one):
         assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
     logits = logits_of(model, corpus.train.rows, at_once=40)
-    mean = mean_loss(Label(), corpus.train, logits)
-    plain = Label().of(torch.from_numpy(np.stack(logits)), torch.from_numpy(corpus.train.rows.targets), torch.ones(1))
+    mean = mean_loss(LabelLoss(), corpus.train, logits)
+    plain = LabelLoss().of(
+        torch.from_numpy(np.stack(logits)), torch.from_numpy(corpus.train.rows.targets), torch.ones(1)
+    )
     assert mean == pytest.approx(float(plain), abs=1e-5)
     evaluate = task_of(settings).evaluator(settings, model, corpus)
     assert evaluate(lambda: False).keys() == {"valid_loss", "accuracy"}

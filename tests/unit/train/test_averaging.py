@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from ensue.train.checkpoints import BEST, Checkpoint, Checkpoints
-from ensue.train.loop import Outcome, Training
-from ensue.train.model_selection import choose_weights
-from ensue.train.objectives import next_token
+from ensue.train.model_selection import select_weights
+from ensue.train.objectives import next_token_loss
 from ensue.train.settings import TrainSettings
+from ensue.train.training import Outcome, Training
 
 STEPS = (10, 20, 30, 40)
 
@@ -43,16 +43,16 @@ def same(found, expected):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_the_mean_is_that_of_the_last_few(held, count):
-    assert same(held.mean(count), mean(*STEPS[-count:]))
+    assert same(held.mean_weights(count), mean(*STEPS[-count:]))
 
 
 def test_of_fewer_checkpoints_it_is_the_mean_of_those_there_are(held):
-    assert same(held.mean(9), mean(*STEPS))
+    assert same(held.mean_weights(9), mean(*STEPS))
 
 
 def test_the_best_and_the_stop_do_not_count(held):
     held.save(Checkpoint(45, {"model": dict(layer(45).state_dict())}, {}), "stop")
-    assert same(held.mean(2), mean(30, 40))
+    assert same(held.mean_weights(2), mean(30, 40))
 
 
 def test_weights_keep_their_kind(tmp_path):
@@ -60,7 +60,7 @@ def test_weights_keep_their_kind(tmp_path):
     for step, value in ((1, 1.0), (2, 2.0)):
         weights = {"half": torch.full((2,), value, dtype=torch.bfloat16), "wide": torch.full((2,), value).double()}
         checkpoints.save(Checkpoint(step, {"model": weights}, {}))
-    found = checkpoints.mean(2)
+    found = checkpoints.mean_weights(2)
     assert found["half"].dtype == torch.bfloat16 and found["wide"].dtype == torch.float64
     assert found["half"].tolist() == found["wide"].tolist() == [1.5, 1.5]
 
@@ -75,14 +75,14 @@ def choose(checkpoints, losses, stopped="finished", **settings):
 
     work = Training(
         model=model,
-        objective=next_token,
+        objective=next_token_loss,
         batches=None,
         checkpoints=checkpoints,
         settings=TrainSettings(**{"steps": 40, "average": 3, **settings}),
         evaluate=evaluate if losses else None,
         report=lambda kind, values: notes.append(values["text"]),
     )
-    choose_weights(work, checkpoints, Outcome(stopped, 40, 1.0, 0.5))
+    select_weights(work, checkpoints, Outcome(stopped, 40, 1.0, 0.5))
     return model.state_dict(), notes
 
 
@@ -126,5 +126,5 @@ def test_a_run_that_was_interrupted_averages_nothing(held):
 
 def test_a_damaged_checkpoint_is_passed_over_and_none_is_no_mean(held, tmp_path):
     (held.folder / "step-00000040" / "model.safetensors").write_bytes(b"damaged")
-    assert same(held.mean(2), mean(20, 30))
-    assert Checkpoints(tmp_path / "none").mean(3) == {}
+    assert same(held.mean_weights(2), mean(20, 30))
+    assert Checkpoints(tmp_path / "none").mean_weights(3) == {}

@@ -9,8 +9,8 @@ from torch import nn
 from ensue.data.labelled_rows import LabelledRows, make_batch
 from ensue.models.encoder import Encoder, EncoderConfig
 from ensue.models.labelled import HeadConfig, Labelled
-from ensue.train.distillation import ONTO, Distil, hidden_loss, matching, soft_loss
-from ensue.train.label_objectives import Label
+from ensue.train.distillation import STUDENT_PROJECTION, DistillationLoss, hidden_loss, matched_layers, soft_loss
+from ensue.train.label_objectives import LabelLoss
 
 NAN = float("nan")
 
@@ -32,7 +32,7 @@ def test_the_soft_loss_is_the_divergence_from_the_teacher_by_hand():
 
 def test_at_temperature_one_the_gradient_is_the_difference_of_probabilities():
     z, teacher = torch.randn(5, 4, requires_grad=True), torch.randn(5, 4)
-    Distil(Label(), temperature=1.0).of(z, wanted(teacher)).backward()
+    DistillationLoss(LabelLoss(), temperature=1.0).of(z, wanted(teacher)).backward()
     difference = (z.softmax(-1) - teacher.softmax(-1)) / 5
     torch.testing.assert_close(z.grad, difference.detach())
 
@@ -52,15 +52,15 @@ def test_adding_a_constant_to_the_teachers_logits_changes_nothing():
 
 def test_numbers_are_learnt_by_their_squared_difference():
     z, teacher = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [2.5]])
-    assert Distil(Label("number")).of(z, wanted(teacher)).item() == pytest.approx((4 + 0.25) / 2)
-    loss = Distil(Label("number"), weight=0.5).of(z, wanted(teacher, [NAN, 4.0]))
+    assert DistillationLoss(LabelLoss("number")).of(z, wanted(teacher)).item() == pytest.approx((4 + 0.25) / 2)
+    loss = DistillationLoss(LabelLoss("number"), weight=0.5).of(z, wanted(teacher, [NAN, 4.0]))
     assert loss.item() == pytest.approx((4 + 0.25 + 0.5 * 4) / 2)
 
 
 def test_an_example_with_a_label_counts_its_usual_loss_too():
     z, teacher = torch.randn(4, 3), torch.randn(4, 3)
     targets = wanted(teacher, [NAN, 2.0, NAN, 0.0])
-    plain, with_labels = (Distil(Label(), 2.0, weight).of(z, targets) for weight in (0.0, 0.5))
+    plain, with_labels = (DistillationLoss(LabelLoss(), 2.0, weight).of(z, targets) for weight in (0.0, 0.5))
     usual = -z.log_softmax(-1)[[1, 3], [2, 0]].sum()
     torch.testing.assert_close(with_labels, plain + 0.5 * usual / 4)
 
@@ -73,7 +73,7 @@ def test_tokens_that_nobody_asks_about_and_padding_do_not_count():
     batch = make_batch(rows, np.array([0, 1]))
     assert batch.targets.shape == (2, 3, 3)
     z = torch.randn(2, 3, 2, requires_grad=True)
-    loss = Distil(Label(), 2.0).of(z, batch.targets)
+    loss = DistillationLoss(LabelLoss(), 2.0).of(z, batch.targets)
     asked = torch.stack([z[0, 1], z[1, 0]])
     torch.testing.assert_close(loss, soft_loss(asked, torch.tensor([[1.0, -1.0], [0.5, 2.0]]), 2.0).mean())
     loss.backward()
@@ -82,9 +82,9 @@ def test_tokens_that_nobody_asks_about_and_padding_do_not_count():
 
 
 def test_layers_stand_evenly_for_those_of_the_teacher():
-    assert matching(6, 12) == [0, 2, 4, 6, 8, 10, 12]
-    assert matching(1, 6) == [0, 6]
-    assert matching(4, 4) == [0, 1, 2, 3, 4]
+    assert matched_layers(6, 12) == [0, 2, 4, 6, 8, 10, 12]
+    assert matched_layers(1, 6) == [0, 6]
+    assert matched_layers(4, 4) == [0, 1, 2, 3, 4]
 
 
 def test_hidden_states_are_matched_at_real_tokens_only():
@@ -107,12 +107,12 @@ def encoder(layers, hidden):
 
 def test_matching_hidden_states_teaches_the_student_and_leaves_the_teacher_alone():
     teacher, student = encoder(4, 12).eval(), encoder(2, 8)
-    student.add_module(ONTO, nn.Linear(8, 12, bias=False))
+    student.add_module(STUDENT_PROJECTION, nn.Linear(8, 12, bias=False))
     tokens, lengths = torch.randint(20, (3, 6)), torch.tensor([6, 4, 2])
     batch = SimpleNamespace(tokens=tokens, segments=None, lengths=lengths, targets=wanted(torch.randn(3, 2)))
-    loss, state = Distil(Label(), hidden=1.0, teacher=teacher)(student, batch, None)
+    loss, state = DistillationLoss(LabelLoss(), hidden=1.0, teacher=teacher)(student, batch, None)
     assert state is None
     loss.backward()
     assert all(p.grad is None for p in teacher.parameters())
-    assert getattr(student, ONTO).weight.grad.abs().sum() > 0
+    assert getattr(student, STUDENT_PROJECTION).weight.grad.abs().sum() > 0
     assert all(p.grad is not None for p in student.body.blocks.parameters())

@@ -20,27 +20,27 @@ from ensue.models.context2vec import Context2vec, Context2vecConfig
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel, RecurrentConfig
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.tasks.translation import log_prob_sums
-from ensue.train.data_parallel import Together
+from ensue.train.data_parallel import DataParallel
 from ensue.train.ranks import SINGLE
 
 
-class Thread(Together):
+class Thread(DataParallel):
     """A rank that is a thread: what ranks have is added up in a list."""
 
     def __init__(self, rank, values, barrier):
-        self.rank, self.count, self.idle = rank, len(values), False
-        self.values, self.barrier, self.read = values, barrier, 0
+        self.rank, self.world_size, self.idle = rank, len(values), False
+        self.values, self.threads, self.read = values, barrier, 0
 
-    def part(self, batch):
-        some, pool = super().part(batch)
-        self.read += 0 if pool.idle else len(some)
-        return some, pool
+    def local_batch(self, batch):
+        some, reduction = super().local_batch(batch)
+        self.read += 0 if reduction.idle else len(some)
+        return some, reduction
 
     def total(self, value):
         self.values[self.rank] = value
-        self.barrier.wait(10)
+        self.threads.wait(10)
         found = sum(self.values)
-        self.barrier.wait(10)
+        self.threads.wait(10)
         return found
 
 

@@ -15,11 +15,12 @@ from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.train.checkpoints import Checkpoints
-from ensue.train.label_objectives import Label, masked, masked_losses, span_loss
-from ensue.train.layer_unfreezing import Thawing
-from ensue.train.loop import Training, train
+from ensue.train.label_objectives import LabelLoss, masked_language_loss, masked_losses, span_loss
+from ensue.train.layer_unfreezing import LayerUnfreezing
+from ensue.train.loop import train
 from ensue.train.optimisers import build_optimiser
 from ensue.train.settings import LabelTrainSettings
+from ensue.train.training import Training
 
 CHANCE = np.random.default_rng(1)
 ROWS = make_rows(
@@ -34,15 +35,15 @@ def model_of(dropout=0.1):
     return Labelled(body, HeadConfig(outputs=3, dropout=dropout))
 
 
-def work(folder, thawing=None, objective=None, **settings):
+def work(folder, unfreezing=None, objective=None, **settings):
     given = {"steps": 12, "checkpoint_every": 5, "eval_every": 100, "lr": 1e-2, "warmup": 0.0, **settings}
     return Training(
         model=model_of(),
-        objective=objective or Label(),
+        objective=objective or LabelLoss(),
         batches=RowBatches(ROWS, 40, seed=1),
         settings=LabelTrainSettings(**given),
         checkpoints=Checkpoints(folder / "checkpoints"),
-        thawing=thawing,
+        unfreezing=unfreezing,
     )
 
 
@@ -52,10 +53,10 @@ def work(folder, thawing=None, objective=None, **settings):
 def test_labels_weights_and_smoothing():
     logits, targets = torch.randn(6, 4), torch.tensor([0, 1, 3, 3, 2, 0])
     weights = torch.tensor([0.5, 2.0, 1.0, 3.0])
-    found = Label(weights=weights, smoothing=0.1).of(logits, targets, torch.ones(6))
+    found = LabelLoss(weights=weights, smoothing=0.1).of(logits, targets, torch.ones(6))
     torch.testing.assert_close(found, F.cross_entropy(logits, targets, weights, label_smoothing=0.1))
     each = -logits.log_softmax(-1)[torch.arange(6), targets]
-    torch.testing.assert_close(Label().of(logits, targets, torch.ones(6)), each.mean())
+    torch.testing.assert_close(LabelLoss().of(logits, targets, torch.ones(6)), each.mean())
 
 
 def test_labels_of_tokens_leave_out_what_is_not_asked():
@@ -63,14 +64,14 @@ def test_labels_of_tokens_leave_out_what_is_not_asked():
     targets = torch.tensor([[IGNORE_INDEX, 1, 2], [3, IGNORE_INDEX, IGNORE_INDEX]])
     logs = -logits.log_softmax(-1)
     wanted = (logs[0, 1, 1] + logs[0, 2, 2] + logs[1, 0, 3]) / 3
-    torch.testing.assert_close(Label().of(logits, targets, torch.tensor([3, 1])), wanted)
+    torch.testing.assert_close(LabelLoss().of(logits, targets, torch.tensor([3, 1])), wanted)
 
 
 def test_numbers():
     logits, targets = torch.randn(5, 1), torch.tensor([0.5, 1.0, -2.0, 3.0, 0.0])
     wanted = ((logits[:, 0] - targets) ** 2).mean()
-    torch.testing.assert_close(Label("number").of(logits, targets, torch.ones(5)), wanted)
-    torch.testing.assert_close(Label("number").of(logits, targets.double(), torch.ones(5)), wanted)
+    torch.testing.assert_close(LabelLoss("number").of(logits, targets, torch.ones(5)), wanted)
+    torch.testing.assert_close(LabelLoss("number").of(logits, targets.double(), torch.ones(5)), wanted)
 
 
 def test_spans_are_among_real_places():
@@ -92,8 +93,8 @@ def test_the_language_loss_is_added():
     body = GPTLanguageModel(GPTConfig(vocabulary=20, layers=1, heads=2, hidden=8, context=10, dropout=0.0))
     model = Labelled(body, HeadConfig(outputs=3, dropout=0.0))
     batch = RowBatches(ROWS, 40).batch(0)
-    plain, _ = Label()(model, batch, None)
-    both, _ = Label(language=0.5)(model, batch, None)
+    plain, _ = LabelLoss()(model, batch, None)
+    both, _ = LabelLoss(language=0.5)(model, batch, None)
     hidden = model(batch.tokens, batch.segments, batch.lengths).hidden
     torch.testing.assert_close(both, plain + 0.5 * model.language_loss(hidden, batch.tokens, batch.lengths))
 
@@ -113,7 +114,7 @@ def test_the_masked_losses_by_hand():
     torch.testing.assert_close(fill, wanted)
     first = model.body(batch.tokens, batch.segments, batch.lengths).hidden[:, 0]
     torch.testing.assert_close(follow, F.cross_entropy(model.next(model.body.pool(first)), batch.not_next))
-    torch.testing.assert_close(masked(model, batch, None)[0], fill + follow)
+    torch.testing.assert_close(masked_language_loss(model, batch, None)[0], fill + follow)
 
 
 # Which layers learn.
@@ -122,12 +123,12 @@ def test_the_masked_losses_by_hand():
 def test_rates_fall_towards_the_embeddings():
     """With plain gradient descent a parameter moves by its rate times its gradient."""
     model = model_of(dropout=0.0)
-    scales = Thawing(model.depths(), decay=0.5).scales()
+    scales = LayerUnfreezing(model.depths(), decay=0.5).scales()
     assert {scales[name] for name in scales} == {1.0, 0.5, 0.25, 0.125, 0.0625}
     assert scales["body.embed.weight"] == 0.0625 and scales["body.blocks.2.feed.up.weight"] == 0.5
     optimiser = build_optimiser(model, LabelTrainSettings(optimiser="sgd", lr=1.0), scales)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    loss, _ = Label()(model, RowBatches(ROWS, 40).batch(0), None)
+    loss, _ = LabelLoss()(model, RowBatches(ROWS, 40).batch(0), None)
     loss.backward()
     for group in optimiser.param_groups:
         group["lr"] = 0.2 * group["scale"]
@@ -138,7 +139,9 @@ def test_rates_fall_towards_the_embeddings():
 
 def test_the_loop_gives_each_group_its_rate(tmp_path):
     model = model_of()
-    whole = work(tmp_path / "a", Thawing(model.depths(), decay=0.5), optimiser="sgd", steps=1, clip=0.0, lr=100.0)
+    whole = work(
+        tmp_path / "a", LayerUnfreezing(model.depths(), decay=0.5), optimiser="sgd", steps=1, clip=0.0, lr=100.0
+    )
     plain = work(tmp_path / "b", optimiser="sgd", steps=1, clip=0.0, lr=100.0)
     start = dict(model.named_parameters())
     for one in (whole, plain):
@@ -152,14 +155,14 @@ def test_the_loop_gives_each_group_its_rate(tmp_path):
 
 
 def test_layers_are_let_go_from_the_top():
-    thawing = Thawing({"a": 0, "b": 1, "c": 2, "head": 3}, frozen=3, every=4)
-    assert [thawing.boundary(step) for step in (0, 3, 4, 8, 12, 99)] == [3, 3, 2, 1, 0, 0]
-    assert [Thawing({}, frozen=2).boundary(step) for step in (0, 99)] == [2, 2]
+    unfreezing = LayerUnfreezing({"a": 0, "b": 1, "c": 2, "head": 3}, frozen=3, every=4)
+    assert [unfreezing.boundary(step) for step in (0, 3, 4, 8, 12, 99)] == [3, 3, 2, 1, 0, 0]
+    assert [LayerUnfreezing({}, frozen=2).boundary(step) for step in (0, 99)] == [2, 2]
 
 
 def test_frozen_layers_change_when_they_are_let_go(tmp_path):
     training = work(tmp_path, steps=12)
-    training.thawing = Thawing(training.model.depths(), frozen=4, every=3)
+    training.unfreezing = LayerUnfreezing(training.model.depths(), frozen=4, every=3)
     seen = []
     held = training.objective
 
@@ -191,16 +194,16 @@ def test_a_run_broken_while_layers_are_frozen_goes_on_to_the_same_bits(tmp_path,
         calls.count += 1
         if calls.count == at:
             raise Broken
-        return Label()(model, batch, state)
+        return LabelLoss()(model, batch, state)
 
-    thawing = Thawing(depths, decay=0.8, frozen=4, every=3)
+    unfreezing = LayerUnfreezing(depths, decay=0.8, frozen=4, every=3)
     torch.manual_seed(9)
-    whole = work(tmp_path / "whole", thawing)
+    whole = work(tmp_path / "whole", unfreezing)
     train(whole)
     torch.manual_seed(9)
     with pytest.raises(Broken):
-        train(work(tmp_path / "broken", thawing, breaking))
-    resumed = work(tmp_path / "broken", thawing)
+        train(work(tmp_path / "broken", unfreezing, breaking))
+    resumed = work(tmp_path / "broken", unfreezing)
     train(resumed)
     for one, other in zip(whole.model.parameters(), resumed.model.parameters()):
         assert torch.equal(one, other)

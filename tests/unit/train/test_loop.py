@@ -13,18 +13,19 @@ from ensue.data.batches import StreamBatches, WindowBatches
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.nn.dropout import Dropout
-from ensue.train.budget import plan
+from ensue.train.budget import plan_steps
 from ensue.train.checkpoints import Checkpoint, Checkpoints
-from ensue.train.loop import Training, train
+from ensue.train.loop import train
 from ensue.train.metrics import Metrics, read_metrics
-from ensue.train.objectives import next_token
+from ensue.train.objectives import next_token_loss
 from ensue.train.optimisers import learning_rate
 from ensue.train.settings import TextTrainSettings, TrainSettings
+from ensue.train.training import Training
 
 TOKENS = np.random.default_rng(0).integers(1, 12, size=2000)
 
 
-def work(folder, objective=next_token, **settings):
+def work(folder, objective=next_token_loss, **settings):
     torch.manual_seed(3)
     model = LSTMLanguageModel(LSTMConfig(vocabulary=12, hidden=8, dropout=0.2))
     given = {
@@ -62,7 +63,7 @@ def breaking(at, kind=Broken):
         calls[0] += 1
         if calls[0] == at:
             raise kind
-        return next_token(model, batch, state)
+        return next_token_loss(model, batch, state)
 
     return objective
 
@@ -83,7 +84,7 @@ def test_a_value_that_is_not_finite_never_reaches_the_weights(tmp_path):
 
     def explodes(model, batch, state):
         calls[0] += 1
-        loss, after = next_token(model, batch, state)
+        loss, after = next_token_loss(model, batch, state)
         return (loss * math.nan if calls[0] == 9 else loss), after
 
     notes = []
@@ -93,12 +94,12 @@ def test_a_value_that_is_not_finite_never_reaches_the_weights(tmp_path):
     )
     outcome = train(training)
     assert outcome.stopped == "finished" and torch.isfinite(weights(training)).all()
-    assert any("back to step 6 at 0.5 of the rate" in note for note in notes if note)
+    assert any("rolled back to step 6 at 0.5 of the learning rate" in note for note in notes if note)
 
 
 def test_a_loss_that_never_is_finite_ends_with_one_line(tmp_path):
     with pytest.raises(InputError, match="not finite"):
-        train(work(tmp_path, lambda m, b, s: (next_token(m, b, s)[0] * math.inf, None)))
+        train(work(tmp_path, lambda m, b, s: (next_token_loss(m, b, s)[0] * math.inf, None)))
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
@@ -183,13 +184,13 @@ def test_accumulating_two_batches_is_one_batch_of_twice_the_rows(tmp_path):
 def test_a_plan_leaves_weights_and_random_numbers_as_they_were(tmp_path):
     training = work(tmp_path, steps=0, budget=0.5)
     before, random = weights(training), torch.get_rng_state()
-    settings = plan(training, 100)
+    settings = plan_steps(training, 100)
     assert settings.steps >= 1 and settings.checkpoint_every >= 1 and settings.eval_every >= 1
     assert torch.equal(before, weights(training)) and torch.equal(random, torch.get_rng_state())
 
 
 def test_epochs_become_steps(tmp_path):
-    assert plan(work(tmp_path, steps=0, epochs=2.5), 40).steps == 100
+    assert plan_steps(work(tmp_path, steps=0, epochs=2.5), 40).steps == 100
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_a_stop_before_a_value_that_is_not_finite_changes_nothing(tmp_path):
         broken = [False]
 
         def objective(model, batch, state):
-            loss, after = next_token(model, batch, state)
+            loss, after = next_token_loss(model, batch, state)
             if not broken[0] and batch.tokens[0, 0] == mark:
                 broken[0] = True
                 return loss * math.nan, after
@@ -267,7 +268,7 @@ def test_a_stop_before_a_value_that_is_not_finite_changes_nothing(tmp_path):
     def stops(model, batch, state):
         if batch.tokens.equal(stream.batch(max(0, first - 1)).tokens):
             signal.raise_signal(signal.SIGTERM)
-        return next_token(model, batch, state)
+        return next_token_loss(model, batch, state)
 
     assert train(work(tmp_path / "broken", stops)).stopped == "SIGTERM"
     resumed = work(tmp_path / "broken", explodes_once())
@@ -295,7 +296,7 @@ def test_a_state_is_carried_on_within_an_epoch_alone(tmp_path):
 
     def objective(model, batch, state):
         given.append((batch.reset_state, state is None))
-        return next_token(model, batch, state)
+        return next_token_loss(model, batch, state)
 
     train(work(tmp_path, objective, steps=6))
     assert all(fresh == empty for fresh, empty in given) and len({fresh for fresh, _ in given}) == 2
@@ -310,7 +311,7 @@ def test_every_kind_of_state_resumes_to_the_same_bits(tmp_path, name, more):
     size = {"layers": 1, "hidden": 8, "heads": 2, "embedding": 4, "context": 12}
     known = {k: v for k, v in size.items() if k in cls.Config.__dataclass_fields__} | more
 
-    def made(folder, objective=next_token):
+    def made(folder, objective=next_token_loss):
         training = work(folder, objective, renew=0.0 if name == "gpt" else 0.2)  # keys of rows are of one length
         torch.manual_seed(5)
         training.model = cls(cls.Config(vocabulary=12, **known))
@@ -323,3 +324,16 @@ def test_every_kind_of_state_resumes_to_the_same_bits(tmp_path, name, more):
     resumed = made(tmp_path / "broken")
     train(resumed)
     assert torch.equal(weights(whole), weights(resumed))
+
+
+def test_hooks_run_before_the_first_update_after_each_one_and_after_a_rollback(tmp_path):
+    calls, steps = [0], []
+
+    def explodes(model, batch, state):
+        calls[0] += 1
+        loss, after = next_token_loss(model, batch, state)
+        return (loss * math.nan if calls[0] == 3 else loss), after
+
+    hook = [lambda model, step: steps.append(step)]
+    train(replace(work(tmp_path, explodes, steps=4, checkpoint_every=2), after_update=hook))
+    assert steps == [0, 1, 2, 2, 3, 4]

@@ -64,7 +64,7 @@ def test_a_roll_back_cuts_the_lines_of_the_way_that_was_given_up(tmp_path):
     metrics = Metrics(tmp_path)
     for step in (1, 2, 3):
         metrics.write(record(step, FIRST))
-    metrics.cut_back(1)
+    metrics.truncate(1)
     metrics.write(record(2, SECOND))
     metrics.close()
     assert read_metrics(tmp_path) == [record(1, FIRST), record(2, SECOND)]

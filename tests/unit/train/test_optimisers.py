@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ensue.train.optimisers import move, norm_of
+from ensue.train.optimisers import clipped_step, gradient_norm
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -16,7 +16,7 @@ def test_a_fused_update_clips_in_any_precision(kind: torch.dtype) -> None:
         parameter = nn.Parameter(torch.zeros(4, dtype=kind))
         parameter.grad = torch.full((4,), scale, dtype=kind)
         optimiser = torch.optim.AdamW([parameter], lr=0.1, eps=1.0, fused=True)
-        move(optimiser, [parameter.grad], norm_of([parameter.grad]), threshold)
+        clipped_step(optimiser, [parameter.grad], gradient_norm([parameter.grad]), threshold)
         found.append(parameter.detach())
         assert not hasattr(optimiser, "grad_scale")
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-9)
@@ -32,5 +32,5 @@ def test_an_update_that_fails_leaves_no_scale_behind() -> None:
 
     optimiser.register_step_pre_hook(fail)
     with pytest.raises(RuntimeError, match="no"):
-        move(optimiser, [parameter.grad], 2.0, 1.0)
+        clipped_step(optimiser, [parameter.grad], 2.0, 1.0)
     assert not hasattr(optimiser, "grad_scale")

@@ -3,7 +3,7 @@ import torch
 
 from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
-from ensue.train.sharding import units_of
+from ensue.train.sharding import shard_units
 
 
 @pytest.mark.parametrize("experts", [1, 4])
@@ -12,11 +12,11 @@ def test_blocks_are_gathered_one_by_one_and_experts_with_theirs(experts):
         model = GPTLanguageModel(
             GPTConfig(vocabulary=9, layers=3, heads=2, hidden=8, context=8, experts=experts, experts_active=1)
         )
-    assert [id(unit) for unit in units_of(model)] == [id(block) for block in reversed(model.blocks)]
+    assert [id(unit) for unit in shard_units(model)] == [id(block) for block in reversed(model.blocks)]
 
 
 def test_no_unit_shares_a_weight_with_another():
     with torch.device("meta"):
         model = BERT(BERTConfig(vocabulary=31, layers=2, hidden=8, heads=2, context=16))
-    held = [parameter for unit in units_of(model) for parameter in unit.parameters()]
+    held = [parameter for unit in shard_units(model) for parameter in unit.parameters()]
     assert len(held) == len({id(parameter) for parameter in held}) > 0

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from ensue.train import budget as planning
-from ensue.train.budget import plan, step_paces, steps_within
-from ensue.train.layer_unfreezing import Thawing
+from ensue.train.budget import plan_steps, stage_seconds, steps_within
+from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.optimisers import build_optimiser, learning_rate
 from ensue.train.ranks import Ranks
 from ensue.train.settings import LabelTrainSettings, TrainSettings
@@ -57,7 +57,7 @@ def test_each_layer_learns_at_the_next_ones_rate_over_2_6():
     model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in ("embed", "one", "two", "head")})
     depths = {f"{name}.{part}": depth for depth, name in enumerate(model) for part in ("weight", "bias")}
     settings = LabelTrainSettings(lr=0.01, beta1=0.7)
-    optimiser = build_optimiser(model, settings, Thawing(depths, 1 / 2.6).scales())
+    optimiser = build_optimiser(model, settings, LayerUnfreezing(depths, 1 / 2.6).scales())
     assert optimiser.defaults["betas"] == (0.7, 0.99)
     scale = {id(p): group["scale"] for group in optimiser.param_groups for p in group["params"]}
     rates = [0.01 * scale[id(model[name].weight)] for name in model]
@@ -67,23 +67,23 @@ def test_each_layer_learns_at_the_next_ones_rate_over_2_6():
 
 def test_a_budget_is_planned_at_the_pace_of_each_stage(monkeypatch):
     """Frozen steps take 10 ms and the last ones 30 ms: a plan at 10 ms for all would be three times too long."""
-    thawing = Thawing({"embed": 0, "layer": 1, "head": 2}, frozen=2, every=100)
-    assert (thawing.stages, thawing.thawed) == (3, 200)
-    monkeypatch.setattr(planning, "step_seconds", lambda work, limit, first=0: 0.01 if first == 0 else 0.03)
+    unfreezing = LayerUnfreezing({"embed": 0, "layer": 1, "head": 2}, frozen=2, every=100)
+    assert (unfreezing.stages, unfreezing.last_stage_step) == (3, 200)
+    monkeypatch.setattr(planning, "update_seconds", lambda work, limit, first=0: 0.01 if first == 0 else 0.03)
     reports = []
     settings = LabelTrainSettings(budget=100.0, budget_covers="training")
     told = {"evaluate": None, "report": lambda *one: reports.append(one), "ranks": Ranks()}
-    work = SimpleNamespace(settings=settings, thawing=thawing, **told)
-    assert step_paces(work, 1.0) == pytest.approx([0.01, 0.02, 0.03])
-    planned = plan(work, 50)
-    wanted = 200 + int((100 * planning.SPARE - 100 * 0.01 - 100 * 0.02) / 0.03)
-    assert planned.steps == wanted == steps_within(100 * planning.SPARE, [0.01, 0.02, 0.03], thawing)
+    work = SimpleNamespace(settings=settings, unfreezing=unfreezing, **told)
+    assert stage_seconds(work, 1.0) == pytest.approx([0.01, 0.02, 0.03])
+    planned = plan_steps(work, 50)
+    wanted = 200 + int((100 * planning.PLANNED_SHARE - 100 * 0.01 - 100 * 0.02) / 0.03)
+    assert planned.steps == wanted == steps_within(100 * planning.PLANNED_SHARE, [0.01, 0.02, 0.03], unfreezing)
     assert reports[0][1]["steps"] == wanted
-    work.thawing = Thawing({"embed": 0, "head": 1}, frozen=1)  # never let go: one pace
-    assert step_paces(work, 1.0) == [0.01] and plan(work, 50).steps == int(100 * planning.SPARE / 0.01)
+    work.unfreezing = LayerUnfreezing({"embed": 0, "head": 1}, frozen=1)  # never let go: one pace
+    assert stage_seconds(work, 1.0) == [0.01] and plan_steps(work, 50).steps == int(100 * planning.PLANNED_SHARE / 0.01)
 
 
 def test_a_time_that_ends_while_layers_are_frozen():
-    thawing = Thawing({"embed": 0, "head": 1}, frozen=1, every=10)
-    assert steps_within(0.05, [0.01, 0.1], thawing) == 5
-    assert steps_within(0.3000001, [0.01, 0.1], thawing) == 12
+    unfreezing = LayerUnfreezing({"embed": 0, "head": 1}, frozen=1, every=10)
+    assert steps_within(0.05, [0.01, 0.1], unfreezing) == 5
+    assert steps_within(0.3000001, [0.01, 0.1], unfreezing) == 12

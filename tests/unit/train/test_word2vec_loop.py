@@ -11,7 +11,7 @@ from ensue.core.events import silent
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.metrics import Metrics, read_metrics
 from ensue.train.settings import WordTrainSettings
-from ensue.train.word2vec_loop import plan_in_place, train_in_place
+from ensue.train.word2vec_loop import plan_word2vec, train_word2vec
 
 
 class Walker:
@@ -27,7 +27,7 @@ class Walker:
     def rate(self, step, steps):
         return 1 - step / steps
 
-    def learn(self, step, steps):
+    def update(self, step, steps):
         if step == self.at:
             self.then()
         with torch.no_grad():
@@ -45,7 +45,7 @@ def walked(folder, walker, **how):
     latest = checkpoints.latest()
     metrics = Metrics(folder, latest.step if latest else 0)
     try:
-        return train_in_place(walker, settings, checkpoints, metrics, silent)
+        return train_word2vec(walker, settings, checkpoints, metrics, silent)
     finally:
         metrics.close()
 
@@ -79,10 +79,10 @@ def test_a_budget_makes_steps_fewer_and_never_more(monkeypatch):
     monkeypatch.setattr(
         "ensue.train.word2vec_loop.time.perf_counter", lambda: next(clock)
     )  # a second each time it is asked
-    assert plan_in_place(Walker(), WordTrainSettings(epochs=5.0), silent).steps == 20
-    assert plan_in_place(Walker(), WordTrainSettings(epochs=5.0, budget=40.0), silent).steps < 40
-    assert plan_in_place(Walker(), WordTrainSettings(epochs=1.0, budget=1e6), silent).steps == 4
-    assert plan_in_place(Walker(), WordTrainSettings(steps=7), silent).steps == 7
+    assert plan_word2vec(Walker(), WordTrainSettings(epochs=5.0), silent).steps == 20
+    assert plan_word2vec(Walker(), WordTrainSettings(epochs=5.0, budget=40.0), silent).steps < 40
+    assert plan_word2vec(Walker(), WordTrainSettings(epochs=1.0, budget=1e6), silent).steps == 4
+    assert plan_word2vec(Walker(), WordTrainSettings(steps=7), silent).steps == 7
 
 
 def test_time_that_is_up_leaves_a_checkpoint(tmp_path, monkeypatch):
@@ -95,7 +95,7 @@ def test_time_that_is_up_leaves_a_checkpoint(tmp_path, monkeypatch):
 
 def test_a_loss_that_is_not_finite_is_an_error(tmp_path, monkeypatch):
     walker = Walker()
-    monkeypatch.setattr(walker, "learn", lambda step, steps: (float("nan"), 1))
+    monkeypatch.setattr(walker, "update", lambda step, steps: (float("nan"), 1))
     with pytest.raises(InputError, match=r"not finite at step 1; use a lower train\.lr"):
         walked(tmp_path, walker, steps=3)
 

@@ -12,7 +12,7 @@ from ensue.verbs.ranks import check_ranks
 
 
 class Two(Ranks):
-    count = 2
+    world_size = 2
 
 
 def settings(**train):
