@@ -16,7 +16,7 @@ import ensue
 from ensue.core.errors import InputError, Interrupted, Lost, OwnError
 from ensue.data.batches import StreamBatches
 from ensue.models.table import SYSTEMS
-from ensue.train import process_group as meeting
+from ensue.train import process_group
 from ensue.train.loop import train
 from ensue.train.objectives import next_token_loss
 from ensue.train.process_group import join_process_group
@@ -176,7 +176,7 @@ def main(folder, rank):
         "word2vec": refused("word2vec", text, out=folder / "word2vec"),
         "unfreeze": refused("classify", folder / "labels.tsv", settings=UNFREEZING, out=folder / "unfreeze"),
     }
-    meeting.MOMENT = 0.1 if rank else meeting.MOMENT  # it alone fails from here on, so there is nobody to wait for
+    process_group.REPORT_WAIT = 0.1 if rank else process_group.REPORT_WAIT  # only this rank fails from here on
     said |= {
         "odd": odd(rank),
         "missing": refused("lstm", folder / "missing.txt" if rank else text, out=folder / "missing"),
