@@ -145,7 +145,7 @@ class Places:
     def __len__(self) -> int:
         return len(self.begins)
 
-    def some(self, rows: slice) -> Places:
+    def select(self, rows: slice) -> Places:
         """A part."""
         return Places(self.begins[rows])
 
