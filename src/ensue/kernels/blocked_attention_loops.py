@@ -16,11 +16,11 @@ from numba import carray
 from numpy.typing import NDArray
 
 from ensue.kernels.compile import inner, loop, next_chunk, pointer
-from ensue.kernels.elementwise_loops import draw
+from ensue.kernels.elementwise_loops import random_words
 from ensue.kernels.short_attention_loops import head, softmax_backward, two
 from ensue.kernels.simd import LANES
-from ensue.kernels.softmax_loops import soften
-from ensue.kernels.tiles import across, address, along, product, product_added, rounded, transpose
+from ensue.kernels.softmax_loops import softmax_columns
+from ensue.kernels.tiles import as_left, as_left_transposed, matmul, matmul_add, matrix, transpose, whole_rows
 
 Floats = NDArray[np.float32]
 f32 = np.float32
@@ -55,10 +55,10 @@ def copy_out(x: Floats, to: Any, count: int) -> None:
 @inner
 def block_weights(p: Floats, keys: Floats, transposed: Floats, first: int, size: int, causal: int) -> None:
     """Pᵀ of a block of queries, of which the first is number ``first``, over its first ``size`` keys."""
-    product(address(p), along(address(keys)), address(transposed), len(p), p.shape[1], len(transposed))
+    matmul(matrix(p), as_left(matrix(keys)), matrix(transposed), len(p), p.shape[1], len(transposed))
     scale = f32(1 / (np.sqrt(len(transposed)) * np.log(2)))
     for column in range(0, p.shape[1], LANES):
-        soften(address(p), size, column, first, causal, scale)
+        softmax_columns(matrix(p), size, column, first, causal, scale)
     p[size:] = f32(0)
 
 
@@ -67,7 +67,7 @@ def block_mask(mask: Floats, words: Any, seed: int, place: int, off: int) -> Non
     """m / (1 − p) of a block, (S, BLOCK); ``place`` is that of its first word among all."""
     on, bytes_ = f32(256 / (256 - off)), words.view(np.uint8)
     for s in range(len(mask)):
-        draw(words, seed, place + s * EACH)
+        random_words(words, seed, place + s * EACH)
         for i in range(mask.shape[1]):
             mask[s, i] = on if bytes_[i] >= off else f32(0)
 
@@ -90,7 +90,7 @@ def seen_of(row: Any, first: int, wide: int, causal: int) -> int:
 def block_place(unit: int, first: int, most: int, longest: int) -> int:
     """Where a block's random words begin: blocks of a head in order, then heads, then rows."""
     blocks = (most + BLOCK - 1) // BLOCK
-    return int((unit * blocks + first // BLOCK) * rounded(longest) * EACH)
+    return int((unit * blocks + first // BLOCK) * whole_rows(longest) * EACH)
 
 
 @loop
@@ -99,9 +99,13 @@ def attend_blocks(a: Any) -> None:
     B, H, d, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
     rows = carray(pointer(a[10]), (B, 6), np.int64)
     query, key, value, out = two(a, 11), two(a, 13), two(a, 15), two(a, 17)
-    keys, values = np.empty((rounded(longest), d), np.float32), np.empty((rounded(longest), d), np.float32)
+    S = whole_rows(longest)
+    keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     transposed, found = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
-    weights, mask = np.empty((rounded(longest), BLOCK), np.float32), np.empty((rounded(longest), BLOCK), np.float32)
+    weights, mask = (
+        np.empty((whole_rows(longest), BLOCK), np.float32),
+        np.empty((whole_rows(longest), BLOCK), np.float32),
+    )
     words = np.empty(EACH, np.uint64)
     unit = next_chunk(a)
     while unit < B * H:
@@ -111,7 +115,7 @@ def attend_blocks(a: Any) -> None:
         for first in range(0, row[1], BLOCK):
             count = min(BLOCK, row[1] - first)
             size = seen_of(row, first, count, causal)
-            p = weights[: rounded(size)]
+            p = weights[: whole_rows(size)]
             if size == 0:
                 found[:] = f32(0)
             else:
@@ -120,7 +124,7 @@ def attend_blocks(a: Any) -> None:
                 if off:
                     block_mask(mask[: len(p)], words, seed, block_place(unit, first, most, longest), off)
                     multiply(p, mask)
-                product(address(found), across(address(p)), address(values), BLOCK, d, len(p))
+                matmul(matrix(found), as_left_transposed(matrix(p)), matrix(values), BLOCK, d, len(p))
             copy_out(found, head(out, row[0] + first, h, d), count)
         unit = next_chunk(a)
 
@@ -132,7 +136,7 @@ def attend_blocks_backward(a: Any) -> None:
     rows = carray(pointer(a[10]), (B, 6), np.int64)
     query, key, value, above = two(a, 11), two(a, 13), two(a, 15), two(a, 17)
     by_query, by_key, by_value = two(a, 19), two(a, 21), two(a, 23)
-    S = rounded(longest)
+    S = whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     by_keys, by_values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     transposed, above_transposed = np.empty((d, BLOCK), np.float32), np.empty((d, BLOCK), np.float32)
@@ -157,22 +161,22 @@ def attend_blocks_backward(a: Any) -> None:
                 queries[:] = f32(0)
                 copy_out(queries, head(by_query, row[0] + first, h, d), count)
                 continue
-            p, by = weights[: rounded(size)], scores[: rounded(size)]
+            p, by = weights[: whole_rows(size)], scores[: whole_rows(size)]
             copy_in(head(query, row[0] + first, h, d), queries, count)
             copy_in(head(above, row[0] + first, h, d), by_y, count)
-            transpose(address(queries), transposed, BLOCK)
-            transpose(address(by_y), above_transposed, BLOCK)
+            transpose(matrix(queries), transposed, BLOCK)
+            transpose(matrix(by_y), above_transposed, BLOCK)
             block_weights(p, keys, transposed, first, size, causal)
-            product(address(by), along(address(values)), address(above_transposed), len(p), BLOCK, d)
+            matmul(matrix(by), as_left(matrix(values)), matrix(above_transposed), len(p), BLOCK, d)
             if off:
                 block_mask(mask[: len(p)], words, seed, block_place(unit, first, most, longest), off)
                 multiply(by, mask)
             softmax_backward(p, by, scale)
             if off:
                 multiply(p, mask)
-            product_added(address(by_keys), along(address(by)), address(queries), len(p), d, BLOCK)
-            product_added(address(by_values), along(address(p)), address(by_y), len(p), d, BLOCK)
-            product(address(queries), across(address(by)), address(keys), BLOCK, d, len(p))
+            matmul_add(matrix(by_keys), as_left(matrix(by)), matrix(queries), len(p), d, BLOCK)
+            matmul_add(matrix(by_values), as_left(matrix(p)), matrix(by_y), len(p), d, BLOCK)
+            matmul(matrix(queries), as_left_transposed(matrix(by)), matrix(keys), BLOCK, d, len(p))
             copy_out(queries, head(by_query, row[0] + first, h, d), count)
         copy_out(by_keys, head(by_key, row[2], h, d), row[3])
         copy_out(by_values, head(by_value, row[2], h, d), row[3])
@@ -184,7 +188,7 @@ def block_masks(a: Any) -> None:
     """The masks of all weights, (B, H, T, S), of rows with T queries and S keys."""
     B, H, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7]
     out = carray(pointer(a[8]), (B * H, most, longest), np.float32)
-    mask, words = np.empty((rounded(longest), BLOCK), np.float32), np.empty(EACH, np.uint64)
+    mask, words = np.empty((whole_rows(longest), BLOCK), np.float32), np.empty(EACH, np.uint64)
     unit = next_chunk(a)
     while unit < B * H:
         for first in range(0, most, BLOCK):

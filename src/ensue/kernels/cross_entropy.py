@@ -87,7 +87,9 @@ class _Sliced(torch.autograd.Function):
             h, rows = _with_spare(hidden[here]), here.stop - at
             kept, tops, sums = [], [], []
             for c in parts:
-                z, top, norm = _softened(h, weight[c : c + COLUMNS], None if bias is None else bias[c : c + COLUMNS])
+                z, top, norm = _exponentials(
+                    h, weight[c : c + COLUMNS], None if bias is None else bias[c : c + COLUMNS]
+                )
                 kept += [z] if gradient else []
                 tops.append(top)
                 sums.append(norm)
@@ -138,7 +140,7 @@ def _with_spare(h: Tensor) -> Tensor:
     return F.pad(h, (0, 0, 0, more)) if more else h.contiguous()
 
 
-def _softened(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _exponentials(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """exp(z − max z) of z = W h + b, (M, C), max z and the sum, (M,) each."""
     z = matmul(h, weight, bias)
     if not reachable(z):
@@ -147,7 +149,7 @@ def _softened(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, T
     from ensue.kernels import softmax_loops as loops  # numba takes a while to import
 
     top, norm = z.new_empty(len(z)), z.new_empty(len(z))
-    run(loops.soften_rows, *z.shape, z, top, norm)
+    run(loops.exp_rows, *z.shape, z, top, norm)
     return z, top, norm
 
 

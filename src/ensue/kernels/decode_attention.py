@@ -1,14 +1,15 @@
-"""Attention of a tape: each row's new token looks at its memory, a head at a time.
+"""Attention of a decode program: each row's new token attends to its key–value cache, one head at a time.
 
     y = softmax(q Kᵀ / √d) V
 
-It is compiled into ensue.kernels.decode_loops. Legend: R rows, H heads, d width of a head, S places of a memory that
-are seen.
+With fewer key–value heads than heads, every H / G query heads share one (grouped-query attention).
+
+It is compiled into ensue.kernels.decode_loops. Legend: R rows, H heads, G key–value heads, d head width, S columns of a
+cache that are seen.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -17,154 +18,149 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ensue.kernels.compile import inner, next_chunk, pointer
-from ensue.kernels.decode_matmul import alone, one_row, sum_of
-from ensue.kernels.simd import INDEX, LANES, NUMBER, SHORT, WHOLE, Vectors, constant
+from ensue.kernels.compile import call, inner, next_chunk, pointer
+from ensue.kernels.decode_matmul import one_output, one_row
+from ensue.kernels.decode_program import WIDTH
+from ensue.kernels.simd import FLOAT, INT64, LANES, Vectors
+from ensue.kernels.softmax_loops import softmax_row
 
 Floats = NDArray[np.float32]
 f32 = np.float32
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def soften_row(context: Any, scores: Any, size: Any, scale: Any) -> Any:
-    """exp(scale · (x − max x)) of ``size`` numbers, in place; the sum. What follows, up to whole lanes, becomes 0."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        scores, size, scale = arguments
-        v = Vectors(builder)
-        steps = builder.udiv(builder.add(size, WHOLE(LANES - 1)), WHOLE(LANES))
-        scale, last = v.all(scale), v.all(builder.trunc(size, SHORT))
-        top, total = v.held(-math.inf), v.held(0.0)
-
-        def seen(step: Any) -> Any:
-            first = v.all(builder.trunc(builder.mul(step, WHOLE(LANES)), SHORT))
-            real = builder.icmp_signed("<", builder.add(first, INDEX(list(range(LANES)))), last)
-            return builder.select(real, v.load(scores, (WHOLE(LANES), step)), constant(-math.inf))
-
-        with cgutils.for_range(builder, steps) as step:
-            builder.store(v.larger(seen(step.index), builder.load(top)), top)
-        best = v.largest(builder.load(top))
-        with cgutils.for_range(builder, steps) as step:
-            power = v.power_of_two(v.times(builder.fsub(seen(step.index), best), scale))
-            v.store(power, scores, (WHOLE(LANES), step.index))
-            builder.store(v.add(builder.load(total), power), total)
-        return sum_of(v, builder.load(total))
-
-    return types.float32(scores, size, scale), make
-
-
-def _mixing(columns: int) -> Any:
-    """share · Σ_n p_n v_{s_n} of so many vectors of numbers side by side; s_n are the places that are seen."""
+def _mixing(vectors: int) -> Any:
+    """share · Σ_n p_n v_{s_n} of so many vectors side by side; s_n are the columns that are seen."""
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def mix(context: Any, to: Any, values: Any, step: Any, weights: Any, places: Any, size: Any, share: Any) -> Any:
+    def mix(context: Any, to: Any, values: Any, step: Any, weights: Any, columns: Any, size: Any, share: Any) -> Any:
         def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            to, values, step, weights, places, size, share = arguments
+            to, values, step, weights, columns, size, share = arguments
             v = Vectors(builder)
-            sums = [v.held(0.0) for _ in range(columns)]
+            sums = [v.variable(0.0) for _ in range(vectors)]
             with cgutils.for_range(builder, size) as n:
-                p = v.all(builder.load(v.at(NUMBER, weights, (WHOLE(1), n.index))))
-                s = builder.load(v.at(WHOLE, places, (WHOLE(2), n.index)))  # a place has the size of two numbers
-                for c, held in enumerate(sums):
-                    x = v.load(values, (step, s), (WHOLE(LANES), WHOLE(c)))
-                    builder.store(v.add(builder.load(held), v.times(p, x)), held)
-            for c, held in enumerate(sums):
-                v.store(v.times(builder.load(held), v.all(share)), to, (WHOLE(LANES), WHOLE(c)))
+                p = v.broadcast(builder.load(v.at(FLOAT, weights, (INT64(1), n.index))))
+                s = builder.load(v.at(INT64, columns, (INT64(2), n.index)))  # an int64 is as long as two floats
+                for c, total in enumerate(sums):
+                    x = v.load(values, (step, s), (INT64(LANES), INT64(c)))
+                    builder.store(v.add(builder.load(total), v.mul(p, x)), total)
+            for c, total in enumerate(sums):
+                v.store(v.mul(builder.load(total), v.broadcast(share)), to, (INT64(LANES), INT64(c)))
             return context.get_dummy_value()
 
-        return types.void(to, values, step, weights, places, size, share), make
+        return types.void(to, values, step, weights, columns, size, share), make
 
     return mix
 
 
-mix_wide, mix_one = _mixing(4), _mixing(1)
+mix_four, mix_one = _mixing(4), _mixing(1)
 
 
 @inner
-def turned(to: Floats, x: int, cos: int, sin: int, d: int) -> None:
-    """x (d,), turned by angles whose cosines and sines are given; as it is where none are."""
+def rotate(to: Floats, x: int, cos: int, sin: int, d: int) -> None:
+    """x (d,), rotated by angles whose cosines and sines are given; copied where ``cos`` is 0."""
     own = carray(pointer(x), (d,), np.float32)
     if cos == 0:
         for c in range(d):
             to[c] = own[c]
         return
-    by, beside = carray(pointer(cos), (d,), np.float32), carray(pointer(sin), (d,), np.float32)
+    cosines, sines = carray(pointer(cos), (d,), np.float32), carray(pointer(sin), (d,), np.float32)
     half = d // 2
     for c in range(half):
-        to[c] = own[c] * by[c] - own[c + half] * beside[c]
+        to[c] = own[c] * cosines[c] - own[c + half] * sines[c]
     for c in range(half, d):
-        to[c] = own[c] * by[c] + own[c - half] * beside[c]
+        to[c] = own[c] * cosines[c] + own[c - half] * sines[c]
 
 
 @inner
-def scored(scores: int, places: Any, keys: int, step: int, q: int, d: int, size: int) -> int:
-    """q · k_s of the first ``size`` places; how many those are."""
+def score_all(scores: int, columns: Any, keys: int, step: int, q: int, d: int, size: int) -> int:
+    """q · k_s of the first ``size`` columns; returns their number."""
     s = 0
     while s + LANES <= size:
         one_row(scores + 4 * s, 0, keys + 4 * s * step, step, q, d)
         s += LANES
     while s < size:
-        alone(scores + 4 * s, 0, keys + 4 * s * step, step, q, d)
+        one_output(scores + 4 * s, 0, keys + 4 * s * step, step, q, d)
         s += 1
     for s in range(size):
-        places[s] = s
+        columns[s] = s
     return size
 
 
 @inner
-def scored_where(scores: int, places: Any, keys: int, step: int, q: int, d: int, seen: Any, own: int) -> int:
-    """q · k_s of the places that are seen, and of a row's own new one; how many those are."""
+def score_seen(scores: int, columns: Any, keys: int, step: int, q: int, d: int, seen: Any, own: int) -> int:
+    """q · k_s of the columns that are seen, and of the row's own new one; returns their number."""
     n = 0
     for s in range(len(seen)):
         if seen[s]:
-            places[n] = s
+            columns[n] = s
             n += 1
-    places[n] = own
+    columns[n] = own
     for at in range(n + 1):
-        alone(scores + 4 * at, 0, keys + 4 * places[at] * step, step, q, d)
+        one_output(scores + 4 * at, 0, keys + 4 * columns[at] * step, step, q, d)
     return n + 1
 
 
 @inner
-def attend(i: Any, rows: int, counter: int, room: Floats, places: Any) -> None:
-    """softmax(q Kᵀ / √d) V of each row and head, after its new key and value have joined the memory.
+def append(i: Any, r: int, g: int, at: int) -> None:
+    """Write row r's new key and value of head g into the cache, ``at`` floats after its start."""
+    d, key, value, row, keys, values, cos, sin = i[3], i[6], i[7], i[8], i[9], i[10], i[15], i[16]
+    angle, own = 4 * r * i[17], 4 * (r * row + g * d)
+    rotate(carray(pointer(keys + 4 * at), (d,), np.float32), key + own, cos + angle if cos else 0, sin + angle, d)
+    rotate(carray(pointer(values + 4 * at), (d,), np.float32), value + own, 0, 0, d)
 
-    Where k rows share a memory (see ensue.nn.attention), each has its own new place in it and sees what is its own.
+
+@inner
+def append_all(i: Any, rows: int, counter: int, lengths: Any, index: Any) -> None:
+    """``append`` for all rows and key–value heads, which several query heads then read."""
+    G, each, shared, written = i[23], i[20], i[21] != 0, i[22]
+    unit = next_chunk(counter)
+    while unit < rows * G:
+        r, g = unit // G, unit % G
+        column = written + r % each if shared else lengths[r]
+        append(i, r, g, (index[r] if i[18] else r // each) * i[11] + g * i[12] + column * i[19])
+        unit = next_chunk(counter)
+
+
+@inner
+def attend(i: Any, rows: int, counter: int, workspace: Floats, columns: Any, barrier: int) -> None:
+    """softmax(q Kᵀ / √d) V of each row and head, after its new key and value have joined the cache.
+
+    Where k rows share a cache (see ensue.nn.key_value_cache), each has its own new column in it and sees its own past.
     """
-    H, d, add = i[2], i[3], i[4] != 0
-    query, key, value, row = i[5], i[6], i[7], i[8]  # addresses, and how far rows are apart
-    keys, values, memory, head, step = i[9], i[10], i[11], i[12], i[19]
+    H, d, add, query, row = i[2], i[3], i[4] != 0, i[5], i[8]  # row: the distance between rows of queries
+    keys, values, cache, head, step = i[9], i[10], i[11], i[12], i[19]
     lengths = carray(pointer(i[13]), (rows,), np.int64)
-    out, cos, sin, turn = i[14], i[15], i[16], i[17]
+    out, cos, sin, angles, G = i[14], i[15], i[16], i[17], i[23]
     index, moved = carray(pointer(i[18]), (rows,), np.int64), i[18] != 0
     each, shared, written = i[20], i[21] != 0, i[22]
     seen = carray(pointer(i[21]), (rows, written), np.uint8)
-    q, scores = room[:d], room[d:]
-    at_q, at_scores, at_places = np.int64(q.ctypes.data), np.int64(scores.ctypes.data), np.int64(places.ctypes.data)
+    q, scores = workspace[:d], workspace[d:]
+    at_q, at_scores, at_columns = np.int64(q.ctypes.data), np.int64(scores.ctypes.data), np.int64(columns.ctypes.data)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
+    if add and G < H:
+        append_all(i, rows, counter + 8 * (WIDTH - 2), lengths, index)
+        call(barrier)
     unit = next_chunk(counter)
     while unit < rows * H:
         r, h = unit // H, unit % H
-        own = (index[r] if moved else r // each) * memory + h * head
-        size, angle = lengths[r], 4 * r * turn
-        place = written + r % each if shared else size
-        turned(q, query + 4 * (r * row + h * d), cos + angle if cos else 0, sin + angle, d)
-        if add:
-            there = 4 * (own + place * step)
-            into = carray(pointer(keys + there), (d,), np.float32)
-            turned(into, key + 4 * (r * row + h * d), cos + angle if cos else 0, sin + angle, d)
-            turned(carray(pointer(values + there), (d,), np.float32), value + 4 * (r * row + h * d), 0, 0, d)
+        own = (index[r] if moved else r // each) * cache + h // (H // G) * head
+        size, angle = lengths[r], 4 * r * angles
+        column = written + r % each if shared else size
+        rotate(q, query + 4 * (r * row + h * d), cos + angle if cos else 0, sin + angle, d)
+        if add and G == H:
+            append(i, r, h, own + column * step)
         if shared:
-            size = scored_where(at_scores, places, keys + 4 * own, step, at_q, d, seen[r], place)
+            size = score_seen(at_scores, columns, keys + 4 * own, step, at_q, d, seen[r], column)
         else:
-            size = scored(at_scores, places, keys + 4 * own, step, at_q, d, size + add)
-        share = f32(1) / soften_row(at_scores, size, scale) if size else f32(0)  # who sees nothing looks nowhere
+            size = score_all(at_scores, columns, keys + 4 * own, step, at_q, d, size + add)
+        share = f32(1) / softmax_row(at_scores, size, scale) if size else f32(0)  # a row that sees nothing gets 0
         c = 0
         while c + 4 * LANES <= d:
             to = out + 4 * (r * H * d + h * d + c)
-            mix_wide(to, values + 4 * (own + c), step, at_scores, at_places, size, share)
+            mix_four(to, values + 4 * (own + c), step, at_scores, at_columns, size, share)
             c += 4 * LANES
         while c < d:
-            mix_one(out + 4 * (r * H * d + h * d + c), values + 4 * (own + c), step, at_scores, at_places, size, share)
+            to = out + 4 * (r * H * d + h * d + c)
+            mix_one(to, values + 4 * (own + c), step, at_scores, at_columns, size, share)
             c += LANES
         unit = next_chunk(counter)

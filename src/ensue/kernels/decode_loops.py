@@ -1,11 +1,10 @@
-"""What a tape is played with, compiled like ensue.kernels.elementwise_loops: norms, linear layers, attention to a
-memory.
+"""The interpreter of decode programs: norms, linear layers, attention to a key–value cache.
 
-All threads go through the same instructions; within one each takes parts of the work until none is left, and then they
-wait for each other (ensue.kernels.decode_threads, tape_linear, tape_attention).
+All threads go through the same instructions. Within one each takes chunks of work until none is left; then they wait
+for each other.
 
-Legend: R rows, D width. An instruction is WIDTH whole numbers, addresses among them; the first is what is to be done,
-the second how many parts are taken already.
+Legend: R rows, D width. An instruction is WIDTH int64s, addresses among them: first the operation, then a counter of
+the chunks that are taken, then what ensue.kernels.decode_program writes there.
 """
 
 from __future__ import annotations
@@ -15,53 +14,50 @@ from typing import Any
 import numpy as np
 from numba import carray
 
-from ensue.kernels import decode_program as layout
 from ensue.kernels.compile import call, inner, loop, next_chunk, pointer
 from ensue.kernels.decode_attention import attend
 from ensue.kernels.decode_linear import linear
-
-NORM, LINEAR, ATTEND, WIDTH = 1, 2, 3, 24
-assert (NORM, LINEAR, ATTEND, WIDTH) == (layout.NORM, layout.LINEAR, layout.ATTEND, layout.WIDTH)  # kept on disk too
+from ensue.kernels.decode_program import LINEAR, NORM, WIDTH
+from ensue.kernels.elementwise_loops import moments
 
 f32 = np.float32
 
 
 @inner
 def norm(i: Any, rows: int, counter: int) -> None:
-    """LN(x) of each row, (R, D)."""
-    D = i[2]
+    """LayerNorm or, without a bias and where the mean is not subtracted, RMSNorm of each row, (R, D)."""
+    D, centred = i[2], i[8] != 0
     x, z = carray(pointer(i[3]), (rows, D), np.float32), carray(pointer(i[4]), (rows, D), np.float32)
     weight, bias = carray(pointer(i[5]), (D,), np.float32), carray(pointer(i[6]), (D,), np.float32)
     epsilon = carray(pointer(i[7]), (1,), np.float32)[0]
     r = next_chunk(counter)
     while r < rows:
-        total, square = f32(0), f32(0)
-        for c in range(D):
-            total += x[r, c]
-        mean = total / f32(D)
-        for c in range(D):
-            square += (x[r, c] - mean) * (x[r, c] - mean)
-        scale = f32(1) / np.sqrt(square / f32(D) + epsilon)
-        for c in range(D):
-            z[r, c] = (x[r, c] - mean) * scale * weight[c] + bias[c]
+        mean, scale = moments(x[r], epsilon, centred)
+        if i[6] == 0:
+            for c in range(D):
+                z[r, c] = (x[r, c] - mean) * scale * weight[c]
+        else:
+            for c in range(D):
+                z[r, c] = (x[r, c] - mean) * scale * weight[c] + bias[c]
         r = next_chunk(counter)
 
 
 @loop
-def play(a: Any) -> None:
-    """Go through a tape: ``a`` holds a counter of threads, the rows, how many instructions, where they are, where to
-    wait, room for each thread, how much that is, for how many numbers and places it has room, and room for all."""
+def interpret(a: Any) -> None:
+    """Run a program. ``a`` is written by ``ensue.kernels.decode_runner``: a counter of threads, the number of rows and
+    of instructions, the addresses of the instructions, of a barrier and of the threads' workspaces, the size of one in
+    bytes, how many floats and columns of a cache it holds, and the address of the shared workspace."""
     rows, count, barrier = a[1], a[2], a[4]
-    tape = carray(pointer(a[3]), (count, WIDTH), np.int64)
+    program = carray(pointer(a[3]), (count, WIDTH), np.int64)
     own = a[5] + a[6] * next_chunk(a)
-    room, places = carray(pointer(own), (a[7],), np.float32), carray(pointer(own + 4 * a[7]), (a[8],), np.int64)
+    workspace, columns = carray(pointer(own), (a[7],), np.float32), carray(pointer(own + 4 * a[7]), (a[8],), np.int64)
     rest = own + 4 * a[7] + 8 * a[8]
     for at in range(count):
-        i, counter = tape[at], a[3] + 8 * (at * WIDTH + 1)
+        i, counter = program[at], a[3] + 8 * (at * WIDTH + 1)
         if i[0] == NORM:
             norm(i, rows, counter)
         elif i[0] == LINEAR:
-            linear(i, rows, counter, room, rest, a[9], barrier)
+            linear(i, rows, counter, workspace, rest, a[9], barrier)
         else:
-            attend(i, rows, counter, room, places)
+            attend(i, rows, counter, workspace, columns, barrier)
         call(barrier)

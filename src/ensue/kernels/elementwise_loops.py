@@ -27,7 +27,7 @@ f32 = np.float32
 
 
 @inner
-def draw(words: NDArray[np.uint64], seed: int, first: int) -> None:
+def random_words(words: NDArray[np.uint64], seed: int, first: int) -> None:
     """Words ``first`` … of a seed."""
     for i in range(len(words)):
         z = np.uint64(seed) + np.uint64(first + i + 1) * GAMMA
@@ -47,26 +47,23 @@ def masks(a: Any) -> None:
     start = next_chunk(a) * PART
     while start < M:
         for r in range(start, min(start + PART, M)):
-            draw(words, seed, r * len(words))
+            random_words(words, seed, r * len(words))
             for i in range(D):
                 mask[r, i] = on if bytes_[i] >= off else f32(0)
         start = next_chunk(a) * PART
 
 
 @inner
-def normalise(s: Floats, weight: Floats, bias: Floats, epsilon: float, normal: Floats, z: Floats) -> Any:
-    """n and z of a row; 1 / √(var s + ε)."""
+def moments(x: Floats, epsilon: float, centred: bool) -> Any:
+    """mean x and 1 / √(var x + ε) of a row; uncentred 0 and 1 / √(mean x² + ε)."""
     total, square = f32(0), f32(0)
-    for i in range(len(s)):
-        total += s[i]
-    mean = total / f32(len(s))
-    for i in range(len(s)):
-        square += (s[i] - mean) * (s[i] - mean)
-    scale = f32(1) / np.sqrt(square / f32(len(s)) + epsilon)
-    for i in range(len(s)):
-        normal[i] = (s[i] - mean) * scale
-        z[i] = normal[i] * weight[i] + bias[i]
-    return scale
+    if centred:
+        for i in range(len(x)):
+            total += x[i]
+    mean = total / f32(len(x))
+    for i in range(len(x)):
+        square += (x[i] - mean) * (x[i] - mean)
+    return mean, f32(1) / np.sqrt(square / f32(len(x)) + epsilon)
 
 
 @loop
@@ -84,15 +81,18 @@ def add_norm(a: Any) -> None:
     start = next_chunk(a) * PART
     while start < M:
         for r in range(start, min(start + PART, M)):
-            draw(words, seed, r * len(words))
+            random_words(words, seed, r * len(words))
             for i in range(D):
                 s[i] = x[r, i] + (y[r, i] * on if bytes_[i] >= off else f32(0))
-            scale[r] = normalise(s, weight, bias, epsilon, normal[r], z[r])
+            mean, scale[r] = moments(s, epsilon, True)
+            for i in range(D):
+                normal[r, i] = (s[i] - mean) * scale[r]
+                z[r, i] = normal[r, i] * weight[i] + bias[i]
         start = next_chunk(a) * PART
 
 
 @inner
-def gather(by_z: Floats, normal: Floats, weight: Floats, by_weight: Floats, by_bias: Floats) -> Any:
+def norm_sums(by_z: Floats, normal: Floats, weight: Floats, by_weight: Floats, by_bias: Floats) -> Any:
     """Add a row's share of ∂γ and ∂β; mean ∂n and mean(∂n ∘ n)."""
     plain, along = f32(0), f32(0)
     for i in range(len(by_z)):
@@ -118,8 +118,8 @@ def add_norm_backward(a: Any) -> None:
     while part * PART < M:
         sums[part] = f32(0)
         for r in range(part * PART, min((part + 1) * PART, M)):
-            draw(words, seed, r * len(words))
-            plain, along = gather(by_z[r], normal[r], weight, sums[part, 0], sums[part, 1])
+            random_words(words, seed, r * len(words))
+            plain, along = norm_sums(by_z[r], normal[r], weight, sums[part, 0], sums[part, 1])
             for i in range(D):
                 by = (by_z[r, i] * weight[i] - plain - normal[r, i] * along) * scale[r]
                 by_x[r, i] = by

@@ -71,3 +71,9 @@ def use(implementation: str, kernel: str | None = None) -> Iterator[None]:
         yield
     finally:
         _forced.reset(token)
+
+
+def forced(kernel: str) -> str | None:
+    """The implementation that ``use`` forces for a kernel in this thread; None: the kernel chooses."""
+    value = _forced.get()
+    return None if value is None or value[1] not in (None, kernel) else value[0]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ensue.kernels.compile import inner, loop, next_chunk, pointer
 from ensue.kernels.simd import LANES
-from ensue.kernels.softmax_loops import soften, soften_backward
-from ensue.kernels.tiles import across, address, along, lanes, product, transpose
+from ensue.kernels.softmax_loops import softmax_columns, softmax_columns_backward
+from ensue.kernels.tiles import as_left, as_left_transposed, matmul, matrix, transpose, whole_lanes
 
 Floats = NDArray[np.float32]
 f32 = np.float32
@@ -24,7 +24,7 @@ f32 = np.float32
 
 @inner
 def two(a: Any, at: int) -> Any:
-    """A part (M, D): its address, and how far tokens are apart."""
+    """A part (M, D): its matrix, and how far tokens are apart."""
     return a[at], a[at + 1]
 
 
@@ -36,15 +36,15 @@ def head(part: Any, first: int, h: int, d: int) -> Any:
 
 @inner
 def kept(a: Any, place: int, row: Any, heads: int) -> Any:
-    """Pᵀ of a row of ``ensue.kernels.packing.Rows``, (H, S, T) with T rounded up to lanes, among those of all rows."""
-    return carray(pointer(a[place] + 4 * heads * row[5]), (heads, row[3], lanes(row[1])), np.float32)
+    """Pᵀ of a row of ``ensue.kernels.packing.Rows``, (H, S, T) with T rounded up to whole lanes."""
+    return carray(pointer(a[place] + 4 * heads * row[5]), (heads, row[3], whole_lanes(row[1])), np.float32)
 
 
 @inner
 def softmax(p: Floats, size: int, causal: int, scale: float) -> None:
     """The softmax of each column of scores (S, T), of which ``size`` rows are seen."""
     for column in range(0, p.shape[1], LANES):
-        soften(address(p), size, column, 0, causal, scale)
+        softmax_columns(matrix(p), size, column, 0, causal, scale)
     p[size:] = f32(0)
 
 
@@ -54,20 +54,20 @@ def attend(a: Any) -> None:
     B, H, d, causal, most = a[2], a[3], a[4], a[5], a[6]
     rows = carray(pointer(a[7]), (B, 6), np.int64)
     query, key, value, out = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
-    room = np.zeros(d * lanes(most), np.float32)
+    room = np.zeros(d * whole_lanes(most), np.float32)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
     b = next_chunk(a)
     while b < B:
         row = rows[b]
         first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
-        wide = lanes(T)
+        wide = whole_lanes(T)
         transposed, weights = room[: d * wide].reshape(d, wide), kept(a, 16, row, H)
         for h in range(H):
             p = weights[h]
             transpose(head(query, first, h, d), transposed, T)
-            product(address(p), along(head(key, begin, h, d)), address(transposed), S, wide, d)
+            matmul(matrix(p), as_left(head(key, begin, h, d)), matrix(transposed), S, wide, d)
             softmax(p, size, causal, scale)
-            product(head(out, first, h, d), across(address(p)), head(value, begin, h, d), T, d, size)
+            matmul(head(out, first, h, d), as_left_transposed(matrix(p)), head(value, begin, h, d), T, d, size)
         b = next_chunk(a)
 
 
@@ -75,7 +75,7 @@ def attend(a: Any) -> None:
 def softmax_backward(p: Floats, by: Floats, scale: float) -> None:
     """∂S of ∂P, written over it."""
     for column in range(0, p.shape[1], LANES):
-        soften_backward(address(p), address(by), len(p), column, scale)
+        softmax_columns_backward(matrix(p), matrix(by), len(p), column, scale)
 
 
 @loop
@@ -85,21 +85,21 @@ def attend_backward(a: Any) -> None:
     rows = carray(pointer(a[7]), (B, 6), np.int64)
     query, key, value, above = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
     by_query, by_key, by_value = two(a, 16), two(a, 18), two(a, 20)
-    room, more = np.zeros(d * lanes(most), np.float32), np.empty(longest * lanes(most), np.float32)
+    room, more = np.zeros(d * whole_lanes(most), np.float32), np.empty(longest * whole_lanes(most), np.float32)
     scale = f32(1 / np.sqrt(d))
     b = next_chunk(a)
     while b < B:
         row = rows[b]
         first, T, begin, S = row[0], row[1], row[2], row[3]
-        wide = lanes(T)
+        wide = whole_lanes(T)
         transposed, weights = room[: d * wide].reshape(d, wide), kept(a, 22, row, H)
         by = more[: S * wide].reshape(S, wide)
         for h in range(H):
             p, by_y = weights[h], head(above, first, h, d)
             transpose(by_y, transposed, T)
-            product(address(by), along(head(value, begin, h, d)), address(transposed), S, wide, d)
+            matmul(matrix(by), as_left(head(value, begin, h, d)), matrix(transposed), S, wide, d)
             softmax_backward(p, by, scale)
-            product(head(by_query, first, h, d), across(address(by)), head(key, begin, h, d), T, d, S)
-            product(head(by_key, begin, h, d), along(address(by)), head(query, first, h, d), S, d, T)
-            product(head(by_value, begin, h, d), along(address(p)), by_y, S, d, T)
+            matmul(head(by_query, first, h, d), as_left_transposed(matrix(by)), head(key, begin, h, d), T, d, S)
+            matmul(head(by_key, begin, h, d), as_left(matrix(by)), head(query, first, h, d), S, d, T)
+            matmul(head(by_value, begin, h, d), as_left(matrix(p)), by_y, S, d, T)
         b = next_chunk(a)

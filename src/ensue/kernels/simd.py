@@ -1,7 +1,7 @@
-"""Vectors of LANES numbers as instructions: what loops of ours are made of where numba's own vectors do not do.
+"""Vectors of LANES floats, as LLVM instructions.
 
-Numba's own vectors are for long loops and leave short ones to single numbers, so that pieces of a few vectors are
-written as such here, and their sums stay in registers. An address is a whole number.
+Numba vectorises long loops by itself and leaves short ones scalar. So loops over a few vectors, whose sums are to stay
+in registers, are written with these. An address is an int64.
 """
 
 from __future__ import annotations
@@ -13,91 +13,128 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
-from ensue.kernels import threads
+from ensue.kernels.threads import LANES, ROWS
 
-ROWS, LANES = 8, 16
-assert (ROWS, LANES) == (threads.ROWS, threads.LANES)
+__all__ = ["FLOAT", "INT32", "INT64", "INTS", "LANES", "ROWS", "VECTOR", "Vectors", "constant"]
 
-f32 = np.float32
-
-NUMBER, WHOLE, SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
-VECTOR, INDEX = ir.VectorType(NUMBER, LANES), ir.VectorType(SHORT, LANES)
+FLOAT, INT64, INT32 = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+VECTOR, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT32, LANES)
 FAST = ("contract",)
-"""A product and a sum may be one operation."""
+"""A multiplication and an addition may become one operation."""
 SERIES = [1 / math.factorial(power) for power in range(6, -1, -1)]
-"""Of eʳ, from the highest power."""
+"""Coefficients of eʳ, from the highest power."""
 
 
 class Vectors:
-    """Operations on LANES numbers at once, as instructions."""
+    """Builds operations on LANES floats."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
 
     def at(self, kind: Any, base: Any, *steps: tuple[Any, Any]) -> Any:
-        """The address ``base`` and so many times so far on, as a pointer."""
-        for stride, times in steps:
-            base = self.builder.add(base, self.builder.mul(self.builder.mul(stride, times), WHOLE(4)))
+        """A pointer to ``base`` plus stride · index floats for each of ``steps``."""
+        for stride, index in steps:
+            base = self.builder.add(base, self.builder.mul(self.builder.mul(stride, index), INT64(4)))
         return self.builder.inttoptr(base, kind.as_pointer())
 
     def load(self, base: Any, *steps: tuple[Any, Any]) -> Any:
-        """The vector that begins there."""
+        """Read a vector."""
         return self.builder.load(self.at(VECTOR, base, *steps), align=4)
 
     def store(self, x: Any, base: Any, *steps: tuple[Any, Any]) -> None:
         """Write a vector."""
         self.builder.store(x, self.at(VECTOR, base, *steps), align=4)
 
-    def held(self, x: float) -> Any:
-        """Room for a vector, which begins as one number."""
-        room = cgutils.alloca_once(self.builder, VECTOR)
-        self.builder.store(constant(x), room)
-        return room
+    def variable(self, x: float) -> Any:
+        """A vector variable, filled with x."""
+        variable = cgutils.alloca_once(self.builder, VECTOR)
+        self.builder.store(constant(x), variable)
+        return variable
 
-    def all(self, x: Any) -> Any:
-        """A vector of one number."""
+    def broadcast(self, x: Any) -> Any:
+        """A vector filled with x."""
         kind = ir.VectorType(x.type, LANES)
-        first = self.builder.insert_element(kind(ir.Undefined), x, SHORT(0))
-        return self.builder.shuffle_vector(first, kind(ir.Undefined), INDEX([0] * LANES))
+        first = self.builder.insert_element(kind(ir.Undefined), x, INT32(0))
+        return self.builder.shuffle_vector(first, kind(ir.Undefined), INTS([0] * LANES))
 
     def add(self, x: Any, y: Any) -> Any:
         """x + y."""
         return self.builder.fadd(x, y, flags=FAST)
 
-    def times(self, x: Any, y: Any) -> Any:
+    def mul(self, x: Any, y: Any) -> Any:
         """x · y."""
         return self.builder.fmul(x, y, flags=FAST)
 
-    def larger(self, x: Any, y: Any) -> Any:
-        """The larger number; y where x is none."""
+    def maximum(self, x: Any, y: Any) -> Any:
+        """The larger of x and y; y where x is NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
-    def largest(self, x: Any) -> Any:
-        """The largest number of a vector, in every lane."""
+    def reduce_max(self, x: Any) -> Any:
+        """The largest element, in every lane."""
         half = LANES // 2
         while half:
-            turned = INDEX([(lane + half) % LANES for lane in range(LANES)])
-            x, half = self.larger(x, self.builder.shuffle_vector(x, x, turned)), half // 2
+            rotated = INTS([(lane + half) % LANES for lane in range(LANES)])
+            x, half = self.maximum(x, self.builder.shuffle_vector(x, x, rotated)), half // 2
         return x
 
-    def power_of_two(self, x: Any) -> Any:
-        """2ˣ for x ≤ 0: 2ᵏ of x = k + r put together from its bits, 2ʳ by its series, |r| ≤ ½.
+    def first(self, x: Any) -> Any:
+        """Lane 0 as a scalar."""
+        return self.builder.extract_element(x, INT32(0))
 
-        What is smaller than the smallest normal number is 0; what is no number stays none.
+    def reduce_sum(self, x: Any) -> Any:
+        """The sum of all lanes, as a scalar."""
+        return self.first(self.reduce_sums([x]))
+
+    def reduce_sums(self, vectors: list[Any]) -> Any:
+        """The sums of 2ⁿ vectors, in order, in lanes 0, LANES / 2ⁿ … of one vector.
+
+        Two vectors are joined half by half and added, which halves the number of summands of each; log₂ LANES times.
+        """
+        width, b = LANES, self.builder
+        while width > 1:
+            half = width // 2
+            low = [lane for first in range(0, LANES, width) for lane in range(first, first + half)]
+            if len(vectors) > 1:
+                both = low + [lane + LANES for lane in low]
+                pairs = list(zip(vectors[::2], vectors[1::2]))
+            else:
+                both = [lane // width * width + lane % half for lane in range(LANES)]
+                pairs = [(vectors[0], vectors[0])]
+            high = [lane + half for lane in both]
+            vectors = [
+                self.add(b.shuffle_vector(one, other, INTS(both)), b.shuffle_vector(one, other, INTS(high)))
+                for one, other in pairs
+            ]
+            width = half
+        return vectors[0]
+
+    def exp2(self, x: Any) -> Any:
+        """2ˣ for x ≤ 0: with x = k + r, |r| ≤ ½, 2ᵏ is made of its bits and 2ʳ by its series.
+
+        Results below the smallest normal float are 0; NaN stays NaN.
         """
         b, lowest = self.builder, constant(-126.0)
         below = b.fcmp_ordered("<", x, lowest)
         z = b.select(below, lowest, x)
-        k = b.fptosi(self.add(z, constant(-0.5)), INDEX)
-        r = self.times(b.fsub(z, b.sitofp(k, VECTOR)), constant(math.log(2)))
-        bits = b.shl(b.add(k, INDEX([127] * LANES)), INDEX([23] * LANES))
-        power = b.bitcast(b.select(below, INDEX([0] * LANES), bits), VECTOR)
+        k = b.fptosi(self.add(z, constant(-0.5)), INTS)
+        r = self.mul(b.fsub(z, b.sitofp(k, VECTOR)), constant(math.log(2)))
+        bits = b.shl(b.add(k, INTS([127] * LANES)), INTS([23] * LANES))
+        power = b.bitcast(b.select(below, INTS([0] * LANES), bits), VECTOR)
         value = constant(SERIES[0])
-        for one in SERIES[1:]:
-            value = self.add(self.times(value, r), constant(one))
-        return self.times(value, power)
+        for coefficient in SERIES[1:]:
+            value = self.add(self.mul(value, r), constant(coefficient))
+        return self.mul(value, power)
+
+    def sigmoid(self, x: Any) -> tuple[Any, Any]:
+        """s = 1 / (1 + e⁻ˣ) and 1 − s; both from e to the power −|x|, which never overflows."""
+        b = self.builder
+        above = b.fcmp_ordered(">", x, constant(0.0))
+        power = self.exp2(self.mul(b.select(above, b.fneg(x), x), constant(1 / math.log(2))))
+        larger = b.fdiv(constant(1.0), self.add(power, constant(1.0)))
+        smaller = self.mul(power, larger)
+        return b.select(above, larger, smaller), b.select(above, smaller, larger)
 
 
 def constant(x: float) -> Any:
-    """A vector of one number that is known."""
-    return VECTOR([float(f32(x))] * LANES)
+    """A vector filled with a constant."""
+    return VECTOR([float(np.float32(x))] * LANES)

@@ -15,22 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from ensue.kernels import short_attention
-from ensue.kernels.decode_program import Memory as StepMemory
-from ensue.kernels.decode_program import Player, Recorder, Tape, single
 from ensue.kernels.matmul import linear
 from ensue.kernels.packing import Packing, Rows
 from ensue.kernels.threads import ROWS
 from ensue.models.conditional import ConditionalModel
 from ensue.models.model import answer
 from ensue.nn.cross_attention import CrossAttention, Memory
+from ensue.nn.decode_compiler import DecodeSteps
 from ensue.nn.dropout import Dropout
-from ensue.nn.key_value_cache import KeyValueCache, all_advanced
 from ensue.nn.layout import Layout
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.protocol import Output, Want
@@ -73,7 +71,7 @@ class EncoderDecoder(ConditionalModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps = Recorder()
+        self._steps = DecodeSteps()
 
     def encode(self, source: Tensor, layout: Layout | None = None, weights: bool = False) -> Encoding:
         """h (N, S, D) of a source (N, S, …), or packed (M, …)."""
@@ -99,9 +97,9 @@ class EncoderDecoder(ConditionalModel):
     ) -> Output:
         """Read target tokens (B, T); attention is that of each decoder block to the source."""
         assert isinstance(state, EncoderDecoderState)
-        player = self._player(tokens, state, lengths, want)
-        if player is not None:
-            return self._step(player, tokens, state)
+        step = self._step(tokens, state, lengths, want)
+        if step is not None:
+            return step
         source, clock, T = state.source.even(), state.trunk.clock, tokens.shape[1]
         g = self.dropout(self.positions(self.embed(tokens), clock.positions(T), clock.used + T))
         memory = Memory(tuple(zip(source.parts[::2], source.parts[1::2])), source)
@@ -110,36 +108,20 @@ class EncoderDecoder(ConditionalModel):
         after = None if trunk is None else EncoderDecoderState(trunk, source)
         return answer(self.head, self.norm(h), after, lengths, want, seen)
 
-    def _write(self, tape: Tape) -> Tensor:
-        """One token of each row, as instructions; answers where g_0 goes."""
-        return tape.decoder(self.decoder, self.norm, self.head)
-
-    def _player(
+    def _step(
         self, tokens: Tensor, state: EncoderDecoderState, lengths: Tensor | None, want: Sequence[Want]
-    ) -> Player | None:
-        """What reads one token of each row in one call, where it can; see ``ensue.kernels.decode_program``."""
-        own = type(self).forward is EncoderDecoder.forward
+    ) -> Output | None:
+        """Read one token of each row by a decode program; None where that cannot be done."""
         lined_up = len(tokens) == state.trunk.count == state.source.count
-        if not own or not lined_up or not single(tokens, lengths, want):
+        if not lined_up or type(self).forward is not EncoderDecoder.forward:
             return None
-        return self._steps.ready(self, len(tokens), self._write)
-
-    def _step(self, player: Player, tokens: Tensor, state: EncoderDecoderState) -> Output:
-        """Read one token of each row by the decode program."""
-        caches = [one.with_room() for one in state.trunk.blocks if isinstance(one, KeyValueCache)]
-        clock, source, positions = state.trunk.clock, state.source, state.trunk.clock.positions(1)
-        g = self.positions(self.embed(tokens), positions, clock.used + 1)[:, 0]
-        rotary: Any = self.decoder.blocks[0].attention.rotary
-        turn = rotary(positions, g) if rotary is not None else None
-        sizes = source.lengths.index_select(0, source.index).long().clamp(0, source.parts[0].shape[2])
-        memories = []
-        for cache, keys, values in zip(caches, source.parts[::2], source.parts[1::2], strict=True):
-            if keys.dtype != torch.float32 or keys.stride() != values.stride() or keys.stride(-1) != 1:
-                keys, values = (part.float().contiguous() for part in (keys, values))
-            memories += [cache.memory, StepMemory(keys, values, sizes, source.index.long().contiguous())]
-        logits = player.play(g, memories, turn)[:, None]
-        trunk = TrunkState(clock.after(1), all_advanced(caches))
-        return Output(logits, None, None, EncoderDecoderState(trunk, source))
+        runner = self._steps.runner(self, self.decoder, tokens, lengths, want)
+        if runner is None:
+            return None
+        clock = state.trunk.clock
+        g = self.positions(self.embed(tokens), clock.positions(1), clock.used + 1)
+        logits, trunk = self._steps.step(runner, self.decoder, g, state.trunk, state.source)
+        return Output(logits, None, None, EncoderDecoderState(trunk, state.source))
 
     def pair_loss(
         self,

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.settings import check, check_positive
-from ensue.kernels.decode_program import Player, Recorder, Tape, single
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
+from ensue.nn.decode_compiler import DecodeSteps
 from ensue.nn.dropout import Dropout
 from ensue.nn.experts import GATES, balances
-from ensue.nn.key_value_cache import KeyValueCache, all_advanced
+from ensue.nn.key_value_cache import KeyValueCache
 from ensue.nn.layout import Layout
 from ensue.nn.positions import POSITIONS
 from ensue.nn.protocol import Output, Traits, Want
@@ -172,7 +172,7 @@ class GPTLanguageModel(LanguageModel):
         if config.tied:
             self.head.weight = self.embed.weight
         self.dropout = Dropout(p)
-        self._steps = Recorder()
+        self._steps = DecodeSteps()
         self._initialise()
 
     def _initialise(self) -> None:
@@ -210,10 +210,7 @@ class GPTLanguageModel(LanguageModel):
         before = state or self.start(len(tokens))
         assert isinstance(before, GPTState)
         if not self.slides or before.trunk.clock.used + tokens.shape[1] <= self.config.context:
-            player = self._player(tokens, before, lengths, want)
-            if player is not None:
-                return self._step(player, tokens, before)
-            return self._read(tokens, before, lengths, want)
+            return self._step(tokens, before, lengths, want) or self._read(tokens, before, lengths, want)
         self._check_slide(before, tokens, want)
         if lengths is None and before.trunk.clock.even:
             hidden, after = self._slide(tokens, before)
@@ -259,27 +256,16 @@ class GPTLanguageModel(LanguageModel):
             window = nn.functional.pad(before, (0, T)).scatter(1, clock.positions(T), tokens)
         return GPTState(window[:, : trunk.clock.used], trunk)
 
-    def _write(self, tape: Tape) -> Tensor:
-        """One token of each row, as instructions; answers where h_0 goes."""
-        return tape.decoder(self.blocks, self.norm, self.head)
-
-    def _player(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Player | None:
-        """What reads one token of each row in one call, where it can; see ``ensue.kernels.decode_program``."""
-        own = type(self).forward is GPTLanguageModel.forward
-        if not own or not single(tokens, lengths, want) or len(tokens) != state.count:
+    def _step(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Output | None:
+        """Read one token of each row by a decode program; None where that cannot be done."""
+        if type(self).forward is not GPTLanguageModel.forward or len(tokens) != state.count:
             return None
-        return self._steps.ready(self, len(tokens), self._write)
-
-    def _step(self, player: Player, tokens: Tensor, state: GPTState) -> Output:
-        """Read one token of each row by the decode program."""
+        runner = self._steps.runner(self, self.blocks, tokens, lengths, want)
+        if runner is None:
+            return None
         clock = state.trunk.clock
-        caches = [one.with_room() for one in state.trunk.blocks if isinstance(one, KeyValueCache)]
-        positions = clock.positions(1)
-        x = self.positions(self.embed(tokens), positions, clock.used + 1)[:, 0]
-        rotary: Any = self.blocks.blocks[0].attention.rotary
-        turn = rotary(positions, x) if rotary is not None else None
-        logits = player.play(x, [cache.memory for cache in caches], turn)[:, None]
-        trunk = TrunkState(clock.after(1), all_advanced(caches))
+        x = self.positions(self.embed(tokens), clock.positions(1), clock.used + 1)
+        logits, trunk = self._steps.step(runner, self.blocks, x, state.trunk)
         return Output(logits, None, None, self._after(state, tokens, trunk))
 
     def _check_slide(self, state: GPTState, tokens: Tensor, want: Sequence[Want]) -> None:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ensue.kernels.decode_program import Tape, written
 from ensue.nn.cross_attention import CrossAttention, Memory
 from ensue.nn.dropout import Dropout
 from ensue.nn.layout import PADDED, Layout
@@ -114,16 +113,6 @@ class PreNormBlock(Block):
         x = self.dropout.add(layout.pick(x, index), y)
         return self.dropout.add(x, self.feed(self.norm_feed(x))), seen
 
-    def write(self, tape: Tape, x: Tensor) -> Tensor:
-        """The same for one token of each row, as instructions."""
-        attention, feed = written(self.attention, self.feed)
-        tape.linear(attention.out, attention.write(tape, tape.norm(self.norm_attention, x)), onto=x)
-        if self.cross is not None:
-            (cross,) = written(self.cross)
-            tape.linear(cross.out, cross.write(tape, tape.norm(self.norm_cross, x)), onto=x)
-        feed.write(tape, tape.norm(self.norm_feed, x), onto=x)
-        return x
-
 
 class PostNormBlock(Block):
     """x = Norm(x + Mix(x));  x = Norm(x + Cross(x, memory));  x = Norm(x + FFN(x))."""
@@ -146,15 +135,3 @@ class PostNormBlock(Block):
         y, seen = self.mix_at(index, here, x, layout, weights)
         x = add_norm(here, y, self.dropout, self.norm_attention)
         return add_norm(x, self.feed(x), self.dropout, self.norm_feed), seen
-
-    def write(self, tape: Tape, x: Tensor) -> Tensor:
-        """The same for one token of each row, as instructions."""
-        attention, feed = written(self.attention, self.feed)
-        tape.linear(attention.out, attention.write(tape, x), onto=x)
-        x = tape.norm(self.norm_attention, x)
-        if self.cross is not None:
-            (cross,) = written(self.cross)
-            tape.linear(cross.out, cross.write(tape, x), onto=x)
-            x = tape.norm(self.norm_cross, x)
-        feed.write(tape, x, onto=x)
-        return tape.norm(self.norm_feed, x)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from ensue.kernels import short_attention
 from ensue.kernels.attention import attend, attend_cached, attention_weights
-from ensue.kernels.decode_program import Tape
 from ensue.kernels.matmul import linear
 from ensue.kernels.packing import Rows
 from ensue.nn.source import Source
@@ -71,7 +70,3 @@ class CrossAttention(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, D) → (B, H, T, d)."""
         return x.view(*x.shape[:-1], self.heads, x.shape[-1] // self.heads).transpose(1, 2)
-
-    def write(self, tape: Tape, x: Tensor) -> Tensor:
-        """Attend from one token of each row, before W_O, as instructions."""
-        return tape.attend(tape.linear(self.query, x), None, None, self.heads, x.shape[1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ensue.kernels.decode_program import Tape
 from ensue.kernels.feed_forward import ACTIVATIONS, feed_forward
 from ensue.kernels.int8 import QuantisedLinear
 
@@ -28,7 +27,3 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
         return feed_forward(x, self.up, self.down, self.activation)
-
-    def write(self, tape: Tape, x: Tensor, onto: Tensor) -> None:
-        """Add it ``onto`` a residual path, as instructions."""
-        tape.linear(self.down, tape.linear(self.up, x, self.activation), onto=onto)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ensue.kernels.decode_program import Memory
+from ensue.kernels.decode_program import CacheView
 from ensue.nn.state import State
 
 SHARED = 1024
@@ -121,9 +121,9 @@ class KeyValueCache(State):
         return replace(self, keys=_wide(self.keys, size), values=_wide(self.values, size))
 
     @property
-    def memory(self) -> Memory:
-        """As the decode program reads and writes it."""
-        return Memory(self.keys, self.values, self.lengths, each=self.each, seen=self.seen)
+    def view(self) -> CacheView:
+        """The cache as a decode program reads and writes it."""
+        return CacheView(self.keys, self.values, self.lengths, each=self.each, seen=self.seen)
 
     def single(self) -> KeyValueCache:
         """The same of one row, which is as long as the longest."""

@@ -41,8 +41,8 @@ def test_slices_give_the_loss_and_the_gradients_of_the_whole(
 def test_only_the_last_slice_has_rows_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "SLICE", 11 * 333)
     seen: list[int] = []
-    softened = output._softened
-    monkeypatch.setattr(output, "_softened", lambda h, *others: seen.append(len(h)) or softened(h, *others))
+    softened = output._exponentials
+    monkeypatch.setattr(output, "_exponentials", lambda h, *others: seen.append(len(h)) or softened(h, *others))
     IMPLEMENTATIONS["sliced"](torch.randn(3071, 8), torch.randn(11, 8), None, torch.randint(11, (3071,)))
     assert seen == [320] * 9 + [192]  # one of 3072
 

@@ -1,4 +1,4 @@
-"""A tape must say what operations one by one say, for every order of norm, kind of position and number of rows."""
+"""A decode program gives what the operations give, for every block, kind of position and number of rows."""
 
 import copy
 import threading
@@ -7,15 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from ensue.kernels import decode_program as tapes
-from ensue.kernels.decode_program import LINEAR, Memory, Player, Tape, Unwritten
+from ensue.kernels.decode_program import LINEAR, MULTIPLY, CacheView, DecodeProgram, NotCompilable
+from ensue.kernels.decode_runner import DecodeRunner
 from ensue.kernels.int8 import QuantisedLinear, quantise
+from ensue.kernels.kernel import use
+from ensue.kernels.threads import torch_threads
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn.feed_forward import FeedForward
 from ensue.search.beam import Search, beam_search
 
-needs_threads = pytest.mark.skipif(tapes.torch_threads() is None, reason="torch has other threads than OpenMP's here")
+needs_threads = pytest.mark.skipif(torch_threads() is None, reason="torch has other threads than OpenMP's here")
 
 
 def gpt(**more):
@@ -27,7 +29,12 @@ def gpt(**more):
 @torch.no_grad()
 def stepped(model, prompts, rest, kernel):
     """Logits of each of ``rest`` (R, T), read token by token after prompts of different lengths."""
-    model._steps.kernel = kernel
+    with use(kernel, "decode"):
+        return read(model, prompts, rest)
+
+
+@torch.no_grad()
+def read(model, prompts, rest):
     states = [model(prompt[None], model.start(1), want=("last",)).state for prompt in prompts]
     state = type(states[0]).joined(states) if len(states) > 1 else states[0]
     found = []
@@ -42,13 +49,13 @@ def stepped(model, prompts, rest, kernel):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "none"])
 @pytest.mark.parametrize("rows", [1, 2, 5, 16, 21])
-def test_a_tape_says_what_operations_one_by_one_say(norm, positions, rows):
+def test_a_program_gives_what_operations_give(norm, positions, rows):
     model = gpt(norm=norm, positions=positions)
     prompts = [torch.randint(77, (3 + row % 4,)) for row in range(rows)]
-    rest = torch.randint(77, (rows, 30))  # more than fit into the room at first
+    rest = torch.randint(77, (rows, 30))  # more than fit into the buffers at first
     expected, before = stepped(model, prompts, rest, "reference")
     found, after = stepped(model, prompts, rest, "auto")
-    assert model._steps.players
+    assert model._steps.programs.runners
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
     assert after.tokens.tolist() == before.tokens.tolist()
     for own, other in zip(after.trunk.blocks, before.trunk.blocks):
@@ -78,7 +85,7 @@ def test_a_row_does_not_depend_on_those_beside_it():
 
 
 @needs_threads
-def test_threads_do_not_change_what_is_said():
+def test_threads_do_not_change_the_output():
     model = gpt()
     prompts, rest = [torch.randint(77, (4,)) for _ in range(3)], torch.randint(77, (3, 5))
     before = torch.get_num_threads()
@@ -93,7 +100,7 @@ def test_threads_do_not_change_what_is_said():
 
 
 @needs_threads
-def test_weights_that_change_or_move_are_seen():
+def test_weights_that_change_or_move_are_used():
     model = gpt()
     prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 2))
     stepped(model, prompts, rest, "auto")
@@ -111,7 +118,7 @@ def test_weights_that_change_or_move_are_seen():
 
 
 @needs_threads
-def test_who_looks_on_sees_the_operations():
+def test_a_hook_sees_the_operations():
     model, seen = gpt(), []
     model.blocks[1].attention.register_forward_hook(lambda *_: seen.append(1))
     stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
@@ -119,28 +126,28 @@ def test_who_looks_on_sees_the_operations():
 
 
 @needs_threads
-def test_what_a_tape_cannot_hold_is_read_one_by_one():
+def test_models_that_cannot_be_compiled_run_their_operations():
     for model in (gpt(hidden=40), gpt().double()):  # heads of 20; double precision
         found, _ = stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
-        assert not model._steps.players and found.isfinite().all()
-    with pytest.raises(Unwritten):
-        Tape().linear(nn.Bilinear(16, 16, 16), torch.zeros(16, 16))
-    with pytest.raises(Unwritten):
-        Tape().norm(nn.RMSNorm(16), torch.zeros(16, 16))
-    with pytest.raises(Unwritten):
-        Tape().linear(nn.Linear(24, 16), torch.zeros(16, 24))
+        assert not model._steps.programs.runners and found.isfinite().all()
+    with pytest.raises(NotCompilable):
+        DecodeProgram().linear(nn.Bilinear(16, 16, 16), torch.zeros(16, 16))
+    with pytest.raises(NotCompilable):
+        DecodeProgram().norm(nn.GroupNorm(1, 16), torch.zeros(16, 16))
+    with pytest.raises(NotCompilable):
+        DecodeProgram().linear(nn.Linear(24, 16), torch.zeros(16, 24))
 
 
 @needs_threads
-def test_under_autograd_and_while_training_nothing_is_played():
+def test_under_autograd_and_in_training_no_program_runs():
     model = gpt()
     prompt, token = torch.randint(77, (1, 4)), torch.randint(77, (1, 1))
     output = model(token, model(prompt).state)
-    assert not model._steps.players and output.logits.requires_grad
+    assert not model._steps.programs.runners and output.logits.requires_grad
     with torch.no_grad():
         model.train()
         model(token, model(prompt).state)
-    assert not model._steps.players
+    assert not model._steps.programs.runners
 
 
 @needs_threads
@@ -167,7 +174,7 @@ class Doubled(FeedForward):
         return 2 * super().forward(x)
 
 
-class Turned(nn.Module):
+class Negated(nn.Module):
     """Around a block: the same with another sign."""
 
     def __init__(self, inside):
@@ -187,12 +194,12 @@ class Turned(nn.Module):
     "change",
     [
         lambda model: setattr(model.blocks[0], "feed", Doubled(64, 256)),
-        lambda model: model.blocks.__setitem__(1, Turned(model.blocks[1])),
+        lambda model: model.blocks.__setitem__(1, Negated(model.blocks[1])),
         lambda model: setattr(model.blocks[0].feed, "forward", lambda x: x),
         lambda model: setattr(model, "head", nn.Linear(64, 200)),
     ],
 )
-def test_parts_that_somebody_changed_are_not_passed_by(change):
+def test_modules_that_were_replaced_are_used(change):
     prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 3))
     model = gpt()
     stepped(model, prompts, rest, "auto")
@@ -203,15 +210,15 @@ def test_parts_that_somebody_changed_are_not_passed_by(change):
 
 
 @needs_threads
-def test_a_part_that_trains_trains():
+def test_no_program_runs_where_a_module_is_in_training_mode():
     model = gpt(dropout=0.5)
     model.blocks[0].dropout.train()
     stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
-    assert not model._steps.players
+    assert not model._steps.programs.runners
 
 
 @needs_threads
-def test_rows_that_are_not_those_of_the_state_are_refused_as_ever():
+def test_rows_that_do_not_match_the_state_are_refused():
     model = gpt()
     with torch.no_grad():
         state = model(torch.randint(77, (3, 4))).state
@@ -220,20 +227,19 @@ def test_rows_that_are_not_those_of_the_state_are_refused_as_ever():
 
 
 @needs_threads
-def test_states_that_autograd_left_are_gone_on_with():
+def test_states_from_autograd_can_be_continued():
     model = gpt()
     tokens, lengths = torch.randint(77, (3, 6)), torch.tensor([6, 2, 4])
     found = []
     for kernel in ("reference", "auto"):
-        model._steps.kernel = kernel
         state = model(tokens, lengths=lengths).state.detach()
-        with torch.no_grad():
+        with torch.no_grad(), use(kernel, "decode"):
             found.append(model(tokens[:, :1], state, want=("last",)).logits)
     torch.testing.assert_close(found[1], found[0], atol=2e-5, rtol=1e-5)
 
 
 @needs_threads
-def test_modes_and_defaults_of_torch_do_not_matter():
+def test_inference_mode_and_default_dtype_do_not_matter():
     model = gpt()
     prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 3))
     expected = stepped(model, prompts, rest, "reference")[0]
@@ -250,25 +256,24 @@ def test_modes_and_defaults_of_torch_do_not_matter():
 
 
 @needs_threads
-def test_what_is_no_number_stays_none_in_eight_bits():
+def test_nan_stays_nan_with_int8_weights():
     layer = quantise(nn.Sequential(nn.Linear(64, 32)))[0]
-    tape = Tape()
-    first = tape.space(64)
-    tape.linear(layer, first, answer=True)
+    program = DecodeProgram()
+    first = program.buffer(64)
+    program.linear(layer, first, answer=True)
     x = torch.randn(3, 64)
     x[1, 5], x[2, 7] = float("nan"), float("inf")
-    found = Player(tape, first, []).play(x, [])
+    found = DecodeRunner(program, first, []).run(x, [])
     assert found[0].isfinite().all() and found[1:].isnan().all()
 
 
 @needs_threads
-def test_sources_are_read_whatever_their_lengths_are_written_in():
+def test_lengths_of_sources_may_be_int32():
     torch.manual_seed(0)
     model = Transformer(TransformerConfig(vocabulary=40, source_vocabulary=30, layers=1, hidden=32, heads=2)).eval()
     source, found = torch.randint(30, (3, 5)), []
     for kernel in ("reference", "auto"):
-        model._steps.kernel = kernel
-        with torch.no_grad():
+        with torch.no_grad(), use(kernel, "decode"):
             state = model.start(source, torch.tensor([5, 1, 3], dtype=torch.int32))
             found.append(model(torch.tensor([[1], [2], [3]]), state, want=("last",)).logits)
     torch.testing.assert_close(found[1], found[0], atol=2e-5, rtol=1e-5)
@@ -280,23 +285,23 @@ def test_products_of_any_number_of_rows(rows):
     """Few rows or many, outputs that fill parts or do not, with what is added and f: as torch computes it."""
     torch.manual_seed(rows)
     layers = nn.Linear(144, 80), nn.Linear(80, 32), nn.Linear(32, 80), nn.Linear(80, 77, bias=False)
-    tape = Tape(16 if rows <= 16 else 128)
-    first = tape.space(144)
-    h = tape.linear(layers[0], first, "gelu")
-    u = tape.linear(layers[1], h, "relu")
-    tape.linear(layers[3], tape.linear(layers[2], u, onto=h), answer=True)
+    program = DecodeProgram(16 if rows <= 16 else 128)
+    first = program.buffer(144)
+    h = program.linear(layers[0], first, "gelu")
+    u = program.linear(layers[1], h, "relu")
+    program.linear(layers[3], program.linear(layers[2], u, onto=h), answer=True)
     x = torch.randn(rows, 144)
     with torch.no_grad():
         expected = nn.functional.gelu(layers[0](x), approximate="tanh")
         expected = layers[3](expected + layers[2](layers[1](expected).relu()))
-    player = Player(tape, first, [])
-    for _ in range(2):  # room is used again
-        torch.testing.assert_close(player.play(x, []), expected, atol=1e-5, rtol=1e-5)
+    runner = DecodeRunner(program, first, [])
+    for _ in range(2):  # workspaces are used again
+        torch.testing.assert_close(runner.run(x, []), expected, atol=1e-5, rtol=1e-5)
 
 
 @needs_threads
 @pytest.mark.parametrize("rows", [1, 5, 8, 19, 40])
-def test_eight_bits_of_ragged_sizes_are_exact_sums(rows):
+def test_int8_sums_of_any_size_are_exact(rows):
     """48 inputs and 77 outputs: whole numbers that need no rounding, so that every sum is known."""
     torch.manual_seed(rows)
     whole = torch.randint(-127, 128, (77, 48)).float()
@@ -304,53 +309,53 @@ def test_eight_bits_of_ragged_sizes_are_exact_sums(rows):
     layer = QuantisedLinear(whole, torch.arange(77.0))
     x = torch.randint(-100, 101, (rows, 48)).float()
     x[:, 1] = float(layer.most)  # so that each row's size is 1
-    tape = Tape(16 if rows <= 16 else 128)
-    first = tape.space(48)
-    tape.linear(layer, first, answer=True)
+    program = DecodeProgram(16 if rows <= 16 else 128)
+    first = program.buffer(48)
+    program.linear(layer, first, answer=True)
     answers = []
     for threads in (1, 2):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            answers.append(Player(tape, first, []).play(x, []))
+            answers.append(DecodeRunner(program, first, []).run(x, []))
         finally:
             torch.set_num_threads(before)
     torch.testing.assert_close(answers[0], x @ whole.T + torch.arange(77.0), rtol=1e-6, atol=0.5)
     assert torch.equal(*answers)
 
 
-def test_layers_that_do_not_fit_are_not_written():
-    tape = Tape()
-    with pytest.raises(Unwritten, match="inputs"):
-        tape.linear(nn.Linear(32, 16), tape.space(64))
-    with pytest.raises(Unwritten, match="inputs"):
-        tape.norm(nn.LayerNorm(32), tape.space(64))
+def test_layers_of_another_width_are_refused():
+    program = DecodeProgram()
+    with pytest.raises(NotCompilable, match="width"):
+        program.linear(nn.Linear(32, 16), program.buffer(64))
+    with pytest.raises(NotCompilable, match="width"):
+        program.norm(nn.LayerNorm(32), program.buffer(64))
 
 
 @needs_threads
-def test_sums_of_eight_bits_stay_within_their_bits():
+def test_int8_sums_do_not_overflow():
     """Weights that are all as large as can be: x gets fewer bits, and no sum runs over."""
     layer = QuantisedLinear(torch.ones(32, 4096), None)
     assert layer.most == (2**31 - 1) // (127 * 4096)
-    tape = Tape()
-    first = tape.space(4096)
-    tape.linear(layer, first, answer=True)
+    program = DecodeProgram()
+    first = program.buffer(4096)
+    program.linear(layer, first, answer=True)
     for rows in (1, 8, 13):
-        found = Player(tape, first, []).play(torch.full((rows, 4096), 2.0), [])
+        found = DecodeRunner(program, first, []).run(torch.full((rows, 4096), 2.0), [])
         torch.testing.assert_close(found, torch.full((rows, 32), 8192.0), rtol=1e-5, atol=0.0)
 
 
 @needs_threads
 @pytest.mark.parametrize("rows", [1, 4, 6, 8, 15, 20, 80])
-def test_eight_bits_come_near_the_layer_in_single_precision(rows):
+def test_int8_is_close_to_float32(rows):
     torch.manual_seed(1)
     exact = nn.Linear(256, 96)
     layer = quantise(nn.Sequential(exact))[0]
-    tape = Tape(16 if rows <= 16 else 128)
-    first = tape.space(256)
-    tape.linear(layer, first, answer=True)
+    program = DecodeProgram(16 if rows <= 16 else 128)
+    first = program.buffer(256)
+    program.linear(layer, first, answer=True)
     x = torch.randn(rows, 256) * torch.logspace(-3, 3, rows)[:, None]  # each row has a size of its own
-    found = Player(tape, first, []).play(x, [])
+    found = DecodeRunner(program, first, []).run(x, [])
     rounded = x @ layer.weight.T + exact.bias  # only the weights have eight bits
     size = x.abs().amax(1, keepdim=True)
     assert ((found - rounded).abs() <= 3e-4 * size + 1e-5).all()
@@ -359,34 +364,33 @@ def test_eight_bits_come_near_the_layer_in_single_precision(rows):
 
 
 @needs_threads
-def test_a_model_in_eight_bits_steps_by_tape_and_stays_near():
+def test_an_int8_model_decodes_by_program_and_stays_close():
     model = gpt(hidden=128, vocabulary=300)
     small = quantise(model)
     prompts, rest = [torch.randint(300, (4,)) for _ in range(3)], torch.randint(300, (3, 6))
     expected, _ = stepped(model, prompts, rest, "auto")
     found, _ = stepped(small, prompts, rest, "auto")
-    assert small._steps.players[16] is not model._steps.players[16]
-    scales = [code[7] for code in small._steps.players[16].tape.code if code[0] == LINEAR]
+    assert small._steps.programs.runners[16] is not model._steps.programs.runners[16]
+    scales = [code[7] for code in small._steps.programs.runners[16].program.code if code[0] == LINEAR]
     assert scales and all(scales)
     assert ((found - expected).norm(dim=-1) < 0.05 * expected.norm(dim=-1)).all()
 
 
 @needs_threads
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_beams_of_a_translator_find_the_same_by_tape(norm):
+def test_beams_of_a_translator_find_the_same_by_program(norm):
     torch.manual_seed(0)
     sizes = {"vocabulary": 40, "source_vocabulary": 30, "layers": 2, "hidden": 64, "heads": 2}
     model = Transformer(TransformerConfig(**sizes, norm=norm, tied="target")).eval()
     source, lengths = torch.randint(30, (4, 7)), torch.tensor([7, 3, 5, 1])
     found = {}
     for kernel in ("reference", "auto"):
-        model._steps.kernel = kernel
         for beam in (1, 3, 5):
-            with torch.no_grad():
+            how, longest = Search(beam=beam, length="none", nbest=beam), torch.tensor([9, 30, 12, 20])
+            with torch.no_grad(), use(kernel, "decode"):
                 state = model.start(source, lengths)
-            how = Search(beam=beam, length="none", nbest=beam)
-            found[kernel, beam] = beam_search(model, state, 0, end=1, longest=torch.tensor([9, 30, 12, 20]), how=how)
-    assert set(model._steps.players) == {16, 128}
+                found[kernel, beam] = beam_search(model, state, 0, end=1, longest=longest, how=how)
+    assert set(model._steps.programs.runners) == {16, 128}
     for beam in (1, 3, 5):
         for one, other in zip(found["reference", beam], found["auto", beam], strict=True):
             assert [each.tokens for each in one.hypotheses] == [each.tokens for each in other.hypotheses]
@@ -396,33 +400,117 @@ def test_beams_of_a_translator_find_the_same_by_tape(norm):
 
 
 @needs_threads
-def test_beams_of_a_language_model_leave_a_memory_that_grows_too_large_to_share(monkeypatch):
+def test_beams_of_a_language_model_leave_a_shared_cache_that_grows_too_large(monkeypatch):
     model = gpt(context=64)
     for module in ("mixers.full", "key_value_cache"):
         monkeypatch.setattr(f"ensue.nn.{module}.SHARED", 40)
     found = []
     for kernel in ("reference", "auto"):
-        model._steps.kernel = kernel
-        with torch.no_grad():
-            state = model(torch.randint(77, (2, 5), generator=torch.Generator().manual_seed(1))).state
         how = Search(beam=4, length="none", nbest=4)
-        found.append(beam_search(model, state, 3, end=None, longest=25, how=how))
+        with torch.no_grad(), use(kernel, "decode"):
+            state = model(torch.randint(77, (2, 5), generator=torch.Generator().manual_seed(1))).state
+            found.append(beam_search(model, state, 3, end=None, longest=25, how=how))
     for one, other in zip(*found, strict=True):
         assert [each.tokens for each in one.hypotheses] == [each.tokens for each in other.hypotheses]
 
 
 @needs_threads
-def test_rows_can_attend_to_memories_by_number():
+def test_rows_can_attend_to_a_cache_by_index():
     torch.manual_seed(0)
     query, keys, values = torch.randn(3, 32), torch.randn(2, 2, 9, 16), torch.randn(2, 2, 9, 16)
     index, lengths = torch.tensor([1, 0, 1]), torch.tensor([9, 4, 1])
-    tape = Tape()
-    first = tape.space(32)
+    program = DecodeProgram()
+    first = program.buffer(32)
     identity = nn.Linear(32, 32, bias=False)
     identity.weight.data = torch.eye(32)
-    tape.linear(identity, tape.attend(first, None, None, 2, 32), answer=True)
-    found = Player(tape, first, []).play(query, [Memory(keys, values, lengths, index)])
+    program.linear(identity, program.attend(first, 2, 2, 32, append=False), answer=True)
+    found = DecodeRunner(program, first, []).run(query, [CacheView(keys, values, lengths, index)])
     for row in range(3):
         k, v = (part[index[row], :, : lengths[row]] for part in (keys, values))
         weights = (query[row].view(2, 1, 16) @ k.transpose(1, 2) / 4).softmax(-1)
         torch.testing.assert_close(found[row].view(2, 16), (weights @ v)[:, 0], atol=1e-5, rtol=1e-5)
+
+
+@needs_threads
+@pytest.mark.parametrize("rows", [1, 5, 16, 21])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"norm": "rms"},
+        {"norm": "post-rms"},
+        {"feed": "swiglu"},
+        {"feed": "geglu"},
+        {"feed": "swiglu", "bias": False},
+        {"heads": 4, "kv_heads": 1},
+        {"heads": 4, "kv_heads": 2, "norm": "rms", "feed": "swiglu", "bias": False},  # Llama's block
+    ],
+    ids=str,
+)
+def test_llamas_parts_are_compiled(more, rows):
+    model = gpt(**more)
+    prompts = [torch.randint(77, (3 + row % 4,)) for row in range(rows)]
+    rest = torch.randint(77, (rows, 30))
+    expected, _ = stepped(model, prompts, rest, "reference")
+    found, _ = stepped(model, prompts, rest, "auto")
+    assert model._steps.programs.runners
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_beams_share_a_cache_of_grouped_heads():
+    model, found = gpt(heads=4, kv_heads=2, norm="rms"), []
+    how = Search(beam=4, length="none", nbest=4)
+    for kernel in ("reference", "auto"):
+        with torch.no_grad(), use(kernel, "decode"):
+            state = model(torch.randint(77, (2, 5), generator=torch.Generator().manual_seed(1))).state
+            found.append(beam_search(model, state, 3, end=None, longest=25, how=how))
+    for one, other in zip(*found, strict=True):
+        assert [each.tokens for each in one.hypotheses] == [each.tokens for each in other.hypotheses]
+
+
+@needs_threads
+@pytest.mark.parametrize("rows", [1, 3, 16, 40])
+def test_rms_norm_and_a_gate_are_the_equations(rows):
+    torch.manual_seed(rows)
+    norm, gate, up = nn.RMSNorm(48, eps=1e-6), nn.Linear(48, 80, bias=False), nn.Linear(48, 80)
+    down = nn.Linear(80, 48, bias=False)
+    nn.init.normal_(norm.weight)
+    program = DecodeProgram(16 if rows <= 16 else 128)
+    first = program.buffer(48)
+    z = program.norm(norm, first)
+    h = program.linear(gate, z, "silu")
+    program.linear(up, z, onto=h, combine=MULTIPLY)
+    program.linear(down, h, answer=True)
+    x = 3 * torch.randn(rows, 48)
+    with torch.no_grad():
+        n = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight
+        u = n @ gate.weight.T
+        expected = (u * u.sigmoid() * (n @ up.weight.T + up.bias)) @ down.weight.T
+    torch.testing.assert_close(DecodeRunner(program, first, []).run(x, []), expected, atol=1e-5, rtol=1e-5)
+
+
+@needs_threads
+@pytest.mark.parametrize(("heads", "kv_heads"), [(6, 6), (6, 2), (6, 1)])
+def test_several_query_heads_share_a_key_value_head(heads, kv_heads):
+    torch.manual_seed(0)
+    d, rows = 16, 5
+    width = heads * d
+    program = DecodeProgram()
+    first = program.buffer(width + 2 * kv_heads * d)
+    y = program.attend(first, heads, kv_heads, width, append=True)
+    identity = nn.Linear(width, width, bias=False)
+    identity.weight.data = torch.eye(width)
+    program.linear(identity, y, answer=True)
+    x, lengths = torch.randn(rows, width + 2 * kv_heads * d), torch.tensor([3, 0, 7, 1, 5])
+    keys, values = torch.randn(rows, kv_heads, 8, d), torch.randn(rows, kv_heads, 8, d)
+    before = keys.clone()
+    found = DecodeRunner(program, first, []).run(x, [CacheView(keys, values, lengths)])
+    q, k, v = x.split([width, kv_heads * d, kv_heads * d], dim=1)
+    for r, size in enumerate(lengths.tolist()):
+        assert torch.equal(keys[r, :, size], k[r].view(kv_heads, d)) and torch.equal(
+            keys[r, :, :size], before[r, :, :size]
+        )
+        assert torch.equal(values[r, :, size], v[r].view(kv_heads, d))
+        seen = [one[r, :, : size + 1].repeat_interleave(heads // kv_heads, 0) for one in (keys, values)]
+        weights = (q[r].view(heads, 1, d) @ seen[0].transpose(1, 2) / d**0.5).softmax(-1)
+        torch.testing.assert_close(found[r].view(heads, d), (weights @ seen[1])[:, 0], atol=1e-5, rtol=1e-5)

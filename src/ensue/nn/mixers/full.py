@@ -24,7 +24,6 @@ from ensue.kernels.attention import (
     attention_weights,
     shared_heads,
 )
-from ensue.kernels.decode_program import Tape, Unwritten
 from ensue.kernels.int8 import part
 from ensue.kernels.matmul import linear
 from ensue.nn.key_value_cache import SHARED, KeyValueCache
@@ -160,12 +159,3 @@ class SelfAttention(Mixer):
             return query, key
         angles = [one.transpose(1, 2) for one in self.rotary(positions, query)]
         return tuple(rotate(one.transpose(1, 2), *angles).transpose(1, 2) for one in (query, key))  # type: ignore[return-value]
-
-    def write(self, tape: Tape, x: Tensor) -> Tensor:
-        """Attend from one token of each row, before W_O, as instructions."""
-        if self.span or self.kv_heads != self.heads or self.score_bias is not None:
-            raise Unwritten("a span")
-        D = x.shape[1]
-        projected = tape.linear(self.project, x)
-        query, key, value = (projected[:, at : at + D] for at in (0, D, 2 * D))
-        return tape.attend(query, key, value, self.heads, D)

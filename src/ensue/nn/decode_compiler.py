@@ -1,0 +1,160 @@
+"""Compiles a trunk to a decode program: reading one token of each row in one call.
+
+The compiler walks the modules from outside; ``COMPILE`` says what each type of module becomes. A model with a module
+that is not in the table, also a subclass of one that is, has no program and runs its operations one by one.
+
+Legend: R rows, D width, V outputs of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable
+from ensue.kernels.decode_runner import DecodeRunner, ProgramCache
+from ensue.kernels.int8 import QuantisedLinear
+from ensue.nn.blocks import Block, PostNormBlock, PreNormBlock
+from ensue.nn.cross_attention import CrossAttention
+from ensue.nn.feed_forward import FeedForward
+from ensue.nn.gated_feed_forward import GatedFeedForward
+from ensue.nn.key_value_cache import KeyValueCache, all_advanced
+from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.source import Source
+from ensue.nn.trunk import Trunk, TrunkState
+
+Compile = Callable[[DecodeProgram, Any, Tensor, Tensor | None], Tensor]
+"""(program, module, buffer x, buffer onto) → the buffer of module(x), or of onto + module(x)."""
+GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
+
+
+def compile_module(program: DecodeProgram, module: nn.Module, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    """Add a module to a program: module(x), or onto + module(x) in the buffer ``onto``."""
+    if type(module) not in COMPILE:
+        raise NotCompilable(type(module).__name__)
+    return COMPILE[type(module)](program, module, x, onto)
+
+
+def compile_trunk(program: DecodeProgram, trunk: Trunk, norm: nn.Module, head: nn.Module) -> Tensor:
+    """Compile blocks, a last norm and an output layer; returns the buffer of the first block's input."""
+    if type(trunk) is not Trunk:
+        raise NotCompilable(type(trunk).__name__)
+    first = x = program.buffer(cast(int, head.in_features))
+    for block in trunk.blocks:
+        x = compile_module(program, block, x)
+    program.linear(head, compile_module(program, norm, x), answer=True)
+    return first
+
+
+def _norm(program: DecodeProgram, layer: nn.Module, x: Tensor, onto: Tensor | None) -> Tensor:
+    return program.norm(layer, x)
+
+
+def _linear(program: DecodeProgram, layer: nn.Module, x: Tensor, onto: Tensor | None) -> Tensor:
+    return program.linear(layer, x, onto=onto)
+
+
+def _feed_forward(program: DecodeProgram, feed: FeedForward, x: Tensor, onto: Tensor | None) -> Tensor:
+    return program.linear(feed.down, program.linear(feed.up, x, feed.activation), onto=onto)
+
+
+def _gated_feed_forward(program: DecodeProgram, feed: GatedFeedForward, x: Tensor, onto: Tensor | None) -> Tensor:
+    h = program.linear(feed.gate, x, GATE_ACTIVATIONS[feed.activation])
+    program.linear(feed.up, x, onto=h, combine=MULTIPLY)
+    return program.linear(feed.down, h, onto=onto)
+
+
+def _self_attention(program: DecodeProgram, mixer: SelfAttention, x: Tensor, onto: Tensor | None) -> Tensor:
+    if not mixer.causal or mixer.score_bias is not None:
+        raise NotCompilable("attention in both directions or with a score bias")
+    projected = program.linear(mixer.project, x)
+    y = program.attend(projected, mixer.heads, mixer.kv_heads, mixer.heads * mixer.head_width, append=True)
+    return program.linear(mixer.out, y, onto=onto)
+
+
+def _cross_attention(program: DecodeProgram, cross: CrossAttention, x: Tensor, onto: Tensor | None) -> Tensor:
+    query = program.linear(cross.query, x)
+    y = program.attend(query, cross.heads, cross.heads, query.shape[1], append=False)
+    return program.linear(cross.out, y, onto=onto)
+
+
+def _parts(block: Block) -> list[tuple[nn.Module, nn.Module]]:
+    """The parts of a block in order, each with its norm."""
+    cross = [] if block.cross is None else [(block.cross, block.norm_cross)]
+    return [(block.attention, block.norm_attention), *cross, (block.feed, block.norm_feed)]
+
+
+def _pre_norm(program: DecodeProgram, block: Block, x: Tensor, onto: Tensor | None) -> Tensor:
+    for part, norm in _parts(block):
+        compile_module(program, part, compile_module(program, norm, x), onto=x)
+    return x
+
+
+def _post_norm(program: DecodeProgram, block: Block, x: Tensor, onto: Tensor | None) -> Tensor:
+    for part, norm in _parts(block):
+        compile_module(program, part, x, onto=x)
+        x = compile_module(program, norm, x)
+    return x
+
+
+COMPILE: dict[type[nn.Module], Compile] = {
+    nn.Identity: _norm,
+    nn.LayerNorm: _norm,
+    nn.RMSNorm: _norm,
+    nn.Linear: _linear,
+    QuantisedLinear: _linear,
+    FeedForward: _feed_forward,
+    GatedFeedForward: _gated_feed_forward,
+    SelfAttention: _self_attention,
+    CrossAttention: _cross_attention,
+    PreNormBlock: _pre_norm,
+    PostNormBlock: _post_norm,
+}
+"""What each type of module becomes."""
+
+
+class DecodeSteps:
+    """Reads one token of each row of a model by a decode program, where it has one."""
+
+    def __init__(self) -> None:
+        self.programs = ProgramCache()
+
+    def runner(
+        self, model: Any, trunk: Trunk, tokens: Tensor, lengths: Tensor | None, want: Sequence[str]
+    ) -> DecodeRunner | None:
+        """What reads these tokens in one call; None unless it is one token of each row (R, 1), and only logits are
+        wanted. ``model`` has the ``norm`` and the ``head`` after the trunk."""
+        if tokens.shape[1] != 1 or lengths is not None or len(want) != 1 or want[0] not in ("logits", "last"):
+            return None
+        return self.programs.runner(
+            model, len(tokens), lambda program: compile_trunk(program, trunk, model.norm, model.head)
+        )
+
+    @staticmethod
+    def step(
+        runner: DecodeRunner, trunk: Trunk, x: Tensor, state: TrunkState, source: Source | None = None
+    ) -> tuple[Tensor, TrunkState]:
+        """Logits (R, 1, V) of embedded tokens x (R, 1, D), and the state after them."""
+        caches = [one.with_room() for one in cast(tuple[KeyValueCache, ...], state.blocks)]
+        views = [[cache.view] for cache in caches]
+        if source is not None:
+            for view, cross in zip(views, _source_views(source), strict=True):
+                view.append(cross)
+        rotary = cast(SelfAttention, trunk.blocks[0].attention).rotary
+        rotation = None if rotary is None else rotary(state.clock.positions(1), x)
+        logits = runner.run(x[:, 0], [one for view in views for one in view], rotation)
+        return logits[:, None], TrunkState(state.clock.after(1), all_advanced(caches))
+
+
+def _source_views(source: Source) -> list[CacheView]:
+    """The keys and values of a source for each block's cross-attention."""
+    lengths = source.lengths.index_select(0, source.index).long().clamp(0, source.parts[0].shape[2])
+    index, views = source.index.long().contiguous(), []
+    for keys, values in zip(source.parts[::2], source.parts[1::2], strict=True):
+        if keys.dtype != torch.float32 or keys.stride() != values.stride() or keys.stride(-1) != 1:
+            keys, values = keys.float().contiguous(), values.float().contiguous()
+        views.append(CacheView(keys, values, lengths, index))
+    return views
