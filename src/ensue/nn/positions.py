@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ensue.core.errors import InputError
+
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
     """The positional encoding of Vaswani et al. (2017), (…,) → (…, width).
@@ -32,6 +34,9 @@ class LearnedPositions(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor, size: int) -> Tensor:
         """Add W_p[positions] to x (B, T, D); all positions are below ``size``."""
+        if size > len(self.weight):
+            what = f"{size} tokens are more than the {len(self.weight)} that learned positions reach"
+            raise InputError(what, hint="train with positions=rotary, or with a longer context")
         return x + nn.functional.embedding(positions, self.weight)
 
 

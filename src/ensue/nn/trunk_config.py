@@ -46,8 +46,8 @@ class TrunkConfig:
     dropout: float = 0.0
     """Dropout probability."""
     attention: str = "full"
-    """What mixes positions: full, local, mean or another (see ``ensue systems attention``); options after colons, as in
-    local:span=64."""
+    """What mixes positions: full, local, mean or a mixer of another package; options after colons, as in local:span=64.
+    """
     feed: str = "gelu"
     """Feed-forward network: gelu, gelu-erf or relu (two layers), swiglu or geglu (with a gate)."""
     norm: str = "pre"

@@ -1,0 +1,123 @@
+"""Every mixer keeps the laws in every model that can use it; so do the other parts that settings swap."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ensue.core.errors import InputError
+from ensue.models.bert import BERT, BERTConfig
+from ensue.models.forecast_laws import forecast_laws
+from ensue.models.forecast_networks import GPTForecastConfig, GPTForecaster
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.laws import laws_of
+from ensue.models.transformer import Transformer, TransformerConfig
+from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer
+from ensue.search.beam import Search, beam_search
+
+SMALL = {"layers": 2, "heads": 4, "hidden": 16, "context": 16}
+GPT = GPTConfig(vocabulary=11, **SMALL)
+PARTS = [
+    *({"attention": name} for name in MIXERS),
+    {"attention": "local:span=3"},
+    {"attention": "local:span=3", "positions": "learned"},
+    {"attention": "local:span=1", "positions": "none"},
+    {"attention": "mean", "positions": "sinusoidal"},
+    {"kv_heads": 2},
+    {"kv_heads": 1, "attention": "local:span=4"},
+    {"norm": "rms", "feed": "swiglu", "bias": False, "kv_heads": 2, "tied": False},
+    {"norm": "post-rms", "feed": "geglu"},
+    {"positions": "alibi"},
+    {"positions": "alibi", "attention": "local:span=4"},
+    {"feed": "relu", "inner": 24},
+]
+
+
+def named(parts):
+    return ",".join(f"{key}={value}" for key, value in parts.items())
+
+
+def kept(found):
+    broken = [f"{one.law}: {one.difference}" for one in found if not one.kept]
+    assert not broken, broken
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("parts", PARTS, ids=named)
+def test_a_language_model_of_these_parts_keeps_the_laws(parts, dtype):
+    kept(laws_of(GPTLanguageModel(replace(GPT, **parts)).to(dtype)))
+
+
+BOTH_WAYS = [one for one in PARTS if one.get("attention") != "mean" and "tied" not in one]
+"""What an encoder can use too, and every model has a setting for."""
+
+
+@pytest.mark.parametrize("parts", BOTH_WAYS, ids=named)
+def test_an_encoder_and_an_encoder_decoder_of_these_parts_keep_the_laws(parts):
+    kept(laws_of(BERT(BERTConfig(vocabulary=11, **SMALL, **{"dropout": 0.0} | parts))))
+    config = TransformerConfig(vocabulary=11, source_vocabulary=9, tied="target", **SMALL, **parts)
+    kept(laws_of(Transformer(config)))
+
+
+@pytest.mark.parametrize("parts", [{"attention": "mean"}, {"attention": "local:span=3"}, {"kv_heads": 2}], ids=named)
+def test_a_forecaster_of_these_parts_keeps_the_laws(parts):
+    sizes = {"layers": 2, "heads": 4, "hidden": 16, "window": 6, "horizon": 2}
+    kept(forecast_laws(GPTForecaster(GPTForecastConfig(**sizes, **parts))))
+
+
+@pytest.mark.parametrize("attention", ["local:span=4", "mean"])
+def test_a_bounded_state_stays_small_and_needs_no_window(attention):
+    model = GPTLanguageModel(replace(GPT, attention=attention, positions="none")).eval()
+    assert model.traits.context is None
+    sizes = []
+    with torch.no_grad():
+        state = model.start(2)
+        for _ in range(50):
+            state = model(torch.randint(11, (2, 1)), state).state
+            sizes.append(sum(tensor.numel() for _, tensor in state.tensors()))
+    assert max(sizes[20:]) == max(sizes[:20])
+
+
+@pytest.mark.parametrize("attention", ["local:span=4", "mean", "full"])
+def test_a_beam_over_any_mixer_finds_what_scoring_says(attention):
+    torch.manual_seed(0)
+    model = GPTLanguageModel(replace(GPT, attention=attention)).double().eval()
+    with torch.no_grad():
+        (found,) = beam_search(
+            model, model.start(1), 3, end=None, longest=8, how=Search(beam=4, length="none", nbest=4)
+        )
+        for one in found.hypotheses:
+            tokens = torch.tensor([[3, *one.tokens]])
+            scored, _ = model.log_prob(tokens[:, :-1], tokens[:, 1:])
+            assert one.score == pytest.approx(scored.sum().item(), abs=1e-8)
+
+
+def test_packed_rows_are_padded_for_a_mixer_that_needs_it():
+    torch.manual_seed(0)
+    config = BERTConfig(vocabulary=11, dropout=0.0, attention="local:span=3", **SMALL)
+    model, tokens, lengths = BERT(config).eval(), torch.randint(11, (3, 9)), torch.tensor([9, 4, 6])
+    with torch.no_grad():
+        packed = model(tokens, lengths=lengths).logits
+    padded = model(tokens, lengths=lengths).logits  # under autograd rows stay padded
+    for row, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(packed[row, :length], padded[row, :length], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ful", "did you mean 'full'"),
+        ("local:spam=3", "did you mean 'span'"),
+        ("local:span=x", "must be a whole number"),
+        ("local:3", "is not option=value"),
+        ("local:span=-1", "must be 0 or more"),
+    ],
+)
+def test_a_wrong_mixer_or_option_is_refused_in_one_line(text, message):
+    with pytest.raises(InputError, match=message):
+        build_mixer(text, MixerConfig(width=8))
+
+
+def test_a_mixer_of_one_direction_is_refused_by_an_encoder():
+    with pytest.raises(InputError, match="left to right only"):
+        BERT(BERTConfig(vocabulary=11, attention="mean", **SMALL))
