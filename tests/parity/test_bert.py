@@ -177,7 +177,7 @@ def round_trip(theirs, folder):
     made = build_model(read_folder(folder / "theirs"))
     made.model.eval()
     state, own = tokenizer_state(), marks(theirs.config.pad_token_id)
-    write_folder(made.model, folder / "ours", tokenizer_state=state, marks=own, labels=made.labels, task=made.task)
+    write_folder(made.model, folder / "ours", tokenizer_state=state, special=own, labels=made.labels, task=made.task)
     again, report = type(theirs).from_pretrained(folder / "ours", output_loading_info=True)
     assert not report["missing_keys"] and not report["mismatched_keys"]
     return made, again.eval()
@@ -240,7 +240,7 @@ def test_one_number_is_regression(tmp_path):
 def ours_as_theirs(model, cls, folder, task="classify", pad=0):
     enlarge(model.eval())
     labels = LABELS if task in ("classify", "tag") else None
-    write_folder(model, folder, tokenizer_state=tokenizer_state(), marks=marks(pad), labels=labels, task=task)
+    write_folder(model, folder, tokenizer_state=tokenizer_state(), special=marks(pad), labels=labels, task=task)
     theirs, report = getattr(transformers, cls).from_pretrained(folder, output_loading_info=True)
     assert not report["missing_keys"] and not report["mismatched_keys"] and not report["unexpected_keys"]
     return theirs.eval()
@@ -318,7 +318,7 @@ def test_a_tokenizer_of_bytes_is_loaded_as_it_is(tmp_path):
     enlarge(ours)
     own = SimpleNamespace(start=0, end=2, mask=4, pad=1, omitted=False)
     state = json.loads(backend.to_str())
-    write_folder(ours, tmp_path, tokenizer_state=state, marks=own, labels=None, task="masked")
+    write_folder(ours, tmp_path, tokenizer_state=state, special=own, labels=None, task="masked")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     inputs = tokenizer([("how <mask> you", "é you"), ("are", "w")], padding=True, return_tensors="pt")
     assert inputs["input_ids"][0].tolist() == backend.encode("how <mask> you", "é you").ids

@@ -1,4 +1,4 @@
-"""The folder for what can be made again: token files, and corpora that take seconds to gather."""
+"""The cache folder for token files and built-in corpora."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """``$ENSUE_CACHE``, or a folder of the user's; where that cannot be written, one of temporary files."""
+    """Return ``$ENSUE_CACHE``, or a folder of the user, or a temporary folder if that is not writable."""
     chosen = os.environ.get("ENSUE_CACHE")
     if chosen:
         return Path(chosen)
@@ -17,7 +17,7 @@ def cache_folder() -> Path:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be put into a folder; it is made if it is not there."""
+    """Return whether files can be written to a folder, which is created if needed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -95,7 +95,7 @@ class Frequency:
     def description(self) -> str:
         """The frequency in words.
 
-        >>> Frequency("even", HOUR).spoken, Frequency("months", 3).spoken, Frequency("even", 900_000).spoken
+        >>> Frequency("even", HOUR).description, Frequency("months", 3).description, Frequency("even", 900_000).description
         ('hourly', 'quarterly', 'every 15 minutes')
         """
         if self.kind == "months":
@@ -198,7 +198,7 @@ def _month_length(month: np.datetime64) -> np.timedelta64:
 def find_frequency(dates: np.ndarray) -> Frequency:
     """Detect the frequency of sorted dates (N,): the most common interval, if all dates fit it.
 
-    >>> find_frequency(np.array(["1949-01", "1949-02", "1949-03"], dtype="datetime64[ms]")).spoken
+    >>> find_frequency(np.array(["1949-01", "1949-02", "1949-03"], dtype="datetime64[ms]")).description
     'monthly'
     """
     if len(dates) < 3:

@@ -1,10 +1,10 @@
-"""A word by the company it keeps (Firth, 1957): where it stands in a text, and which words stand near it.
+"""Concordance: where a word occurs in a text, and which words occur near it (Firth, 1957).
 
     … government debt problems turning into  banking  crises as happened in 2009 …
     … saying that Europe needs unified       banking  regulation to replace the hodgepodge …
 
-The context of a word is the words at most ``window`` places away. A window ends where its line does, as a line is one
-sentence in the corpora that word vectors are learned from; in text whose lines are wrapped, paragraphs can be taken.
+The context of a word is the words at most ``window`` positions away. A window ends with its line, as a line is one
+sentence in the corpora that word vectors are trained on; in text with wrapped lines, it can end with the paragraph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLANK = re.compile(r"\n[^\S\n]*\n")
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A word in its place, with the words of its window on either side, as they are written."""
+    """One occurrence of a word, with the words of its window on either side."""
 
     left: tuple[str, ...]
     word: str
@@ -34,23 +34,23 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class Concordance:
-    """The places of a word in a text."""
+    """The occurrences of a word in a text."""
 
     word: str
     window: int
     count: int
-    """How often it stands there."""
+    """Number of occurrences."""
     words: int
-    """How many words the text has."""
+    """Number of words in the text."""
     occurrences: list[Occurrence]
-    """The first of its places."""
+    """The first occurrences."""
     near: Counter[str]
-    """How often each word, in lower case, stands in a window."""
+    """Counts of the words, in lower case, in the windows."""
     all: Counter[str]
-    """How often each word stands in the text."""
+    """Counts of the words in the text."""
 
     def ratio(self, other: str) -> float:
-        """How many times as often a word stands in the windows as by chance: 1 says that it does not care.
+        """Return how much more often a word occurs in the windows than by chance; 1 means independence.
 
         P(other | near the word) / P(other), whose logarithm is the pointwise mutual information.
         """
@@ -66,7 +66,7 @@ def concordance(
     paragraphs: bool = False,
     field: str | None = None,
 ) -> Concordance:
-    """Every place of ``word``, whatever its case; ``most`` of them are kept to be shown (0: all)."""
+    """Find all occurrences of ``word``, ignoring case; ``most`` of them are kept for display (0: all)."""
     if window < 1:
         raise InputError(f"a window of {window} holds no context", hint="use 1 or more")
     wanted = word.lower()
@@ -89,7 +89,7 @@ def concordance(
 
 
 def _stretches(sources: Sequence[Source] | Source, paragraphs: bool, field: str | None) -> Iterator[str]:
-    """The lines of a text, or its paragraphs: what a window does not leave."""
+    """Yield the lines or paragraphs of a text, which windows do not cross."""
     rest = ""
     for piece in read_pieces(sources, field):
         text = rest + piece.text
@@ -101,7 +101,7 @@ def _stretches(sources: Sequence[Source] | Source, paragraphs: bool, field: str 
 
 
 def _missing(word: str, known: Counter[str], sources: Sequence[Source] | Source) -> InputError:
-    """The error for a word that the text does not have, with the nearest ones that it has."""
+    """Return the error for a word that does not occur, suggesting similar words."""
     alike = [one for one in known if abs(len(one) - len(word)) < 4 and one[:1] == word[:1].lower()]
     near = difflib.get_close_matches(word.lower(), sorted(alike), n=3)
     where = ", ".join(str(source) for source in as_source_list(sources))

@@ -1,11 +1,11 @@
-"""Words with tags, a word a line and a blank line after each sentence: CoNLL's columns and Universal Dependencies.
+"""Read tagged words, one per line with a blank line after each sentence: CoNLL columns and Universal Dependencies.
 
-Tags that mark stretches of words come in four schemes, and are all read as BIO:
+Tags that mark spans of words come in four schemes, and are all converted to BIO:
 
-    IOB1    I-X goes on and begins; B-X begins only right after another X
-    BIO     B-X begins, I-X goes on                        (IOB2)
-    BIOES   B-X, I-X, E-X ends, S-X stands alone           (BMES with M for I)
-    BILOU   B-X, I-X, L-X ends, U-X stands alone
+        IOB1    I-X begins and continues; B-X begins only right after another X
+        BIO     B-X begins, I-X continues                      (IOB2)
+        BIOES   B-X, I-X, E-X ends, S-X is a single word       (BMES with M for I)
+        BILOU   B-X, I-X, L-X ends, U-X is a single word
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ensue.data.tables import SAMPLE_LINES, parse_columns
 
 COLUMN_ROLES = ("word", "tag")
 UNIVERSAL_COLUMNS = {"word": 2, "tag": 4}
-"""Where Universal Dependencies have the word and its part of speech, of ten columns."""
+"""Columns of the word and its part of speech in Universal Dependencies."""
 
 END_LETTERS = frozenset("SEUL")
-"""Letters of a tag after which nothing goes on."""
+"""Letters of tags that end a span."""
 CONTINUATION_LETTERS = frozenset("IMEL")
-"""Letters of a tag that goes on with what an earlier one began."""
+"""Letters of tags that continue a span."""
 _MARKED = re.compile(r"([BIMESLU])-(.+)")
 _BARE = frozenset("BIMESLUO")
 
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A sentence as it stands in the file."""
+    """A sentence as in the file."""
 
     words: list[str]
     tags: list[str]
@@ -46,11 +46,11 @@ class _Sentence:
 
 
 def read_tagged(files: Sequence[str | Path], options: ReadOptions, notes: list[str]) -> list[TaggedSentence]:
-    """The tagged sentences of some files; columns are said as ``word=1,tag=4``.
+    """Read tagged sentences; columns are given as ``word=1,tag=4``.
 
-    Where nothing is said, the word is the first column and the tag the last; in Universal Dependencies the second and
-    the fourth, the part of speech. Tags that mark stretches are read as BIO, whatever their scheme. To learn from,
-    there must be two different ones. A sentence with a line that cannot be read is an error, or left out.
+    By default the word is the first column and the tag the last; in Universal Dependencies the second and the fourth,
+    the part of speech. Tags that mark spans are converted to BIO. Training needs at least two different tags. A
+    sentence with an unreadable line is an error, or left out with ``skip_short``.
     """
     chosen = _chosen(options.columns)
     found: list[TaggedSentence] = []
@@ -81,8 +81,8 @@ def read_tagged(files: Sequence[str | Path], options: ReadOptions, notes: list[s
 
 
 def read_untagged(file: str | Path, columns: str = "", notes: list[str] | None = None) -> list[TaggedSentence]:
-    """Sentences whose tags are asked for: one a line, split at white space; or a word a line with a blank line after
-    each sentence. The tags of a tagged file are not looked at."""
+    """Read sentences to tag: one per line, split at white space, or one word per line with a blank line after each
+    sentence. The tags of a tagged file are ignored."""
     width = 0 if columns else _columns(file)
     if columns or width > 1:
         return read_tagged(
@@ -104,7 +104,7 @@ def read_untagged(file: str | Path, columns: str = "", notes: list[str] | None =
 
 
 def _chosen(columns: str) -> dict[str, int]:
-    """The places of word and tag that were said, counted from 1."""
+    """Parse the columns of word and tag, counted from 1."""
     places = {}
     for role, value in parse_columns(columns, "word=1,tag=4").items():
         if role not in COLUMN_ROLES:
@@ -116,13 +116,13 @@ def _chosen(columns: str) -> dict[str, int]:
 
 
 def _is_universal(file: str | Path) -> bool:
-    """Whether the name says that a file is of Universal Dependencies."""
+    """Return whether the suffix is that of Universal Dependencies."""
     path = Path(file)
     return (Path(path.stem) if is_gzip(path) else path).suffix.lower() == ".conllu"
 
 
 def _bare(file: str | Path, name: str) -> Iterator[TaggedSentence]:
-    """Sentences of a word a line."""
+    """Yield sentences from a file with one word per line."""
     numbered = enumerate(read_lines(file), start=1)
     for full, group in groupby(numbered, lambda line: bool(line[1].strip()) and not _is_mark(line[1])):
         if full:
@@ -131,8 +131,8 @@ def _bare(file: str | Path, name: str) -> Iterator[TaggedSentence]:
 
 
 def _columns(file: str | Path) -> int:
-    """How many columns the first lines have where they are words in columns: as many in each line, with blank lines
-    between sentences; else 0."""
+    """Return the number of columns if the first lines are words in columns (equal widths, blank lines between
+    sentences), else 0."""
     if _is_universal(file):
         return max(UNIVERSAL_COLUMNS.values())
     full = [[] if _is_mark(line) else line.split() for line in islice(read_lines(file), SAMPLE_LINES)]
@@ -145,16 +145,16 @@ def _columns(file: str | Path) -> int:
 
 
 def _is_mark(line: str) -> bool:
-    """Whether a line marks where a document begins."""
+    """Return whether a line marks the start of a document."""
     return line.startswith("-DOCSTART-")
 
 
 def _sentences(
     file: str | Path, columns: _Columns, name: str, broken: list[InputError] | None = None
 ) -> Iterator[_Sentence]:
-    """The sentences of a file, without the marks between documents.
+    """Yield the sentences of a file, without document markers.
 
-    A line that cannot be read is an error; where there is a list for those, its sentence is left out.
+    An unreadable line is an error; with a list ``broken`` its sentence is left out instead.
     """
     sentence = _Sentence([], [], [])
     whole = True
@@ -183,17 +183,17 @@ def _sentences(
 
 @dataclass(slots=True)
 class _Columns:
-    """Where word and tag stand in the lines of a file; the first line says how many columns there are."""
+    """The columns of word and tag in a file; the first line sets the number of columns."""
 
     universal: bool
     chosen: dict[str, int]
     wanted: bool = True
-    """Whether each word must have its tag."""
+    """Raise an error for words without a tag."""
     width: int = 0
     places: dict[str, int] = field(default_factory=dict)
 
     def cells(self, line: str, where: str) -> tuple[str, str] | None:
-        """The word and the tag of a line; None for one that is no word."""
+        """Return the word and the tag of a line; None for a line without a word."""
         if self.universal and line.startswith("#"):
             return None
         cells = line.split("\t") if self.universal or "\t" in line else line.split()
@@ -213,7 +213,7 @@ class _Columns:
 
 
 def _places(width: int, chosen: dict[str, int], universal: bool, where: str) -> dict[str, int]:
-    """Where word and tag stand, counted from 1."""
+    """Return the columns of word and tag, counted from 1."""
     places = {"word": 1, "tag": width} | (UNIVERSAL_COLUMNS if universal else {}) | chosen
     if max(places.values()) > width:
         what = f"{counted(width, 'column')} where {max(places.values())} are needed"
@@ -228,7 +228,7 @@ def _places(width: int, chosen: dict[str, int], universal: bool, where: str) -> 
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """The letter of a tag and its kind; O has no kind.
+    """Split a tag into its letter and its kind; O has no kind.
 
     >>> split_tag("B-PER"), split_tag("I-new-york"), split_tag("O"), split_tag("B")
     (('B', 'PER'), ('I', 'new-york'), ('O', ''), ('B', ''))
@@ -238,7 +238,7 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def to_bio(tags: Iterable[str]) -> list[str]:
-    """Tags of any scheme as BIO: what goes on with nothing begins.
+    """Convert tags of any scheme to BIO; a continuation without a span before it begins one.
 
     >>> to_bio(["I-PER", "I-PER", "B-PER", "O", "S-LOC", "B-ORG", "E-ORG"])
     ['B-PER', 'I-PER', 'B-PER', 'O', 'B-LOC', 'B-ORG', 'I-ORG']
@@ -258,7 +258,7 @@ def to_bio(tags: Iterable[str]) -> list[str]:
 
 
 def _scheme(sentences: Sequence[_Sentence], name: str) -> tuple[str, str]:
-    """The scheme of a file's tags, empty if they mark no stretches, and what to say of them."""
+    """Return the scheme of a file's tags, empty if they mark no spans, and a description."""
     tags = {tag for sentence in sentences for tag in sentence.tags}
     bare = tags <= _BARE and "O" in tags and bool(tags & {"B", "I"})
     marked = {tag for tag in tags if _MARKED.fullmatch(tag)}
@@ -279,7 +279,7 @@ def _scheme(sentences: Sequence[_Sentence], name: str) -> tuple[str, str]:
 
 
 def _with_inside(sentences: Sequence[_Sentence], said: str, name: str) -> tuple[str, str]:
-    """IOB1 or BIO, which differ in how most stretches begin; a file that has both kinds is read as BIO, too."""
+    """Tell IOB1 from BIO by how most spans begin; a file with both is read as BIO."""
     inside: list[int] = []
     begun = 0
     for sentence in sentences:
@@ -302,7 +302,7 @@ def _with_inside(sentences: Sequence[_Sentence], said: str, name: str) -> tuple[
 
 
 def _no_scheme(sentences: Sequence[_Sentence], others: set[str], name: str) -> InputError:
-    """The error for tags that mix, with the first that does not fit."""
+    """Return the error for mixed schemes, with the first tag that does not fit."""
     for sentence in sentences:
         for tag, number in zip(sentence.tags, sentence.numbers):
             if tag in others:
@@ -312,7 +312,7 @@ def _no_scheme(sentences: Sequence[_Sentence], others: set[str], name: str) -> I
 
 
 def _few(names: Iterable[str]) -> str:
-    """Some names in order.
+    """List up to twelve names in order.
 
     >>> _few(["b", "a"])
     'a, b'

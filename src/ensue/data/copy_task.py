@@ -1,9 +1,9 @@
-"""Copying over a gap: a letter, a stretch of dots, a question mark, and the letter again.
+"""The copying task: a letter, a gap of dots, a question mark, and the letter again.
 
     B.................?B
 
-Which letter is asked for can only be known from the first of the line, so what a model gets right at a gap of g dots
-says whether it remembers over g + 1 tokens; and as gaps of all lengths are trained on, whether its gradients got there.
+The answer is known from the first letter of the line only, so accuracy at a gap of g dots shows whether a model
+remembers over g + 1 tokens and, as gaps of all lengths are trained on, whether its gradients reach that far.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import random
 from functools import cache
 
 COPY_LETTERS = "ABCD"
-"""What is to be copied: one in four is right by chance."""
+"""Letters to copy: chance accuracy is one in four."""
 MAX_GAP = 60
 """The longest gap in the corpus."""
 MEAN_GAP = 10
-"""The mean gap, were it not for the longest."""
+"""The mean gap before truncation."""
 CORPUS_LINES = 30_000
 
 
 def copy_line(letter: str, gap: int) -> str:
-    """One line.
+    """Return one line.
 
     >>> copy_line("B", 4)
     'B....?B\\n'
@@ -32,7 +32,7 @@ def copy_line(letter: str, gap: int) -> str:
 
 @cache
 def copy_text(lines: int = CORPUS_LINES, longest: int = MAX_GAP, seed: int = 0) -> str:
-    """The corpus ``copying``: lines with random letters and random gaps.
+    """Return the corpus ``copying``: lines with random letters and random gaps.
 
     Gaps are geometrically distributed, so that counting dots does not help.
     """
@@ -41,16 +41,16 @@ def copy_text(lines: int = CORPUS_LINES, longest: int = MAX_GAP, seed: int = 0) 
 
 
 def _gap(chance: random.Random, longest: int) -> int:
-    """A gap, drawn again where it is too long."""
+    """Draw a gap, again if it is too long."""
     while (gap := int(math.log(1 - chance.random()) / math.log(1 - 1 / MEAN_GAP))) > longest:
         pass
     return gap
 
 
 def copy_questions(gap: int, count: int = 4, seed: int = 0) -> list[tuple[str, str, str]]:
-    """Texts that end before the answer, with the letters to choose from and the right one: ``count`` for each letter.
+    """Return prompts without their answers, the letters to choose from, and the answers: ``count`` per letter.
 
-    A line with another letter stands before each, so that the last letter that was copied is never the answer.
+    Each follows a line with another letter, so that the last copied letter is never the answer.
     """
     chance, asked = random.Random(f"{seed} {gap}"), []
     for letter in COPY_LETTERS:

@@ -1,7 +1,7 @@
-"""Text that comes with every Python, so that there is something to train on with nothing to download.
+"""Built-in corpora of text that comes with Python, so that training needs no download.
 
-The documents stand in the order of the SHA-256 of their names: the same on every machine with that Python,
-yet mixed, so that the last tenth is a fair sample of the whole.
+Documents are ordered by the SHA-256 of their names: the same on every machine with that Python version, yet mixed, so
+that the last tenth is a fair sample.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ BUILTIN: dict[str, str] = {
     "bank": "sentences in which bank and play have one of two senses each",
     "copying": "letters that come again after gaps of dots: what a model remembers, and over how many tokens",
 }
-"""The names of the built-in corpora, with a line on each."""
+"""Names and descriptions of the built-in corpora."""
 
 _SKIPPED = "test tests idlelib lib2to3 turtledemo pydoc_data site-packages dist-packages __pycache__"
 SKIPPED_FOLDERS = frozenset(_SKIPPED.split())
-"""Folders of the standard library that are left out: tests, programs, data, and what is not part of it."""
+"""Folders of the standard library that are skipped: tests, programs, data, and other packages."""
 
 PYDOC_BYTES = 6_000_000
-"""Where the corpus ``pydoc`` stops."""
+"""Maximum size of the corpus ``pydoc``."""
 
 
 def builtin_documents(name: str) -> Iterator[tuple[str, str]]:
-    """The documents of a built-in corpus: the name of each and its text.
+    """Yield the documents of a built-in corpus: name and text.
 
     >>> list(builtin_documents("hello"))
     [('hello', 'hello')]
@@ -60,13 +60,13 @@ def builtin_documents(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _mixed(documents: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Documents in an order that is fixed but not alphabetical."""
+    """Return documents in a fixed but mixed order."""
     return iter(sorted(documents.items(), key=lambda item: hashlib.sha256(item[0].encode()).digest()))
 
 
 @cache
 def _pydoc() -> tuple[tuple[str, str], ...]:
-    """The documents of ``pydoc``, remembered for as long as the library's files stay as they are."""
+    """Return the documents of ``pydoc``, cached on disk until the library's files change."""
     stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _files()]
     key = hashlib.sha256(f"{sys.version} {PYDOC_BYTES} {stamps}".encode()).hexdigest()
     store = cache_folder() / f"pydoc-{key[:16]}.json"
@@ -80,7 +80,7 @@ def _pydoc() -> tuple[tuple[str, str], ...]:
 
 
 def _gathered() -> tuple[tuple[str, str], ...]:
-    """The documents of ``pydoc``, from the library itself: some seconds of parsing."""
+    """Collect the documents of ``pydoc`` from the library, which takes seconds of parsing."""
     topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     documents = {f"pydoc:topic/{name}": text.strip() + "\n" for name, text in topics.items()}
     for name, source in _modules():
@@ -102,7 +102,7 @@ def _stdlib() -> tuple[tuple[str, str], ...]:
 
 
 def _modules() -> Iterator[tuple[str, str]]:
-    """The modules of the standard library, as dotted names with their source, sorted by path."""
+    """Yield the dotted names and sources of the standard library's modules, sorted by path."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in _files():
         with tokenize.open(path) as file:
@@ -111,7 +111,7 @@ def _modules() -> Iterator[tuple[str, str]]:
 
 
 def _files() -> list[Path]:
-    """The source files of the standard library, without what is skipped and what differs between machines."""
+    """Return the source files of the standard library, without those skipped or specific to a machine."""
     root = Path(sysconfig.get_paths()["stdlib"])
     found = []
     for place, folders, names in os.walk(root):
@@ -121,7 +121,7 @@ def _files() -> list[Path]:
 
 
 def docstrings(name: str, source: str) -> str:
-    """The docstrings of a module in the order of its source, each under its dotted name.
+    """Return the docstrings of a module in source order, each under its dotted name.
 
     >>> print(docstrings("a", "'What it is.'\\ndef f():\\n    'Do.'"), end="")
     a

@@ -1,17 +1,16 @@
-"""The built-in corpus ``dates``: days written as many languages write them → ISO 8601.
+"""The built-in corpus ``dates``: dates as written in many languages → ISO 8601.
 
     Freitag, 3. April 1987 → 1987-04-03        1987年4月3日 → 1987-04-03        el 3/4/1987 → 1987-04-03
 
-The ways of writing are those of Unicode's CLDR, as Babel has them: full, long and medium forms, and some with
-other lengths of the names of months and weekdays, in the languages of ``LANGUAGES`` (Latin, Cyrillic, Greek,
-Armenian, Georgian, Hebrew, Arabic, Devanagari, Thai, Chinese, Japanese and Korean scripts). Days are drawn
-evenly from the years 1900 to 2099 of the Gregorian calendar; the year always has its four digits and every
-number the digits 0 to 9, which is how Babel writes in every language. A month that is a bare number may be
-taken for the day, so such forms stand after the language's tag: ``en 4/3/1987``, but ``el 3/4/1987``. Special
-spaces are written as plain ones and marks of the direction of writing are left out, as people type.
+The formats are those of Unicode's CLDR, from Babel: full, long and medium, and some with other lengths of the names of
+months and weekdays, in the languages of ``LANGUAGES`` (Latin, Cyrillic, Greek, Armenian, Georgian, Hebrew, Arabic,
+Devanagari, Thai, Chinese, Japanese and Korean scripts). Days are uniform over the years 1900 to 2099 of the Gregorian
+calendar; years have four digits, and all numbers use the digits 0 to 9, as Babel writes them. A month that is a bare
+number could be taken for the day, so such formats follow the language's tag: ``en 4/3/1987``, but ``el 3/4/1987``.
+Special spaces become plain ones and marks of writing direction are removed.
 
-No source has two readings, none is in both parts, and all is drawn from random numbers of its own: the
-corpus is the same wherever Babel's version is the same.
+No source is ambiguous and none occurs in both parts. The corpus has its own random seed, so it is the same for the same
+version of Babel.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from typing import Any
 from ensue.core.errors import InputError, unknown_name
 
 DATES = "dates"
-"""What people type for this corpus."""
+"""The name of this corpus."""
 
 _LANGUAGES = """
     en de nl sv da nb fr es ca it pt ro pl cs sk hr lt lv fi hu sq tr vi id sw
     ru uk bg sr el hy ka he ar fa hi th zh ja ko
 """
 LANGUAGES = tuple(_LANGUAGES.split())
-"""The tags of the languages; each has the same share of the corpus."""
+"""Language tags; each language has the same share of the corpus."""
 
 SIZES = {"train": 30_000, "valid": 1_000}
-"""The parts, and how many pairs each has."""
+"""Number of pairs in each part."""
 
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 MAX_SOURCE_CHARS = 45
-"""Sources have fewer characters than this."""
+"""Sources are shorter than this."""
 
 _SKELETONS = ("yMMMMEEEEd", "yMMMMd", "yMMMEd", "yMMMd", "yMd")
 _TYPED = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u200e": None, "\u200f": None})
@@ -48,16 +47,16 @@ _TYPED = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u200e": N
 
 @dataclass(frozen=True, slots=True)
 class DateFormat:
-    """One way of writing a day."""
+    """A date format of one language."""
 
     language: str
     pattern: Any
-    """Babel's, such as ``d. MMMM y``."""
+    """Babel's pattern, such as ``d. MMMM y``."""
     tagged: bool
-    """Whether the language's tag stands before it, since the month is a bare number."""
+    """True if the language's tag comes first, since the month is a bare number."""
 
     def write(self, day: date) -> str:
-        """The day in this form.
+        """Format a day.
 
         >>> date_formats("de")[1].write(date(1987, 4, 3))
         '3. April 1987'
@@ -67,7 +66,7 @@ class DateFormat:
 
 
 def date_pairs(part: str = "train") -> list[tuple[str, str]]:
-    """The pairs of a part, ``train`` or ``valid``: a day in some language, and the same day in ISO 8601."""
+    """Return the pairs of a part, ``train`` or ``valid``: a date in some language, and the same date in ISO 8601."""
     if part not in SIZES:
         raise unknown_name("part of the corpus dates", part, SIZES)
     pairs, start = _drawn(), 0
@@ -79,7 +78,7 @@ def date_pairs(part: str = "train") -> list[tuple[str, str]]:
 
 
 def describe() -> str:
-    """The corpus in a few words.
+    """Describe the corpus in a few words.
 
     >>> describe()
     'dates in 40 languages to ISO 8601'
@@ -89,7 +88,7 @@ def describe() -> str:
 
 @cache
 def date_formats(language: str) -> tuple[DateFormat, ...]:
-    """The ways in which a language writes a day, each once."""
+    """Return the date formats of a language, without duplicates."""
     try:
         from babel import Locale
     except ImportError as error:
@@ -106,9 +105,9 @@ def date_formats(language: str) -> tuple[DateFormat, ...]:
 
 
 def _bare_month(pattern: str) -> bool | None:
-    """Whether the month is a number that no word beside it marks as one; None if the day cannot be read back.
+    """Return whether the month is a bare number; None if the date cannot be read back.
 
-    ``d.M.y`` is bare; ``y年M月d日`` and ``d 'tháng' M, y`` are not. A year of two digits is not a year.
+    ``d.M.y`` is bare; ``y年M月d日`` and ``d 'tháng' M, y`` are not. Years of two digits cannot be read back.
     """
     from babel.dates import tokenize_pattern
 
@@ -124,7 +123,7 @@ def _bare_month(pattern: str) -> bool | None:
 
 @cache
 def _drawn() -> tuple[tuple[str, str], ...]:
-    """Both parts, one after the other, without sources that were drawn for two days."""
+    """Return both parts, without sources that stand for two days."""
     readings: dict[str, str] = {}
     doubtful: set[str] = set()
     for source, target in _days():
@@ -136,7 +135,7 @@ def _drawn() -> tuple[tuple[str, str], ...]:
 
 
 def _days() -> Iterator[tuple[str, str]]:
-    """Days without end: each in a language, a form of it and a year that are as likely as the others."""
+    """Yield random dates without end: language, format and day are uniform."""
     chance = random.Random(8601)
     span = (LAST_DAY - FIRST_DAY).days + 1
     while True:

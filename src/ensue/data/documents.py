@@ -1,10 +1,10 @@
-"""A text as documents of sentences, as next-sentence prediction needs it.
+"""Split text into documents of sentences, for next-sentence prediction.
 
-blank lines     end a document, as in the texts that BERT was made for
-= Title =       begins one in texts of WikiText, where blank lines then mean nothing; headings are left out
+blank lines     end a document, as in BERT's pre-training data
+= Title =       starts a document in WikiText, where blank lines have no meaning; headings are dropped
 a JSON object, a built-in document
-                is a document, whatever blank lines it has
-none of these   blocks of lines stand for documents, which is said
+                is one document, with or without blank lines
+none of these   blocks of lines stand for documents, with a note
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ensue.data.sources import Source, is_jsonl
 from ensue.data.text_pieces import Piece
 
 BLOCK_LINES = 30
-"""So many lines stand for a document where nothing says where one ends."""
+"""Lines of a document if no boundaries are marked."""
 MAX_UNSPLIT_SENTENCES = 1000
-"""A file of at most so many sentences beside others is a document, if nothing parts it."""
+"""A file with at most this many sentences and no boundaries is one document, if there are other files."""
 MAX_WRAPPED_CHARS = 100
-"""Lines of at most so many characters may be parts of a paragraph; longer ones are paragraphs or sentences."""
+"""Longer lines are paragraphs or sentences, not parts of a wrapped paragraph."""
 
 _HEADING = re.compile(r"\s*(=(?: ?=)*) [^=].* \1\s*")
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?:\s+(?:[.!?…]+|''|[”’)\]])(?=\s|$))*(?:\s+|$)|[。！？]+[」』”]?\s*")
@@ -38,18 +38,18 @@ _SHORTENED = re.compile(r"(?:\b[A-Z]|\b(?:Mr|Mrs|Ms|Dr|St))\.\s+$")
 
 @dataclass(slots=True)
 class _File:
-    """What one file, record or built-in document has, as it is read."""
+    """The contents of one file, record or built-in document."""
 
     blocks: list[list[str]] = field(default_factory=list)
-    """The sentences of each stretch between blank lines."""
+    """The sentences of each block between blank lines."""
     titles: list[int] = field(default_factory=list)
-    """Before which blocks a heading of the highest rank stands."""
+    """Indices of the blocks after a top-level heading."""
 
 
 def read_documents(
     sources: Sequence[Source] | Source, field: str | None = None, notes: list[str] | None = None
 ) -> list[list[str]]:
-    """The documents of some sources, each a list of its sentences.
+    """Read documents, each a list of sentences.
 
     >>> read_documents(["hello"])
     [['hello']]
@@ -67,7 +67,7 @@ def read_documents(
 def read_sentences(
     sources: Sequence[Source] | Source, field: str | None = None, notes: list[str] | None = None
 ) -> list[str]:
-    """The sentences of some sources, where it does not matter of which document they are.
+    """Read sentences, regardless of documents.
 
     >>> read_sentences(["hello"])
     ['hello']
@@ -77,7 +77,7 @@ def read_sentences(
 
 
 def _documents(origin: str, file: _File, only: bool, notes: list[str]) -> Iterator[list[str]]:
-    """The documents of one file; ``only`` says that there are no others."""
+    """Yield the documents of one file; ``only`` is True if there are no other files."""
     if file.titles:
         edges = [0, *file.titles, len(file.blocks)]
         for start, stop in pairwise(edges):
@@ -91,25 +91,25 @@ def _documents(origin: str, file: _File, only: bool, notes: list[str]) -> Iterat
 
 
 def _joined(blocks: list[list[str]]) -> list[str]:
-    """The sentences of some blocks as one document."""
+    """Return the sentences of some blocks."""
     return [sentence for block in blocks for sentence in block]
 
 
 def _is_record(origin: str) -> bool:
-    """Whether a piece of text comes from JSONL or from a built-in corpus, which say where documents end."""
+    """Return whether a piece comes from JSONL or a built-in corpus, which mark the ends of documents."""
     file, _, line = origin.rpartition(":")
     record = line.isdecimal() and (is_jsonl(Path(file)) or file == "standard input")
     return record or origin.partition(":")[0] in BUILTIN
 
 
 def _files(read: Iterator[Piece]) -> Iterator[tuple[str, Iterator[str]]]:
-    """Each file, record or built-in document with its lines; the lines are to be taken before the next is asked for."""
+    """Yield each file, record or built-in document with its lines; consume the lines before the next one."""
     for piece in read:
         yield piece.origin, _lines(piece, read)
 
 
 def _lines(piece: Piece, read: Iterator[Piece]) -> Iterator[str]:
-    """The lines of a document that begins with a piece, which may end inside a line."""
+    """Yield the lines of a document from its first piece on; pieces may end inside a line."""
     rest = ""
     while True:
         *lines, rest = (rest + piece.text).split("\n")
@@ -121,7 +121,7 @@ def _lines(piece: Piece, read: Iterator[Piece]) -> Iterator[str]:
 
 
 def _gathered(lines: Iterator[str]) -> _File:
-    """Sentences in blocks between blank lines, and where headings stand."""
+    """Collect blocks of sentences between blank lines, and the positions of headings."""
     file = _File()
     block: list[str] = []
     for line in lines:
@@ -141,13 +141,13 @@ def _gathered(lines: Iterator[str]) -> _File:
 
 
 def _in_blocks(sentences: list[str], origin: str, only: bool, notes: list[str]) -> Iterator[list[str]]:
-    """A file that nothing parts: a short one among others is a document, any other is cut into blocks."""
+    """Yield the documents of a file without boundaries: one if it is short and not the only file, else blocks."""
     if not only and len(sentences) <= MAX_UNSPLIT_SENTENCES:
         yield sentences
         return
     if len(sentences) > BLOCK_LINES:
         notes.append(
-            f"{origin}: nothing says where documents end (no blank line, no heading), so that blocks of "
+            f"{origin}: no document boundaries (blank lines or headings), so blocks of "
             f"{BLOCK_LINES} sentences stand for documents; put a blank line after each document"
         )
     for at in range(0, len(sentences), BLOCK_LINES):
@@ -155,12 +155,12 @@ def _in_blocks(sentences: list[str], origin: str, only: bool, notes: list[str]) 
 
 
 def _note_short(documents: list[list[str]], notes: list[str]) -> None:
-    """Say so if documents hardly have neighbouring sentences."""
+    """Add a note if most documents have a single sentence."""
     single = sum(len(document) == 1 for document in documents)
     if len(documents) > 1 and 2 * single > len(documents):
         notes.append(
-            f"{single:,} of {counted(len(documents), 'document')} have one sentence, which no next sentence can be "
-            f"learned from; a blank line ends a document"
+            f"{single:,} of {counted(len(documents), 'document')} have one sentence and no next one to predict; "
+            f"a blank line ends a document"
         )
 
 
@@ -168,23 +168,23 @@ def _note_short(documents: list[list[str]], notes: list[str]) -> None:
 
 
 def sentences_of(lines: list[str]) -> list[str]:
-    """The sentences of neighbouring lines, which are sentences, paragraphs, or parts of one wrapped paragraph."""
+    """Return the sentences of adjacent lines: sentences, paragraphs, or parts of one wrapped paragraph."""
     if _is_wrapped(lines):
         lines = [" ".join(lines)]
     return [sentence for line in lines for sentence in split_sentences(line)]
 
 
 def _is_wrapped(lines: list[str]) -> bool:
-    """Whether lines are parts of a paragraph: none is long, and most are broken off where no sentence ends."""
+    """Return whether lines are parts of a paragraph: none is long, and most end inside a sentence."""
     broken = [len(line) >= MAX_WRAPPED_CHARS // 2 and not _ENDED.search(line) for line in lines[:-1]]
     return bool(broken) and max(map(len, lines)) <= MAX_WRAPPED_CHARS and 2 * sum(broken) > len(broken)
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences end at . ! or ? before a space and a capital, a quotation mark or a bracket.
+    """Split text into sentences at . ! or ? before a space and a capital, a quotation mark or a bracket.
 
-    A capital with a point is taken for a shortened name, and so are Mr. Mrs. Ms. Dr. and St. In text whose points
-    stand alone, as corpora have it that are split into words already, these end sentences and no others do.
+    Initials and Mr. Mrs. Ms. Dr. St. do not end a sentence. In tokenised text, where periods stand alone, only these
+    end sentences.
 
     >>> split_sentences('He left. "Why?" J. S. Bach asked. It was ca. 1750, then he wrote 1.5 pages.')
     ['He left.', '"Why?"', 'J. S. Bach asked.', 'It was ca. 1750, then he wrote 1.5 pages.']
@@ -196,7 +196,7 @@ def split_sentences(text: str) -> list[str]:
     for end in _END.finditer(text):
         if end.start() >= start and _ends_here(text, end, apart):
             stop = end.end()
-            if text.startswith('"', stop) and text.count('"', start, stop) % 2:  # it closes what was opened
+            if text.startswith('"', stop) and text.count('"', start, stop) % 2:  # a closing quotation mark
                 stop += 1
             found.append(text[start:stop].strip())
             start = stop
@@ -204,7 +204,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_here(text: str, end: re.Match[str], apart: bool) -> bool:
-    """Whether a point or another mark ends a sentence."""
+    """Return whether a punctuation mark ends a sentence."""
     if end[0][0] in "。！？":
         return True
     if apart:

@@ -1,4 +1,4 @@
-"""Parts of a text as tokens, each part on its own: what may be done in any process and put together in order."""
+"""Encode parts of a text independently, so that several processes can share the work."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _SPACES[[*range(9, 14), *range(28, 33)]] = True
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Neighbouring parts as tokens, with all that is counted of them."""
+    """Tokens and counts of consecutive parts."""
 
     tokens: np.ndarray
-    """With an end mark after each document that ends here."""
+    """With an end token after each document that ends here."""
     bytes: int
     words: int
     documents: int
     surcharge: float
     unknown: int
     begins: bool
-    """Whether a word, or the rest of one, stands at the very beginning."""
+    """True if the first character belongs to a word."""
     open: bool
-    """Whether a word stands at the very end that may go on."""
+    """True if the last character belongs to a word that may continue."""
 
 
 def token_dtype(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:
-    """The smallest numbers that hold a tokenizer's tokens: two bytes or four."""
+    """Return the smallest dtype for a tokenizer's ids: two or four bytes."""
     return np.dtype("<u2" if tokenizer.size <= 1 << 16 else "<u4")
 
 
 def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> Encoded:
-    """Neighbouring parts as tokens.
+    """Encode consecutive parts.
 
     >>> from ensue.data.tokenizers.char import ByteTokenizer
     >>> encode_parts(ByteTokenizer(), [("hi", True, True), ("yo", True, False)]).tokens.tolist()
@@ -66,7 +66,7 @@ def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> Encoded:
 
 
 def count_words(text: str, data: bytes) -> int:
-    """How many words stand between white space; ``data`` is the text in UTF-8.
+    """Count the words between white space; ``data`` is the text in UTF-8.
 
     >>> count_words(" two  words\\n", b" two  words\\n")
     2
@@ -78,7 +78,7 @@ def count_words(text: str, data: bytes) -> int:
 
 
 def bundle_parts(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
-    """Parts in bundles of at least about ``size`` bytes: many small documents are one task."""
+    """Group parts into bundles of about ``size`` bytes or more, so that many small documents are one task."""
     bundle: list[Part] = []
     held = 0
     for part in parts:

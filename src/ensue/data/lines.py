@@ -1,4 +1,4 @@
-"""Lines of a file or of standard input, some at a time, each as soon as it is there."""
+"""Read lines from a file or from standard input, as soon as they arrive."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from ensue.data.sources import source_files
 from ensue.data.text_files import decode_utf8, open_bytes, skip_bom
 
 STDIN_CHUNK_BYTES = 1 << 16
-"""Bytes that standard input is asked for at once; it answers with what it has."""
+"""Bytes requested from standard input at once; a read returns what is available."""
 
 
 def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]:
-    """The lines of one file or of standard input ("-"), one at a time, without their ends.
+    """Yield the lines of one file or of standard input ("-") without their line ends.
 
-    Whatever the file's ending, nothing but gzip is undone: this is what tables and tagged words are read from.
-    ``corpora`` are what could have been named in place of a file that is not there.
+    Only gzip is decoded, whatever the file's suffix. ``corpora`` are suggested if the file does not exist.
     """
     if source != "-" and is_folder(source):
         raise InputError("is a folder", where=str(source), hint="give one of its files")
@@ -32,7 +31,7 @@ def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]
 
 
 def is_folder(source: str | Path) -> bool:
-    """Whether this is a folder; a name that no file can have is none, which is said where it is read."""
+    """Return whether this is a folder; False for names that no file can have."""
     try:
         return Path(source).is_dir()
     except (OSError, ValueError):
@@ -40,14 +39,14 @@ def is_folder(source: str | Path) -> bool:
 
 
 def source_name(source: str | Path) -> str:
-    """What errors and notes call a file or standard input."""
+    """Return the name of a file or of standard input for errors and notes."""
     return "standard input" if source == "-" else str(source)
 
 
 def line_blocks(name: str | Path, most: int) -> Iterator[list[str]]:
-    """Blocks of at most ``most`` lines, without their line ends. A line ends at a newline and nowhere else.
+    """Yield blocks of at most ``most`` lines, without their line ends. A line ends at a newline only.
 
-    Standard input ("-") is given on as it comes: what is typed or piped line by line is answered line by line.
+    Standard input ("-") is passed on as it arrives, so that each line typed or piped is processed at once.
     """
     for lines in map(iter, _typed()) if name == "-" else [read_lines(name)]:
         while block := list(islice(lines, most)):
@@ -55,7 +54,7 @@ def line_blocks(name: str | Path, most: int) -> Iterator[list[str]]:
 
 
 def _typed() -> Iterator[list[str]]:
-    """The lines of standard input, as many at a time as come."""
+    """Yield the lines of standard input, as many as arrive at a time."""
     waiting, number = b"", 1
     while chunk := os.read(sys.stdin.fileno(), STDIN_CHUNK_BYTES):
         *whole, waiting = (waiting + chunk).split(b"\n")
@@ -66,6 +65,6 @@ def _typed() -> Iterator[list[str]]:
 
 
 def _decoded(lines: list[bytes], number: int) -> list[str]:
-    """Lines as text; ``number`` is that of the first, which may begin with the mark of UTF-8."""
+    """Decode lines; ``number`` is that of the first, which may start with a byte order mark."""
     texts = [decode_utf8(line, source_name("-"), number + i).removesuffix("\r") for i, line in enumerate(lines)]
     return [texts[0].removeprefix("\ufeff"), *texts[1:]] if texts and number == 1 else texts

@@ -1,4 +1,4 @@
-"""Minimal pairs from files: two texts that differ in one thing, one of them right.
+"""Read minimal pairs: two texts that differ in one thing, one of them right.
 
     x.jsonl         one object a line: sentence_good and sentence_bad (BLiMP: Warstadt et al., 2020), or good and bad
     x.gold, x.text  subject–verb agreement (Linzen et al., 2016; Gulordova et al., 2018): a sentence a line in .text; in
@@ -21,21 +21,21 @@ from ensue.data.text_files import decode_utf8, open_bytes, skip_bom
 
 FORMAT_HINT = "give a .jsonl, .gold (with its .text beside it) or .tsv file of pairs"
 LONG_GOLD_COLUMNS = 11
-"""Columns of a .gold file that also says where the subject stands."""
+"""Columns of a .gold file that includes the position of the subject."""
 
 
 @dataclass(frozen=True)
 class MinimalPair:
-    """Two texts, and what kind of pair they are."""
+    """Two texts and their groups."""
 
     good: str
     bad: str
     groups: Mapping[str, str | int] = field(default_factory=dict)
-    """For instance how many attractors there are."""
+    """For example the number of attractors."""
 
 
 def read_minimal_pairs(source: str | Path) -> list[MinimalPair]:
-    """All pairs of a file or a folder."""
+    """Read all pairs of a file or a folder."""
     path = Path(source)
     if not path.exists():
         raise InputError("there is no such file", where=str(source), hint=FORMAT_HINT)
@@ -49,7 +49,7 @@ def read_minimal_pairs(source: str | Path) -> list[MinimalPair]:
 
 
 def _kind(path: Path) -> str:
-    """The ending that says how a file is read."""
+    """Return the suffix without .gz, which selects the reader."""
     return (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
 
 
@@ -66,7 +66,7 @@ def _read(path: Path) -> Iterator[MinimalPair]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Where a line stands, and the line; empty ones too."""
+    """Yield the location and text of each line, including empty ones."""
     with open_bytes(path, str(path)) as file:
         skip_bom(file, str(path))
         for number, line in enumerate(file, start=1):
@@ -74,7 +74,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _objects(path: Path) -> Iterator[MinimalPair]:
-    """Pairs as JSON objects."""
+    """Read pairs from JSON objects."""
     for where, line in _lines(path):
         if not line.strip():
             continue
@@ -96,7 +96,7 @@ def _objects(path: Path) -> Iterator[MinimalPair]:
 
 
 def _columns(path: Path) -> Iterator[MinimalPair]:
-    """Pairs in columns."""
+    """Read pairs from columns."""
     for where, line in _lines(path):
         if not line.strip():
             continue
@@ -107,7 +107,7 @@ def _columns(path: Path) -> Iterator[MinimalPair]:
 
 
 def _agreement(path: Path) -> Iterator[MinimalPair]:
-    """Beginnings of sentences up to a verb, in its right and its wrong form."""
+    """Read sentence prefixes up to a verb, with its right and its wrong form."""
     gold, text = (path.with_name(_renamed(path.name, ending)) for ending in ("gold", "text"))
     for file in (gold, text):
         if not file.exists():
@@ -121,7 +121,7 @@ def _agreement(path: Path) -> Iterator[MinimalPair]:
 
 
 def _renamed(name: str, ending: str) -> str:
-    """The name of the file that belongs to another.
+    """Return the name of the companion file.
 
     >>> _renamed("x.gold.gz", "text"), _renamed("gold.text", "gold")
     ('x.text.gz', 'gold.gold')
@@ -131,7 +131,7 @@ def _renamed(name: str, ending: str) -> str:
 
 
 def _before_verb(words: list[str], cells: list[str], where: str) -> MinimalPair:
-    """The words before a verb, with its two forms."""
+    """Return the words before a verb, with its two forms."""
     try:
         if len(cells) >= LONG_GOLD_COLUMNS:
             place, right, wrong, subject = int(cells[3]), cells[6], cells[7], int(cells[9])

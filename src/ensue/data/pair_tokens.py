@@ -1,4 +1,4 @@
-"""Sentence pairs as tokens."""
+"""Encode sentence pairs as tokens."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from ensue.data.tokenizers.protocol import Tokenizer
 
 @dataclass(frozen=True, eq=False)
 class PairTokens:
-    """Sentence pairs as tokens: pair i is ``source[source_at[i] : source_at[i + 1]]`` and the same of the target.
+    """Encoded sentence pairs: pair i is ``source[source_at[i] : source_at[i + 1]]``, likewise for the target.
 
-    Each sentence ends in its tokenizer's end mark.
+    Each sentence ends with its tokenizer's end token.
     """
 
     source: np.ndarray = field(repr=False)
-    """All source sentences one after the other, int32."""
+    """All source sentences, concatenated, int32."""
     source_at: np.ndarray = field(repr=False)
-    """(n + 1,), where each begins and the last ends, int64."""
+    """(n + 1,): where each sentence begins, and the end of the last, int64."""
     target: np.ndarray = field(repr=False)
     target_at: np.ndarray = field(repr=False)
     lines: np.ndarray = field(repr=False)
-    """(n,), the line each pair came from, int64."""
+    """(n,): the line of each pair, int64."""
     unknown: tuple[int, int]
-    """How many tokens of the source and of the target are unknown."""
+    """Number of unknown tokens in source and target."""
     bytes: int
-    """Of the target sentences in UTF-8, each with a newline."""
+    """Size of the target sentences in UTF-8, each with a newline."""
     words: int
-    """Of the target: what stands between white space, plus line ends."""
+    """Words of the target between white space, plus line ends."""
     surcharge: float
-    """Bits that the target sentences cost beyond their tokens, because these do not say all of them."""
+    """Bits of the target that its tokens do not encode."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def pair(self, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of a pair."""
+        """Return the tokens of a pair."""
         source, target = (slice(at[place], at[place + 1]) for at in (self.source_at, self.target_at))
         return self.source[source], self.target[target]
 
     @cached_property
     def hash(self) -> str:
-        """The SHA-256 of all of it."""
+        """SHA-256 of all arrays."""
         digest = hashlib.sha256()
         for array in (self.source, self.source_at, self.target, self.target_at, self.lines):
             digest.update(f"{array.dtype.str} {len(array)} ".encode())
@@ -64,7 +64,7 @@ def encode_pairs(
     most: int,
     notes: list[str] | None = None,
 ) -> PairTokens:
-    """The pairs as tokens, without those that have more than ``most`` on a side, the end mark counted."""
+    """Encode pairs, without those that have more than ``most`` tokens on a side, end token included."""
     texts = ((pairs.source, source_tokenizer), (pairs.target, target_tokenizer))
     sides = [_encoded(text, pairs.numbers, tokenizer) for text, tokenizer in texts]
     kept = [place for place, both in enumerate(zip(*sides)) if max(map(len, both)) <= most]
@@ -92,7 +92,7 @@ def encode_pairs(
 
 
 def _encoded(texts: list[str], numbers: list[int], tokenizer: Tokenizer) -> list[np.ndarray]:
-    """Each sentence with its end mark."""
+    """Encode each sentence with its end token."""
     end = np.array([tokenizer.end], dtype=np.int32)
     result = []
     for text, number in zip(texts, numbers):
@@ -104,7 +104,7 @@ def _encoded(texts: list[str], numbers: list[int], tokenizer: Tokenizer) -> list
 
 
 def _joined(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Sentences one after the other, and where each begins."""
+    """Concatenate sentences, and return where each begins."""
     at = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=at[1:])
     return np.concatenate(parts), at
@@ -115,7 +115,7 @@ def _count(tokens: np.ndarray, mark: int | None) -> int:
 
 
 def _surcharge(texts: list[str], tokenizer: Tokenizer) -> float:
-    """What the sentences cost beyond their tokens; where the end mark is a newline, with their line ends."""
+    """Return the bits that tokens do not encode; if newlines are end tokens, line ends are included."""
     if tokenizer.lines:
         return tokenizer.surcharge("".join(text + "\n" for text in texts))[0]
     return sum(tokenizer.surcharge(text)[0] for text in texts)

@@ -1,4 +1,4 @@
-"""Contexts of a word from people's own files: a sentence a line, with or without its sense."""
+"""Read contexts of a word from a file: one sentence per line, with or without its sense."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ensue.data.senses import Context
 
 
 def read_contexts(source: str | Path, word: str) -> list[Context]:
-    """Every place of ``word`` in the sentences of a file; see ``contexts_in``."""
+    """Return every occurrence of ``word`` in the sentences of a file; see ``contexts_in``."""
     return contexts_in(read_lines(source), word, source_name(source))
 
 
 def contexts_in(lines: Iterable[str], word: str, where: str) -> list[Context]:
-    """Every place of ``word`` in sentences, one a line; a sense and a tab may stand before a sentence.
+    """Return every occurrence of ``word`` in sentences, one per line; a sense and a tab may precede a sentence.
 
-    Upper and lower case are the same. A line without the word is an error, since it could not be used.
+    Case is ignored. A line without the word is an error.
     """
     found: list[Context] = []
     for number, line in enumerate(lines, start=1):

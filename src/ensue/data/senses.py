@@ -1,14 +1,14 @@
-"""The built-in corpus ``bank``: words that have two senses, in sentences that tell which.
+"""The built-in corpus ``bank``: sentences with ambiguous words, each in one of two senses.
 
     a nice walk by the river bank        walk to the bank and get cash
 
-A table of word vectors has one row for *bank* and so the same vector in both sentences; a model that reads the
-sentence can tell them apart. How well it does is told by neighbours: half of the contexts of each sense are known,
-the other half are asked, and a context that is asked should lie nearest to known ones of its own sense.
+Static word vectors have one vector for *bank* in both sentences; a contextual model can tell them apart. A
+nearest-neighbour test measures how well: half of the contexts of each sense are known, the other half are queries, and
+a query should be nearest to known contexts of its own sense.
 
-The sentences are written for this, one sense as often as the other, with words that vary. In both senses of *play* it
-is sometimes a noun and sometimes a verb, so that grammar alone does not tell them apart. Words and punctuation stand
-between spaces, as in the corpora that word models are trained on. Some sentences are those of the lectures.
+Both senses have equally many sentences with varied words. In both senses *play* is sometimes a noun and sometimes a
+verb, so that grammar alone does not tell them apart. Words and punctuation are separated by spaces, as in the corpora
+that word models are trained on. Some sentences are from the lectures.
 """
 
 from __future__ import annotations

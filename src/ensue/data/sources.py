@@ -1,4 +1,4 @@
-"""Where text comes from: what the names people type stand for, before anything is read."""
+"""Resolve the sources of text that users name: files, folders, standard input, built-in corpora."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _NOT_TEXT = """
     .mp3 .mp4 .wav .flac .ogg .avi .mov .mkv .webm .ttf .otf .woff .woff2
 """
 NON_TEXT_SUFFIXES = frozenset(_NOT_TEXT.split())
-"""Endings of files that hold no text; they are left out of a folder."""
+"""Suffixes of files without text, which are skipped in folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """The texts of a table as text to read, one document a line; its labels are not looked at."""
+    """The texts of a table, one document per line; labels are ignored."""
 
     file: str | Path
     columns: str = ""
-    """Which column or field is meant, as ``text=2``."""
+    """The text column or field, as ``text=2``."""
     skip: bool = False
-    """Whether lines with too few columns are left out."""
+    """Leave out lines with too few columns."""
 
     def __str__(self) -> str:
         return str(self.file)
@@ -44,9 +44,9 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of some sources: the bytes from ``start`` up to ``stop`` of their texts, one after the other.
+    """A slice of the concatenated text of some sources, from byte ``start`` to byte ``stop``.
 
-    ``stop`` None means up to the end. Both lie between characters, as ``held_out`` chooses them.
+    ``stop`` None means up to the end. Both lie between characters, as ``hold_out`` chooses them.
     """
 
     sources: tuple[str | Path | TableColumn, ...]
@@ -59,22 +59,21 @@ class Slice:
 
 
 Source = str | Path | TableColumn | Slice
-"""A file, a folder, "-" for standard input, the name of a built-in corpus, the texts of a table, or a slice of such
-sources."""
+"""A file, a folder, "-" for standard input, the name of a built-in corpus, texts of a table, or a slice of these."""
 
 
 def is_builtin(source: str | Path | TableColumn) -> bool:
-    """Whether this names a built-in corpus; ``./pydoc`` names a file, and so does any ``Path``."""
+    """Return whether this names a built-in corpus; ``./pydoc`` and any ``Path`` name a file."""
     return isinstance(source, str) and source in BUILTIN
 
 
 def is_gzip(path: Path) -> bool:
-    """Whether the name says that the file is compressed."""
+    """Return whether the suffix is .gz."""
     return path.suffix.lower() == ".gz"
 
 
 def is_jsonl(path: Path) -> bool:
-    """Whether the name says that each line is a JSON object, compressed or not.
+    """Return whether the suffix is .jsonl, compressed or not.
 
     >>> is_jsonl(Path("a.jsonl")), is_jsonl(Path("a.JSONL.gz")), is_jsonl(Path("a.txt"))
     (True, True, False)
@@ -85,9 +84,9 @@ def is_jsonl(path: Path) -> bool:
 def source_files(
     source: str | Path, notes: list[str], hint: str = "give a file, a folder or -", corpora: Sequence[str] = ()
 ) -> Iterator[tuple[Path, str, bool]]:
-    """The files a source stands for: where to read, what to call it, and whether it was found in a folder.
+    """Yield the files of a source: path, name for messages, and whether it was found in a folder.
 
-    Where there is none, ``hint`` says what could be given, and so could the names of ``corpora``.
+    If there is none, the error suggests ``hint`` and the names of ``corpora``.
     """
     hint = f"{hint}, or the corpus {' or '.join(corpora)}" if corpora else hint
     if source == "-":
@@ -96,7 +95,7 @@ def source_files(
     path = Path(source)
     try:
         folder, file, there = path.is_dir(), path.is_file(), path.exists() and str(source) != ""
-    except (OSError, ValueError) as error:  # too long for a name, or with a zero byte: a text, perhaps
+    except (OSError, ValueError) as error:  # too long for a file name, or with a zero byte: perhaps a text
         raise InputError("this is not the name of a file", where=f"{str(source)[:40]!r}", hint=hint) from error
     if not there:
         raise _missing(source, hint, corpora)
@@ -108,7 +107,7 @@ def source_files(
 
 
 def _folder(folder: Path, notes: list[str]) -> Iterator[Path]:
-    """The files below a folder in sorted order, without hidden ones and those that are surely not text."""
+    """Yield the files below a folder in sorted order, without hidden ones and those that are not text."""
     for place, folders, names in os.walk(folder):
         for name in [name for name in folders if name.startswith(".")]:
             notes.append(f"{Path(place, name)}: skipped, a hidden folder")
@@ -125,7 +124,7 @@ def _folder(folder: Path, notes: list[str]) -> Iterator[Path]:
 
 @cache
 def _spooled(name: str) -> Path:
-    """A copy, for the life of this process, of something that can be read only once: a pipe, a terminal."""
+    """Copy a pipe or terminal, which can be read only once, to a temporary file of this process."""
     folder = Path(tempfile.mkdtemp(prefix="ensue-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     copy = folder / "input"
@@ -139,7 +138,7 @@ def _spooled(name: str) -> Path:
 
 
 def _missing(source: str | Path, hint: str, corpora: Sequence[str]) -> InputError:
-    """The error for a file that is not there, with the nearest name that is, or else ``hint``."""
+    """Return the error for a missing file, suggesting the most similar name, or else ``hint``."""
     path = Path(source)
     try:
         names = sorted(file.name for file in path.parent.iterdir() if file.exists())
@@ -153,5 +152,5 @@ def _missing(source: str | Path, hint: str, corpora: Sequence[str]) -> InputErro
 
 
 def as_source_list(sources: Sequence[Source] | Source) -> list[Source]:
-    """One source or several, as a list."""
+    """Return one source or several as a list."""
     return [sources] if isinstance(sources, str | Path | TableColumn | Slice) else list(sources)

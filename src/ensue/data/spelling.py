@@ -1,4 +1,4 @@
-"""What it costs to spell out a string: the price of what a tokenizer loses.
+"""The cost of spelling out strings that a tokenizer loses, in bits.
 
 An n-gram of bytes with Witten–Bell smoothing (Chen and Goodman 1998, section 2.5), from the longest context h
 down to the uniform distribution over the 256 bytes and the end of the string:
@@ -23,15 +23,15 @@ import numpy as np
 
 NGRAM_ORDER = 4
 MAX_CACHED = 1 << 18
-"""How many strings and how many n-grams keep their price in memory."""
+"""Maximum number of cached strings and of cached n-grams."""
 STRING_END, STRING_START, SYMBOLS = 256, 257, 258
-"""The symbols after the bytes: the end of a string, what stands before its start, and how many there are."""
+"""Symbols after the 256 bytes: the end of a string, its start, and the number of symbols."""
 COUNT_BITS = 29
-"""Of 63; a key, which is less than 258 ** 4, takes 33."""
+"""Of 63 bits; a key, which is less than 258 ** 4, takes 33."""
 
 
 class SpellingModel:
-    """P(string) by an n-gram of bytes."""
+    """P(string) under an n-gram model of bytes."""
 
     def __init__(self, grams: np.ndarray, counts: np.ndarray) -> None:
         """``grams``: sorted n-grams of ``NGRAM_ORDER`` symbols as base-258 numbers; ``counts``: their counts."""
@@ -41,8 +41,8 @@ class SpellingModel:
 
     @cached_property
     def _tables(self) -> tuple[list[Counter[int]], list[Counter[int]], list[Counter[int]]]:
-        """By order: how often an n-gram, and how often and with how many successors a context was seen. Whoever only
-        fits a tokenizer and saves it never asks for them."""
+        """Counts of n-grams, and counts and numbers of successors of contexts, by order; fitting and saving a tokenizer
+        do not need them."""
         counts, totals, kinds = ([Counter[int]() for _ in range(NGRAM_ORDER)] for _ in range(3))
         for gram, count in zip(self._grams.tolist(), self._seen.tolist(), strict=True):
             for order in range(NGRAM_ORDER):
@@ -55,11 +55,11 @@ class SpellingModel:
 
     @classmethod
     def fit(cls, *groups: Mapping[str, int]) -> SpellingModel:
-        """Count the n-grams of strings, each as often as it was seen."""
+        """Count the n-grams of strings, weighted by the strings' counts."""
         texts = [string.encode() for group in groups for string in group]
         times = np.array([count for group in groups for count in group.values()], np.int64)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        # each string with what stands before its start and with its end: NGRAM_ORDER symbols more than its bytes
+        # each string is padded at its start and has an end symbol: NGRAM_ORDER symbols more than its bytes
         last = np.cumsum(sizes + NGRAM_ORDER) - 1
         inside = np.ones(int(last[-1]) + 1 if texts else 0, bool)
         for before in range(NGRAM_ORDER - 1):
@@ -115,23 +115,23 @@ class SpellingModel:
         return result
 
     def state(self) -> dict[str, Any]:
-        """The n-grams, sorted, as differences, compressed: some bytes each."""
+        """Return the sorted n-grams as compressed differences."""
         return {"order": NGRAM_ORDER, "grams": _packed(np.diff(self._grams, prepend=0)), "counts": _packed(self._seen)}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> SpellingModel:
-        """The model that gave this ``state``."""
+        """Return the model with this ``state``."""
         return cls(np.cumsum(_unpacked(state["grams"])), _unpacked(state["counts"]))
 
 
 def _tallied(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The keys that differ, sorted, and the sum of the times of each."""
+    """Return the sorted unique keys and the sum of the counts of each."""
     if not len(keys):
         return keys, times
-    if times.max() >> COUNT_BITS:  # as many as that do not fit beside their keys
+    if times.max() >> COUNT_BITS:  # too large to pack with the keys
         order = np.argsort(keys)
         keys, times = keys[order], times[order]
-    else:  # sorted together, which is many times as fast as sorting places
+    else:  # sorting packed integers is much faster than argsort
         both = keys << COUNT_BITS | times
         both.sort()
         keys, times = both >> COUNT_BITS, both & (1 << COUNT_BITS) - 1
@@ -140,19 +140,19 @@ def _tallied(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _packed(numbers: np.ndarray) -> str:
-    """Whole numbers as text: their bytes plane by plane (most planes are zero), compressed."""
+    """Encode integers as text: byte planes, most of which are zero, compressed."""
     planes = numbers.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes()
     return base64.b64encode(zlib.compress(planes, 9)).decode()
 
 
 def _unpacked(text: str) -> np.ndarray:
-    """The numbers that ``_packed`` wrote."""
+    """Decode integers encoded by ``_packed``."""
     planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
     return planes.reshape(8, -1).T.copy().view("<i8").ravel()
 
 
 class Spellings:
-    """P(string) where some strings are so frequent that they are worth knowing whole.
+    """P(string) with a table of frequent strings and a spelling model for the rest.
 
     A known string costs its share of what was seen; any other costs an escape and its spelling.
     """
@@ -165,7 +165,7 @@ class Spellings:
 
     @classmethod
     def of_words(cls, words: Mapping[str, int], spare: Mapping[str, int], literal: str) -> Spellings:
-        """The spellings of unknown words; ``literal`` is the one that is known whole, if it was seen.
+        """Fit the spelling of unknown words; ``literal`` is kept as a whole, if it occurs.
 
         ``spare`` are strings that only help to learn the spelling: the vocabulary.
         """
@@ -175,7 +175,7 @@ class Spellings:
 
     @classmethod
     def of_gaps(cls, gaps: Mapping[str, int], most: int = 10_000) -> Spellings:
-        """The spellings of white space: the most frequent gaps are known whole (Witten–Bell again)."""
+        """Fit the spelling of white space; the most frequent gaps are kept as a whole (Witten–Bell smoothing)."""
         order = sorted(gaps.items(), key=lambda item: (-item[1], item[0]))
         late = sum(count for _, count in order[most:])
         return cls(dict(order[:most]), len(gaps) + late, SpellingModel.fit(dict.fromkeys(gaps, 1)))
@@ -192,10 +192,10 @@ class Spellings:
         return math.log2(self._total / self.escapes) + self.rest.bits(string)
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` needs."""
+        """Return what ``restore`` needs."""
         return {"known": self.known, "escapes": self.escapes, "rest": self.rest.state()}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Spellings:
-        """The spellings that gave this ``state``."""
+        """Return the spellings with this ``state``."""
         return cls(state["known"], state["escapes"], SpellingModel.restore(state["rest"]))

@@ -1,4 +1,4 @@
-"""A held-out tail of a text or sample of pairs, for when none are given to validate with."""
+"""Hold out part of a text or of pairs for validation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Slice, Source, TableColumn, as_source_list
 
 MIN_BYTES = 64
-"""Texts of fewer bytes than this are not split."""
+"""Smaller texts are not split."""
 MAX_HELD_OUT_PAIRS = 2_000
-"""A held-out part has at most so many pairs."""
+"""Maximum number of held-out pairs."""
 _STARTS = re.compile(rb"[\x00-\x7f\xc0-\xff]")
 
 
@@ -26,11 +26,10 @@ def hold_out(
     limit_bytes: int | None = None,
     field: str | None = None,
 ) -> tuple[list[Source], list[Source]]:
-    """Split ``sources`` into a part to train on and a tail of about ``share`` of the bytes to validate with.
+    """Split ``sources`` into a training part and a validation tail of about ``share`` of the bytes.
 
-    The tail has at most about ``limit_bytes``. The cut is at the end of a document if one ends near, else at
-    the end of a line, else before a space, else between two characters; the two parts join to the whole
-    text.
+    The tail has at most about ``limit_bytes``. The cut is at the end of a document if one is near, else at the end of a
+    line, else before a space, else between two characters. The two parts join to the whole text.
     """
     if not 0 < share < 1:
         raise InputError(f"the share held out is {share}", hint="choose one between 0 and 1")
@@ -52,7 +51,7 @@ def hold_out(
 
 
 def _cut_near(names: list[str | Path | TableColumn], field: str | None, total: int, tail: int) -> int:
-    """The best place for the cut within half a tail of where it should be (a quarter if a document ends)."""
+    """Return the best cut within half a tail of the target (a quarter for the end of a document)."""
     target = total - tail
     reach = max(4, tail // 2)  # a character has at most four bytes
     low, high = max(1, target - reach), min(total - 1, target + reach)
@@ -82,10 +81,10 @@ def _cut_near(names: list[str | Path | TableColumn], field: str | None, total: i
 
 
 def hold_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pairs, Pairs]:
-    """A part to train on and about ``share`` of the pairs, at most 2,000, to validate with.
+    """Split pairs into a training part and about ``share`` of the pairs, at most 2,000, for validation.
 
-    Which pairs is decided by their text alone: those whose SHA-256 is smallest are held out. So the sample is fair,
-    the same every time, and copies of a pair are on one side. Each side has at least ``least`` pairs.
+    The pairs with the smallest SHA-256 are held out: a fair, reproducible sample that keeps copies of a pair on one
+    side. Each side has at least ``least`` pairs.
     """
     if not 0 < share < 1:
         raise InputError(f"the share held out is {share}", hint="choose one between 0 and 1")
@@ -107,7 +106,7 @@ def hold_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
 
 
 def evenly_spaced_groups(keys: Sequence[Hashable], share: float) -> list[int]:
-    """Places to hold out from all over, a share of the different ``keys``: what has a key in common stays together.
+    """Return evenly spaced indices to hold out, a share of the different ``keys``; equal keys stay together.
 
     >>> evenly_spaced_groups(["a", "a", "b", "c", "b"], 0.4)
     [2, 4]
@@ -120,7 +119,7 @@ def evenly_spaced_groups(keys: Sequence[Hashable], share: float) -> list[int]:
 
 
 def evenly_spaced(count: int, share: float) -> list[int]:
-    """Every so many-th of ``count``, so that a share is held out from all over: at least one, never all.
+    """Return evenly spaced indices below ``count``, a share of them: at least one, never all.
 
     >>> evenly_spaced(10, 0.2)
     [2, 7]

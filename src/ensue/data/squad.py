@@ -1,8 +1,8 @@
-"""Questions whose answers are stretches of a passage: SQuAD's JSON, tables and JSONL.
+"""Read questions whose answers are spans of a passage: SQuAD's JSON, tables and JSONL.
 
-    passage[start : start + len(text)] = text        for every answer that is handed on
+    passage[start : start + len(text)] = text        for every answer
 
-An answer that is not where the file says is looked for elsewhere in its passage; one that is nowhere is left out.
+An answer at the wrong offset is searched for in the passage; one that does not occur is left out.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from ensue.data.sources import is_jsonl
 from ensue.data.tables import ColumnRole, TableSchema, parse_columns, read_table
 
 NO_ANSWER = "ANSWERNOTFOUND"
-"""What SubjQA has for an answer where there is none, and at the end of its passages."""
+"""SubjQA's placeholder for no answer, also at the end of its passages."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A question as it stands in the file, before its answers are looked for."""
+    """A question as in the file, before its answers are located."""
 
     id: str
     question: str
     passage: str
     answers: list[tuple[str, int | None]] | None
-    """Texts and where they are said to begin; None if nothing is said of answers."""
+    """Texts and their offsets; None if the file has no answers."""
     where: str
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What must be said of the answers of one file."""
+    """Counts of located, moved and missing answers of one file."""
 
     moved: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -61,11 +61,10 @@ QUESTION_SCHEMA = TableSchema(
 
 
 def read_questions(files: Sequence[str | Path], options: ReadOptions, notes: list[str]) -> list[Question]:
-    """The questions of some files; rows with the same question and passage become one with several answers.
+    """Read questions; rows with the same question and passage become one question with several answers.
 
-    Columns of a table are said as ``question=2,passage=3,answer=4,start=5,id=1``, as far as they cannot be seen. A
-    question whose answers are not in its passage teaches nothing and is left out; where nothing is to be learnt it is
-    kept, its answers nowhere (at -1).
+    Columns of a table are given as ``question=2,passage=3,answer=4,start=5,id=1``; missing ones are inferred. For
+    training, a question whose answers are not in its passage is left out; otherwise it is kept, with answers at -1.
     """
     chosen = parse_columns(options.columns, "question=1,passage=2,answer=3")
     found: dict[str, Question] = {}
@@ -88,7 +87,7 @@ def read_questions(files: Sequence[str | Path], options: ReadOptions, notes: lis
 
 
 def _add(found: dict[str, Question], question: Question) -> None:
-    """Put a question with others; the answers of one that is there already are joined."""
+    """Add a question; merge its answers if it is already there."""
     known = found.get(question.id)
     if known is None:
         found[question.id] = question
@@ -101,7 +100,7 @@ def _add(found: dict[str, Question], question: Question) -> None:
 
 
 def _tell(tally: _Tally, questions: list[Question], name: str, notes: list[str], to_learn: bool) -> None:
-    """Say what was read of one file, and what is amiss with its answers."""
+    """Note how many questions were read, and problems with their answers."""
     if tally.lost:
         said = f"{counted(len(tally.lost), 'answer')} {'is' if len(tally.lost) == 1 else 'are'} not in their passage"
         if not tally.found and to_learn:
@@ -122,9 +121,9 @@ def _tell(tally: _Tally, questions: list[Question], name: str, notes: list[str],
 
 
 def _located(asked: _Asked, tally: _Tally, to_learn: bool) -> Question | None:
-    """A question with those of its answers that are in the passage; None if it has answers, but none that is.
+    """Locate the answers of a question in its passage; None if it has answers but none occurs.
 
-    Where nothing is learnt from it, its other answers are kept too, at -1.
+    Unless for training, missing answers are kept, at -1.
     """
     passage = asked.passage
     if passage.endswith(NO_ANSWER):
@@ -148,9 +147,9 @@ def _located(asked: _Asked, tally: _Tally, to_learn: bool) -> Question | None:
 
 
 def locate_answer(passage: str, text: str, start: int | None) -> Answer | None:
-    """An answer at its start, or where it occurs nearest to it; other spaces are forgiven, not other letters.
+    """Return an answer at its offset, or its nearest occurrence; white space may differ, letters may not.
 
-    Whole words come before parts of words, so that "art" is not found in "party" where it stands alone, too.
+    Whole words take precedence over parts of words, so that "art" is not found in "party" if it also occurs alone.
 
     >>> locate_answer("It's fun, fun!", "fun", 9), locate_answer("It's fun!", "It 's fun !", 0)
     (Answer(text='fun', start=10), Answer(text="It's fun!", start=0))
@@ -167,7 +166,7 @@ def locate_answer(passage: str, text: str, start: int | None) -> Answer | None:
 
 
 def _cuts_words(passage: str, found: re.Match[str]) -> bool:
-    """Whether a stretch begins or ends inside a word."""
+    """Return whether a span begins or ends inside a word."""
     edges = (found.start(), found.end())
     return any(passage[edge - 1 : edge].isalnum() and passage[edge : edge + 1].isalnum() for edge in edges if edge)
 
@@ -176,14 +175,14 @@ def _cuts_words(passage: str, found: re.Match[str]) -> bool:
 
 
 def _asked(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_Asked]:
-    """The questions of a file, however they are written."""
+    """Yield the questions of a file in any format."""
     if (file == "-" or not is_jsonl(Path(file))) and (data := _json(file)) is not None:
         return _articles(data, source_name(file))
     return _rows(file, columns, notes, skip)
 
 
 def _json(file: str | Path) -> Any:
-    """What a file holds that is JSON as a whole; None if its lines are records or columns."""
+    """Return the contents of a JSON file; None if its lines are records or columns."""
     first = next((line for line in read_lines(file) if line.strip()), "").strip()
     if not first.startswith(("{", "[")):
         return None
@@ -202,7 +201,7 @@ def _json(file: str | Path) -> Any:
 
 
 def _articles(data: Any, name: str) -> Iterator[_Asked]:
-    """The questions of SQuAD's JSON, 1.1 or 2.0."""
+    """Yield the questions of SQuAD's JSON, 1.1 or 2.0."""
     for a, article in enumerate(_held(data, "data", list, name)):
         at = f"{name}: data[{a}]"
         for p, paragraph in enumerate(_held(article, "paragraphs", list, at)):
@@ -217,7 +216,7 @@ def _articles(data: Any, name: str) -> Iterator[_Asked]:
 
 
 def _held(record: Any, name: str, kind: type, where: str) -> Any:
-    """A field of SQuAD's JSON."""
+    """Return a field of SQuAD's JSON."""
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind):
         what = f"there is no {'list' if kind is list else 'text'} {name!r}"
@@ -226,7 +225,7 @@ def _held(record: Any, name: str, kind: type, where: str) -> Any:
 
 
 def _rows(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_Asked]:
-    """The questions of a table or of JSONL; without an id, rows that ask the same of the same passage are one."""
+    """Yield the questions of a table or JSONL; without an id, equal questions about the same passage are one."""
     name = source_name(file)
     table = read_table(file, QUESTION_SCHEMA, columns, notes, skip)
     notes.append(f"{name}: {table.describe()}")
@@ -244,7 +243,7 @@ def _rows(file: str | Path, columns: dict[str, str], notes: list[str], skip: boo
 
 
 def _answers(held: Any, start: Any, where: str) -> list[tuple[str, int | None]] | None:
-    """Answers as files write them: a text, a list, SQuAD's list of objects, or lists of texts and of starts."""
+    """Parse answers: a text, a list, SQuAD's list of objects, or lists of texts and of offsets."""
     if held is None:
         return None
     if isinstance(held, str):
@@ -269,7 +268,7 @@ def _answers(held: Any, start: Any, where: str) -> list[tuple[str, int | None]] 
 
 
 def _start(value: Any, where: str) -> int | None:
-    """Where an answer is said to begin; of ``(526, 540)`` the first is meant."""
+    """Parse the offset of an answer; of ``(526, 540)`` the first number."""
     if value is None or value in ("", []):
         return None
     number = re.match(r"\s*[(\[]?\s*(-?\d+)\s*(?:[,)\]]|$)", str(value))

@@ -1,4 +1,4 @@
-"""The texts of a table as text to read: what a language model goes on with before it learns the labels beside them."""
+"""The texts of a table as documents, for training a language model on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ensue.data.text_pieces import Piece, cut_text
 
 
 def table_text_source(file: str | Path | TableColumn, columns: str, skip: bool = False) -> TableColumn:
-    """A table as a source of text; ``columns`` must say which column the text is, so that no label is read as text."""
+    """Return a table as a source of text; ``columns`` must name the text column, so that no label is read as text."""
     if isinstance(file, TableColumn):
         return file
     said = parse_columns(columns, "text=2")
@@ -24,7 +24,7 @@ def table_text_source(file: str | Path | TableColumn, columns: str, skip: bool =
 
 
 def table_pieces(source: TableColumn, notes: list[str]) -> Iterator[Piece]:
-    """Each line's text as a document of its own."""
+    """Yield the text of each line as a document."""
     name, full, empty = source_name(source.file), 0, []
     table = read_table(source.file, text_schema("classify", False), parse_columns(source.columns), notes, source.skip)
     for number, row in table.rows:

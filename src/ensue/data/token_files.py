@@ -1,12 +1,11 @@
-"""The file that tokens are written to, which can be gone on with after a stop at any moment.
+"""Token files that can be resumed after an interruption at any moment.
 
-    .NAME.tokens.part      the tokens so far; held by the one process that writes them
-    .NAME.tokens.journal   a line for each bundle that is in it: where it ends, the checksum up to there, all counts
-    NAME.tokens, NAME.json the finished file and its card
+    .NAME.tokens.part      the tokens so far; locked by the process that writes them
+    .NAME.tokens.journal   a line per bundle: where it ends, the checksum up to there, all counts
+    NAME.tokens, NAME.json the finished file and its metadata
 
-A line of the journal counts only if the tokens it speaks of are there and have its checksum, so that nothing need be
-forced to the disk on the way: what a killed process or a power cut has left is gone on with from the last line that
-holds.
+A line of the journal counts only if its tokens are in the file and match its checksum, so nothing needs to be flushed
+to disk on the way: after a crash or a power cut, writing resumes at the last valid line.
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ from ensue.core.files import disk_errors, sync, write_json
 from ensue.data.encoding import Encoded
 
 FCNTL: Any = import_module("fcntl") if find_spec("fcntl") else None
-"""Not everywhere."""
+"""None on systems without fcntl."""
 READ_BYTES = 1 << 22
-"""So many bytes of a file are read at once."""
+"""Bytes read from a file at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCounts:
-    """What is known of the tokens so far."""
+    """Counts of the tokens so far."""
 
     parts: int = 0
-    """How many parts of the text are in it."""
+    """Number of parts of the text."""
     count: int = 0
     sum: int = 0
-    """The checksum of the tokens."""
+    """Checksum of the tokens."""
     bytes: int = 0
     words: int = 0
     documents: int = 0
     surcharge: float = 0.0
     unknown: int = 0
     open: bool = False
-    """Whether a word stands at the very end that may go on."""
+    """True if the last character belongs to a word that may continue."""
 
     def plus(self, found: Encoded, parts: int) -> TokenCounts:
-        """With one more bundle."""
+        """Return the counts with one more bundle."""
         return TokenCounts(
             parts=self.parts + parts,
             count=self.count + len(found.tokens),
@@ -66,26 +65,26 @@ class TokenCounts:
         )
 
     def card(self) -> dict[str, Any]:
-        """What stands beside the finished file."""
+        """Return the metadata of the finished file."""
         names = ("count", "sum", "bytes", "words", "documents", "surcharge", "unknown")
         return {name: getattr(self, name) for name in names}
 
 
 class TokenFile:
-    """A file of tokens as it grows; made by ``open_token_file``."""
+    """A token file that is being written; created by ``open_token_file``."""
 
     def __init__(self, file: Path, part: IO[bytes], dtype: np.dtype[Any], first: int) -> None:
-        """``first``: the token before all others."""
+        """``first``: the token at the start of the file."""
         self._file, self._part, self._dtype, self._first = file, part, dtype, first
         self._journal = _journal(file).open("a+b")
         self.tally, end = self._found()
         self._part.truncate(self.tally.count * dtype.itemsize)
-        self._journal.truncate(end)  # what stands after a line that does not hold means nothing
+        self._journal.truncate(end)  # lines after an invalid one are invalid
         if not self.tally.count:
             self.restart()
 
     def restart(self) -> None:
-        """Drop what was found."""
+        """Discard the tokens so far."""
         self._part.truncate(0)
         self._journal.truncate(0)
         begin = np.array([self._first], self._dtype)
@@ -93,7 +92,7 @@ class TokenFile:
         self.tally = TokenCounts(count=1, sum=zlib.crc32(begin.data))
 
     def add(self, found: Encoded, parts: int) -> None:
-        """The next bundle, of so many parts."""
+        """Append a bundle of ``parts`` parts."""
         self._part.write(found.tokens.data)
         self._part.flush()
         self.tally = self.tally.plus(found, parts)
@@ -101,7 +100,7 @@ class TokenFile:
         self._journal.flush()
 
     def finish(self, card: Path, facts: dict[str, Any]) -> None:
-        """Write the card, and give the file its name, which makes it whole."""
+        """Write the metadata and rename the file, which completes it."""
         self._part.flush()
         os.fsync(self._part.fileno())
         write_json(card, {**facts, "dtype": self._dtype.str, **self.tally.card()})
@@ -110,23 +109,23 @@ class TokenFile:
         _journal(self._file).unlink(missing_ok=True)
 
     def drop(self) -> None:
-        """Leave nothing."""
+        """Delete the unfinished file."""
         _part(self._file).unlink(missing_ok=True)
         _journal(self._file).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Leave it as it is."""
+        """Close the journal; the unfinished file stays."""
         self._journal.close()
 
     def _found(self) -> tuple[TokenCounts, int]:
-        """The last line of the journal whose tokens are there, and where it ends; or an empty tally."""
+        """Return the last valid line of the journal and where it ends, or empty counts."""
         holds, end, at, total = TokenCounts(), 0, 0, 0
         self._part.seek(0)
         self._journal.seek(0)
         for line in self._journal:
             try:
                 said = replace(TokenCounts(), **json.loads(line))
-            except (ValueError, TypeError):  # torn
+            except (ValueError, TypeError):  # an incomplete line
                 break
             size = said.count * self._dtype.itemsize
             while at < size and (data := self._part.read(min(READ_BYTES, size - at))):
@@ -141,9 +140,10 @@ class TokenFile:
 def open_token_file(
     file: Path, dtype: np.dtype[Any], first: int, waiting: Callable[[], None] = lambda: None
 ) -> Iterator[TokenFile]:
-    """The file for some tokens, with what an earlier process has left of it; others who want to write it wait.
+    """Open a token file for writing, with the tokens of an interrupted process; other writers wait.
 
-    ``waiting`` is called where this one has to. It may be that the other has finished the file: look, and ``drop``.
+    ``waiting`` is called if this process has to wait. The other process may have finished the file: check, and
+    ``drop``.
     """
     with disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -157,12 +157,12 @@ def open_token_file(
 
 @contextmanager
 def _held(path: Path, waiting: Callable[[], None]) -> Iterator[IO[bytes]]:
-    """A file for this process alone; it ends with the process, however that ends."""
+    """Lock a file exclusively; the lock ends with the process."""
     told = False
     while True:
         with path.open("a+b") as file:
             if FCNTL is None or _locked(file):
-                if FCNTL is not None and not _is(path, file):  # it has been given another name in the meantime
+                if FCNTL is not None and not _is(path, file):  # renamed in the meantime
                     continue
                 yield file
                 return
@@ -181,7 +181,7 @@ def _locked(file: IO[bytes]) -> bool:
 
 
 def _is(path: Path, file: IO[bytes]) -> bool:
-    """Whether this is still the file of that name."""
+    """Return whether an open file still has this path."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:

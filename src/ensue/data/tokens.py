@@ -1,4 +1,4 @@
-"""Text as numbers: tokenised once, by all cores, into a flat file that is memory-mapped from then on."""
+"""Tokenize text once, on all cores, into a flat file that is memory-mapped afterwards."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.workers import Workers, can_share
 
 FORMAT = 2
-"""Raised when the same text and tokenizer would give another file."""
+"""Version of the file format; increased when the same text and tokenizer give another file."""
 TRIAL_SECONDS = 0.5
-"""Seconds after which one core knows how long the rest will take it."""
+"""Seconds of work after which one process extrapolates its total time."""
 MIN_SHARED_SECONDS = 3.0
-"""Seconds of one core's work from which others are called: they take most of one to begin."""
+"""Remaining seconds from which worker processes pay off: they take most of a second to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text as tokens, with all that is needed to say what a byte or a word of it costs."""
+    """A text as tokens, with the counts needed for bits per byte and per word."""
 
     tokens: np.ndarray = field(repr=False)
-    """The end mark, then each document followed by one end mark; read-only, usually a memory map."""
+    """The end token, then each document followed by one end token; read-only, usually a memory map."""
     bytes: int
-    """Of the original text in UTF-8."""
+    """Size of the original text in UTF-8."""
     words: int
-    """What stands between white space, plus line ends, as the Penn Treebank literature counts."""
+    """Words between white space, plus line ends, as in the Penn Treebank literature."""
     documents: int
     surcharge: float
-    """Bits that the text costs beyond its tokens, because these do not say all of it."""
+    """Bits of the text that its tokens do not encode."""
     unknown: int
-    """How many of the tokens are unknown."""
+    """Number of unknown tokens."""
     hash: str
-    """Of the text, the tokenizer and the format."""
+    """Hash of the text, the tokenizer and the format."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -66,11 +66,11 @@ def tokenize(
     report: Report = silent,
     notes: list[str] | None = None,
 ) -> TokenizedText:
-    """The tokens of some sources, from the cache if the same text was tokenised before in the same way.
+    """Return the tokens of some sources, from the cache if the same text was tokenized before.
 
-    ``workers``: how many processes share the work; None means one a core where it is long enough. The tokens are the
-    same. After a stop at any moment the next call goes on from the last mebibyte that was done. ``notes`` collects what
-    was left out of the sources and why.
+    ``workers``: number of processes; None for one per core if there is enough work. The tokens do not depend on it.
+    After an interruption the next call resumes at the last finished mebibyte. ``notes`` collects what is skipped and
+    why.
     """
     content, size = measure_text(sources, field, notes)
     name = hashlib.sha256(f"{FORMAT} {content} {fingerprint(tokenizer)}".encode()).hexdigest()
@@ -106,10 +106,10 @@ def _fill(
     workers: int | None,
     report: Report,
 ) -> None:
-    """Write the tokens of a text that are not there yet; ``size`` is its bytes."""
+    """Write the tokens of a text that are not in the file yet; ``size`` is the text's size in bytes."""
     text, done = read(), target.tally.bytes
     if sum(len(part[0].encode()) for part in islice(text, target.tally.parts)) != done:
-        target.restart()  # the same text is stored in another way now, and comes in other pieces
+        target.restart()  # the same text is stored differently now, and comes in other pieces
         text, done = read(), 0
     if done:
         report("note", {"text": f"{_megabytes(done)} of {_megabytes(size)} were tokenised before"})
@@ -142,7 +142,7 @@ def _fill(
 
 
 def _encoded(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, workers: int | None) -> Iterator[Encoded]:
-    """Bundles as tokens, in order: by this process, and by others as well once it is clear that this takes long."""
+    """Encode bundles in order: in this process, and in workers once that is known to take long."""
     wanted = available_cores() if workers is None else workers
     spent = done = 0.0
     for bundle in bundles:
@@ -155,7 +155,7 @@ def _encoded(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, wor
             if can_share(tokenizer):
                 with Workers(tokenizer, wanted) as others:
                     yield from others.encode(bundles)
-            wanted = 1  # this process does the rest, if there is any
+            wanted = 1  # this process does the rest
 
 
 def _megabytes(count: int) -> str:
@@ -167,7 +167,7 @@ def _megabytes(count: int) -> str:
 
 
 def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
-    """The tokens of one document that is already in memory.
+    """Return the tokens of one document in memory.
 
     >>> from ensue.data.tokenizers.char import ByteTokenizer
     >>> tokenize_text("hi", ByteTokenizer()).tokens.tolist()
@@ -185,12 +185,12 @@ def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
-    """The SHA-256 of all that a tokenizer does."""
+    """Return the SHA-256 of a tokenizer's state."""
     return hashlib.sha256(json.dumps(tokenizer.state(), sort_keys=True).encode()).hexdigest()
 
 
 def _cached(file: Path, card: Path, name: str) -> TokenizedText | None:
-    """The tokens of an earlier run, or None if there are none or they are damaged."""
+    """Return cached tokens, or None if there are none or they are damaged."""
     try:
         facts = json.loads(card.read_text(encoding="utf-8"))
         if facts["hash"] != name or file.stat().st_size != facts["count"] * np.dtype(facts["dtype"]).itemsize:
@@ -205,7 +205,7 @@ def _cached(file: Path, card: Path, name: str) -> TokenizedText | None:
 
 
 def _sum(path: Path) -> int:
-    """The checksum of a file, read a block at a time: what is mapped would count as this process's memory."""
+    """Return the checksum of a file, read in blocks: mapped pages would count as this process's memory."""
     result = 0
     with path.open("rb", buffering=0) as file:
         while data := file.read(READ_BYTES):

@@ -1,4 +1,4 @@
-"""Files that test vectors of words: pairs with how alike people find them, and questions a is to b as c is to d."""
+"""Read benchmarks for word vectors: word similarity and analogies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ensue.data.lines import read_lines, source_name
 
 @dataclass(frozen=True, slots=True)
 class WordSimilarity:
-    """Two words and how alike people find them."""
+    """Two words and their similarity as rated by people."""
 
     first: str
     second: str
@@ -22,14 +22,14 @@ class WordSimilarity:
 
 @dataclass(frozen=True, slots=True)
 class AnalogySection:
-    """Questions of one kind; in each, the first is to the second as the third is to the fourth."""
+    """Analogies of one kind: the first is to the second as the third is to the fourth."""
 
     name: str
     questions: tuple[tuple[str, str, str, str], ...]
 
 
 def read_similarities(source: str | Path) -> list[WordSimilarity]:
-    """Pairs of a file with tabs, commas or spaces between: two words, then the first column that is a number.
+    """Read pairs separated by tabs, commas or spaces: two words, then the first column that is a number.
 
     So are WordSim-353, SimLex-999, MEN and RW written. Lines that begin with # say something else, and the first line
     may name the columns.
@@ -54,7 +54,7 @@ def read_similarities(source: str | Path) -> list[WordSimilarity]:
 
 
 def _number(cell: str) -> float | None:
-    """A cell as a number, or None."""
+    """Parse a cell as a finite number, or return None."""
     try:
         value = float(cell)
     except ValueError:
@@ -63,7 +63,7 @@ def _number(cell: str) -> float | None:
 
 
 def read_analogies(source: str | Path) -> list[AnalogySection]:
-    """Questions of a file, four words a line, in sections that begin with a line ": name" (questions-words.txt)."""
+    """Read analogies, four words per line, in sections that start with a line ": name" (questions-words.txt)."""
     sections: list[tuple[str, list[tuple[str, str, str, str]]]] = []
     for number, line in enumerate(read_lines(source), start=1):
         if not line.strip() or line.startswith("#"):

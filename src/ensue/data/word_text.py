@@ -1,4 +1,4 @@
-"""A text as a stream of words, for their vectors: only those that are common enough, with breaks between sentences."""
+"""Read a text as a stream of frequent words with breaks between sentences, for training word vectors."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _INNER = re.compile(r"(?<!\n)\n(?![ \t]*\n)")
 
 @dataclass(frozen=True)
 class WordText:
-    """A text as words."""
+    """A text as word ids."""
 
     vocabulary: Vocabulary
     words: np.ndarray = field(repr=False)
-    """Numbers of words, int32, and breaks; what is not in the vocabulary has been passed over."""
+    """Word ids, int32, and sentence breaks; words outside the vocabulary are dropped."""
     counts: np.ndarray = field(repr=False)
-    """How often each word occurs in the text, (V,)."""
+    """Count of each word in the text, (V,)."""
     total: int
-    """Words of the text, those that were passed over among them."""
+    """Number of words in the text, including dropped ones."""
     bytes: int
 
     @property
     def tokenizer(self) -> Vocabulary:
-        """What made numbers of the words."""
+        """The vocabulary, under the name that other corpora use."""
         return self.vocabulary
 
     @property
     def hash(self) -> str:
-        """Of all words and their numbers."""
+        """SHA-256 of the vocabulary and the ids."""
         digest = hashlib.sha256("\n".join(self.vocabulary.words).encode())
         digest.update(np.ascontiguousarray(self.words).data)
         return digest.hexdigest()
@@ -58,7 +58,7 @@ def read_word_text(
     field: str | None = None,
     notes: list[str] | None = None,
 ) -> WordText:
-    """Read a text twice: for its vocabulary, unless one is ``known`` already, and as words.
+    """Read a text twice: for its vocabulary, unless one is ``known``, and as word ids.
 
     ``unit``: windows end at the end of a line, or of a paragraph (at blank lines).
     """
@@ -80,7 +80,7 @@ def read_word_text(
 
 
 def _checked(counts: Counter[str], min_count: int, most: int, where: str) -> Sequence[str]:
-    """The words to learn; a text with fewer than two of them cannot be learnt from."""
+    """Return the vocabulary; raise an error if it has fewer than two words."""
     if not counts:
         raise InputError("there are no words in this text", where=where, hint="give a text with words in it")
     words = frequent_words(counts, min_count, most)
@@ -98,7 +98,7 @@ def _checked(counts: Counter[str], min_count: int, most: int, where: str) -> Seq
 
 
 def _units(sources: Sequence[Source], field: str | None, unit: str) -> Iterator[str]:
-    """The text in pieces, each with a break at its end where a document, a line or a paragraph ends there."""
+    """Yield the text in pieces, with a break at the end of each document, line or paragraph."""
     for piece in read_pieces(sources, field):
         text = piece.text if unit == "line" else _INNER.sub(" ", piece.text)
         yield text + "\n" if piece.ends else text

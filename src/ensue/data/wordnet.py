@@ -1,12 +1,12 @@
-"""WordNet (Miller, 1995), read from its database files: words in sets of synonyms, and what is a kind of what.
+"""WordNet (Miller, 1995), read from its database files: sets of synonyms and their hypernyms.
 
     index.noun   good n 4 … 05159725 04849241 …     a word, and where its synsets begin in data.noun, commonest first
     data.noun    04849241 … good goodness … @ 04723816 … | moral excellence …      words, pointers, meaning
-    noun.exc     geese goose                         forms that no rule gives
+        noun.exc     geese goose                         irregular forms
 
 A synset is named by its first word, part of speech and sense, as in NLTK: ``good.n.02``. Satellite adjectives count
 among all adjectives, as WordNet prints them: ``full.s.06`` is the sixth (NLTK counts them apart since 3.10). The files
-are mapped, not read: a word is found by binary search among the sorted lines, a synset by the byte at which it begins.
+are memory-mapped: a word is found by binary search among the sorted lines, a synset by its byte offset.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from ensue.core.errors import InputError
 
 FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
-"""Parts of speech, in the order in which synsets are listed, and what their files are called."""
+"""Parts of speech, in the order in which synsets are listed, and the names of their files."""
 PART_NAMES = {"n": "noun", "v": "verb", "a": "adj", "s": "adj (sat)", "r": "adverb"}
-"""Parts of speech in words; a satellite is an adjective whose meaning is near to that of another."""
+"""Names of the parts of speech; a satellite is an adjective similar to a head adjective."""
 
 INFLECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
     "n": (
@@ -43,13 +43,13 @@ INFLECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
     "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
     "r": (),
 }
-"""Endings of inflected forms, and what stands in their place in the form that is listed (morphy's rules)."""
+"""Suffixes of inflected forms and their replacements in the base form (morphy's rules)."""
 
 HYPERNYMS = ("@", "@i")
-"""Pointers to what a synset is a kind of, or an instance of."""
+"""Pointers to hypernyms and instance hypernyms."""
 
 SEARCH_PATHS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/share/nltk_data/corpora/wordnet")
-"""Where the files are looked for if nobody says where they are."""
+"""Default folders of the database."""
 
 INSTALL_HINT = (
     "install it (apt install wordnet-base), or name the folder of its files with --wordnet DIR or WNSEARCHDIR"
@@ -59,29 +59,29 @@ MISMATCH_HINT = "these files do not belong together, so fetch them anew"
 _NAME = re.compile(r"(.+)\.([nvasr])\.(\d+)")
 _QUOTED = re.compile(r'"([^"]*)"')
 _NEAR = 50
-"""Entries on either side of a missing word's place among which near ones are looked for."""
+"""Entries on either side of a missing word that are searched for similar words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synset:
-    """A set of words that mean the same."""
+    """A set of synonyms."""
 
     name: str
     """Its first word, part of speech and sense: ``good.n.02``."""
     part: str
     """n, v, a, s (satellite adjective) or r."""
     offset: int
-    """The byte of its data file at which it begins."""
+    """Byte offset in its data file."""
     words: tuple[str, ...]
-    """Its members, with underscores for spaces."""
+    """Its words, with underscores for spaces."""
     definition: str
     examples: tuple[str, ...]
     pointers: tuple[tuple[str, str, int], ...]
-    """What it points to: the kind of pointer, and the part of speech and offset of the other synset."""
+    """Pointers: kind, and part of speech and offset of the other synset."""
 
 
 def find_wordnet(folder: str | Path | None = None) -> WordNet:
-    """The database in a folder, or where the environment's WNSEARCHDIR says, or where systems install it."""
+    """Open the database in a folder, in the environment's WNSEARCHDIR, or in a default folder."""
     named = folder or os.environ.get("WNSEARCHDIR") or None
     places = [Path(named)] if named else [Path(place) for place in SEARCH_PATHS]
     for place in places:
@@ -93,7 +93,7 @@ def find_wordnet(folder: str | Path | None = None) -> WordNet:
 
 
 class WordNet:
-    """The synsets of a folder of database files."""
+    """A WordNet database in a folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -101,12 +101,12 @@ class WordNet:
 
     @cached_property
     def version(self) -> str:
-        """What the licence at the head of the files says, such as 3.0; empty where it says nothing."""
+        """The version in the licence at the start of the files, such as 3.0; empty if there is none."""
         said = re.search(rb"WordNet (\d+\.\d+)", self._mapped("data.noun")[:4096])
         return said[1].decode() if said else ""
 
     def synsets(self, word: str) -> list[Synset]:
-        """The synsets of a word in all its forms: nouns, verbs, adjectives, adverbs, each with the commonest first."""
+        """Return the synsets of a word in all its forms: nouns, verbs, adjectives, adverbs, most common first."""
         return [
             self._synset(part, offset)
             for part in FILES
@@ -115,7 +115,7 @@ class WordNet:
         ]
 
     def forms(self, word: str, part: str) -> list[str]:
-        """The forms under which a word is listed as a part of speech: itself, and what it is an inflection of."""
+        """Return the base forms of a word for a part of speech, including the word itself if it is listed."""
         form = _listed(word)
         guesses = self._exceptions(form, part) or [
             form.removesuffix(old) + new for old, new in INFLECTIONS[part] if form.endswith(old)
@@ -123,7 +123,7 @@ class WordNet:
         return [guess for guess in dict.fromkeys([form, *guesses]) if self._offsets(guess, part)]
 
     def synset(self, name: str) -> Synset:
-        """The synset with a name such as ``panda.n.01``."""
+        """Return the synset with a name such as ``panda.n.01``."""
         match = _NAME.fullmatch(_listed(name))
         if not match:
             raise InputError(f"{name!r} is not the name of a synset", hint="write it as panda.n.01")
@@ -137,12 +137,12 @@ class WordNet:
         return self._synset(part, offsets[number - 1])
 
     def hypernyms(self, synset: Synset) -> list[Synset]:
-        """What it is a kind of, or an instance of, by name."""
+        """Return the hypernyms and instance hypernyms, sorted by name."""
         above = [self._synset(part, offset) for kind, part, offset in synset.pointers if kind in HYPERNYMS]
         return sorted(above, key=lambda other: other.name)
 
     def closure(self, synset: Synset) -> list[Synset]:
-        """Everything above it, breadth first, each once."""
+        """Return all synsets above it, breadth first, each once."""
         found, waiting = {synset.name: synset}, [synset]
         while waiting:
             for other in self.hypernyms(waiting.pop(0)):
@@ -152,12 +152,12 @@ class WordNet:
         return list(found.values())[1:]
 
     def synonyms(self, word: str) -> list[str]:
-        """The other words of all its synsets, each once: with no word on which of them fits where."""
+        """Return the other words of all its synsets, each once."""
         words = dict.fromkeys(other for synset in self.synsets(word) for other in synset.words)
         return [other for other in words if other.lower() != _listed(word)]
 
     def missing(self, word: str) -> InputError:
-        """The error for a word that is not there, with the nearest ones that are."""
+        """Return the error for a missing word, suggesting similar ones."""
         form = _listed(word)
         around = {near for part in FILES for near in self._around(form, part)}
         near = difflib.get_close_matches(form, sorted(around), n=3, cutoff=0.6)
@@ -165,7 +165,7 @@ class WordNet:
         return InputError(f"WordNet has no {word!r}", hint=hint)
 
     def _offsets(self, word: str, part: str) -> list[int]:
-        """Where the synsets of a listed word begin; none where it is not listed."""
+        """Return the offsets of a listed word's synsets; empty if it is not listed."""
         lines = self._mapped(f"index.{_file(part)}")
         start = _place(lines, word.encode())
         fields = lines[start : _line_end(lines, start)].decode("utf-8", "replace").split()
@@ -174,24 +174,24 @@ class WordNet:
         return [int(field) for field in fields[-int(fields[2]) :]]
 
     def _around(self, word: str, part: str) -> Iterator[str]:
-        """The words that are listed near the place that a word would have."""
+        """Yield the words listed near the position of a missing word."""
         lines = self._mapped(f"index.{_file(part)}")
         start = _place(lines, word.encode())
         for _ in range(_NEAR):
             start = _line_start(lines, max(0, start - 1))
         for line in lines[start : start + 200 * _NEAR].decode("utf-8", "replace").split("\n")[: 2 * _NEAR]:
-            if line and not line.startswith(" "):  # else the licence
+            if line and not line.startswith(" "):  # skip the licence
                 yield line.partition(" ")[0]
 
     def _exceptions(self, form: str, part: str) -> list[str]:
-        """What a form is an inflection of, where no rule says so."""
+        """Return the base forms of an irregular form."""
         path = self.folder / f"{_file(part)}.exc"
         lines = b"\n" + (path.read_bytes() if path.is_file() else b"")
         at = lines.rfind(f"\n{form} ".encode())
         return [] if at < 0 else lines[at + 1 : _line_end(lines, at + 1)].decode("utf-8", "replace").split()[1:]
 
     def _synset(self, part: str, offset: int) -> Synset:
-        """The synset that begins at a byte of its part of speech's data file."""
+        """Read the synset at an offset of a data file."""
         lines = self._mapped(f"data.{_file(part)}")
         line = lines[offset : _line_end(lines, offset)].decode("utf-8", "replace") if offset < len(lines) else ""
         columns, _, gloss = line.partition("|")
@@ -203,7 +203,7 @@ class WordNet:
         words = tuple(re.sub(r"\((?:a|p|ip)\)$", "", word) for word in fields[4 : 4 + 2 * count : 2])
         at = 4 + 2 * count
         pointers = [fields[at + 1 + 4 * i : at + 4 + 4 * i] for i in range(int(fields[at]))]
-        definition, example, more = gloss.partition('; "')  # a word may be quoted in a definition too
+        definition, example, more = gloss.partition('; "')  # a definition may contain a quoted word
         return Synset(
             name=self._named(words[0].lower(), fields[2], offset),
             part=fields[2],
@@ -215,7 +215,7 @@ class WordNet:
         )
 
     def _named(self, word: str, part: str, offset: int) -> str:
-        """What a synset is called whose first word is this one."""
+        """Return the name of a synset with this first word."""
         offsets = self._offsets(word, part)
         if offset not in offsets:
             where = str(self.folder / f"index.{_file(part)}")
@@ -223,7 +223,7 @@ class WordNet:
         return f"{word}.{part}.{offsets.index(offset) + 1:02d}"
 
     def _mapped(self, name: str) -> mmap.mmap:
-        """A file of the database, mapped at the first time it is asked for."""
+        """Memory-map a database file on first use."""
         if name not in self._maps:
             path = self.folder / name
             if not path.is_file() or not path.stat().st_size:
@@ -234,7 +234,7 @@ class WordNet:
 
 
 def _listed(word: str) -> str:
-    """A word as it is listed: in lower case, with underscores for spaces.
+    """Return a word as it is listed: in lower case, with underscores for spaces.
 
     >>> _listed("Ice cream")
     'ice_cream'
@@ -243,12 +243,12 @@ def _listed(word: str) -> str:
 
 
 def _file(part: str) -> str:
-    """What the files of a part of speech are called; satellites stand among the adjectives."""
+    """Return the name of a part of speech's files; satellites are among the adjectives."""
     return FILES["a" if part == "s" else part]
 
 
 def _place(lines: mmap.mmap, word: bytes) -> int:
-    """Where the first line begins whose word is not before this one, in the order of bytes."""
+    """Return the start of the first line whose word is not before this one, in byte order."""
     low, high = 0, len(lines)
     while low < high:
         start = _line_start(lines, (low + high) // 2)
@@ -261,11 +261,11 @@ def _place(lines: mmap.mmap, word: bytes) -> int:
 
 
 def _line_start(lines: mmap.mmap, at: int) -> int:
-    """Where the line that holds a byte begins; a newline belongs to the line that it ends."""
+    """Return the start of the line that contains a byte; a newline belongs to the line it ends."""
     return lines.rfind(b"\n", 0, at) + 1
 
 
 def _line_end(lines: mmap.mmap | bytes, start: int) -> int:
-    """Where the line that begins at a byte ends: its newline, or the end of the file."""
+    """Return the end of a line: its newline, or the end of the file."""
     end = lines.find(b"\n", start)
     return len(lines) if end < 0 else end

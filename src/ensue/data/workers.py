@@ -1,11 +1,11 @@
-"""Processes that turn parts of a text into tokens, one a core.
+"""Worker processes that encode parts of a text, one per core.
 
-Each is a fresh interpreter, ``python -m ensue.data.workers``, which is told the tokenizer and then asked through pipes:
-nothing is forked (the process that asks may have threads of torch's or of the tokenizers library's), and a script that
-asks need not be importable. A worker that is alone in the world, because its asker was killed, ends.
+Each is a fresh interpreter, ``python -m ensue.data.workers``, which receives the tokenizer and then requests through
+pipes. Nothing is forked, since the parent may have threads of torch or of the tokenizers library, and a script need not
+be importable. A worker ends when its parent does.
 
-Threads would not do: the words of a text are looked up in Python, which one thread at a time can do. The library's own
-threads are left alone for the same reason: with a worker on each core they would only be in the way.
+Threads would not help: words are looked up in Python, under the global interpreter lock. The library's own threads are
+switched off, as they would compete with the workers for cores.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ensue.data.text_pieces import Part
 from ensue.data.tokenizers.protocol import Tokenizer
 
 BUNDLES_AHEAD = 2
-"""So many bundles a worker are read before the first of them is done, which bounds the memory."""
+"""Bundles per worker that are read ahead, which bounds memory."""
 _FACTS = [field.name for field in fields(Encoded) if field.name != "tokens"]
 _LENGTH = struct.Struct("<Q")
 _PART = struct.Struct("<Q??")
 
 
 def can_share(tokenizer: Tokenizer) -> bool:
-    """Whether another process can be told this tokenizer: not one that numbers words as it meets them."""
+    """Return whether a tokenizer can be copied to another process; not if it numbers new words as they occur."""
     from ensue.data.tokenizers.registry import KINDS, restore_tokenizer
 
     if tokenizer.kind not in (*KINDS, "gpt2"):
@@ -48,11 +48,11 @@ def can_share(tokenizer: Tokenizer) -> bool:
 
 
 class _Lost(Exception):
-    """A worker is gone."""
+    """A worker process has ended."""
 
 
 class _Worker:
-    """One process, from the side of the one who asks."""
+    """The parent's handle of one worker process."""
 
     def __init__(self, state: bytes) -> None:
         environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -66,7 +66,7 @@ class _Worker:
         self._begin = state
 
     def ask(self, bundle: Sequence[Part], dtype: np.dtype[Any]) -> Encoded:
-        """A bundle as tokens; _Lost if the process has ended."""
+        """Encode a bundle; raise _Lost if the process has ended."""
         ask, answer = self._process.stdin, self._process.stdout
         assert ask is not None and answer is not None
         try:
@@ -86,19 +86,19 @@ class _Worker:
         return Encoded(tokens, **facts)
 
     def end(self) -> None:
-        """Stop at once."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             try:
                 pipe.close()
-            except BrokenPipeError:  # what was still to be sent has nobody to read it
+            except BrokenPipeError:  # the process no longer reads
                 continue
 
 
 class Workers:
-    """Several processes with the same tokenizer; use it as a context manager. Leaving it ends them at once."""
+    """Worker processes with the same tokenizer, as a context manager that ends them on exit."""
 
     def __init__(self, tokenizer: Tokenizer, count: int) -> None:
         self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer)
@@ -122,7 +122,7 @@ class Workers:
         self._threads.shutdown(cancel_futures=True)
 
     def encode(self, bundles: Iterable[Sequence[Part]]) -> Iterator[Encoded]:
-        """Each bundle as tokens, in order."""
+        """Encode bundles, in order."""
         asked: deque[Future[Encoded]] = deque()
         for bundle in bundles:
             asked.append(self._threads.submit(self._one, bundle))
@@ -132,7 +132,7 @@ class Workers:
             yield asked.popleft().result()
 
     def _one(self, bundle: Sequence[Part]) -> Encoded:
-        """One bundle, by whichever worker is free; where one was lost, by this process."""
+        """Encode one bundle on a free worker, or in this process if a worker was lost."""
         worker = self._free.get()
         try:
             if worker is not None:
@@ -143,7 +143,7 @@ class Workers:
                 raise
         finally:
             self._free.put(worker)
-        with self._alone:  # a tokenizer remembers words, for one thread at a time
+        with self._alone:  # tokenizers have caches, which are not thread-safe
             return encode_parts(self._tokenizer, bundle)
 
 
@@ -178,7 +178,7 @@ def _receive(pipe: IO[bytes]) -> bytes:
 
 
 def serve(ask: IO[bytes], answer: IO[bytes]) -> None:
-    """Be a worker until nobody asks any more."""
+    """Run as a worker until the parent closes the pipe."""
     from ensue.data.tokenizers.registry import restore_tokenizer
 
     try:

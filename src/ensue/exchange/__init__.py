@@ -1,1 +1,1 @@
-"""Formats of other tools, in and out."""
+"""Import and export of other tools' formats."""

@@ -40,14 +40,14 @@ from ensue.models.ngram_lookup import BACKOFF, Trie, descend
 
 LN_10 = math.log(10)
 LOG_ZERO = -99.0
-"""What stands for log10 0."""
+"""Stands for log10 0."""
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
 UNSAFE_CHARS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]|\\(?=u[0-9a-f]{4})")
 ESCAPE_SEQUENCE = re.compile(r"\\u([0-9a-f]{4})")
 
 
 def escape(token: str) -> str:
-    r"""A token as one ARPA word; ``unescape`` undoes it.
+    r"""Write a token as one ARPA word; ``unescape`` reverses it.
 
     >>> escape("new line\n"), unescape(escape("new line\n"))
     ('new\\u0020line\\u000a', 'new line\n')
@@ -58,12 +58,12 @@ def escape(token: str) -> str:
 
 
 def unescape(word: str) -> str:
-    """The token that ``escape`` wrote as this word."""
+    """Return the token that ``escape`` wrote as this word."""
     return ESCAPE_SEQUENCE.sub(lambda match: chr(int(match.group(1), 16)), word)
 
 
 def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
-    """Write a model, the name of each token given; a path that ends in ``.gz`` is compressed."""
+    """Write a model with the names of its tokens; a path that ends in ``.gz`` is compressed."""
     path = Path(path)
     config = model.config
     if LOOKUP_KINDS[config.mode] != BACKOFF:
@@ -103,7 +103,7 @@ def _write(model: NGram, words: list[str], file: IO[bytes]) -> None:
 
 @dataclass(slots=True)
 class NGramSection:
-    """The n-grams of one order: word ids (N, k), log p and log back-off weight in nats, and their lines."""
+    """N-grams of one order: word ids (N, k), log p and log back-off weight in nats, and line numbers."""
 
     grams: NDArray[np.int64]
     probability: NDArray[np.float64]
@@ -112,11 +112,11 @@ class NGramSection:
 
 
 class _Missing(Exception):
-    """An n-gram's shorter end is not listed, as in pruned models."""
+    """The suffix of an n-gram is not listed, as in pruned models."""
 
 
 def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
-    """A model, and the name of each of its tokens.
+    """Read a model and the names of its tokens.
 
     What a pruned model leaves out of the middle of a chain of suffixes is filled in with what backing off
     gives.
@@ -139,7 +139,7 @@ def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
 
 
 class _Lines:
-    """The lines of a file that are not empty, with their numbers for error messages."""
+    """The non-empty lines of a file, with line numbers for errors."""
 
     def __init__(self, path: Path, file: IO[str]) -> None:
         self.path, self.file, self.number = path, file, 0
@@ -161,7 +161,7 @@ class _Lines:
             raise self.error(f"{text} should stand here, not {found[:40]!r}")
 
     def entry(self, order: int) -> tuple[float, list[str], float]:
-        """Log p, the words, log back-off weight (0 where it is left out), in nats."""
+        """Read log p, the words, and the log back-off weight (0 if it is left out), in nats."""
         text = self.next()
         fields = text.replace("\t", " ").split(" ")
         if not order + 1 <= len(fields) <= order + 2 or "" in fields:
@@ -199,7 +199,7 @@ def _header(lines: _Lines) -> list[int]:
 
 
 def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], NGramSection]:
-    """Names of tokens, ids of ARPA words (both marks have the end's), entries; ``<s>`` gives its weight."""
+    """Read token names, ids of ARPA words (``<s>`` and ``</s>`` share one) and entries; ``<s>`` provides the weight."""
     entries: dict[str, tuple[float, float, int]] = {}
     for _ in range(count):
         log, (word,), weight = lines.entry(1)
@@ -274,7 +274,7 @@ def _model(config: NGramConfig, sections: list[NGramSection], path: Path) -> NGr
 
 
 def _back_off(trie: Trie, logs: list[NDArray[Any]], weights: list[NDArray[Any]], contexts: NDArray[np.int64]) -> None:
-    """Give n-grams that ``_closed`` put in, marked by NaN, what backing off gives: log b(c) P(w|c')."""
+    """Compute the probability of n-grams added by ``_closed`` (NaN) by backing off: log b(c) P(w|c')."""
     absent = np.isnan(logs[-1])
     if absent.any():
         below, here = int(trie.starts[-3]), int(trie.starts[-2])
@@ -283,7 +283,7 @@ def _back_off(trie: Trie, logs: list[NDArray[Any]], weights: list[NDArray[Any]],
 
 
 def _closed(sections: list[NGramSection]) -> list[NGramSection]:
-    """The sections with every n-gram's beginning and end among the shorter ones; what was absent gets NaN."""
+    """Add missing prefixes and suffixes of n-grams to the lower orders, with NaN as probability."""
     result = list(sections)
     for order in range(len(sections) - 1, 1, -1):
         longer, here = result[order].grams, result[order - 1]
@@ -319,7 +319,7 @@ def _opened_to_write(path: Path, *, packed: bool) -> IO[bytes]:
 
 @contextmanager
 def _damages(path: Path) -> Iterator[None]:
-    """Turn what a damaged file makes the decoders say into one line for people."""
+    """Convert decoding errors of a damaged file to one line."""
     try:
         yield
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""The lines of an ARPA file, compiled.
+"""Compiled writer for the lines of an ARPA file.
 
 A line is log10 P, the words of the n-gram, and log10 of its back-off weight where it is a context. N-grams come in the
 order of the trie, so that the contexts they belong to are found by going along: a cursor a level.
@@ -16,24 +16,24 @@ from ensue.models.ngram import NGram
 from ensue.models.ngram_lookup import Floats, Ints, compiled
 
 BUFFER_BYTES = 1 << 22
-"""Bytes that are written at once."""
+"""Bytes written at once."""
 MAX_NUMBER_BYTES = 48
-"""Bytes that the two numbers of a line take at most, with what stands between."""
+"""Maximum size of the two numbers of a line, with separators."""
 SIGNIFICANT_DIGITS = 9
-"""As many as tell any two numbers in single precision apart."""
+"""Enough to tell any two float32 numbers apart."""
 LN_10 = math.log(10)
 SPACE, TAB, NEWLINE, ZERO, POINT, MINUS = (ord(sign) for sign in " \t\n0.-")
 
 
 class WordBytes(NamedTuple):
-    """Words as bytes: number ``i`` has those from ``starts[i]`` up to ``starts[i+1]``."""
+    """Words as bytes: word ``i`` is ``letters[starts[i]:starts[i+1]]``."""
 
     letters: Ints
     starts: Ints
 
 
 class NGramLevel(NamedTuple):
-    """The n-grams of one order, from node ``first`` up to ``last``."""
+    """N-grams of one order, from node ``first`` to ``last``."""
 
     words: Ints
     offsets: Ints
@@ -41,11 +41,11 @@ class NGramLevel(NamedTuple):
     last: int
     logs: Floats
     weights: Floats
-    """Of these n-grams, log P and log weights in nats; of the highest order there are no weights."""
+    """Log P and log weights in nats; the highest order has no weights."""
 
 
 def word_bytes(words: Sequence[str]) -> WordBytes:
-    """Some words as bytes."""
+    """Return words as bytes."""
     encoded = [word.encode() for word in words]
     starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     return WordBytes(np.frombuffer(b"".join(encoded), np.uint8), starts)
@@ -53,7 +53,7 @@ def word_bytes(words: Sequence[str]) -> WordBytes:
 
 @compiled
 def write_number(buffer: Ints, at: int, value: float) -> int:
-    """Write a number with nine digits that count, without zeros at its end; answers where it ends."""
+    """Write a number with nine significant digits, without trailing zeros; return its end."""
     if value < 0:
         buffer[at] = MINUS
         at += 1
@@ -70,7 +70,7 @@ def write_number(buffer: Ints, at: int, value: float) -> int:
     while rest:
         digits, rest = digits + 1, rest // 10
     size = max(digits, places + 1) + (1 if places > 0 else 0)
-    for place in range(size):  # from its last digit to its first
+    for place in range(size):  # from the last digit to the first
         if place == places and places > 0:
             buffer[at + size - 1 - place] = POINT
         else:
@@ -83,7 +83,7 @@ def write_number(buffer: Ints, at: int, value: float) -> int:
 def write_lines(
     level: NGramLevel, cursors: Ints, openings: WordBytes, closings: WordBytes, node: int, buffer: Ints
 ) -> tuple[int, int]:
-    """Write lines from ``node`` on while they fit; answers how many bytes, and the next node.
+    """Write lines from ``node`` on while they fit; return the number of bytes and the next node.
 
     ``cursors`` has the node of each order that the last line began with, and is moved on; its last is the line's own.
     """
@@ -117,13 +117,13 @@ def write_lines(
 
 
 def level_lines(model: NGram, order: int, openings: WordBytes, closings: WordBytes) -> Iterator[memoryview]:
-    """The lines of one order; ``openings`` are the names of words that begin an n-gram, ``closings`` of all others."""
+    """Yield the lines of one order; ``openings`` are names at the start of an n-gram, ``closings`` elsewhere."""
     starts, end = model.starts.tolist(), model.config.end
     first, last = starts[order - 1 : order + 1]
     weights = model.backoff[first:last].numpy()
     if order == 1 and end >= 0 and len(weights):
         weights = weights.copy()
-        weights[end] = 0  # it is that of the other mark, which opens a sentence
+        weights[end] = 0  # the weight belongs to <s>
     tables = (model.words.numpy(), model.offsets.numpy())
     level = NGramLevel(*tables, first, last, model.probability[first:last].numpy(), weights)
     longest = max(int(np.diff(names.starts).max()) for names in (openings, closings))

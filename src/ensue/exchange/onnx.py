@@ -1,4 +1,4 @@
-"""ONNX: a model as one file that runs without Python, in onnxruntime and many more.
+"""Export a model to ONNX: one file that runs without Python, for example in onnxruntime.
 
     input_ids, attention_mask, token_type_ids   (B, T), int64, any B and T  →  logits, or vectors (B, D)
 
@@ -27,7 +27,7 @@ from ensue.models.labelled import Labelled, pool
 OUTPUTS = ("logits", "vectors")
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 MIN_OPSET = 14
-"""The first opset that has all the operations."""
+"""First opset with all operations."""
 
 
 def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str = "logits") -> Path:
@@ -46,7 +46,7 @@ def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str
     axes = {name: {0: "batch", 1: "length"} for name in INPUT_NAMES}
     axes[form] = {0: "batch", 1: "length"} if answer.dim() == 3 else {0: "batch"}
     with whole_file(path) as temporary, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns of checks of the input's size, which are for people
+        warnings.simplefilter("ignore")  # the exporter warns about checks of the input's size
         torch.onnx.export(
             wrapped,
             _example(model),
@@ -62,7 +62,7 @@ def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str
 
 
 def _plain(model: nn.Module) -> nn.Module:
-    """A copy that does what it does, with nothing that only training has."""
+    """Return a copy for inference only, with reference kernels."""
     return copy.deepcopy(model).eval().float().cpu().requires_grad_(False)
 
 
@@ -79,7 +79,7 @@ def _wrapped(model: nn.Module, form: str) -> nn.Module:
 
 
 def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
-    """Two rows, one of them padded, for as many choices as there are."""
+    """Return two example rows per choice, one of them padded."""
     rows = 2 * (model.choices if isinstance(model, Labelled) else 1)
     mask = torch.ones(rows, 3, dtype=torch.long)
     mask[0, 2:] = 0
@@ -87,7 +87,7 @@ def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class LogitsExport(nn.Module):
-    """The logits of a masked or a labelling model."""
+    """Exports the logits of a masked language model or a labelling model."""
 
     def __init__(self, model: BERT | Labelled) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class LogitsExport(nn.Module):
 
 
 class VectorsExport(nn.Module):
-    """The mean of a text's hidden states, divided by its length."""
+    """Exports the normalised mean of a text's hidden states."""
 
     def __init__(self, body: Encoder | GPTLanguageModel) -> None:
         super().__init__()
@@ -120,17 +120,17 @@ class VectorsExport(nn.Module):
 
 
 def _given(body: nn.Module, tokens: Tensor, mask: Tensor, segments: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Tokens, segments for a body that tells them apart, and lengths."""
+    """Return tokens, segments if the model uses them, and lengths."""
     apart = isinstance(body, Encoder) and body.config.segments > 1
-    tokens = tokens + 0 * (mask + segments)  # an input that nothing reads would not be one of the file's
+    tokens = tokens + 0 * (mask + segments)  # an unused input would be dropped from the file
     return tokens, segments if apart else None, mask.sum(1)
 
 
 def _read(body: nn.Module, tokens: Tensor, segments: Tensor | None, lengths: Tensor) -> Tensor:
-    """Hidden states (B, T, D). A language model sees only what was before, so padding on the right changes nothing."""
+    """Return hidden states (B, T, D). A language model is causal, so padding on the right has no effect."""
     if isinstance(body, Encoder):
         hidden: Tensor = body(tokens, segments, lengths).hidden
         return hidden
-    with torch.enable_grad():  # so that keys and values are no buffer of a fixed size
+    with torch.enable_grad():  # keys and values are then not written to fixed-size buffers
         hidden = body(tokens, want=("hidden",)).hidden
     return hidden

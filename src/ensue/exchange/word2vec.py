@@ -1,4 +1,4 @@
-"""The formats of the word2vec program, which gensim, fastText, spaCy and many more read: text and binary.
+"""The text and binary formats of word2vec, which gensim, fastText, spaCy and others read.
 
     2 3                        how many words, how wide; GloVe's files leave this line out
     play 0.1 -0.2 0.3          text: a word and its numbers, with spaces between
@@ -26,17 +26,17 @@ from ensue.data.word_vectors import WordVectors
 
 BINARY = ".bin"
 SUFFIXES = (BINARY, ".txt", ".vec", ".w2v", ".glove")
-"""What names of vector files end in, .gz left aside; others can be named where nothing else is meant."""
+"""Suffixes of vector files, without .gz; other names work where only a vector file is possible."""
 BLOCK_BYTES = 1 << 24
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 MAX_WIDTH = 1 << 16
 FIRST_ROWS = 1 << 12
-"""How many vectors there is room for at first, where nothing says how many there are."""
+"""Initial capacity if the number of vectors is unknown."""
 CUT_SHORT_HINT = "the file may be cut short: fetch or write it again"
 
 
 def is_vector_file(path: Path) -> bool:
-    """Whether a file's name says that it holds vectors.
+    """Return whether a file has the suffix of a vector file.
 
     >>> is_vector_file(Path("glove.6B.100d.txt.gz")), is_vector_file(Path("model.arpa"))
     (True, False)
@@ -45,7 +45,7 @@ def is_vector_file(path: Path) -> bool:
 
 
 def read_word2vec(path: str | Path, notes: list[str] | None = None) -> WordVectors:
-    """The vectors of a file, text or binary, with its first line or without; ``notes`` collects what was left out."""
+    """Read vectors, text or binary, with or without a header line; ``notes`` collects what is skipped."""
     path, name = Path(path), str(path)
     if path.is_dir():
         raise InputError("is a folder, not a file of vectors", where=name)
@@ -68,7 +68,7 @@ def read_word2vec(path: str | Path, notes: list[str] | None = None) -> WordVecto
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
-    """How many words and how wide, where the first line says so."""
+    """Return the number of words and the width, if the first line is a header."""
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
@@ -76,23 +76,23 @@ def _header(line: bytes) -> tuple[int, int] | None:
 
 
 def _is_text(data: bytes, width: int) -> bool:
-    """Whether what follows the first line reads as a word and numbers."""
+    """Return whether the data after the header is text: a word and numbers."""
     line = data.partition(b"\n")[0]
     few = min(width, 3)
     return _numbers(line.split(b" ")[1 : 1 + few]) is not None or _numbers(line.rsplit(maxsplit=few)[1:]) is not None
 
 
 def _numbers(parts: list[bytes]) -> np.ndarray | None:
-    """Fields as numbers, or None where there are none, or one is no number."""
+    """Parse fields as numbers; None if there are none or one is not a number."""
     try:
-        with np.errstate(over="ignore"):  # what becomes infinite is refused once all is read
+        with np.errstate(over="ignore"):  # infinite values are reported after reading
             return np.array(parts, dtype=np.float32) if parts else None
     except ValueError:
         return None
 
 
 def _check_size(path: Path, name: str, header: tuple[int, int]) -> None:
-    """Refuse a binary file that is too short for what its first line says, before room is made for all of it."""
+    """Raise an error if a binary file is too short for its header, before allocating memory."""
     count, width = header
     if not is_gzip(path) and path.stat().st_size < count * (4 * width + 2):
         fits = path.stat().st_size // (4 * width + 2)
@@ -102,7 +102,7 @@ def _check_size(path: Path, name: str, header: tuple[int, int]) -> None:
 
 
 class _Rows:
-    """Words and vectors as they come, each word once."""
+    """Collects unique words and their vectors."""
 
     def __init__(self, name: str, count: int, width: int) -> None:
         if count and not 0 < width <= MAX_WIDTH:
@@ -113,7 +113,7 @@ class _Rows:
         self.seen = self.twice = 0
 
     def add(self, word: str, numbers: np.ndarray) -> None:
-        """The next word; one that was there already is passed over."""
+        """Add a word; duplicates are skipped."""
         self.seen += 1
         if word in self.words:
             self.twice += 1
@@ -126,11 +126,11 @@ class _Rows:
 
     @property
     def full(self) -> bool:
-        """Whether all that the first line says is there."""
+        """True if all vectors of the header have been read."""
         return bool(self.count) and self.seen == self.count
 
     def word(self, data: bytes, where: str) -> str:
-        """The bytes of a word as text."""
+        """Decode the bytes of a word."""
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -139,7 +139,7 @@ class _Rows:
             raise InputError(what, where=where, hint=hint) from error
 
     def finished(self, notes: list[str] | None) -> WordVectors:
-        """All of them, once they are known to be all."""
+        """Return the vectors, after checking that they are complete and finite."""
         if not self.words:
             raise InputError("there are no vectors in this file", where=self.name, hint=CUT_SHORT_HINT)
         if self.count and self.seen < self.count:
@@ -158,7 +158,7 @@ class _Rows:
 
 
 def _read_text(file: IO[bytes], rows: _Rows, line: int) -> None:
-    """A word and its numbers a line; a word may hold spaces, as some of GloVe's do."""
+    """Read a word and its numbers per line; a word may contain spaces, as in some GloVe files."""
     for number, data in enumerate(file, start=line):
         where = f"{rows.name}:{number}"
         data = data.rstrip(b"\r\n ")
@@ -178,7 +178,7 @@ def _read_text(file: IO[bytes], rows: _Rows, line: int) -> None:
 
 
 def _width(data: bytes, where: str) -> int:
-    """How many numbers end the first line of a file that does not say it."""
+    """Return the width of the vectors, from the first line of a file without a header."""
     parts = data.split()
     width = 0
     while width < len(parts) - 1 and _numbers(parts[-1 - width :][:1]) is not None:
@@ -190,7 +190,7 @@ def _width(data: bytes, where: str) -> int:
 
 
 def _wrong(data: bytes, width: int) -> str:
-    """What is wrong with a line."""
+    """Describe what is wrong with a line."""
     parts = data.split(b" ")
     if len(parts) - 1 != width:
         return f"{counted(len(parts) - 1, 'number')}, where vectors have {width}"
@@ -201,14 +201,14 @@ def _wrong(data: bytes, width: int) -> str:
 
 
 def _read_binary(file: IO[bytes], rows: _Rows) -> None:
-    """A word, a space and its bytes, with a newline after it or none."""
+    """Read words, each with a space and its bytes, with or without a newline after it."""
     size, buffer, at = 4 * rows.width, b"", 0
     while not rows.full:
         space = buffer.find(b" ", at)
         if space < 0 or space + 1 + size > len(buffer):
             more = file.read(BLOCK_BYTES)
             if not more:
-                return  # whoever finishes says how many are missing
+                return  # finished() reports how many are missing
             buffer, at = buffer[at:] + more, 0
             continue
         where = f"{rows.name}, vector {rows.seen + 1:,}"
@@ -222,7 +222,7 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
 
 
 def write_word2vec(vectors: WordVectors, path: str | Path) -> None:
-    """Write vectors: binary where the name ends in .bin, else text; compressed where it ends in .gz."""
+    """Write vectors: binary if the name ends in .bin, else text; compressed if it ends in .gz."""
     path = Path(path)
     if path.is_dir():
         raise InputError("is a folder", where=str(path), hint="name a file, e.g. vectors.txt or vectors.bin")
@@ -239,12 +239,12 @@ def write_word2vec(vectors: WordVectors, path: str | Path) -> None:
 
 
 def _target(path: Path, compressed: bool) -> Any:
-    """A file to write bytes to."""
+    """Open a file for writing bytes."""
     return gzip.open(path, "wb", 6) if compressed else io.BufferedWriter(path.open("wb", buffering=0), BLOCK_BYTES)
 
 
 def _lines(vectors: WordVectors, binary: bool) -> Iterator[bytes]:
-    """Each word with its vector; nine digits say a float32 exactly."""
+    """Yield each word with its vector; nine digits represent a float32 exactly."""
     form = " ".join(["%.9g"] * vectors.matrix.shape[1])
     for word, row in zip(vectors.words, np.asarray(vectors.matrix, np.float32)):
         if binary:

@@ -133,7 +133,7 @@ def _to_folder(path: Path, target: Path, force: bool) -> Path:
         run.model,
         target,
         tokenizer_state=run.tokenizer.state(),
-        marks=replace(special_tokens_of(run.tokenizer), omitted=run.config.get("data", {}).get("bare", False)),
+        special=replace(special_tokens_of(run.tokenizer), omitted=run.config.get("data", {}).get("bare", False)),
         labels=run.config.get("data", {}).get("labels") or None,
         task=run.task,
     )

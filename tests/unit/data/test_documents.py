@@ -38,7 +38,7 @@ def test_a_text_that_nothing_parts_is_cut_into_blocks_and_said(tmp_path: Path) -
     assert (
         list(map(len, found)) == [BLOCK_LINES, BLOCK_LINES, 1] and [s for document in found for s in document] == lines
     )
-    assert len(notes) == 1 and f"{file}: nothing says where documents end" in notes[0]
+    assert len(notes) == 1 and f"{file}: no document boundaries" in notes[0]
     notes.clear()
     assert read_documents([put(tmp_path, "b", "One. Two.")], None, notes) == [["One.", "Two."]] and not notes
 

@@ -34,7 +34,7 @@ STATE = {
 
 
 def write(model, folder, task="masked", labels=None, marks=MARKS, state=STATE):
-    return write_folder(model, folder, tokenizer_state=state, marks=marks, labels=labels, task=task)
+    return write_folder(model, folder, tokenizer_state=state, special=marks, labels=labels, task=task)
 
 
 def bert(**settings):

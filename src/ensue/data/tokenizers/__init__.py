@@ -1,4 +1,4 @@
-"""Tokenizers: bytes, characters, words, and parts of words."""
+"""Tokenizers: bytes, characters, words, and subwords."""
 
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import (

@@ -1,4 +1,4 @@
-"""The tokenizers of BERT and RoBERTa, around a vocabulary of one's own or that of their files."""
+"""The tokenizers of BERT and RoBERTa, from their files or from a given vocabulary."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ensue.data.tokenizers.subword import CONTINUATION_PREFIX, bpe_model
 
 BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-"""In the order of their numbers; <mask> is RoBERTa's last token."""
+"""In the order of their ids; <mask> is RoBERTa's last token."""
 
 MAX_WORD_CHARS = 100
-"""A word of more characters is unknown."""
+"""Longer words are unknown."""
 
 
 def bert_tokenizer(
@@ -26,7 +26,7 @@ def bert_tokenizer(
     strip_accents: bool | None = None,
     chinese: bool = True,
 ) -> EncoderTokenizer:
-    """BERT's WordPiece around a vocabulary with BERT's five marks.
+    """Build BERT's WordPiece tokenizer from a vocabulary with BERT's five special tokens.
 
     ``strip_accents``: with nothing said, they go where case goes; ``chinese``: each Chinese character is a word.
     """
@@ -45,7 +45,7 @@ def bert_tokenizer(
 
 
 def bert_from_lines(text: str, described: Mapping[str, Any]) -> EncoderTokenizer:
-    """BERT's tokenizer from ``vocab.txt``, a token a line, and what ``tokenizer_config.json`` says of it.
+    """Build BERT's tokenizer from ``vocab.txt``, one token per line, and ``tokenizer_config.json``.
 
     Where nothing says whether case counts, it does if the vocabulary has capital letters.
     """
@@ -64,7 +64,7 @@ def bert_from_lines(text: str, described: Mapping[str, Any]) -> EncoderTokenizer
 
 
 def roberta_tokenizer(model: Any, *, lowercase: bool = False, prefix_space: bool = False) -> EncoderTokenizer:
-    """RoBERTa's marks and bytes around a BPE or Unigram ``model`` of the library with RoBERTa's five marks.
+    """Build RoBERTa's byte-level tokenizer from a BPE or Unigram ``model`` with RoBERTa's five special tokens.
 
     ``prefix_space``: a text is read as if a space stood before it.
     """
@@ -82,12 +82,12 @@ def roberta_tokenizer(model: Any, *, lowercase: bool = False, prefix_space: bool
 
 
 def is_roberta(vocab: Mapping[str, int]) -> bool:
-    """Whether a ``vocab.json`` is RoBERTa's: no vocabulary of byte-level parts alone can have these names."""
+    """Return whether a ``vocab.json`` is RoBERTa's: byte-level subwords cannot have these names."""
     return "<s>" in vocab or "<mask>" in vocab
 
 
 def roberta_from_files(vocab: Mapping[str, int], merges: str, described: Mapping[str, Any]) -> EncoderTokenizer:
-    """RoBERTa's tokenizer from the contents of ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``."""
+    """Build RoBERTa's tokenizer from the contents of ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``."""
     return roberta_tokenizer(bpe_model(vocab, merges), prefix_space=bool(described.get("add_prefix_space")))
 
 

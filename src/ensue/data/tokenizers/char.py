@@ -1,4 +1,4 @@
-"""Tokenizers without a dictionary of words: bytes and characters."""
+"""Byte and character tokenizers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ensue.data.tokenizers.protocol import END, Ids, as_list, encode_utf8, print
 
 
 class ByteTokenizer:
-    """A token a byte; nothing is lost.
+    """One token per byte; lossless.
 
     >>> ByteTokenizer().encode("hé").tolist()
     [104, 195, 169]
@@ -27,28 +27,28 @@ class ByteTokenizer:
     lines = False
 
     def encode(self, text: str) -> np.ndarray:
-        """The bytes of the text in UTF-8."""
+        """Return the bytes of the text in UTF-8."""
         return np.frombuffer(encode_utf8(text), dtype=np.uint8).astype(np.int32)
 
     def decode(self, ids: Ids) -> str:
-        """The text; bytes that are not UTF-8 come out as �."""
+        """Return the text; bytes that are not UTF-8 become �."""
         return bytes(token for token in as_list(ids) if token != self.end).decode("utf-8", "replace")
 
     def name(self, token: int) -> str:
-        """The byte as it can be printed."""
+        """Return the byte in printable form."""
         return END if token == self.end else printable_bytes(bytes([token]))
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
-        """Nothing is lost."""
+        """Return 0: nothing is lost."""
         return 0.0, 0
 
     def state(self) -> dict[str, Any]:
-        """There is nothing to remember but the kind."""
+        """Return the kind, which is the whole state."""
         return {"kind": self.kind}
 
 
 class CharTokenizer:
-    """A token a character, the frequent ones first; a character not seen in training is unknown.
+    """One token per character, most frequent first; characters not seen in training are unknown.
 
     >>> fit_chars(["hello"]).encode("hole").tolist()
     [4, 5, 2, 3]
@@ -74,21 +74,21 @@ class CharTokenizer:
         return table
 
     def encode(self, text: str) -> np.ndarray:
-        """A token for each character."""
+        """Return a token for each character."""
         encode_utf8(text)
         result: np.ndarray = self._table[np.frombuffer(text.encode("utf-32-le"), dtype="<u4")]
         return result
 
     def decode(self, ids: Ids) -> str:
-        """The text; an unknown character comes out as �."""
+        """Return the text; unknown characters become �."""
         return "".join(self._text[token] for token in as_list(ids))
 
     def name(self, token: int) -> str:
-        """The character as it can be printed."""
+        """Return the character in printable form."""
         return self._names[token]
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
-        """The spelling of unknown characters."""
+        """Return the cost of spelling unknown characters."""
         bits, count = 0.0, 0
         for letter in sorted(set(text).difference(self.letters)):
             seen = text.count(letter)
@@ -96,17 +96,17 @@ class CharTokenizer:
         return bits, count
 
     def state(self) -> dict[str, Any]:
-        """The characters in order, and how others are spelt."""
+        """Return the characters in order, and the spelling model of others."""
         return {"kind": self.kind, "letters": self.letters, "spellings": self.spellings.state()}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> CharTokenizer:
-        """The tokenizer that gave this ``state``."""
+        """Return the tokenizer with this ``state``."""
         return cls(state["letters"], Spellings.restore(state["spellings"]))
 
 
 def fit_chars(texts: Iterable[str], vocabulary: int | None = None, min_count: int = 1) -> CharTokenizer:
-    """The characters of some texts by frequency, then by code; ``vocabulary`` counts the two marks too."""
+    """Fit a tokenizer: characters by frequency, then by code; ``vocabulary`` includes the two special tokens."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)

@@ -1,4 +1,4 @@
-"""Fitting tokenizers with marks to a text, as BERT's and RoBERTa's were."""
+"""Fit tokenizers with special tokens to text, as for BERT and RoBERTa."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from ensue.data.tokenizers.subword import BYTE_ALPHABET, CONTINUATION_PREFIX, by
 
 ENCODER_KINDS = ("wordpiece", "bpe", "unigram")
 MAX_ALPHABET = 1000
-"""A WordPiece vocabulary has at most so many different letters, the frequent ones, as BERT's trainer has it."""
+"""Maximum number of different characters of a WordPiece vocabulary, as in BERT's trainer."""
 TRAINER_TEXT_WORDS = 1000
-"""So many words are given to the trainer in one text."""
+"""Words passed to the trainer in one text."""
 
 
 def fit_encoder_tokenizer(
     kind: str, texts: Iterable[str], vocabulary: int, min_count: int = 2, lowercase: bool = True
 ) -> EncoderTokenizer:
-    """Fit a tokenizer with marks; the same texts give the same tokenizer.
+    """Fit a tokenizer with special tokens; deterministic.
 
-    ``wordpiece`` is BERT's, its five marks first; ``bpe`` and ``unigram`` are over bytes with RoBERTa's marks,
-    four first and <mask> last. ``vocabulary``: at most so many tokens, marks included. ``min_count``: how often
-    a letter, or a pair that is joined, must be seen. ``lowercase``: case does not count.
+    ``wordpiece`` is BERT's, with its five special tokens first; ``bpe`` and ``unigram`` are over bytes with RoBERTa's
+    special tokens, four first and <mask> last. ``vocabulary``: maximum number of tokens, including special tokens.
+    ``min_count``: minimum count of a character or a merged pair. ``lowercase``: ignore case.
 
     >>> made = fit_encoder_tokenizer("wordpiece", ["a bad cab, a bad bed"], 40, min_count=1)
     >>> [made.name(token) for token in made.encode("Bad bed")]
@@ -54,7 +54,7 @@ def _fit_wordpiece(texts: Iterable[str], vocabulary: int, min_count: int, lowerc
     letters, words = _alphabet(words, min_count)
     follow = {letter for word in words for letter in word[1:]}
     # Every letter is named beforehand: else the trainer numbers continuations in the order of a hash table,
-    # and pairs that are equally frequent are joined in the order of their numbers.
+    # and merges equally frequent pairs in the order of their ids.
     known = [*BERT_SPECIAL_TOKENS, *sorted(letters), *(CONTINUATION_PREFIX + letter for letter in sorted(follow))]
     _check_size("wordpiece", vocabulary, len(known), "every letter is a token, alone and inside a word")
     inner = Tokenizer(models.WordPiece(unk_token=BERT_SPECIAL_TOKENS[1], max_input_chars_per_word=MAX_WORD_CHARS))
@@ -68,7 +68,7 @@ def _fit_wordpiece(texts: Iterable[str], vocabulary: int, min_count: int, lowerc
 
 
 def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
-    """How often each word stands in the texts, as BERT cuts them: never across white space."""
+    """Count the words of texts, split as in BERT, never across white space."""
     runs: Counter[str] = Counter()
     for text in texts:
         encode_utf8(text)
@@ -82,7 +82,7 @@ def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _alphabet(words: Mapping[str, int], min_count: int) -> tuple[set[str], Counter[str]]:
-    """The letters that get tokens, and the words made of them alone: other words will be unknown."""
+    """Return the characters that get tokens, and the words made of them only; other words are unknown."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for letter in word:
@@ -94,7 +94,7 @@ def _alphabet(words: Mapping[str, int], min_count: int) -> tuple[set[str], Count
 
 
 def _repeated(words: Mapping[str, int]) -> Iterator[str]:
-    """Texts with each word as often as it was counted, which is all that a trainer wants to know."""
+    """Yield texts with each word as often as it was counted."""
     for word, count in words.items():
         copies = repeat(word, count)
         while run := list(islice(copies, TRAINER_TEXT_WORDS)):
@@ -106,7 +106,7 @@ def _fit_bytes(kind: str, texts: Iterable[str], vocabulary: int, min_count: int,
     *first, mask = ROBERTA_SPECIAL_TOKENS
     options: dict[str, Any] = {"initial_alphabet": sorted(BYTE_ALPHABET), "show_progress": False}
     inner = Tokenizer(models.BPE() if kind == "bpe" else models.Unigram())
-    options |= {"vocab_size": vocabulary - 1, "special_tokens": first}  # one is left for the mask
+    options |= {"vocab_size": vocabulary - 1, "special_tokens": first}  # one is reserved for <mask>
     trainer = (
         trainers.BpeTrainer(min_frequency=min_count, **options) if kind == "bpe" else trainers.UnigramTrainer(**options)
     )

@@ -1,4 +1,4 @@
-"""Tokenizers with marks around and inside texts, as BERT, DistilBERT and RoBERTa have them.
+"""Tokenizers with special tokens for encoders: BERT, DistilBERT and RoBERTa.
 
 BERT's WordPiece (Devlin et al. 2019) has [PAD] [UNK] [CLS] [SEP] [MASK], RoBERTa's byte-level BPE (Liu et al.
 2019) <s> <pad> </s> <unk> <mask>. ``tokenizer.json`` is the ``tokenizers`` library's own file, which Hugging
@@ -28,28 +28,28 @@ SPECIAL_NAMES = {
     "unknown": ("[UNK]", "<unk>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""What each mark is called in the vocabularies of BERT and RoBERTa."""
+"""Names of the special tokens in the vocabularies of BERT and RoBERTa."""
 
 BATCH_TEXTS = 4096
-"""The library is given so many texts at once: what it says of each takes much room."""
+"""Texts passed to the library at once, which bounds memory."""
 
 
 class EncoderTokenizer:
-    """A tokenizer with marks before, between and after texts, and one for a hidden token."""
+    """A tokenizer with special tokens at the start, between and at the end of texts, and a mask token."""
 
     lines = False
 
     def __init__(self, inner: Tokenizer) -> None:
         inner.no_truncation()
         inner.no_padding()
-        inner.encode_special_tokens = True  # what looks like a mark in a text is text
+        inner.encode_special_tokens = True  # the names of special tokens in a text are plain text
         self.special_tokens = _settle(inner)
         self.end = self.special_tokens.end
         self._inner = inner
         self._state: dict[str, Any] = json.loads(inner.to_str())
         model = self._state["model"]
         self.kind = str(model["type"]).lower()
-        unknown: int | None = model.get("unk_id")  # a Unigram says it by number, the others by name
+        unknown: int | None = model.get("unk_id")  # Unigram stores an id, the others a name
         named = _named(inner, model.get("unk_token"), *SPECIAL_NAMES["unknown"])
         self.unknown = named if unknown is None else unknown
         vocabulary: dict[str, int] = inner.get_vocab()
@@ -64,14 +64,14 @@ class EncoderTokenizer:
         )
 
     def encode(self, text: str) -> np.ndarray:
-        """The parts of the text's words, without marks."""
+        """Return the subwords of the text, without special tokens."""
         data = encode_utf8(text)
         if self._memory is not None:
             return self._memory.encode(data)
         return np.array(self._inner.encode(text, add_special_tokens=False).ids, dtype=np.int32)
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """``encode`` of many texts: plain ones by their words, the rest by the library on all its threads."""
+        """Encode many texts: ASCII with the word cache, others with the library's threads."""
         found: dict[int, np.ndarray] = {}
         hard: list[int] = []
         for place, text in enumerate(texts):
@@ -87,44 +87,44 @@ class EncoderTokenizer:
         return [found[place] for place in range(len(texts))]
 
     def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens and the characters each stands for; see ``spans_of``."""
+        """Return the tokens and their character spans; see ``token_spans``."""
         return library_spans(self._inner, text)
 
     def decode(self, ids: Ids) -> str:
-        """The text as it can be read; of the marks, those for unknown and for hidden tokens are shown."""
+        """Return readable text; of the special tokens only unknown and mask are shown."""
         shown = [token for token in as_list(ids) if token not in self._silent]
         return str(self._inner.decode(shown, skip_special_tokens=False))
 
     def name(self, token: int) -> str:
-        """The part as it can be printed."""
-        name = self._inner.id_to_token(token) or f"<{token}>"  # numbers without a token are left out of some files
+        """Return the token in printable form."""
+        name = self._inner.id_to_token(token) or f"<{token}>"  # some files have ids without a token
         if self.spaced and token not in self._special and BYTE_ALPHABET.keys() >= set(name):
             return printable_bytes(bytes(BYTE_ALPHABET[letter] for letter in name))
         return printable(name)
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
-        """Nothing, if nothing is lost; else the bits are not known."""
+        """Return 0 if the tokenizer is lossless; else raise an error, as the cost is unknown."""
         if not self._lossless:
             what = f"this {self.kind} tokenizer loses case or white space, so bits per byte cannot be counted"
             raise InputError(what, hint="choose byte, char, word or bpe for a language model")
         return 0.0, 0
 
     def state(self) -> dict[str, Any]:
-        """The library's own description."""
+        """Return the library's ``tokenizer.json``."""
         return self._state
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> EncoderTokenizer:
-        """The tokenizer that gave this ``state``, or that another program wrote."""
+        """Return the tokenizer with this ``state``, which another program may have written."""
         try:
             inner = Tokenizer.from_str(json.dumps(state))
-        except Exception as error:  # the library raises nothing narrower
+        except Exception as error:  # the library raises no narrower type
             raise InputError(f"not a tokenizer that can be read ({error})") from error
         return cls(inner)
 
 
 def bert_template(first: tuple[str, int], last: tuple[str, int]) -> Any:
-    """[CLS] A [SEP] B [SEP], for the library, from the two marks' names and numbers."""
+    """Return the library's template for [CLS] A [SEP] B [SEP], from names and ids of the special tokens."""
     return processors.TemplateProcessing(
         single=f"{first[0]}:0 $A:0 {last[0]}:0",
         pair=f"{first[0]}:0 $A:0 {last[0]}:0 $B:1 {last[0]}:1",
@@ -133,17 +133,17 @@ def bert_template(first: tuple[str, int], last: tuple[str, int]) -> Any:
 
 
 def roberta_template(first: tuple[str, int], last: tuple[str, int], prefix_space: bool = False) -> Any:
-    """<s> A </s> </s> B </s>, for the library."""
+    """Return the library's template for <s> A </s> </s> B </s>."""
     return processors.RobertaProcessing(last, first, trim_offsets=True, add_prefix_space=prefix_space)
 
 
 def special_token(name: str) -> AddedToken:
-    """A mark as the files of BERT and RoBERTa have it: <mask> takes the space before it."""
+    """Return a special token as in the files of BERT and RoBERTa: <mask> includes the space before it."""
     return AddedToken(name, lstrip=name == SPECIAL_NAMES["mask"][1], normalized=False, special=True)
 
 
 def _settle(inner: Tokenizer) -> SpecialTokens:
-    """A tokenizer's marks. What its file leaves out is added: that they are special, a frame, a decoder."""
+    """Return a tokenizer's special tokens; add what its file leaves out: special flags, template, decoder."""
     state = json.loads(inner.to_str())
     framing = _framing(state["post_processor"])
     first, last = framing[:2] if framing else (_named(inner, *SPECIAL_NAMES[role]) for role in ("first", "last"))
@@ -164,20 +164,20 @@ def _settle(inner: Tokenizer) -> SpecialTokens:
 
 
 def _decoder(state: Mapping[str, Any]) -> Any:
-    """The decoder for a file that has none."""
+    """Return the decoder for a file without one."""
     if state["model"]["type"] == "WordPiece":
         return decoders.WordPiece(prefix=state["model"]["continuing_subword_prefix"])
     return decoders.ByteLevel() if "ByteLevel" in _types(state["pre_tokenizer"]) else decoders.Fuse()
 
 
 def _named(inner: Tokenizer, *names: str | None) -> int | None:
-    """The number of the first of some names that the vocabulary has."""
+    """Return the id of the first name that is in the vocabulary."""
     found = (inner.token_to_id(name) for name in names if name is not None)
     return next((token for token in found if token is not None), None)
 
 
 def _framing(described: Any) -> tuple[int, int, bool] | None:
-    """The marks before and after a text, and whether two stand between a pair, from a post-processor."""
+    """Return the start and end tokens and whether separators are doubled, from a post-processor."""
     kind = described["type"] if described else None
     if kind == "Sequence":
         return next(filter(None, map(_framing, described["processors"])), None)
@@ -194,12 +194,12 @@ def _framing(described: Any) -> tuple[int, int, bool] | None:
 
 
 def _template(parts: Sequence[Mapping[str, Any]]) -> list[str | None]:
-    """A template's marks in order, with None for a text."""
+    """Return a template's special tokens in order, with None for a text."""
     return [part["SpecialToken"]["id"] if "SpecialToken" in part else None for part in parts]
 
 
 def _types(described: Any) -> Iterator[str]:
-    """The types of a pre-tokenizer or decoder and of what it is made of."""
+    """Yield the types of a pre-tokenizer or decoder and of its components."""
     if described:
         yield described["type"]
         for inner in described.get("pretokenizers", ()):
@@ -207,7 +207,7 @@ def _types(described: Any) -> Iterator[str]:
 
 
 def _memory(inner: Tokenizer, state: Mapping[str, Any]) -> WordCache | None:
-    """A memory of words, if the way this tokenizer cuts a text into words is one that is known."""
+    """Return a word cache, if it is known how this tokenizer splits text into words."""
     if not all(token["special"] for token in state["added_tokens"]) or state["model"].get("dropout"):
         return None
     normalizer, cut = state["normalizer"], state["pre_tokenizer"]

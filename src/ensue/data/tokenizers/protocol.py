@@ -1,4 +1,4 @@
-"""What every tokenizer here is."""
+"""The interface of all tokenizers."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ import numpy as np
 from ensue.core.errors import InputError
 
 END = "<|end|>"
-"""How the end mark is written where it is shown; no text can produce it."""
+"""Name of the end token; no text produces this token."""
 
 Ids = np.ndarray | Iterable[int]
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to tokens and back.
+    """Converts text to tokens and back.
 
     A token stream begins with ``end`` and has exactly one ``end`` after each document.
     """
 
     @property
     def kind(self) -> str:
-        """The name people type: byte, char, word, bpe, wordpiece, unigram, or gpt2."""
+        """The name users type: byte, char, word, bpe, wordpiece, unigram, or gpt2."""
 
     @property
     def size(self) -> int:
-        """V, how many tokens there are, the end mark among them."""
+        """V, the number of tokens including the end token."""
 
     @property
     def end(self) -> int:
-        """The end mark, which stands before the first and after every document."""
+        """The end token, which comes before the first and after every document."""
 
     @property
     def unknown(self) -> int | None:
-        """The token for what is not in the vocabulary; None where there is nothing that is not."""
+        """The unknown token; None if nothing can be unknown."""
 
     @property
     def lines(self) -> bool:
-        """Whether a newline is the end mark, so that a document which ends in one is not given another."""
+        """True if a newline is the end token; a document that ends in a newline then gets no other end token."""
 
     def encode(self, text: str) -> np.ndarray:
-        """Tokens of a text, int32, without end marks (but for newlines, where ``lines``)."""
+        """Return the tokens of a text, int32, without end tokens (except newlines, if ``lines``)."""
 
     def decode(self, ids: Ids) -> str:
-        """The text of tokens; end marks leave no trace (but for newlines, where ``lines``)."""
+        """Return the text of tokens; end tokens are dropped (except newlines, if ``lines``)."""
 
     def name(self, token: int) -> str:
-        """A token as it can be printed."""
+        """Return a token in printable form."""
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
-        """The bits a text costs beyond its tokens, as they do not say all of it, and how many are unknown.
+        """Return the bits of a text that its tokens do not encode, and the number of unknown tokens.
 
         ``opens``: the text begins at the start of a line; ``closes``: it goes to the end of its document.
         """
 
     def state(self) -> dict[str, Any]:
-        """What ``tokenizer.json`` holds."""
+        """Return the contents of ``tokenizer.json``."""
 
 
 def encode_utf8(text: str) -> bytes:
-    """The bytes of a text; half of a surrogate pair is an error for people."""
+    """Encode text as UTF-8; raise an InputError for half of a surrogate pair."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -71,7 +71,7 @@ def encode_utf8(text: str) -> bytes:
 
 
 def printable(text: str) -> str:
-    """A token's text so that it can be seen: space as ␣, other white space and control characters escaped.
+    """Return text in printable form: spaces as ␣, other white space and control characters escaped.
 
     >>> printable(" a\\n")
     '␣a\\\\n'
@@ -83,7 +83,7 @@ def printable(text: str) -> str:
 
 
 def printable_bytes(data: bytes) -> str:
-    """A token's bytes so that they can be seen: as text if they are text, else escaped.
+    """Return bytes in printable form: as text if they are UTF-8, else escaped.
 
     >>> printable_bytes(b" a"), printable_bytes(bytes([0xC3]))
     ('␣a', '\\\\xc3')
@@ -95,5 +95,5 @@ def printable_bytes(data: bytes) -> str:
 
 
 def as_list(ids: Ids) -> list[int]:
-    """Token numbers as plain integers."""
+    """Return token ids as a list of integers."""
     return [int(token) for token in (ids.tolist() if isinstance(ids, np.ndarray) else ids)]

@@ -1,4 +1,4 @@
-"""Tokenizers by name or by file: fitted, saved, loaded."""
+"""Fit, save and load tokenizers, by name or from files."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ KINDS: dict[str, str] = {
     "wordpiece": "parts of words, the longest first, as BERT has them; nothing is ever unknown",
     "unigram": "parts of words by their probabilities; nothing is ever unknown",
 }
-"""The tokenizers that can be fitted, with a line on each."""
+"""The tokenizers that can be fitted, with a description."""
 
 DEFAULT_VOCABULARY = {"char": None, "word": 20_000, "bpe": 4096, "wordpiece": 4096, "unigram": 4096}
-"""How many tokens each kind has at most, if nothing is said."""
+"""Default maximum number of tokens of each kind."""
 
 MAX_FIT_BYTES = 1 << 27
-"""Bytes. Of a longer text so many are read to fit words and parts of words to, evenly from all of it."""
+"""Maximum size of the text that words and subwords are fitted to; a longer text is sampled evenly."""
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -45,7 +45,7 @@ BERT_SETTINGS = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-"""What ``tokenizer_config.json`` calls the settings of ``tokenizer.json``."""
+"""Settings of ``tokenizer_config.json`` and their names in ``tokenizer.json``."""
 
 
 def fit_tokenizer(
@@ -60,17 +60,17 @@ def fit_tokenizer(
 ) -> Tokenizer:
     """Fit a tokenizer to a text.
 
-    ``vocabulary``: at most so many tokens, marks included. ``min_count``: what is rarer is no token of its
-    own; for words see ``fit_words``, for parts of words it is how often a pair must be seen to be joined.
+    ``vocabulary``: maximum number of tokens, including special tokens. ``min_count``: minimum count of a token; for
+    words see ``fit_words``, for subwords it is the minimum count of a merged pair.
 
-    Of a text of more than 128 MiB a part of that size is read, always the same, evenly from all of it; ``notes``
-    collects that this was so. ``size`` is the bytes of the text, for who knows them already.
+    Of a text of more than 128 MiB an even, reproducible sample of that size is read, with a note in ``notes``. ``size``
+    is the size of the text in bytes, if known.
 
     >>> fit_tokenizer("char", "hello").size  # h e l o, the end mark, the unknown mark
     6
     """
     text = as_parts(read_pieces(sources, field))
-    if kind in KINDS and kind not in ("byte", "char"):  # their tables are small whatever the text
+    if kind in KINDS and kind not in ("byte", "char"):  # those have small tables for any text
         size = measure_text(sources, field)[1] if size is None else size
         if size > MAX_FIT_BYTES:
             text = sample_parts(text, MAX_FIT_BYTES / size)
@@ -81,7 +81,7 @@ def fit_tokenizer(
 
 
 def sample_parts(parts: Iterable[Part], share: float) -> Iterator[Part]:
-    """Some parts of a text, evenly from all of it, with about a ``share`` of its letters; always the same.
+    """Yield an even, reproducible sample of parts with about a ``share`` of the characters.
 
     >>> [text for text, _, _ in sample_parts([(letter, True, True) for letter in "abcdefgh"], 0.25)]
     ['a', 'e']
@@ -101,7 +101,7 @@ def fit_tokenizer_to_parts(
     vocabulary: int | None = None,
     min_count: int | None = None,
 ) -> Tokenizer:
-    """Fit a tokenizer to texts at hand, each with whether it opens a line and whether it closes its document.
+    """Fit a tokenizer to texts in memory, each with whether it starts a line and whether it ends its document.
 
     >>> fit_tokenizer_to_parts("word", [("a b a", True, True)]).size  # a, b, the end mark, the unknown mark
     4
@@ -125,7 +125,7 @@ def fit_tokenizer_to_parts(
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: str | Path) -> None:
-    """Write ``tokenizer.json``, at ``path`` or into the folder ``path``."""
+    """Write ``tokenizer.json`` to ``path``, or into the folder ``path``."""
     file = Path(path) / TOKENIZER_FILE if Path(path).is_dir() else Path(path)
     write_text(file, json.dumps(tokenizer.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
 
@@ -149,7 +149,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def resolve_tokenizer(text: str) -> str | Tokenizer:
-    """What ``--tokenizer`` names: a kind, still to be fitted, or a tokenizer that was there already.
+    """Resolve ``--tokenizer``: a kind to be fitted, or an existing tokenizer.
 
     >>> resolve_tokenizer("bpe")
     'bpe'
@@ -165,7 +165,7 @@ def resolve_tokenizer(text: str) -> str | Tokenizer:
 
 
 def restore_tokenizer(state: Any) -> Tokenizer:
-    """The tokenizer that gave this ``state``.
+    """Return the tokenizer with this ``state``.
 
     >>> restore_tokenizer(ByteTokenizer().state()).kind
     'byte'
@@ -187,7 +187,7 @@ def restore_tokenizer(state: Any) -> Tokenizer:
 
 
 def _restored(state: Any, path: Path) -> Tokenizer:
-    """The tokenizer a file describes."""
+    """Restore a tokenizer; errors name the file."""
     try:
         return restore_tokenizer(state)
     except InputError as error:
@@ -197,7 +197,7 @@ def _restored(state: Any, path: Path) -> Tokenizer:
 
 
 def _from_library(state: dict[str, Any]) -> Tokenizer:
-    """A tokenizer of the ``tokenizers`` library: one mark is an end mark, several are those of BERT and others."""
+    """Restore a tokenizer of the ``tokenizers`` library: with one special token, the end token, or with several."""
     special = [token for token in state.get("added_tokens") or () if token.get("special")]
     if len(special) == 1:
         from ensue.data.tokenizers.subword import SubwordTokenizer
@@ -209,7 +209,7 @@ def _from_library(state: dict[str, Any]) -> Tokenizer:
 
 
 def _as_described(state: Any, described: dict[str, Any]) -> Any:
-    """A ``tokenizer.json`` with BERT's settings for letters as ``tokenizer_config.json`` has them beside it."""
+    """Return a ``tokenizer.json`` with BERT's normalizer settings from the ``tokenizer_config.json`` beside it."""
     normalizer = state.get("normalizer") if isinstance(state, dict) else None
     if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
         return state
@@ -218,7 +218,7 @@ def _as_described(state: Any, described: dict[str, Any]) -> Any:
 
 
 def _described(folder: Path) -> dict[str, Any]:
-    """What ``tokenizer_config.json`` says, if there is one."""
+    """Return the contents of ``tokenizer_config.json``, if there is one."""
     file = folder / TOKENIZER_CONFIG
     found = read_json(file) if file.exists() else {}
     if not isinstance(found, dict):
@@ -227,7 +227,7 @@ def _described(folder: Path) -> dict[str, Any]:
 
 
 def _from_files(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a folder with BERT's one file, or with GPT-2's or RoBERTa's two, compressed or not."""
+    """Load BERT's one file or GPT-2's or RoBERTa's two from a folder, compressed or not."""
     for ending in ("", ".gz"):
         for vocab, merges in GPT2_FILES:
             files = folder / (vocab + ending), folder / (merges + ending)
@@ -259,7 +259,7 @@ def _text(path: Path) -> str:
 
 @contextmanager
 def _said_of(path: Path) -> Iterator[None]:
-    """Errors of reading, in one line that names the file or folder."""
+    """Convert errors of reading to one line that names the file or folder."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Where in a text each token stands, and which word of a sentence it belongs to."""
+"""The character span of each token, and the word of a sentence it belongs to."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _WORD = re.compile(r"\n|\S+")
 
 @runtime_checkable
 class SpanTokenizer(Protocol):
-    """A tokenizer that knows itself where its tokens stand."""
+    """A tokenizer that returns the spans of its tokens."""
 
     @property
     def spaced(self) -> bool:
-        """Whether a word's first token holds the space before it."""
+        """True if a word's first token includes the space before it."""
 
     def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """What ``token_spans`` gives."""
+        """Return the same as ``token_spans``."""
 
 
 def token_spans(tokenizer: Tokenizer, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens of a text (n,) and the characters each stands for, from and to: (n, 2).
+    """Return the tokens of a text (n,) and the start and end of each in characters (n, 2).
 
     A token that is part of a character, as a byte can be, has the whole character's span; a space that
     belongs to a token is no part of its span.
@@ -66,11 +66,10 @@ def library_spans(inner: Any, text: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens of a sentence that comes as words (n,), and the number of each token's word (n,).
+    """Encode a sentence given as words; return the tokens (n,) and the index of each token's word (n,).
 
-    Each word is encoded on its own, and every one but the first with a space before it where spaces are part
-    of the tokens, so that the tokens are those of the words in a row. No word is without tokens: one that
-    comes to nothing is the unknown mark, or "?" where there is none.
+    Each word is encoded separately, with a space before it if spaces are part of tokens, so that the tokens equal those
+    of the joined words. A word without tokens becomes the unknown token, or "?" if there is none.
 
     >>> ids, places = encode_words(ByteTokenizer(), ["an", "", "ox"])
     >>> bytes(ids.tolist()), places.tolist()
@@ -87,14 +86,14 @@ def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[np.ndarray
 
 
 def _written(word: str, space: bool, lines: bool) -> str:
-    """A word as its tokenizer is to see it: no line end may come to be an end mark."""
+    """Return a word as the tokenizer should see it: without newlines that would become end tokens."""
     if lines:
         return " ".join(word.split())
     return f" {word}" if space and word and not word.startswith(" ") else word
 
 
 def _stand_in(tokenizer: Tokenizer) -> np.ndarray:
-    """The tokens of a word without any."""
+    """Return the substitute for a word without tokens."""
     if tokenizer.unknown is None:
         return tokenizer.encode("?")
     return np.array([tokenizer.unknown], dtype=np.int32)

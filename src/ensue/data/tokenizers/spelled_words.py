@@ -1,11 +1,11 @@
-"""Words that are read by their letters: every word has a number, those beyond the vocabulary too.
+"""Word tokenizer for models that read words by their characters: words outside the vocabulary get ids, too.
 
-    0 … V − 1     the vocabulary: the unknown word, the end mark, then words by frequency
-    V, V + 1 …    further words in the order in which they were met
+    0 … V − 1     the vocabulary: the unknown word, the end token, then words by frequency
+    V, V + 1 …    other words, in order of occurrence
 
-A model that spells asks for the letters of any number; one that looks words up, or predicts them, takes 0 for all that
-are beyond V. Further words are numbered anew in every process, so numbers from V on mean nothing outside of it and are
-not saved. It is no kind that people choose: models that spell have it.
+A model that reads characters asks for the spelling of any id; one that looks words up, or predicts them, uses 0 for all
+ids from V on. These ids differ between processes and are not saved. Users do not choose this tokenizer: models that
+read characters use it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ensue.data.tokenizers.protocol import Ids, as_list
 from ensue.data.tokenizers.word import WordTokenizer, count_gaps, fit_words
 
 FIRST_WORD = 2
-"""The unknown word and the end mark stand before all others."""
+"""Id of the first word, after the unknown word and the end token."""
 
 
 class SpelledWordTokenizer(WordTokenizer):
-    """A number a word, and the letters of each.
+    """One id per word, and the characters of each.
 
     >>> spelt = fit_spelled_words([("the cat sat\\nthe dog", True, True)])
     >>> spelt.encode("the bird saw the bird\\n").tolist()
@@ -42,37 +42,37 @@ class SpelledWordTokenizer(WordTokenizer):
         self._table: Any = _Open(known, self._further, self.size)
 
     def encode(self, text: str) -> np.ndarray:
-        """The words and line ends of the text; a new word gets a number."""
+        """Return the words and line ends of the text; a new word gets the next id."""
         return self._encode_plainly(text)
 
     def name(self, token: int) -> str:
-        """The word, whether it is in the vocabulary or was met later."""
+        """Return the word, in the vocabulary or not."""
         return self.names[token] if token < self.size else self._further[token - self.size]
 
     def decode(self, ids: Ids) -> str:
-        """The words, with single spaces between them and newlines for end marks."""
+        """Return the words, with single spaces between them and newlines for end tokens."""
         lines: list[list[str]] = [[]]
         for token in as_list(ids):
             lines.append([]) if token == self.end else lines[-1].append(self.name(token))
         return "\n".join(map(" ".join, lines))
 
     def closed(self) -> WordTokenizer:
-        """The same vocabulary for models that do not spell: what is beyond it is unknown."""
+        """Return a word tokenizer with the same vocabulary; other words are unknown."""
         return WordTokenizer(self.names, self.end, self.unknown, self.spellings, self.gaps)
 
     def spelling(self, token: int) -> bytes:
-        """The letters of a word in UTF-8; the end mark has none."""
+        """Return the characters of a word in UTF-8; empty for the end token."""
         return b"" if token == self.end else self.name(token).encode()
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
-        """The spelling of words beyond the vocabulary, which are predicted as the unknown one, and of white space."""
+        """Return the cost of spelling words outside the vocabulary, predicted as unknown, and of white space."""
         counted = Counter(text.split())
         lost = {word: count for word, count in counted.items() if self._table[word] >= self.size}
         return self.lost_bits(lost) + self.gap_bits(count_gaps(text, opens, closes)), sum(lost.values())
 
 
 class _Open(dict[str, int]):
-    """Word → number; a word that is new gets the next one."""
+    """Word → id; a new word gets the next id."""
 
     def __init__(self, known: dict[str, int], further: list[str], size: int) -> None:
         super().__init__(known)
@@ -87,7 +87,7 @@ class _Open(dict[str, int]):
 def fit_spelled_words(
     parts: Iterable[tuple[str, bool, bool]], vocabulary: int | None = None, min_count: int | None = None
 ) -> SpelledWordTokenizer:
-    """The words of some texts by frequency, as ``fit_words`` finds them."""
+    """Fit a tokenizer to texts, with the vocabulary of ``fit_words``."""
     found = fit_words(parts, vocabulary, min_count)
     end, unknown, *kept = found.names
     return SpelledWordTokenizer([unknown, end, *kept], 1, 0, found.spellings, found.gaps)

@@ -1,4 +1,4 @@
-"""Tokenizers whose tokens are parts of words, over the 256 bytes, so that nothing is ever lost.
+"""Lossless subword tokenizers over the 256 bytes.
 
 BPE (Sennrich et al. 2016), WordPiece (Schuster and Nakajima 2012) and Unigram (Kudo 2018), trained and run
 by the ``tokenizers`` library on GPT-2's byte alphabet (Radford et al. 2019). ``tokenizer.json`` is that
@@ -23,14 +23,14 @@ from ensue.data.tokenizers.word_cache import GPT2_WORDS, LONE_HASH_WORDS, WordCa
 
 CONTINUATION_PREFIX = "##"
 MAX_WORDPIECE_CHARS = 64
-"""Longer runs are cut before WordPiece sees them: it looks for the longest match, in square time."""
+"""Longer runs are split before WordPiece, whose longest-match search takes quadratic time."""
 GPT2_END = "<|endoftext|>"
 TRAINER_TEXT_BYTES = 1 << 15
-"""Bytes of text that are given to a trainer at once."""
+"""Bytes of text passed to a trainer at once."""
 
 
 def _byte_letters() -> dict[str, int]:
-    """GPT-2's alphabet: a printable character for each byte."""
+    """Return GPT-2's alphabet: a printable character for each byte."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in set(shown)]
     return {chr(byte): byte for byte in shown} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
@@ -40,14 +40,14 @@ BYTE_ALPHABET = _byte_letters()
 
 
 class SubwordTokenizer:
-    """A trained BPE, WordPiece or Unigram, or GPT-2's own."""
+    """A trained BPE, WordPiece or Unigram tokenizer, or GPT-2's."""
 
     unknown = None
     lines = False
     spaced = True
 
     def __init__(self, inner: Tokenizer) -> None:
-        inner.encode_special_tokens = True  # what looks like the end mark in a text is text
+        inner.encode_special_tokens = True  # the end token's name in a text is plain text
         self._inner = inner
         self._state: dict[str, Any] = json.loads(inner.to_str())
         special = [token for token in self._state["added_tokens"] if token["special"]]
@@ -63,7 +63,7 @@ class SubwordTokenizer:
         self._bytes[self.end] = b""
 
     def _spell(self, token: str | None) -> bytes:
-        """The bytes a token stands for."""
+        """Return the bytes of a token."""
         if token is None or token == self._end_name:
             return b""
         if self.kind == "wordpiece" and len(token) > len(CONTINUATION_PREFIX):
@@ -75,42 +75,42 @@ class SubwordTokenizer:
             raise InputError(f"the token {token!r} is not made of bytes", hint=hint) from error
 
     def encode(self, text: str) -> np.ndarray:
-        """The parts of the text's words."""
+        """Return the subwords of the text."""
         return self._memory.encode(encode_utf8(text))
 
     def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens and the characters each stands for; see ``spans_of``."""
+        """Return the tokens and their character spans; see ``token_spans``."""
         return library_spans(self._inner, text)
 
     def decode(self, ids: Ids) -> str:
-        """The text; bytes that are not UTF-8 come out as �."""
+        """Return the text; bytes that are not UTF-8 become �."""
         return b"".join(self._bytes[token] for token in as_list(ids)).decode("utf-8", "replace")
 
     def name(self, token: int) -> str:
-        """The part as it can be printed."""
+        """Return the token in printable form."""
         return self._end_name if token == self.end else printable_bytes(self._bytes[token])
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
-        """Nothing is lost."""
+        """Return 0: nothing is lost."""
         return 0.0, 0
 
     def state(self) -> dict[str, Any]:
-        """The library's own description."""
+        """Return the library's ``tokenizer.json``."""
         return self._state
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> SubwordTokenizer:
-        """The tokenizer that gave this ``state``."""
+        """Return the tokenizer with this ``state``."""
         try:
             return cls(Tokenizer.from_str(json.dumps(state)))
         except InputError:
             raise
-        except Exception as error:  # the library raises nothing narrower
+        except Exception as error:  # the library raises no narrower type
             raise InputError(f"not a tokenizer that can be read ({error})") from error
 
 
 def _wrapped(model: Any, end: str = END) -> SubwordTokenizer:
-    """A model with the byte alphabet around it."""
+    """Wrap a model with the byte alphabet."""
     inner = Tokenizer(model)
     inner.pre_tokenizer = byte_pre_tokenizer(isinstance(model, models.WordPiece))
     inner.decoder = decoders.ByteLevel()
@@ -123,7 +123,7 @@ def _wrapped(model: Any, end: str = END) -> SubwordTokenizer:
 
 
 def byte_pre_tokenizer(pieces: bool) -> Any:
-    """Words as GPT-2 cuts them. For WordPiece a # stands alone: no word may begin like a continuation."""
+    """Split words as GPT-2. For WordPiece a # is separate, so that no word looks like a continuation."""
     words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if not pieces:
         return words
@@ -132,7 +132,7 @@ def byte_pre_tokenizer(pieces: bool) -> Any:
 
 
 def ascii_words(described: Any) -> re.Pattern[str] | None:
-    """How a pre-tokenizer that was read from a file cuts ASCII, if it is one of the two made here."""
+    """Return how a pre-tokenizer from a file splits ASCII, if it is one of the two made here."""
     for pieces, words in ((False, GPT2_WORDS), (True, LONE_HASH_WORDS)):
         ours = Tokenizer(models.BPE())
         ours.pre_tokenizer = byte_pre_tokenizer(pieces)
@@ -142,7 +142,7 @@ def ascii_words(described: Any) -> re.Pattern[str] | None:
 
 
 def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: int = 2) -> SubwordTokenizer:
-    """Train BPE, WordPiece or Unigram; the same text gives the same tokenizer."""
+    """Train BPE, WordPiece or Unigram; deterministic."""
     least = 1 + len(BYTE_ALPHABET) * (2 if kind == "wordpiece" else 1)
     if vocabulary < least:
         hint = f"choose at least {least}: every byte is a token"
@@ -166,14 +166,14 @@ def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: in
 
 
 def _in_small_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Texts cut small, where no word goes across: the library reads 256 ahead, which should not be much memory."""
+    """Yield texts in small chunks cut between words: the library reads 256 ahead, which should not take much memory."""
     for text in texts:
         for part in cut_bytes(encode_utf8(text), TRAINER_TEXT_BYTES):
             yield part.decode()
 
 
 def _settled(kind: str, trained: Mapping[str, Any], vocabulary: int) -> Any:
-    """The trained model in one certain order, whatever order the trainer's hash tables had."""
+    """Return the trained model in a deterministic order, independent of the trainer's hash tables."""
     if kind == "bpe":
         return models.BPE(vocab=trained["vocab"], merges=[tuple(merge) for merge in trained["merges"]])
     if kind == "wordpiece":
@@ -182,7 +182,7 @@ def _settled(kind: str, trained: Mapping[str, Any], vocabulary: int) -> Any:
 
 
 def unigram_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str], most: int) -> list[tuple[str, float]]:
-    """The log probabilities of a trained Unigram, likely tokens first, with every byte and without marks.
+    """Return the log probabilities of a trained Unigram, most likely first, with every byte and no special tokens.
 
     The trainer leaves out bytes that it did not see: the least likely tokens make room for them.
     """
@@ -196,14 +196,14 @@ def unigram_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str], m
 
 
 def gpt2_tokenizer(vocab: Mapping[str, int], merges: str) -> SubwordTokenizer:
-    """GPT-2's tokenizer from the contents of its two files: the same text gives the same numbers."""
+    """Build GPT-2's tokenizer from the contents of its two files."""
     if GPT2_END not in vocab:
         raise InputError("not GPT-2's vocabulary and merges", hint=f"it has {GPT2_END} and two parts a line")
     return _wrapped(bpe_model(vocab, merges), GPT2_END)
 
 
 def bpe_model(vocab: Mapping[str, int], merges: str) -> Any:
-    """The library's BPE from the contents of a file of numbers and one of merges, two parts a line."""
+    """Build the library's BPE from a vocabulary and the contents of a file of merges, two parts per line."""
     lines = [line.split(" ") for line in merges.split("\n") if line and not line.startswith("#version")]
     if any(len(line) != 2 for line in lines):
         raise InputError("not a file of merges", hint="each line has two parts")
@@ -211,5 +211,5 @@ def bpe_model(vocab: Mapping[str, int], merges: str) -> Any:
         return models.BPE(vocab=dict(vocab), merges=[(left, right) for left, right in lines])
     except (TypeError, ValueError, OverflowError):
         raise
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower type
         raise InputError(f"vocabulary and merges do not belong together ({error})") from error

@@ -1,7 +1,7 @@
-"""Words as the language-modelling literature counts them: what stands between white space, and line ends.
+"""Word tokenizer, as in the language-modelling literature: words between white space, and line ends.
 
-What the tokens do not say, a text's original bytes need: which unknown word it was, and what the white space
-looked like. Both are priced by models fitted on the training text, and regular text costs next to nothing.
+Two things are not encoded by the tokens: the spelling of unknown words, and the exact white space. Both are charged by
+models fitted on the training text; regular text costs almost nothing. A gap is a run of white space.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 END, UNKNOWN_WORD = "</s>", "<unk>"
 MIN_COMPILED_CHARS = 1 << 16
-"""Characters from which a text is worth compiled loops; a prompt need not wait until these are loaded."""
+"""Length from which compiled loops pay off; a prompt need not wait for them to load."""
 _GAP = re.compile(r"\s+")
 
 GAP_KINDS = ("before", "between", "after", "blank")
-"""White space before a line's first word, between words, after the last word, and on a line without words."""
+"""White space before a line's first word, between words, after the last word, and on a blank line."""
 
 
 class _Table(dict[str, int]):
-    """Word → token, and the unknown token for the rest."""
+    """Word → token, with the unknown token as default."""
 
     unknown: int | None = None
 
@@ -44,7 +44,7 @@ class _Table(dict[str, int]):
 
 
 class WordTokenizer:
-    """A token a word; a newline is the end mark.
+    """One token per word; a newline is the end token.
 
     >>> fit_words([("the cat sat\\nthe dog", True, True)]).encode("the bird\\n").tolist()
     [2, 1, 0]
@@ -61,7 +61,7 @@ class WordTokenizer:
         spellings: Spellings,
         gaps: Mapping[str, Spellings],
     ) -> None:
-        """``names``: every token's; ``end`` and ``unknown`` say which are the marks."""
+        """``names``: the names of all tokens; ``end`` and ``unknown`` are ids."""
         self.names = list(names)
         self.end = end
         self.unknown = unknown
@@ -78,7 +78,7 @@ class WordTokenizer:
 
     @cached_property
     def _words(self) -> WordTable:
-        """For long texts; the marks stand in it as what no text has: empty words."""
+        """The hash table for long texts; special tokens are empty words in it, which no text contains."""
         from ensue.data.tokenizers.word_table import WordTable
 
         marks = (self.end, self.unknown)
@@ -88,7 +88,7 @@ class WordTokenizer:
         return self._words.scan(encode_utf8(text), self.end)
 
     def encode(self, text: str) -> np.ndarray:
-        """The words and line ends of the text."""
+        """Return the words and line ends of the text."""
         return self._encode_long(text) if len(text) >= MIN_COMPILED_CHARS else self._encode_plainly(text)
 
     def _encode_long(self, text: str) -> np.ndarray:
@@ -109,7 +109,7 @@ class WordTokenizer:
         return np.array(ids, dtype=np.int32)
 
     def decode(self, ids: Ids) -> str:
-        """The words, with single spaces between them and newlines for end marks."""
+        """Return the words, with single spaces between them and newlines for end tokens."""
         lines: list[list[str]] = [[]]
         for token in as_list(ids):
             if token == self.end:
@@ -119,11 +119,11 @@ class WordTokenizer:
         return "\n".join(map(" ".join, lines))
 
     def name(self, token: int) -> str:
-        """The word."""
+        """Return the word."""
         return self.names[token]
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
-        """The spelling of unknown words and of white space."""
+        """Return the cost of spelling unknown words and white space, and the number of unknown words."""
         if len(text) >= MIN_COMPILED_CHARS:
             found = self._scanned(text)
             lost, gaps = found.lost, _kinds_of(found.gaps, found.head, found.tail, found.words > 0, opens, closes)
@@ -134,15 +134,15 @@ class WordTokenizer:
         return self.lost_bits(lost) + self.gap_bits(gaps), lost.total()
 
     def lost_bits(self, lost: Mapping[str, int]) -> float:
-        """What it costs to spell words out."""
+        """Return the cost of spelling words."""
         return sum(count * self.spellings.bits(word) for word, count in lost.items())
 
     def gap_bits(self, found: Mapping[str, Mapping[str, int]]) -> float:
-        """What white space costs, by its kinds."""
+        """Return the cost of white space, by kind of gap."""
         return sum(count * self.gaps[kind].bits(gap) for kind, gaps in found.items() for gap, count in gaps.items())
 
     def state(self) -> dict[str, Any]:
-        """The words in order, and how the rest is spelt."""
+        """Return the words in order, and the spelling models."""
         gaps = {kind: spellings.state() for kind, spellings in self.gaps.items()}
         marks = {"end": self.end, "unknown": self.unknown}
         return {
@@ -155,16 +155,16 @@ class WordTokenizer:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> WordTokenizer:
-        """The tokenizer that gave this ``state``."""
+        """Return the tokenizer with this ``state``."""
         gaps = {kind: Spellings.restore(gap) for kind, gap in state["gaps"].items()}
         marks = (state["end"], state["unknown"])
         return cls(state["names"], *marks, Spellings.restore(state["spellings"]), gaps)
 
 
 def word_tokenizer(names: Sequence[str]) -> WordTokenizer:
-    """A tokenizer for a vocabulary that came without its text, the two marks anywhere in it.
+    """Build a tokenizer from a vocabulary without its text; it contains the two special tokens at any position.
 
-    Nothing is known of the white space: it is taken to be regular, a thousand times seen.
+    White space is assumed to be regular.
 
     >>> word_tokenizer(["<unk>", "a", "</s>"]).encode("a b\\n").tolist()
     [1, 0, 2]
@@ -179,10 +179,10 @@ def word_tokenizer(names: Sequence[str]) -> WordTokenizer:
 
 
 def count_gaps(text: str, opens: bool, closes: bool) -> dict[str, Counter[str]]:
-    """How often each kind of white space stands in a text.
+    """Count each kind of white space in a text.
 
-    A document that does not end in a newline is given an end mark all the same; that there was none is told
-    by a "\\n" after its last gap, where no gap can have one.
+    A document without a final newline gets an end token all the same; a "\\n" after its last gap, where no gap can have
+    one, records this.
     """
     body = text.strip()
     head = text[: len(text) - len(text.lstrip())] if body else ""
@@ -193,7 +193,7 @@ def count_gaps(text: str, opens: bool, closes: bool) -> dict[str, Counter[str]]:
 def _kinds_of(
     runs: Mapping[str, int], head: str, tail: str, words: bool, opens: bool, closes: bool
 ) -> dict[str, Counter[str]]:
-    """Runs of white space between words, before the first and after the last, as gaps of lines."""
+    """Classify runs of white space between words, before the first and after the last, by kind of gap."""
     gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAP_KINDS}
     if not (words or tail):
         return gaps
@@ -210,7 +210,7 @@ def _kinds_of(
 
 
 def _head_gaps(head: str, opens: bool, words: bool) -> Iterator[tuple[str, str]]:
-    """The gaps in the white space before the first word."""
+    """Yield the gaps before the first word."""
     if not words:
         return
     *lines, last = head.split("\n")
@@ -220,9 +220,9 @@ def _head_gaps(head: str, opens: bool, words: bool) -> Iterator[tuple[str, str]]
 
 
 def _tail_gaps(tail: str, opens: bool, closes: bool, words: bool) -> Iterator[tuple[str, str]]:
-    """The gaps in the white space after the last word, or in a text that is nothing else."""
+    """Yield the gaps after the last word, or of a text without words."""
     *lines, last = tail.split("\n")
-    inside = words or not opens  # whether there is a word on the first of these lines
+    inside = words or not opens  # True if the first of these lines contains a word
     for number, line in enumerate(lines):
         yield ("after" if inside and not number else "blank"), line
     if closes and (last or not lines):
@@ -234,12 +234,12 @@ def _tail_gaps(tail: str, opens: bool, closes: bool, words: bool) -> Iterator[tu
 def fit_words(
     parts: Iterable[tuple[str, bool, bool]], vocabulary: int | None = None, min_count: int | None = None
 ) -> WordTokenizer:
-    """The words of some texts by frequency, then by alphabet; ``vocabulary`` counts the two marks as well.
+    """Fit a tokenizer: words by frequency, then alphabetically; ``vocabulary`` includes the two special tokens.
 
-    ``parts`` are texts with what ``surcharge`` wants to know of them: whether they open and close.
+    ``parts`` are texts with whether each starts a line and ends its document.
 
-    Without a ``min_count``, words seen once are unknown, so that a model learns what unknown words are like;
-    but in a text that has ``<unk>`` already, or of under 10,000 words, every word is kept.
+    Without a ``min_count``, words that occur once are unknown, so that a model learns about unknown words; but all
+    words are kept if the text contains ``<unk>`` or has fewer than 10,000 words.
     """
     from ensue.data.tokenizers.word_table import WordTable, count_words_parallel, words_by_frequency
 

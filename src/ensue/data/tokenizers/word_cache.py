@@ -1,4 +1,4 @@
-"""The same subword tokens as the library's, several times faster: each different word is encoded once.
+"""Cache of subword tokens by word: the library's tokens, several times faster.
 
 GPT-2 cuts a text into words before anything else, and a word's tokens do not depend on its neighbours. For
 ASCII the cut is one regular expression; stretches with other characters are left to the library, whose tables
@@ -17,10 +17,10 @@ import numpy as np
 from ensue.data.text_pieces import cut_bytes
 
 CHUNK_BYTES = 1 << 12
-"""Texts are cut into stretches of about so many bytes, each either ASCII or not."""
+"""Approximate size of the chunks of a text, each either ASCII or not."""
 
 MAX_CACHED_WORDS = 1 << 18
-"""How many different words are remembered."""
+"""Maximum number of cached words."""
 
 _SPACE = r"\t\n\x0b\x0c\r "
 _RUNS = r"'(?:s|t|re|ve|m|ll|d)| ?[A-Za-z]+| ?[0-9]+"
@@ -28,22 +28,22 @@ _CUT = rf"{_RUNS}| ?[^{_SPACE}A-Za-z0-9%s]+|[{_SPACE}]+(?![^{_SPACE}%s])|[{_SPAC
 GPT2_WORDS = re.compile(_CUT % ("", ""))
 """Radford et al. 2019, for ASCII."""
 LONE_HASH_WORDS = re.compile("#|" + _CUT % ("#", "#"))
-"""The same, with each # on its own."""
+"""The same, with each # separate."""
 BERT_WORDS = re.compile(r"[A-Za-z0-9\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[!-/:-@\[-`{-~]")
-"""Devlin et al. 2019, for ASCII: each mark of punctuation on its own. Control characters are left out later."""
+"""Devlin et al. 2019, for ASCII: each punctuation character separate. Control characters are removed later."""
 
 
 class WordCache:
-    """Encodes texts by their words."""
+    """Encodes texts word by word, with a cache."""
 
     def __init__(self, inner: Any, words: re.Pattern[str] | None) -> None:
-        """``inner``: the library's tokenizer; ``words``: how it cuts ASCII, or None if that is not known."""
+        """``inner``: the library's tokenizer; ``words``: how it splits ASCII, or None if unknown."""
         self._inner = inner
         self._words = words
         self._ids: dict[str, list[int]] = {}
 
     def encode(self, data: bytes) -> np.ndarray:
-        """The tokens of a text in UTF-8."""
+        """Return the tokens of a text in UTF-8."""
         parts: list[list[int]] = []
         for plain, text in _stretches(data):
             if plain and self._words is not None:
@@ -67,10 +67,10 @@ class WordCache:
 
 
 class LineWordCache(WordCache):
-    """The same for a tokenizer that drops white space, so that each line can be encoded on its own."""
+    """Word cache for a tokenizer that drops white space, so that lines can be encoded separately."""
 
     def encode(self, data: bytes) -> np.ndarray:
-        """The tokens of a text in UTF-8."""
+        """Return the tokens of a text in UTF-8."""
         parts: list[list[int]] = []
         lines = [data.decode()] if data.isascii() else data.decode().split("\n")
         for plain, run in groupby(lines, str.isascii):
@@ -80,7 +80,7 @@ class LineWordCache(WordCache):
 
 
 def _stretches(data: bytes) -> Iterator[tuple[bool, str]]:
-    """A text in parts that are all ASCII or not, as long as they can be."""
+    """Split a text into the longest runs of chunks that are all ASCII or all not."""
     if data.isascii():
         yield True, data.decode()
         return

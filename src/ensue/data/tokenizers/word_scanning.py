@@ -1,10 +1,9 @@
-"""Words of a text found, numbered and counted as bytes of UTF-8, compiled.
+"""Compiled loops that find, number and count the words of UTF-8 text.
 
-White space is what ``str.split`` takes for it. A word's number is found in a table of hashes with open addressing;
-where the hash is the same the letters are compared, so that no two words are ever taken for one.
+White space is that of ``str.split``. Words are looked up in a hash table with open addressing; words with equal hashes
+are compared byte by byte.
 
-Words are found some hundred at a time, and then looked up together: the processor waits for many places of the table at
-once instead of for one after the other.
+Words are found in batches of some hundreds and then looked up together, so that memory accesses overlap.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Array = np.ndarray
 
 LINE_BREAK = -1
-"""What ``scan_words`` is told to write for a newline where it only counts."""
+"""Id that ``scan_words`` writes for newlines while counting."""
 UNKNOWN_WORD = -2
-"""No word of the table."""
+"""Id of words outside the table."""
 LOOKUP_BATCH = 256
-"""So many words are looked up together."""
+"""Number of words looked up together."""
 FNV_OFFSET, FNV_PRIME, TAG_MASK = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3), np.uint64(0xFFFFFFFF00000000)
-"""Of the hash, which is FNV-1a, and the half of it that stands in the table."""
+"""Constants of the FNV-1a hash, and the half of it stored in the table."""
 
 
 def _compiled(function: Function) -> Function:
@@ -38,19 +37,19 @@ def _compiled(function: Function) -> Function:
 
 
 class HashTable(NamedTuple):
-    """Words by their letters: number ``i`` has the letters from ``starts[i]`` up to ``starts[i+1]``."""
+    """Words as bytes: word ``i`` is ``letters[starts[i]:starts[i+1]]``."""
 
     slots: Array
-    """Half of a word's hash and its number plus one, where the hash says or in the next free place; 0 is free. A power
-    of two of them, uint64."""
+    """Half of a word's hash and its id plus one, at the slot of its hash or the next free one; 0 is free. The size is a
+    power of two, uint64."""
     letters: Array
     starts: Array
     counts: Array
-    """How often each word was met, where that is counted."""
+    """Count of each word, if words are counted."""
 
 
 class ScanBuffers(NamedTuple):
-    """What a scan writes: numbers of words and lines, and where the odd gaps and the words without a number stand."""
+    """Output of a scan: ids of words and lines, and the spans of irregular gaps and of words outside the table."""
 
     ids: Array
     odd: Array
@@ -58,7 +57,7 @@ class ScanBuffers(NamedTuple):
 
 
 class ScanCounts(NamedTuple):
-    """What a scan found: how many of each."""
+    """Number of items of each kind that a scan wrote."""
 
     ids: int
     words: int
@@ -73,7 +72,7 @@ class ScanCounts(NamedTuple):
 
 @_compiled
 def _space_width(data: Array, at: int) -> int:  # noqa: PLR0911 — a case a lead byte
-    """How many bytes of white space begin here; 0 where it is something else."""
+    """Return the number of bytes of white space at a position; 0 if there is none."""
     byte = data[at]
     if byte <= 32:
         return 1 if byte == 32 or 9 <= byte <= 13 or 28 <= byte <= 31 else 0
@@ -95,7 +94,7 @@ def _space_width(data: Array, at: int) -> int:  # noqa: PLR0911 — a case a lea
 
 @_compiled
 def _equals_word(table: HashTable, number: int, data: Array, begin: int, end: int) -> bool:
-    """Whether a word's letters are these."""
+    """Return whether a word has these bytes."""
     start = table.starts[number]
     if table.starts[number + 1] - start != end - begin:
         return False
@@ -112,7 +111,7 @@ def _first_slot(code: Any, mask: Any) -> Any:
 
 @_compiled
 def _find_slot(table: HashTable, data: Array, begin: int, end: int, code: Any) -> tuple[int, Any]:
-    """A word's number or -1, and the place in ``slots`` where it is or would be."""
+    """Return a word's id or -1, and its slot or the free slot for it."""
     mask = np.uint64(len(table.slots) - 1)
     place = _first_slot(code, mask)
     while table.slots[place]:
@@ -126,7 +125,7 @@ def _find_slot(table: HashTable, data: Array, begin: int, end: int, code: Any) -
 
 @_compiled
 def _insert_word(table: HashTable, number: int, place: Any, data: Array, begin: int, end: int, code: Any) -> None:
-    """A new word, the next after all that are there."""
+    """Insert a new word with the next id."""
     table.slots[place] = (code & TAG_MASK) | np.uint64(number + 1)
     start = table.starts[number]
     for offset in range(end - begin):
@@ -139,8 +138,8 @@ def _insert_word(table: HashTable, number: int, place: Any, data: Array, begin: 
 def scan_words(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
     data: Array, table: HashTable, known: int, line: int, grow: bool, room: ScanBuffers
 ) -> ScanCounts:
-    """Go through a text. ``line`` is the number of a newline; with ``grow`` new words get the next numbers and all are
-    counted, and the table must have room."""
+    """Scan a text. ``line`` is the id of a newline; with ``grow`` new words get the next ids, all are counted, and the
+    table must have enough capacity."""
     size, ids, words, odd, lost = len(data), 0, 0, 0, 0
     spaces, newlines, first, last = 0, 0, -1, -1
     begins, ends, places = (
@@ -178,7 +177,7 @@ def scan_words(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
             begins[count], ends[count], codes[count], places[count] = begin, at, code, ids
             ids += 1
             count += 1
-        for each in range(count):  # where a word most likely is; none of these waits for another
+        for each in range(count):  # the most likely slot of each word; these loads are independent
             slot = table.slots[_first_slot(codes[each], mask)]
             guesses[each] = np.int64(slot & ~TAG_MASK) - 1 if (slot ^ codes[each]) & TAG_MASK == 0 else -1
         for each in range(count):
@@ -210,7 +209,7 @@ def _hash_bytes(letters: Array, begin: int, end: int) -> Any:
 
 @_compiled
 def fill_slots(table: HashTable, count: int) -> None:
-    """Fill the table of places for the first ``count`` words, which differ or are empty."""
+    """Fill the slots for the first ``count`` words, which are different or empty."""
     mask = np.uint64(len(table.slots) - 1)
     for number in range(count):
         code = _hash_bytes(table.letters, table.starts[number], table.starts[number + 1])
@@ -222,7 +221,7 @@ def fill_slots(table: HashTable, count: int) -> None:
 
 @_compiled
 def merge_tables(table: HashTable, known: int, other: HashTable, count: int) -> int:
-    """Take over the words of another table with their counts; answers how many there are then."""
+    """Add the words and counts of another table; return the new number of words."""
     for each in range(count):
         begin, end = other.starts[each], other.starts[each + 1]
         code = _hash_bytes(other.letters, begin, end)

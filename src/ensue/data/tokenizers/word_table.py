@@ -1,4 +1,4 @@
-"""A table of words: texts as their words' numbers, shared among threads, and words counted."""
+"""A table of words: maps texts to word ids on several threads, and counts words."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from ensue.data.tokenizers.word_scanning import (
 Context = TypeVar("Context")
 MIN_CAPACITY = 1 << 12
 COUNT_SLICE_BYTES = 1 << 16
-"""Bytes after which a table that grows is given room again."""
+"""Bytes of text after which a growing table checks its capacity."""
 MIN_THREAD_BYTES = 1 << 17
-"""The fewest bytes worth a thread of their own."""
+"""Minimum number of bytes per thread."""
 _BORDER = re.compile(rb"[!-~][ \n](?=[!-~])")
-"""Where a text can be cut: behind a space or a newline that alone separates two words."""
+"""Where a text can be cut: after a single space or newline between two words."""
 
 
 class WordScan(NamedTuple):
-    """A text gone through once."""
+    """The result of scanning a text."""
 
     ids: Array
-    """A number for each word and each newline, int32."""
+    """Id of each word and each newline, int32."""
     words: int
     gaps: Counter[str]
-    """How often each run of white space stands between two words."""
+    """Count of each run of white space between two words."""
     head: str
     tail: str
-    """White space before the first word and after the last; where there is no word all is tail."""
+    """White space before the first word and after the last; in a text without words, all is tail."""
     lost: Counter[str]
-    """Words that have no number."""
+    """Words outside the table."""
 
 
 class WordTable:
-    """Words and their numbers, which are the order in which they came.
+    """Words and their ids, in order of insertion.
 
     >>> table = WordTable(["the", "cat"])
     >>> table.scan("the dog\\n", line=9).ids.tolist()
@@ -66,9 +66,9 @@ class WordTable:
         self._table = _roomy(letters, starts, np.zeros(self.known, np.int64), room, max(MIN_CAPACITY, len(letters)))
 
     def scan(self, text: str | bytes, line: int = LINE_BREAK) -> WordScan:
-        """The numbers of a text's words, ``UNKNOWN`` for those without one, and ``line`` for newlines.
+        """Return the ids of a text's words, ``UNKNOWN_WORD`` for words outside the table, and ``line`` for newlines.
 
-        A long text is shared among threads: it is cut between two words, and what they find is joined."""
+        A long text is cut between words and scanned on several threads."""
         data = _bytes(text)
         parts = _slices(data, max(MIN_THREAD_BYTES, -(-len(data) // available_cores())))
         if len(parts) == 1:
@@ -76,7 +76,7 @@ class WordTable:
         return _joined(list(_pool(available_cores()).map(lambda part: self._scanned(part, line, False), parts)), parts)
 
     def count(self, text: str | bytes) -> WordScan:
-        """The same, but new words get numbers, and all are counted."""
+        """Scan a text, adding new words and counting all."""
         parts, found = _slices(_bytes(text), COUNT_SLICE_BYTES), []
         for part in parts:
             self._make_room(len(part) // 2 + 1, len(part))
@@ -84,17 +84,17 @@ class WordTable:
         return _joined(found, parts)
 
     def add(self, other: WordTable) -> None:
-        """Take over another table's words and counts."""
+        """Add another table's words and counts."""
         self._make_room(other.known, int(other._table.starts[other.known]))
         self.known = merge_tables(self._table, self.known, other._table, other.known)
 
     @property
     def counts(self) -> Array:
-        """How often ``count`` met each word."""
+        """Count of each word seen by ``count``."""
         return self._table.counts[: self.known]
 
     def words(self) -> list[str]:
-        """The words in the order of their numbers."""
+        """Return the words in order of their ids."""
         data, starts = self._table.letters.tobytes(), self._table.starts[: self.known + 1].tolist()
         return [data[low:high].decode() for low, high in pairwise(starts)]
 
@@ -110,7 +110,7 @@ class WordTable:
         return WordScan(room.ids[: found.ids], found.words, gaps, head, tail, _strings(data, room.lost[: found.lost]))
 
     def _make_room(self, words: int, letters: int) -> None:
-        """New room for so many more words and letters, half as much again as is needed."""
+        """Grow the table for this many more words and letters, with 50 % spare capacity."""
         table, used = self._table, int(self._table.starts[self.known])
         if self.known + words < len(table.counts) and used + letters <= len(table.letters):
             return
@@ -121,7 +121,7 @@ class WordTable:
 def count_words_parallel(
     texts: Iterable[tuple[str | bytes, Context]], found: WordTable
 ) -> Iterator[tuple[Context, WordScan]]:
-    """Count the words of texts by all cores into a table that is filled at the end; each text's scan, in order."""
+    """Count words on all cores into a table that is complete at the end; yield each text's scan, in order."""
     free: queue.SimpleQueue[WordTable] = queue.SimpleQueue()
     tables = [found, *(WordTable() for _ in range(available_cores() - 1))]
     for table in tables:
@@ -138,7 +138,7 @@ def count_words_parallel(
     with ThreadPoolExecutor(len(tables)) as pool:
         for text, fact in texts:
             asked.append((fact, pool.submit(work, text)))
-            if len(asked) > 2 * len(tables):  # no more texts are held than keep all busy
+            if len(asked) > 2 * len(tables):  # bound the number of texts in memory
                 fact, done = asked.popleft()
                 yield fact, done.result()
         while asked:
@@ -150,7 +150,7 @@ def count_words_parallel(
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that are kept for the next time."""
+    """Return a thread pool that is kept for reuse."""
     return ThreadPoolExecutor(threads)
 
 
@@ -159,7 +159,7 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def _slices(data: bytes, size: int) -> list[bytes]:
-    """A text in parts of about so many bytes, cut behind a space or newline between two words; longer where none is."""
+    """Cut a text into slices of about ``size`` bytes between two words; longer if there is no boundary."""
     cuts = [0]
     while len(data) - cuts[-1] > size and (found := _BORDER.search(data, cuts[-1] + size)):
         cuts.append(found.end())
@@ -167,7 +167,7 @@ def _slices(data: bytes, size: int) -> list[bytes]:
 
 
 def _joined(scans: Sequence[WordScan], parts: Sequence[bytes]) -> WordScan:
-    """What was found in a text from what was found in its slices: the white space at the cuts is between words."""
+    """Join the scans of slices; the white space at the cuts is between words."""
     if len(scans) == 1:
         return scans[0]
     gaps, lost = Counter(part[-1:].decode() for part in parts[:-1]), Counter[str]()
@@ -179,7 +179,7 @@ def _joined(scans: Sequence[WordScan], parts: Sequence[bytes]) -> WordScan:
 
 
 def _roomy(letters: Array, starts: Array, counts: Array, words: int, bytes_: int) -> HashTable:
-    """A table of these words with room for ``words`` in all, of ``bytes_`` in all."""
+    """Return a table of these words with capacity for ``words`` words of ``bytes_`` bytes in total."""
     known = len(counts)
     wide = (np.zeros(bytes_, np.uint8), np.zeros(words + 1, np.int64), np.zeros(words, np.int64))
     wide[0][: len(letters)], wide[1][: len(starts)], wide[2][:known] = letters, starts, counts
@@ -189,13 +189,13 @@ def _roomy(letters: Array, starts: Array, counts: Array, words: int, bytes_: int
 
 
 def _strings(data: bytes, spans: Array) -> Counter[str]:
-    """How often each of the strings occurs that stand at these places."""
+    """Count the strings at these spans."""
     raw = Counter(data[low:high] for low, high in spans.tolist())
     return Counter({key.decode(): times for key, times in raw.items()})
 
 
 def words_by_frequency(table: WordTable) -> tuple[list[str], list[int]]:
-    """The words, the commonest first, then by alphabet, and how often each was met."""
+    """Return the words, most frequent first, then alphabetically, and their counts."""
     words, counts = table.words(), table.counts
     order = np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)
     order = order[np.argsort(-counts[order], kind="stable")]

@@ -1,4 +1,4 @@
-"""Models of Hugging Face's library, in and out: folders as it writes them, and weights under its names.
+"""Import and export of Hugging Face models: their folders, and weights under their names.
 
 ``read_folder`` and ``build_model`` make a model of a folder, ``write_folder`` makes a folder of a model; both take the
 weight maps of ``families``. Nothing here needs the library itself.

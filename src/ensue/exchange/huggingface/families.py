@@ -1,15 +1,15 @@
-"""The families whose folders are read and written, as data: their names, ours, how the numbers lie.
+"""Weight maps and settings of the model families that are imported and exported.
 
-A map is their name → (our name, how). A ``*`` stands for the number of a layer; a name that ends in neither ``.weight``
-nor ``.bias`` stands for both. How a tensor lies:
+A map is their name → (our name, layout). A ``*`` stands for the number of a layer; a name that ends in neither
+``.weight`` nor ``.bias`` stands for both. Layouts:
 
-    ""        as ours
-    "T"       (in, out) where ours is (out, in)
-    "1/3"     the first of three that stand one under the other in ours: queries, keys, values
-    "cut"     with unused rows in front, which ours has not
+    ""        the same
+    "T"       transposed: (in, out) where ours is (out, in)
+    "1/3"     the first of three that are concatenated in ours: queries, keys, values
+    "cut"     with unused rows at the start, which ours does not have
 
-Names of a body are theirs without the family's prefix and ours without ours. ``POOLER`` in a head is whatever turns a
-first token into a vector for the whole text: the encoder's own layer, or the head's. The same maps serve both ways.
+Names of the backbone are without the prefixes of either side. ``POOLER`` in a head is the layer that turns the first
+token into a vector for the whole text, of the encoder or of the head. The maps are used in both directions.
 """
 
 from __future__ import annotations
@@ -74,28 +74,28 @@ OPENAI_GPT_BODY: WeightMap = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One kind of model of theirs: ``model_type``, maps, classes and settings."""
+    """One ``model_type``: weight maps, classes and settings."""
 
     name: str
     prefix: str
-    """What stands before the body's names wherever there is a head."""
+    """Prefix of the backbone's names in models with a head."""
     body: WeightMap
     heads: dict[str, WeightMap]
-    """By what they do: masked, pooler, next, and what a labelling head labels (whole, choice, token, span)."""
+    """Heads by purpose: masked, pooler, next, and labelling heads (whole, choice, token, span)."""
     classes: dict[str, tuple[str, ...]]
-    """Their classes, and the heads each has."""
+    """Their classes, and the heads of each."""
     tied: dict[str, str]
-    """Tensors that are another one again, by name."""
+    """Names of tied tensors."""
     settings: dict[str, tuple[str, object]]
-    """Their setting → ours, and what theirs is where the folder does not say."""
+    """Their setting → ours, and their default."""
     needs: dict[str, tuple[object, ...]]
-    """What other settings must be, where the folder says anything: the first is what is written."""
+    """Allowed values of other settings; the first is written."""
     dropouts: tuple[str, ...]
-    """Shares of units switched off elsewhere in the body, which has one for all in ours."""
+    """Their other dropout settings; ours has one for the whole backbone."""
     head_dropouts: dict[str, str]
-    """The setting that is a head's dropout, by what it labels; a head that is not named has none."""
+    """The dropout setting of each head; a head that is not listed has none."""
     buffers: tuple[str, ...] = (".position_ids", ".token_type_ids")
-    """Ends of names that hold nothing learnt."""
+    """Suffixes of buffers, which are not trained."""
 
 
 REQUIRED_SETTINGS: dict[str, tuple[object, ...]] = {
@@ -271,4 +271,4 @@ GPT2 = Family(
 )
 FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, GPT2)}
 ACTIVATIONS = {"gelu": "gelu-erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
-"""Their name of an activation → ours; the first name of each is what is written."""
+"""Their activations → ours; the first name of each is written."""

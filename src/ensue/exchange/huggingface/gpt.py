@@ -1,4 +1,4 @@
-"""GPT-2 and OpenAI-GPT, given as their configuration and state dict."""
+"""Import GPT-2 and OpenAI-GPT from their configuration and state dict."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ensue.exchange.huggingface.naming import expand_map, import_weights
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 
 GPT_MAPS: dict[str, tuple[WeightMap, str]] = {"gpt2": (GPT2_BODY, "pre"), "openai-gpt": (OPENAI_GPT_BODY, "post")}
-"""The map of each, and where its layer norm stands."""
+"""The weight map of each, and the position of its layer norm."""
 
 
 def gpt_from_weights(family: str, config: dict[str, Any], weights: dict[str, Tensor]) -> GPTLanguageModel:
-    """Our model with their weights, given their configuration and state dict."""
+    """Build our model with their weights, from their configuration and state dict."""
     body, norm = GPT_MAPS[family]
     model = GPTLanguageModel(
         GPTConfig(

@@ -1,8 +1,8 @@
-"""Weights of Hugging Face's Marian in our names. The map is data: our part, theirs, how it lies.
+"""Import and export the weights of Hugging Face's Marian models. The map is data: our part, theirs, layout.
 
-Marian has the sines of a position in the first half of the width and the cosines in the second, where ours take turns
-as in the paper. So its width is put into our order: "in" is a matrix that reads it, "out" a matrix or vector that
-writes it. Its queries, keys and values are matrices of their own, which stand one under the other in ours.
+Marian has the sines of a position in the first half of the width and the cosines in the second; ours alternate, as in
+the paper. So the width is permuted: "in" for a matrix that reads it, "out" for a matrix or vector that writes it. Its
+queries, keys and values are separate matrices, which are concatenated in ours.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MARIAN_DECODER: dict[str, tuple[tuple[str, ...], str]] = {
     "cross.out": (("encoder_attn.out_proj",), "out"),
     "norm_cross": (("encoder_attn_layer_norm",), "out"),
 }
-"""Our part → theirs, and how it lies. Each has a weight and a bias; the bias of what reads the width is left alone."""
+"""Our part → theirs, and the layout. Each has a weight and a bias; biases of "in" matrices are not permuted."""
 MARIAN_SIDES = {"encoder": MARIAN_ENCODER, "decoder": MARIAN_DECODER}
 MARIAN_REQUIRED: dict[str, Any] = {
     "scale_embedding": True,
@@ -41,11 +41,11 @@ MARIAN_REQUIRED: dict[str, Any] = {
     "normalize_embedding": False,
     "add_final_layer_norm": False,
 }
-"""What their configuration must say, where it says anything: the paper's Transformer has no other form."""
+"""Settings a Marian model must have, if given, to match the paper's Transformer."""
 
 
 def marian_config(config: dict[str, Any]) -> TransformerConfig:
-    """Our settings for a Marian model; one that is not the paper's Transformer is refused."""
+    """Return our settings for a Marian model; raise an error if it is not the paper's Transformer."""
     sides = [(config[f"{side}_layers"], config[f"{side}_attention_heads"]) for side in MARIAN_SIDES]
     inner = [config[f"{side}_ffn_dim"] for side in MARIAN_SIDES]
     wrong = [name for name, value in MARIAN_REQUIRED.items() if config.get(name, value) != value]
@@ -66,7 +66,7 @@ def marian_config(config: dict[str, Any]) -> TransformerConfig:
 
 
 def marian_from_weights(config: dict[str, Any], weights: dict[str, Tensor]) -> Transformer:
-    """Our model with Marian's weights, given their configuration and state dict."""
+    """Build our model with Marian's weights, from their configuration and state dict."""
     model = Transformer(marian_config(config))
     if bool(weights["final_logits_bias"].any()):
         raise InputError("a Marian model with a bias of its logits is no Transformer of ours")
@@ -82,7 +82,7 @@ def marian_from_weights(config: dict[str, Any], weights: dict[str, Tensor]) -> T
 
 
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
-    """The weights of our model under Marian's names: the way back of ``marian_from_weights``."""
+    """Return the weights of our model under Marian's names; the inverse of ``marian_from_weights``."""
     config = model.config
     plain = (config.attention, config.feed_kind, config.positions) == ("full", "relu", "sinusoidal") and config.bias
     if config.norm != "post" or config.tied != "all" or not plain or config.kv_heads not in (0, config.heads):
@@ -99,12 +99,12 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
 
 
 def _turns(width: int) -> Tensor:
-    """Where our places 0, 1, 2, … of the width are in theirs: 0, D/2, 1, …"""
+    """Return the index in their width of each position of ours: 0, D/2, 1, …"""
     return torch.arange(width).view(2, -1).T.flatten()
 
 
 def _marian_parts(layers: int) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """Our name, the names of theirs that stand one under the other in it, and how it lies, for a whole model."""
+    """Yield our name, their names that are concatenated in it, and the layout, for a whole model."""
     for side, parts in MARIAN_SIDES.items():
         for layer in range(layers):
             for ours, (theirs, how) in parts.items():
@@ -115,7 +115,7 @@ def _marian_parts(layers: int) -> Iterator[tuple[str, tuple[str, ...], str]]:
 
 
 def _ordered(tensor: Tensor, how: str, width: Tensor) -> Tensor:
-    """A tensor whose side that is as wide as the model is put into another order."""
+    """Permute the model width of a tensor."""
     if how == "out":
         return tensor[width]
     return tensor[:, width] if how == "in" else tensor

@@ -1,4 +1,4 @@
-"""Weights under their names and under ours: what the maps of ``families`` say, carried out in both directions."""
+"""Apply the weight maps of ``families`` in both directions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARAMETER_SUFFIXES = (".weight", ".bias")
 
 
 def expand_map(names: WeightMap, layers: int, theirs: str = "", ours: str = "") -> WeightMap:
-    """A map with every layer and both ends spelt out, and prefixes before both names.
+    """Expand a map to every layer and both suffixes, with prefixes for both names.
 
     >>> expand_map({"h.*.ln": ("blocks.*.norm", "")}, 1, ours="body.")
     {'h.0.ln.weight': ('body.blocks.0.norm.weight', ''), 'h.0.ln.bias': ('body.blocks.0.norm.bias', '')}
@@ -28,12 +28,12 @@ def expand_map(names: WeightMap, layers: int, theirs: str = "", ours: str = "") 
 
 
 def backbone_map(family: Family, layers: int, ours: str) -> WeightMap:
-    """The map of a family's body, whose parts have ``ours`` before their names here."""
+    """Return the map of a family's backbone; ``ours`` is our prefix."""
     return expand_map(family.body, layers, family.prefix, ours)
 
 
 def head_map(family: Family, head: str, pool: str) -> WeightMap:
-    """The map of one head; ``pool`` is our name for what pools."""
+    """Return the map of one head; ``pool`` is our name of the pooling layer."""
     names = expand_map(family.heads[head], 1)
     return {
         theirs: (ours.replace(POOLER, pool, 1) if ours.startswith(POOLER) else ours, how)
@@ -42,9 +42,9 @@ def head_map(family: Family, head: str, pool: str) -> WeightMap:
 
 
 def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
-    """Our tensors, made of theirs; ``unused`` rows in front are cut off where a tensor lies so."""
+    """Convert their tensors to ours; ``unused`` rows at the start are removed from "cut" tensors."""
     parts: dict[str, list[Tensor]] = {}
-    for theirs, (ours, how) in names.items():  # the map has the parts of one tensor in order
+    for theirs, (ours, how) in names.items():  # the parts of one tensor are in order
         weight = weights[theirs]
         if how == "T" and weight.dim() == 2:
             weight = weight.T
@@ -55,7 +55,7 @@ def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int 
 
 
 def export_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
-    """Their tensors, made of ours; ``unused`` rows of zeros are put in front where a tensor lies so."""
+    """Convert our tensors to theirs; ``unused`` rows of zeros are added at the start of "cut" tensors."""
     found: dict[str, Tensor] = {}
     for theirs, (ours, how) in names.items():
         weight = weights[ours]

@@ -1,4 +1,4 @@
-"""Folders as Hugging Face's library writes them: config.json and safetensors, made into a model of ours.
+"""Import folders of Hugging Face models: config.json and safetensors.
 
 ``read_folder`` reads and checks; what it finds has every tensor its class needs, under the library's newest names.
 ``build_model`` builds the model. A pickle is never opened.
@@ -30,15 +30,15 @@ WEIGHTS_FILE, INDEX_FILE, CONFIG_FILE = "model.safetensors", "model.safetensors.
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
-"""How layer norms were called when the library began."""
+"""Old suffixes of layer norms."""
 MAX_NAMES = 3
-"""So many names stand in an error; the rest are counted."""
+"""Names listed in an error; the rest are counted."""
 HEAD_TASKS = {"choice": "choose", "token": "tag", "span": "answer"}
 
 
 @dataclass(frozen=True, slots=True)
 class HubFolder:
-    """What a folder holds."""
+    """The contents of a folder."""
 
     path: Path
     family: str
@@ -46,20 +46,20 @@ class HubFolder:
     architecture: str
     """Their class."""
     heads: tuple[str, ...]
-    """The heads whose tensors are there and belong to it."""
+    """The heads of the class whose tensors are present."""
     config: dict[str, Any]
     weights: dict[str, Tensor]
-    """In single precision, under the library's newest names."""
+    """In float32, under the library's current names."""
     tokenizer: Path | None
-    """tokenizer.json, or what else describes the tokenizer."""
+    """tokenizer.json, or another tokenizer file."""
     labels: tuple[str, ...] | None
     """id2label, in order."""
     notes: tuple[str, ...]
-    """What a person should know, a sentence each."""
+    """Notes for the user, one sentence each."""
 
 
 class ImportedModel(NamedTuple):
-    """A model made of a folder: what system it is, and what task it is for."""
+    """A model built from a folder, with its system and task."""
 
     system: str
     model: nn.Module
@@ -68,7 +68,7 @@ class ImportedModel(NamedTuple):
 
 
 def read_folder(path: str | Path) -> HubFolder:
-    """Read and check a folder; what is missing or cannot be honoured is an error that names it."""
+    """Read and check a folder; errors name what is missing or not supported."""
     path = Path(path)
     where = str(path / CONFIG_FILE)
     if not path.is_dir():
@@ -94,7 +94,7 @@ def read_folder(path: str | Path) -> HubFolder:
 
 
 def build_model(found: HubFolder) -> ImportedModel:
-    """A masked or a language model, or one that labels, as the folder's class says; its weights are the folder's."""
+    """Build a masked or causal language model, or a labelling model, as the folder's class says, with its weights."""
     family = FAMILIES[found.family]
     where = str(found.path / CONFIG_FILE)
     settings = backbone_settings(family, found.config, where)
@@ -137,7 +137,7 @@ def _labelling(found: HubFolder, family: Family, settings: dict[str, Any], kind:
 
 
 def _outputs(found: HubFolder, family: Family, kind: str) -> int:
-    """How many numbers a head answers: the rows of its last matrix."""
+    """Return the number of outputs of a head: the rows of its last matrix."""
     names = head_map(family, kind, POOLER)
     last = next(theirs for theirs, (ours, _) in names.items() if ours == "out.weight")
     if found.weights[last].dim() != 2:
@@ -158,7 +158,7 @@ def _may_be_task(found: HubFolder, task: str, outputs: int) -> None:
 
 
 def _filled(found: HubFolder, model: nn.Module, ours: str) -> nn.Module:
-    """The model with the folder's weights; what the folder does not have stays new."""
+    """Load the folder's weights into the model; missing ones stay newly initialised."""
     family, own = FAMILIES[found.family], model.state_dict()
     layers = int(getattr(model, "body", model).config.layers)  # type: ignore[union-attr, arg-type]
     names = backbone_map(family, layers, ours)
@@ -172,13 +172,13 @@ def _filled(found: HubFolder, model: nn.Module, ours: str) -> nn.Module:
         what = f"{_listed(theirs)}: the sizes, e.g. {sizes}, are not those that {CONFIG_FILE} gives"
         raise InputError(what, where=str(found.path))
     with torch.no_grad():
-        for name, tensor in new.items():  # tied weights are one tensor under two names: written once, both have it
+        for name, tensor in new.items():  # tied weights share one tensor, so copying once is enough
             own[name].copy_(tensor)
     return model
 
 
 def _pools(family: Family, head: str) -> bool:
-    """Whether a head stands on the body's own pooled first token."""
+    """Return whether a head uses the backbone's pooled first token."""
     return f"{family.prefix}pooler.dense" in family.heads[head]
 
 
@@ -191,7 +191,7 @@ def _family(config: dict[str, Any], where: str) -> Family:
 
 
 def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
-    """The folder's class; where it says none, what its tensors are."""
+    """Return the folder's class; the base class if none is given."""
     said = config.get("architectures") or list(family.classes)[:1]
     if not isinstance(said, list):
         raise InputError(f"architectures = {said!r} should be a list of classes", where=where)
@@ -217,7 +217,7 @@ def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a folder, of one file or of several."""
+    """Load all tensors of a folder, from one file or several."""
     if (path / WEIGHTS_FILE).exists():
         return _file(path / WEIGHTS_FILE)
     if (path / INDEX_FILE).exists():
@@ -240,13 +240,13 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def is_pickle(path: Path) -> bool:
-    """Whether a file is one that torch.save wrote: a pickle, or an archive with one inside."""
+    """Return whether torch.save wrote a file: a pickle, or an archive with one."""
     with path.open("rb") as file:
         return path.suffix in PICKLE_SUFFIXES and file.read(4).startswith((b"\x80", b"PK\x03\x04"))
 
 
 def pickle_error(path: Path) -> InputError:
-    """The error for a pickle: why it is not opened, and what to do."""
+    """Return the error for a pickle: why it is not opened, and what to do."""
     what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not"
     hint = "open it with transformers where you trust it and save_pretrained(folder, safe_serialization=True)"
     return InputError(what, where=str(path.parent), hint=hint)
@@ -263,14 +263,14 @@ def _file(path: Path) -> dict[str, Tensor]:
 
 
 def _single(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors in single precision, and a note where they were not."""
+    """Convert tensors to float32, with a note if they were not."""
     kinds = {str(t.dtype).removeprefix("torch.") for t in weights.values() if t.is_floating_point()} - {"float32"}
     single = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
     return single, [f"its weights were {', '.join(sorted(kinds))} and are float32 here"] if kinds else []
 
 
 def _tidied(family: Family, layers: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors under the library's newest names, the body's prefix included; what is not learnt is left out."""
+    """Rename tensors to the library's current names, with the backbone's prefix; buffers are dropped."""
     known = _known(family, layers)
     found = {}
     for name, tensor in weights.items():
@@ -291,7 +291,7 @@ def _known(family: Family, layers: int) -> WeightMap:
 
 
 def _untied(family: Family, config: dict[str, Any], weights: dict[str, Tensor], where: str) -> dict[str, Tensor]:
-    """The tensors without those that are others again; one that should be and is not is refused."""
+    """Drop tied tensors; raise an error for one that should be tied and is not."""
     found = dict(weights)
     for alias, name in family.tied.items():
         again = found.pop(alias, None)
@@ -306,7 +306,7 @@ def _untied(family: Family, config: dict[str, Any], weights: dict[str, Tensor], 
 
 
 def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tuple[str, ...]:
-    """The heads of a class; to one that does not label, others that are there whole are added."""
+    """Return the heads of a class; if it is not a labelling class, also others whose tensors are complete."""
     heads = family.classes[architecture]
     if any(head in KINDS for head in heads):
         return heads
@@ -317,7 +317,7 @@ def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tup
 def _checked(
     family: Family, heads: tuple[str, ...], body: WeightMap, weights: dict[str, Tensor], where: str
 ) -> list[str]:
-    """Refuse what has too few or too many tensors, or broken ones; a note of what another task's head has."""
+    """Raise an error for missing, unexpected or broken tensors; note unused heads of other tasks."""
     needed = set(body).union(*(head_map(family, head, POOLER) for head in heads))
     missing = sorted(needed - set(weights), key=_natural)
     if missing:
@@ -335,7 +335,7 @@ def _checked(
 
 
 def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> list[str]:
-    """What differs from theirs without making it wrong."""
+    """Return notes on harmless differences."""
     notes = []
     if "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads):
         notes.append("the folder has no masked head: a new one, not trained, is put in")
@@ -352,12 +352,12 @@ def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> 
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Layer 10 after layer 9."""
+    """Sort key: layer 10 after layer 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"\.", name)]
 
 
 def _listed(names: list[str]) -> str:
-    """The first few names, and how many there are.
+    """List the first few names and the total number.
 
     >>> _listed(["a", "b", "c", "d", "e"])
     'a, b, c … (5 in all)'

@@ -1,4 +1,4 @@
-"""Settings under their names and under ours: config.json, read and written."""
+"""Convert settings between Hugging Face's config.json and ours."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ensue.models.encoder import EncoderConfig
 from ensue.models.gpt import GPTConfig
 
 ROBERTA_UNUSED_ROWS = 2
-"""RoBERTa's unused rows in front of its positions: one more than the number of its pad token, which is 1."""
+"""RoBERTa's unused position rows: one more than the id of its pad token, which is 1."""
 
 
 def check_settings(family: Family, config: dict[str, Any], where: str) -> None:
-    """Refuse what our models cannot be told: the first such setting is named."""
+    """Raise an error for the first setting that our models do not support."""
     needs = dict(family.needs)
     if family.name == "gpt2":
         needs["n_inner"] = (None, 4 * setting(family, config, "n_embd", where))
@@ -29,12 +29,12 @@ def check_settings(family: Family, config: dict[str, Any], where: str) -> None:
 
 
 def _always_gelu(family: Family, config: dict[str, Any]) -> bool:
-    """RoBERTa's masked head has a gelu whatever the blocks have, and ours has what the blocks have."""
+    """RoBERTa's masked head always uses GELU; ours uses the activation of the blocks."""
     return family.name == "roberta" and "RobertaForMaskedLM" in (config.get("architectures") or ())
 
 
 def setting(family: Family, config: dict[str, Any], name: str, where: str) -> Any:
-    """One of their settings, or what it is where the folder does not say; another kind of value is refused."""
+    """Return one of their settings or its default; raise an error for a wrong type."""
     default = family.settings[name][1]
     value = config.get(name, default)
     kinds = (int, float) if isinstance(default, float) else (type(default),)
@@ -44,7 +44,7 @@ def setting(family: Family, config: dict[str, Any], name: str, where: str) -> An
 
 
 def backbone_settings(family: Family, config: dict[str, Any], where: str) -> dict[str, Any]:
-    """What their configuration says of a body, under our names."""
+    """Return the backbone's settings under our names."""
     found = {ours: setting(family, config, theirs, where) for theirs, (ours, _) in family.settings.items()}
     if "activation" in found:
         found["activation"] = ACTIVATIONS[found["activation"]]
@@ -58,7 +58,7 @@ def backbone_settings(family: Family, config: dict[str, Any], where: str) -> dic
 
 
 def unused_rows(family: Family, config: dict[str, Any]) -> int:
-    """How many rows of their positions are never used."""
+    """Return the number of unused position rows."""
     if family.name != "roberta":
         return 0
     pad = config.get("pad_token_id", ROBERTA_UNUSED_ROWS - 1)
@@ -66,7 +66,7 @@ def unused_rows(family: Family, config: dict[str, Any]) -> int:
 
 
 def head_dropout(family: Family, config: dict[str, Any], kind: str, where: str) -> float:
-    """The dropout of a head that labels ``kind``; where it is not said, it is the body's."""
+    """Return the dropout of a head that labels ``kind``; by default the backbone's."""
     name = family.head_dropouts.get(kind)
     if name is None:
         return 0.0
@@ -80,11 +80,11 @@ def head_dropout(family: Family, config: dict[str, Any], kind: str, where: str) 
 
 
 def export_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int | None) -> dict[str, Any]:
-    """A body's settings under their names."""
+    """Return a backbone's settings under their names."""
     ours: dict[str, Any] = {name: getattr(config, name, None) for name, _ in family.settings.values()}
     if isinstance(config, EncoderConfig):
         ours["inner"] = config.inner or 4 * config.hidden
-        ours["segments"] = max(1, config.segments)  # theirs has always one
+        ours["segments"] = max(1, config.segments)  # theirs always has one
         ours["activation"] = next(theirs for theirs, name in ACTIVATIONS.items() if name == config.activation)
     if family.name == "roberta":
         ours["context"] += unused_rows(family, {"pad_token_id": pad})

@@ -1,4 +1,4 @@
-"""A model as a folder that Hugging Face's library loads: config.json, model.safetensors and the tokenizer's files.
+"""Export a model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files.
 
 What a model is written as follows from its parts:
 
@@ -36,24 +36,24 @@ from ensue.models.labelled import Labelled
 from ensue.nn.trunk_config import TrunkConfig
 
 DISTILBERT_EPSILON = 1e-12
-"""What DistilBERT's layer norms add to the variance; its config.json cannot say otherwise."""
+"""Epsilon of DistilBERT's layer norms, which its config.json cannot change."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportForm:
-    """What a model is in their library."""
+    """The model's counterpart in their library."""
 
     family: Family
     heads: tuple[str, ...]
     body: Any
     ours: str
-    """What stands before the names of the body's parts in ours."""
+    """Our prefix of the backbone's names."""
     pool: str
-    """Our name for what pools the first token."""
+    """Our name of the layer that pools the first token."""
 
     @property
     def architecture(self) -> str:
-        """Their class: the one that has these heads."""
+        """Their class with these heads."""
         heads = tuple(head for head in self.heads if head != "pooler")
         return next(name for name, held in self.family.classes.items() if held == heads)
 
@@ -63,20 +63,20 @@ def write_folder(
     out: str | Path,
     *,
     tokenizer_state: Mapping[str, Any],
-    marks: SpecialTokens | None,
+    special: SpecialTokens | None,
     labels: Sequence[str] | None,
     task: str,
 ) -> Path:
-    """Write a model and its tokenizer as a folder; a model that has no such form is refused with one that has."""
+    """Write a model and its tokenizer as a folder; the error for an unsupported model names supported ones."""
     out = Path(out)
     form = export_form(model)
     tokens = token_names(tokenizer_state)
-    pad = _pad(form, marks)
+    pad = _pad(form, special)
     config = {
         "architectures": [form.architecture],
         "model_type": form.family.name,
         **export_settings(form.family, form.body.config, pad),
-        **_numbers(form, marks, pad),
+        **_numbers(form, special, pad),
         **_labelling(model, labels, task),
         "torch_dtype": "float32",
     }
@@ -85,12 +85,12 @@ def write_folder(
     with whole_file(out / "model.safetensors") as temporary:
         save_file(weights, temporary, metadata={"format": "pt"})
         temporary.chmod(0o644)
-    _write_tokenizer(out, tokenizer_state, tokens, marks, form)
+    _write_tokenizer(out, tokenizer_state, tokens, special, form)
     return out
 
 
 def export_form(model: nn.Module) -> ExportForm:
-    """What a model is written as."""
+    """Return the counterpart of a model."""
     if isinstance(model, GPTLanguageModel):
         _check_gpt(model)
         return ExportForm(GPT2, (), model, "", "")
@@ -158,7 +158,7 @@ def _is_distilled(body: Encoder) -> bool:
 
 
 def _check_trunk(name: str, config: TrunkConfig, **needed: object) -> None:
-    """Refuse a model whose blocks have no form in their library."""
+    """Raise an error for blocks that their library does not have."""
     needed |= {"attention": "full", "bias": True}
     if config.kv_heads not in (0, config.heads):
         needed["kv_heads"] = 0
@@ -188,7 +188,7 @@ def _check_gpt_head(model: Labelled) -> None:
 
 
 def export_model_weights(model: nn.Module, form: ExportForm, pad: int | None) -> dict[str, Tensor]:
-    """The model's tensors under their names."""
+    """Return the model's tensors under their names."""
     own = {name: tensor.detach().float().cpu() for name, tensor in model.state_dict().items()}
     segments = f"{form.ours}segments.weight"
     if segments not in own:
@@ -202,7 +202,7 @@ def export_model_weights(model: nn.Module, form: ExportForm, pad: int | None) ->
 
 
 def _without_bias(own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same head with its bias in the last layer norm: W δ = b."""
+    """Move the bias of a head into the last layer norm: W δ = b."""
     weight, bias = own["out.weight"].double(), own["out.bias"].double()
     shift = torch.linalg.pinv(weight) @ bias
     if not torch.allclose(weight @ shift, bias, atol=1e-6):
@@ -214,31 +214,31 @@ def _without_bias(own: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**own, "out.bias": torch.zeros_like(own["out.bias"]), "body.norm.bias": (norm.double() + shift).to(norm)}
 
 
-def _pad(form: ExportForm, marks: SpecialTokens | None) -> int | None:
-    """The pad token. GPT-2's last token is the last that is no pad, so one that ends texts too cannot be told."""
+def _pad(form: ExportForm, special: SpecialTokens | None) -> int | None:
+    """Return the pad token; GPT-2 classifies the last token that is not padding, so it must differ from the end."""
     if form.family is GPT2:
-        return None if marks is None or marks.pad == marks.end else marks.pad
-    if marks is None:
-        raise InputError("an encoder is written with a tokenizer that has marks", hint="this one has none")
-    return marks.pad
+        return None if special is None or special.pad == special.end else special.pad
+    if special is None:
+        raise InputError("an encoder is written with a tokenizer that has special tokens", hint="this one has none")
+    return special.pad
 
 
-def _numbers(form: ExportForm, marks: SpecialTokens | None, pad: int | None) -> dict[str, int | None]:
-    """The numbers of marks, where the library's own would be wrong."""
-    ends = {"bos_token_id": marks.start, "eos_token_id": marks.end} if marks else {}
+def _numbers(form: ExportForm, special: SpecialTokens | None, pad: int | None) -> dict[str, int | None]:
+    """Return the ids of special tokens that differ from the library's defaults."""
+    ends = {"bos_token_id": special.start, "eos_token_id": special.end} if special else {}
     if form.family in (BERT_FAMILY, DISTILBERT):
         return {"pad_token_id": pad}
     return {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": None, **ends}
 
 
 def _labelling(model: nn.Module, labels: Sequence[str] | None, task: str) -> dict[str, Any]:
-    """Their settings of a head and of its labels."""
+    """Return their settings of a head and its labels."""
     if not isinstance(model, Labelled):
         return {}
     head, family = model.config, export_form(model).family
     found: dict[str, Any] = {}
     name = family.head_dropouts.get(head.kind)
-    if name is not None and name not in family.settings:  # else it is the body's
+    if name is not None and name not in family.settings:  # otherwise it is the backbone's
         found[name] = head.dropout
     if head.kind == "choice":
         return {**found, "num_choices": model.choices}
@@ -261,7 +261,7 @@ def _numbered(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def token_names(state: Mapping[str, Any]) -> dict[int, str]:
-    """The name of each token of a tokenizer.json; another kind of tokenizer is refused."""
+    """Return the name of each token of a tokenizer.json; raise an error for other tokenizers."""
     model = state.get("model")
     if not isinstance(model, Mapping) or not model.get("vocab"):
         what = f"a tokenizer of kind {state.get('kind', 'unknown')} has no form in Hugging Face's library"
@@ -276,10 +276,10 @@ def token_names(state: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _write_tokenizer(
-    out: Path, state: Mapping[str, Any], tokens: Mapping[int, str], marks: SpecialTokens | None, form: ExportForm
+    out: Path, state: Mapping[str, Any], tokens: Mapping[int, str], special: SpecialTokens | None, form: ExportForm
 ) -> None:
     """tokenizer.json, tokenizer_config.json, special_tokens_map.json; vocab.txt for WordPiece."""
-    names = _mark_names(state, tokens, marks, form)
+    names = _special_names(state, tokens, special, form)
     normalizer = state.get("normalizer") or {}
     settings: dict[str, Any] = {"model_max_length": form.body.config.context, **names}
     if state["model"].get("type") == "WordPiece":
@@ -291,24 +291,24 @@ def _write_tokenizer(
             "strip_accents": normalizer.get("strip_accents"),
             "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
         }
-    else:  # the class that takes everything from tokenizer.json
+    else:  # this class reads everything from tokenizer.json
         settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": _lowers(normalizer)}
     if getattr(form.body.config, "segments", 0) < 2:
         settings["model_input_names"] = ["input_ids", "attention_mask"]
-    write_json(out / "tokenizer.json", _framed(state, tokens, marks, form))
+    write_json(out / "tokenizer.json", _with_template(state, tokens, special, form))
     write_json(out / "tokenizer_config.json", settings)
     write_json(out / "special_tokens_map.json", names)
 
 
-def _framed(
-    state: Mapping[str, Any], tokens: Mapping[int, str], marks: SpecialTokens | None, form: ExportForm
+def _with_template(
+    state: Mapping[str, Any], tokens: Mapping[int, str], special: SpecialTokens | None, form: ExportForm
 ) -> dict[str, Any]:
-    """A tokenizer's file; for a GPT-2 that labels it also says which marks our rows have around texts."""
-    if form.family is not GPT2 or not form.heads or marks is None or marks.omitted:
+    """Return the tokenizer's file; for a GPT-2 that labels, with a template of the special tokens around texts."""
+    if form.family is not GPT2 or not form.heads or special is None or special.omitted:
         return dict(state)
-    first, last = ({"SpecialToken": {"id": tokens[mark], "type_id": 0}} for mark in (marks.start, marks.end))
+    first, last = ({"SpecialToken": {"id": tokens[mark], "type_id": 0}} for mark in (special.start, special.end))
     a, b = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-    names = {tokens[mark]: mark for mark in (marks.start, marks.end)}
+    names = {tokens[mark]: mark for mark in (special.start, special.end)}
     frame = {
         "type": "TemplateProcessing",
         "single": [first, a, last],
@@ -319,19 +319,19 @@ def _framed(
     return {**state, "post_processor": {"type": "Sequence", "processors": [before, frame]} if before else frame}
 
 
-def _mark_names(
-    state: Mapping[str, Any], tokens: Mapping[int, str], marks: SpecialTokens | None, form: ExportForm
+def _special_names(
+    state: Mapping[str, Any], tokens: Mapping[int, str], special: SpecialTokens | None, form: ExportForm
 ) -> dict[str, str]:
-    """The marks by what they are for; only those that no text has, lest the library cut texts at them."""
-    special = {int(token["id"]) for token in state.get("added_tokens") or () if token.get("special")}
+    """Return special tokens by purpose; only those that no text contains, since the library splits texts at them."""
+    flagged = {int(token["id"]) for token in state.get("added_tokens") or () if token.get("special")}
     numbers: dict[str, int | None] = {}
-    if marks is not None:
-        numbers = {"pad_token": marks.pad, "mask_token": marks.mask}
+    if special is not None:
+        numbers = {"pad_token": special.pad, "mask_token": special.mask}
         if form.family is not GPT2:
-            numbers |= {"cls_token": marks.start, "sep_token": marks.end}
+            numbers |= {"cls_token": special.start, "sep_token": special.end}
         if form.family in (ROBERTA, GPT2):
-            numbers |= {"bos_token": marks.start, "eos_token": marks.end}
-    found = {role: tokens[number] for role, number in numbers.items() if number is not None and number in special}
+            numbers |= {"bos_token": special.start, "eos_token": special.end}
+    found = {role: tokens[number] for role, number in numbers.items() if number is not None and number in flagged}
     unknown = state["model"].get("unk_token") or tokens.get(state["model"].get("unk_id", -1))
     if unknown:
         found["unk_token"] = str(unknown)
@@ -339,7 +339,7 @@ def _mark_names(
 
 
 def _lowers(normalizer: Mapping[str, Any]) -> bool:
-    """Whether a normaliser, or one of several, makes letters small."""
+    """Return whether a normalizer, or one of several, converts to lower case."""
     inner = normalizer.get("normalizers") or ()
     lowers = normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase"))
     return lowers or any(_lowers(one) for one in inner)
