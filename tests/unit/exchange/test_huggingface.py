@@ -314,7 +314,7 @@ def test_what_has_no_form_there_says_what_has(tmp_path):
         write(bert(), tmp_path / "out", state={"kind": "byte"})
     with pytest.raises(InputError, match="2 labels were given for a head of 3"):
         write(labelled(), tmp_path / "out", "classify", ["x", "y"])
-    with pytest.raises(InputError, match="has marks"):
+    with pytest.raises(InputError, match="has special tokens"):
         write(bert(), tmp_path / "out", marks=None)
     assert not (tmp_path / "out").exists()
 
