@@ -122,7 +122,7 @@ assert sum(word in GOODS["music"] for word in guesses) >= 3
 
 # %%
 words = [word for goods in GOODS.values() for word in goods]
-vectors = np.stack([bert.vectors.matrix[bert.vectors.place(word)] for word in words])
+vectors = np.stack([bert.vectors.matrix[bert.vectors.index_of(word)] for word in words])
 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
 alike, same = vectors @ vectors.T, np.kron(np.eye(3), np.ones((6, 6))) - np.eye(18)
 inside, across = alike[same == 1].mean(), alike[np.kron(np.eye(3), np.ones((6, 6))) == 0].mean()
