@@ -24,7 +24,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.record import record
-from ensue.measure.cost import LOSSES, by_equation, training
+from ensue.measure.cost import LOSSES, reference_kernels, training
 from ensue.measure.hardware import measured
 from ensue.models.table import SYSTEMS
 from ensue.nn.feed_forward import FeedForward
@@ -68,7 +68,7 @@ def counted_by_torch(system: str) -> dict[str, float]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     plain = sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16)  # none of our loops
-    with by_equation(model), plain[0], plain[1], FlopCounterMode(display=False) as counter:
+    with reference_kernels(model), plain[0], plain[1], FlopCounterMode(display=False) as counter:
         LOSSES[model.task](model, rows, length, None).backward()
     return {"flops": counter.get_total_flops()}
 

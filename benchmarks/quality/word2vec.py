@@ -21,7 +21,7 @@ from benchmarks.record import data_folder, record
 from benchmarks.speed.word2vec import SETTINGS, reviews, stream
 from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
-from ensue.measure.words import analogy_score, likeness_score
+from ensue.measure.words import analogy_score, similarity_score
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
 from ensue.models.word2vec_training import Learning, Word2VecTrainer
 from ensue.tasks.words import RATES
@@ -63,7 +63,7 @@ def theirs(sentences: list[list[str]], options: argparse.Namespace, seed: int) -
 def measured(vectors: WordVectors) -> dict[str, float]:
     folder = data_folder() / "words"
     found = {
-        name: likeness_score(vectors, read_similarities(folder / file)).spearman
+        name: similarity_score(vectors, read_similarities(folder / file)).spearman
         for name, file in (("wordsim353", "wordsim353.tsv"), ("simlex999", "simlex999.txt"))
     }
     return found | {"analogies": analogy_score(vectors, read_analogies(folder / "questions-words.txt.gz"))[-1].accuracy}

@@ -36,7 +36,7 @@ from ensue.core.events import silent
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.exchange.huggingface import marian_weights
-from ensue.measure.op_counter import Ledger
+from ensue.measure.op_counter import OpCounter
 from ensue.search.beam import Search, beam_search
 from ensue.tasks import translation
 from ensue.tasks.build_model import build_model
@@ -189,9 +189,9 @@ def flops(folder: Path) -> float:
     corpus = translation.corpus_of(settings, RunFolder(folder), silent)
     model: Any = build_model(settings, corpus).train()
     batch = translation.batches(settings, model, corpus).batch(0)
-    with Ledger() as ledger:
+    with OpCounter() as counter:
         ours_loss(model, batch).backward()  # type: ignore[no-untyped-call]
-    return ledger.flops / float(batch.size)
+    return counter.flops / float(batch.size)
 
 
 def trained(folder: Path) -> Any:

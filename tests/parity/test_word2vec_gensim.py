@@ -6,7 +6,7 @@ import pytest
 from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
 from ensue.exchange.word2vec import read_word2vec, write_word2vec
-from ensue.measure.words import analogy, analogy_score, likeness_score, neighbours
+from ensue.measure.words import analogy, analogy_score, neighbours, similarity_score
 
 keyed = pytest.importorskip("gensim.models.keyedvectors")
 WORDS = [f"word{number}" for number in range(60)] + ["é", "日本"]
@@ -53,7 +53,7 @@ def test_scores_of_pairs_are_the_same(tmp_path, vectors, theirs):
     lines = [f"word{a}\tword{b}\t{value}\n" for a, b, value in pairs] + ["word1\tother\t3\n"]
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(lines))
-    score = likeness_score(vectors, read_similarities(path))
+    score = similarity_score(vectors, read_similarities(path))
     linear, ranked, unknown = theirs.evaluate_word_pairs(str(path))
     assert score.pearson == pytest.approx(linear.statistic, abs=1e-6)
     assert score.spearman == pytest.approx(ranked.statistic, abs=1e-6)

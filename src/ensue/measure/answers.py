@@ -1,13 +1,13 @@
-"""How good answers to questions are: exact match and F1 of words, as the official scripts of SQuAD count them.
+"""Evaluate question answering: exact match and word F1, as in the official SQuAD scripts.
 
-    common = Σ_words min(count in the answer given, count in the answer wanted)
-    P = common / words given       R = common / words wanted       F1 = 2PR / (P + R)
+    common = Σ_words min(count in the prediction, count in the reference)
+    P = common / words predicted   R = common / words in the reference       F1 = 2PR / (P + R)
 
-of normalised texts: lower case, without punctuation and without a, an, the. A question counts by the best of its wanted
-answers; figures are means over questions, in percent (Rajpurkar et al., 2016).
+of normalised texts: lower case, without punctuation and without a, an, the. A question counts by the best of its
+references; figures are means over questions, in percent (Rajpurkar et al., 2016).
 
-Version 2.0 has questions without an answer (Rajpurkar et al., 2018); they want the empty text. A model gives each
-question a score of having none, and its answer counts as empty where that is above a threshold t:
+Version 2.0 has questions without an answer (Rajpurkar et al., 2018), whose reference is the empty text. A model gives
+each question a no-answer score, and its prediction counts as empty if that is above a threshold t:
 
     figure(t) = Σ_{score ≤ t} figure of the answer + Σ_{score > t} (1 if the question has no answer)
 
@@ -33,7 +33,7 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, slots=True)
 class AnswerPart:
-    """The figures of some of the questions."""
+    """Figures of a subset of the questions."""
 
     exact_match: float
     f1: float
@@ -42,24 +42,24 @@ class AnswerPart:
 
 @dataclass(frozen=True, slots=True)
 class AnswerScores:
-    """What ``ensue score`` answers for a model that answers questions; figures are in percent, as in the literature."""
+    """Figures of question answering, in percent."""
 
     exact_match: float
     f1: float
     total: int
     """Questions."""
     has_answer: AnswerPart | None = None
-    """Of the questions with an answer, where the data has others too (version 2.0)."""
+    """Of the questions with an answer, if there are others too (version 2.0)."""
     no_answer: AnswerPart | None = None
     """Of the questions without one."""
     best_exact: float | None = None
     best_exact_threshold: float | None = None
-    """An answer counts as empty where its score of having none is above this."""
+    """A prediction counts as empty if its no-answer score is above this."""
     best_f1: float | None = None
     best_f1_threshold: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, without what does not apply."""
+        """For JSON, without figures that do not apply."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -70,10 +70,10 @@ def answer_scores(
     *,
     threshold: float = math.inf,
 ) -> AnswerScores:
-    """Exact match and F1 of the answers to all ``wanted`` questions; a question without wanted answers wants "".
+    """Exact match and F1 of all ``wanted`` questions; a question without references wants the empty text.
 
-    ``no_answer`` is each question's score of having none, on any scale: for the best thresholds the predictions should
-    be the best texts that are not empty. With a ``threshold`` the figures are those of answers emptied above it.
+    ``no_answer`` holds the no-answer score of each question, on any scale; for the best thresholds, predictions should
+    be the best non-empty texts. Predictions with a score above ``threshold`` count as empty.
 
     >>> scores = answer_scores({"q": "the Nile river", "r": ""}, {"q": ["Nile", "Nile River"], "r": []})
     >>> scores.exact_match, scores.has_answer.total, scores.no_answer.f1
@@ -108,7 +108,7 @@ def answer_scores(
 
 
 def normalised(text: str) -> str:
-    """In lower case, without punctuation (ASCII's), without articles, words one space apart.
+    """Lower-cased, without ASCII punctuation and articles, with single spaces.
 
     >>> normalised("The  Cat's   whiskers!")
     'cats whiskers'
@@ -117,7 +117,7 @@ def normalised(text: str) -> str:
 
 
 def exact(given: str, wanted_texts: Sequence[str]) -> bool:
-    """Whether an answer is one of the wanted ones, normalised.
+    """True if a prediction equals a reference, both normalised.
 
     >>> exact("the Nile", ["Nile.", "Nile River"]), exact("", [])
     (True, True)
@@ -126,7 +126,7 @@ def exact(given: str, wanted_texts: Sequence[str]) -> bool:
 
 
 def overlap_f1(given: str, wanted_texts: Sequence[str]) -> float:
-    """F1 of the words of an answer and of the nearest wanted one, 0 to 1; without words 1 where both have none.
+    """Word F1 of a prediction and its best reference, 0 to 1; 1 if both are empty.
 
     >>> overlap_f1("Nile River", ["Nile", "the White Nile"]), overlap_f1("Nile", [])
     (0.6666666666666666, 0.0)
@@ -143,7 +143,7 @@ def _overlap(given: list[str], wanted: list[str]) -> float:
 
 
 def _choices(wanted_texts: Sequence[str]) -> list[str]:
-    """The wanted answers, normalised; those of which nothing is left do not count, and none at all is the empty one."""
+    """The normalised references that are not empty; the empty text if there are none."""
     return [text for text in map(normalised, wanted_texts) if text] or [""]
 
 
@@ -153,16 +153,16 @@ def _part(figures: Mapping[str, tuple[float, ...]], questions: Sequence[str]) ->
 
 
 def _best_threshold(gains: Mapping[str, float], no_answer: Mapping[str, float]) -> tuple[float, float]:
-    """The most that answering instead of staying silent gains, and the lowest threshold that gains it.
+    """The largest gain of answering over not answering, and the lowest threshold that reaches it.
 
-    Questions with equal scores are taken together, since no threshold tells them apart. To answer none the threshold
-    is the official 0, where that is below all scores: those need not be probabilities here.
+    Questions with equal scores are grouped, since no threshold separates them. To answer none, the threshold is the
+    official 0 if that is below all scores, which need not be probabilities.
     """
     order = sorted(gains, key=no_answer.__getitem__)
     lowest = no_answer[order[0]]
     gained, most, at = 0.0, 0.0, 0.0 if lowest > 0 else math.nextafter(lowest, -math.inf)
-    for score, together in groupby(order, key=no_answer.__getitem__):
-        gained += sum(gains[question] for question in together)
+    for score, group in groupby(order, key=no_answer.__getitem__):
+        gained += sum(gains[question] for question in group)
         if gained > most:
             most, at = gained, score
     return most, at
@@ -179,5 +179,5 @@ def _check_questions(
         raise InputError(what, hint="give each one, also an empty one")
     unscored = [question for question in wanted if not math.isfinite((no_answer or {}).get(question, math.nan))]
     if no_answer is not None and unscored:
-        what = f"{len(unscored)} of {len(wanted)} questions have no score of having no answer, first {unscored[0]!r}"
+        what = f"{len(unscored)} of {len(wanted)} questions have no no-answer score, first {unscored[0]!r}"
         raise InputError(what, hint="give each question a number")

@@ -1,12 +1,12 @@
-"""How well a model of words in context predicts sentences: the perplexity of each word, from each of its sides.
+"""Perplexity of models of words in context (ELMo, context2vec), per direction.
 
-    perplexity = exp(−1/N Σ_k log P(w_k | …))          N words; the end mark counts where a direction predicts it
+    perplexity = exp(−1/N Σ_k log P(w_k | …))          N words, and the end token where a direction predicts it
 
-forward    from the words before, and the end mark after the last
-backward   from the words after, and the end mark before the first
-gap        from all other words: a pseudo-perplexity, as their product is no distribution over sentences
+forward    from the words before, and the end token after the last
+backward   from the words after, and the end token before the first
+gap        from all other words: a pseudo-perplexity, since the product is no distribution over sentences
 
-Words beyond the vocabulary are predicted as the unknown one; ``unknown`` says how many they are.
+Words outside the vocabulary are predicted as the unknown token; ``unknown`` counts them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ensue.train.ranks import SINGLE, Ranks
 
 @dataclass(frozen=True)
 class ContextScore:
-    """What ``ensue score`` answers for a model of words in context."""
+    """Figures of a model of words in context."""
 
     loss: float
-    """The sum over directions of nats a word."""
+    """The sum over directions, in nats per word."""
     perplexity: dict[str, float]
     """Per word: forward and backward, or gap."""
     words: int
     sentences: int
     unknown: int
-    """Words beyond the vocabulary."""
+    """Words outside the vocabulary."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -42,7 +42,7 @@ class ContextScore:
 
 @torch.no_grad()
 def context_score(model: Any, batches: Iterable[Any], ranks: Ranks = SINGLE) -> ContextScore:
-    """A model's figures over batches of sentences with a mark at both ends; several ranks read some rows of each."""
+    """Evaluate a model over batches of sentences with end tokens on both sides; ranks share the rows of each."""
     device = next(model.parameters()).device
     sums: dict[str, float] = {}
     counts: dict[str, float] = {}

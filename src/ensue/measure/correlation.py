@@ -1,7 +1,7 @@
-"""How well numbers agree: Pearson's correlation of the numbers, Spearman's of their ranks.
+"""Pearson and Spearman correlation.
 
     r = Σ_i (a_i − ā)(b_i − b̄) / √(Σ_i (a_i − ā)² · Σ_i (b_i − b̄)²)
-    ρ = r of the ranks; those that are equal share the mean of their ranks
+    ρ = r of the ranks; equal numbers share their mean rank
 
 GLUE scores STS-B by both.
 """
@@ -18,7 +18,7 @@ Numbers = Sequence[float] | np.ndarray
 
 
 def pearson(a: Numbers, b: Numbers) -> float:
-    """How near the pairs are to a straight line, −1 to 1; 0.0 where a side is constant, which has no correlation.
+    """Pearson correlation, −1 to 1; 0.0 if a side is constant.
 
     >>> pearson([1, 2, 3], [2, 4, 6]), pearson([1, 2, 3], [5, 5, 5])
     (1.0, 0.0)
@@ -31,7 +31,7 @@ def pearson(a: Numbers, b: Numbers) -> float:
 
 
 def spearman(a: Numbers, b: Numbers) -> float:
-    """How near the pairs are to one order, −1 to 1; 0.0 where a side is constant, which has no order.
+    """Spearman correlation, −1 to 1; 0.0 if a side is constant.
 
     >>> spearman([1, 2, 3], [2, 40, 600]), spearman([1, 2, 3], [5, 5, 5])
     (1.0, 0.0)
@@ -41,7 +41,7 @@ def spearman(a: Numbers, b: Numbers) -> float:
 
 
 def ranks(values: Numbers) -> np.ndarray:
-    """The place of each number in their order, from 1 on; equal ones share the mean of their places.
+    """The rank of each number, from 1; equal numbers share their mean rank.
 
     >>> ranks([10, 30, 20, 20]).tolist()
     [1.0, 4.0, 2.5, 2.5]
@@ -64,7 +64,7 @@ def _checked(a: Numbers, b: Numbers) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _centred(values: np.ndarray) -> np.ndarray:
-    """Less their mean, and scaled by a power of two, which is exact, so that no square over- or underflows."""
+    """Subtract the mean, and scale by a power of two (exact), so that no square over- or underflows."""
     _, exponent = np.frexp(np.abs(values).max())
     scaled = np.ldexp(values, -exponent)
     return np.asarray(scaled - scaled.mean())

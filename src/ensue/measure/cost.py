@@ -1,12 +1,12 @@
-"""What a model costs: parameters, FLOPs, memory; counted on tensors that have shapes, but no numbers.
+"""The cost of a model: parameters, FLOPs and memory, counted on tensors without data.
 
-    parameters     all, and those that a token meets (of experts it meets only a few)
-    reading        FLOPs of reading one token and predicting the next, averaged over a stretch of text
-    training       FLOPs and memory of one step: the loss of a batch and its gradients (see ensue.measure.op_counter)
-    generating     FLOPs of one token more, with a state that holds what was before; the state's bytes
+    parameters     all, and those active for a token (a few of the experts)
+    reading        FLOPs of the forward pass per token, averaged over a text
+    training       FLOPs and memory of one training step (see ensue.measure.op_counter)
+    generating     FLOPs of one decode step, and the bytes of the state
 
-Bytes of training: weights, their gradients, what the optimiser remembers of each, and activations: the most that a step
-holds besides. FLOPs are of products, two for a multiply-add.
+Training memory is weights, gradients, optimiser state and peak activations. FLOPs are those of matrix multiplications,
+two per multiply-add.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.utils import _pytree
 from torch.utils.flop_counter import FlopCounterMode
 
 from ensue.data.batches import Batch
-from ensue.measure.op_counter import Ledger, Operation, without_numbers
+from ensue.measure.op_counter import OpCounter, Operation, fake_tensors
 from ensue.nn.experts import Experts
 from ensue.nn.recompute import recompute_blocks
 from ensue.nn.recurrent import Recurrent
@@ -32,42 +32,42 @@ from ensue.train.optimisers import build_optimiser
 from ensue.train.settings import TrainSettings
 
 LENGTH = 64
-"""Tokens of a text, where a model does not say how far it sees."""
-HIDDEN = 0.15
-"""The share of tokens that is hidden from an encoder, where nothing is said."""
+"""Tokens of a text, for models without a context size."""
+MASK_SHARE = 0.15
+"""The default share of masked tokens."""
 
 
 def parameter_parts(model: nn.Module) -> dict[str, int]:
-    """Parameters by the model's direct parts; what two parts share counts once, in the first."""
+    """Parameters of the model's direct submodules; shared parameters count once, in the first."""
     seen: set[int] = set()
     parts: dict[str, int] = {}
     for name, child in model.named_children():
-        own = [p for p in child.parameters() if id(p) not in seen]
-        seen |= {id(p) for p in own}
-        if own:
-            parts[name] = sum(p.numel() for p in own)
+        new = [p for p in child.parameters() if id(p) not in seen]
+        seen |= {id(p) for p in new}
+        if new:
+            parts[name] = sum(p.numel() for p in new)
     return parts
 
 
 def active_parameters(model: nn.Module) -> int:
-    """The parameters that one token meets: all but those of the experts that it is not sent to."""
+    """The parameters that are active for one token: all but those of experts it is not routed to."""
     idle = sum(part.idle for part in model.modules() if isinstance(part, Experts))
     return sum(p.numel() for p in model.parameters()) - idle
 
 
 def is_conditional(model: Any) -> bool:
-    """Whether a model reads a source first."""
+    """True if a model reads a source."""
     return hasattr(model.config, "source_vocabulary")
 
 
-def usual_length(model: Any) -> int:
-    """A stretch of text that suits a model: its window, or 64."""
+def default_length(model: Any) -> int:
+    """The context size of a model, or 64."""
     return LENGTH if is_conditional(model) else model.traits.context or LENGTH
 
 
 @contextmanager
-def by_equation(model: nn.Module) -> Iterator[None]:
-    """A block in which recurrent layers run their loop: fused kernels hide their products."""
+def reference_kernels(model: nn.Module) -> Iterator[None]:
+    """Run recurrent layers with the reference kernel: fused ones hide their matrix multiplications."""
     layers = [layer for layer in model.modules() if isinstance(layer, Recurrent)]
     kernels = [layer.kernel for layer in layers]
     for layer in layers:
@@ -80,13 +80,13 @@ def by_equation(model: nn.Module) -> Iterator[None]:
 
 
 def flops_per_token(model: Any, time: int = 0) -> int:
-    """FLOPs (two for a multiply-add) of reading one token and predicting the next, averaged over a stretch of text.
+    """FLOPs of the forward pass per token, averaged over a text; the model is on the meta device.
 
-    Where there is a source, it is as long as the target, and reading it counts. The model is on the meta device.
+    A source is as long as the target, and encoding it counts.
     """
-    length = time or usual_length(model)
+    length = time or default_length(model)
     tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
-    with by_equation(model), FlopCounterMode(display=False) as counter, torch.no_grad():
+    with reference_kernels(model), FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()
         model(tokens, model.start(tokens)) if is_conditional(model) else model(tokens)
     return int(counter.get_total_flops()) // length
@@ -94,28 +94,28 @@ def flops_per_token(model: Any, time: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Generating:
-    """What one token more costs, after ``context`` tokens whose state is there."""
+    """The cost of a decode step after ``context`` tokens."""
 
     context: int
     flops: int
     state: int
-    """Bytes of the state that hold something of a text: of its tokens, and of its source."""
+    """Bytes of the state, source included."""
     state_per_token: float
-    """By how much each token makes it larger."""
+    """Bytes by which it grows per token."""
     weights: int
-    """Bytes of weights that a token meets; each token passes over them and over the state."""
+    """Bytes of active weights; a decode step reads them and the state once."""
 
 
 def generating(model: Any, time: int = 0) -> Generating | None:
-    """What generating costs at the end of a stretch of text; None of a model that cannot go on from a state.
+    """The cost of a decode step at the end of a text; None for a model without steps.
 
     The model is on the meta device.
     """
     if not model.traits.steps or not hasattr(model, "start"):
         return None
-    length = max(time or usual_length(model), 2)
+    length = max(time or default_length(model), 2)
     model.eval()
-    with by_equation(model):  # where gradients may be asked for, a state holds what it holds, without room to spare
+    with reference_kernels(model):  # with autograd, states are not preallocated
         half, state = (_state_after(model, size, length) for size in (length // 2, length - 1))
         small, large = _bytes(half), _bytes(state)
         with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -132,12 +132,12 @@ def _state_after(model: Any, size: int, source: int) -> Any:
 
 
 def _bytes(tree: Any) -> int:
-    return sum(one.nbytes for one in _pytree.tree_leaves(tree) if isinstance(one, Tensor))
+    return sum(leaf.nbytes for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What one step of training costs."""
+    """The cost of one training step."""
 
     rows: int
     length: int
@@ -146,12 +146,11 @@ class Training:
     gradients: int
     optimiser: int
     buffers: int
-    """What a model holds that is not learnt, such as a table of positions."""
+    """Bytes of buffers, such as position tables."""
     activations: int
-    """The most bytes that a step holds besides weights (and copies of them in sixteen bits), their gradients and what
-    the optimiser remembers."""
+    """Peak bytes besides weights (and their bf16 copies), gradients and optimiser state."""
     peak: int
-    """The most bytes that are held at once: gradients come while activations go."""
+    """Peak bytes in all: gradients grow while activations are freed."""
     operations: tuple[Operation, ...]
 
     @property
@@ -167,52 +166,53 @@ def training(
     settings: TrainSettings | None = None,
     precision: str = "float32",
 ) -> Training | None:
-    """What a step of training costs; None of a model that is not trained by gradients.
+    """The cost of a training step; None for a model that is not trained by gradient.
 
-    ``build`` makes the model; it is called where tensors have no numbers. In ``bf16`` products are in sixteen bits, and
-    weights, gradients and the optimiser's memory in float32 (mixed precision). Where the settings have blocks computed
-    again (``train.recompute``), they are.
+    ``build`` makes the model, on fake tensors. ``bf16`` is mixed precision: weights, gradients and optimiser state stay
+    in float32. ``train.recompute`` is followed.
     """
     chosen = settings or TrainSettings()
-    ledger = Ledger()
-    with without_numbers(ledger):
+    counter = OpCounter()
+    with fake_tensors(counter):
         model: Any = build()
         if getattr(model, "task", "") not in LOSSES:
             return None
         model.train()
-        weights = {ledger.hold(p) for p in (*model.parameters(), *model.buffers())}
+        weights = {counter.hold(p) for p in (*model.parameters(), *model.buffers())}
         if chosen.recompute == "blocks":
             recompute_blocks(model)
-        begun = len(ledger.operations)
+        before = len(counter.operations)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             loss = LOSSES[model.task](model, rows, length, settings)
         loss.backward()  # type: ignore[no-untyped-call]
-        done = ledger.operations[begun:]
-        learnt = [p for p in model.parameters() if p.grad is not None]
-        gradients = {ledger.hold(p.grad) for p in learnt if p.grad is not None}
-        copies = {copy for whole, copy in ledger.casts if whole in weights}
-        most, besides = ledger.most(weights), ledger.most(weights | gradients | copies)
-        held, own = (sum(p.nbytes for p in many) for many in (model.parameters(), learnt))
-        fixed = sum(one.nbytes for one in model.buffers())
-        remembered = _remembered(model, chosen)
-    done.append(Operation(0, 2 * own + 2 * held + 2 * remembered))  # the norm of gradients, and the update
-    flops, peak = sum(one.flops for one in done), held + fixed + remembered + most
-    return Training(rows, length, flops, held, own, remembered, fixed, besides, peak, tuple(done))
+        done = counter.operations[before:]
+        trained = [p for p in model.parameters() if p.grad is not None]
+        gradients = {counter.hold(p.grad) for p in trained if p.grad is not None}
+        copies = {copy for whole, copy in counter.casts if whole in weights}
+        peak_extra, activations = counter.peak(weights), counter.peak(weights | gradients | copies)
+        weight_bytes, gradient_bytes = (sum(p.nbytes for p in some) for some in (model.parameters(), trained))
+        buffers = sum(buffer.nbytes for buffer in model.buffers())
+        optimiser = _optimiser_bytes(model, chosen)
+    done.append(Operation(0, 2 * (gradient_bytes + weight_bytes + optimiser)))  # the gradient norm, and the update
+    flops, peak = sum(operation.flops for operation in done), weight_bytes + buffers + optimiser + peak_extra
+    return Training(
+        rows, length, flops, weight_bytes, gradient_bytes, optimiser, buffers, activations, peak, tuple(done)
+    )
 
 
-def held(model: nn.Module, settings: TrainSettings) -> tuple[int, int, int]:
-    """Bytes of weights, of their gradients, and of what the optimiser remembers, before any activation.
+def training_state_bytes(model: nn.Module, settings: TrainSettings) -> tuple[int, int, int]:
+    """Bytes of weights, gradients and optimiser state; the model may be on the meta device.
 
-    The model may be on the meta device. What is remembered of a small matrix says how much it is of a large one.
+    The optimiser state per weight is measured on a small matrix.
     """
     weights = sum(p.nbytes for p in model.parameters())
-    learnt = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    gradients = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     small = nn.Linear(64, 64, bias=False)
-    return weights, learnt, learnt * (_remembered(small, settings) // small.weight.nbytes)
+    return weights, gradients, gradients * (_optimiser_bytes(small, settings) // small.weight.nbytes)
 
 
-def _remembered(model: nn.Module, settings: TrainSettings) -> int:
-    """Bytes of what the optimiser remembers after a step."""
+def _optimiser_bytes(model: nn.Module, settings: TrainSettings) -> int:
+    """Bytes of the optimiser state after a step."""
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
     optimiser = build_optimiser(model, settings)
@@ -237,27 +237,27 @@ def _translation(model: Any, rows: int, length: int, settings: TrainSettings | N
 
 
 @dataclass(frozen=True)
-class _Hidden:
-    """A batch of full rows with some places hidden."""
+class _MaskedBatch:
+    """A batch of full rows with some tokens masked."""
 
     tokens: Tensor
-    places: Tensor
-    hidden: Tensor
+    positions: Tensor
+    is_masked: Tensor
     targets: Tensor
     segments: Tensor | None
-    other: Tensor | None
+    not_next: Tensor | None
     lengths: None = None
 
 
 def _masked(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
     tokens = _tokens(rows, length)
-    places = _tokens(rows, max(1, round(length * float(getattr(settings, "mask", HIDDEN)))))
+    positions = _tokens(rows, max(1, round(length * float(getattr(settings, "mask", MASK_SHARE)))))
     pairs = model.config.next_sentence
-    batch = _Hidden(
+    batch = _MaskedBatch(
         tokens,
-        places,
-        torch.ones_like(places, dtype=torch.bool),
-        places.flatten(),
+        positions,
+        torch.ones_like(positions, dtype=torch.bool),
+        positions.flatten(),
         tokens if pairs else None,
         tokens[:, 0] if pairs else None,
     )
@@ -276,4 +276,4 @@ LOSSES: dict[str, Callable[[Any, int, int, TrainSettings | None], Tensor]] = {
     "masked": _masked,
     "contexts": _contexts,
 }
-"""The loss of a batch of full rows, by what a model is trained for."""
+"""The loss of a batch of full rows, by task."""

@@ -1,12 +1,12 @@
-"""How good tags are: F1 of whole entities where tags say B-, I- and O, else accuracy.
+"""Evaluate tagging: entity F1 for B-, I- and O tags, else accuracy.
 
-    precision = right / given        right: entities whose type, first word and last word are all as wanted
+    precision = right / given        right: entities with the right type, first word and last word
     recall    = right / wanted
     F1        = 2 · right / (given + wanted)
 
-Half an entity is no entity. Tags are B-X at the first word of an entity of type X, I-X at its others, O outside. A
-model may also give tags that fit badly; they are read as conlleval, the script of the CoNLL tasks, does (and seqeval by
-default): an I-X begins an entity where no entity of type X is open.
+Partly right entities do not count. Tags are B-X at the first word of an entity of type X, I-X at its other words, O
+outside. Inconsistent tags are read as by conlleval, the script of the CoNLL tasks, and seqeval: an I-X begins an entity
+if no entity of type X is open.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ NO_TYPE = "_"
 
 @dataclass(frozen=True, slots=True)
 class EntityScores:
-    """What ``ensue score`` answers for a model that finds entities."""
+    """Figures of entity recognition."""
 
     precision: float
     recall: float
     f1: float
-    """Over the entities of all types and sentences together (micro)."""
+    """Micro average over all types."""
     accuracy: float
-    """The share of words with the right tag: high wherever most are O, so no figure to compare models by."""
+    """The share of words with the right tag. High if most are O, so unsuited to compare models."""
     per_type: list[dict[str, Any]]
-    """Of each type ``name``, ``precision``, ``recall``, ``f1``, ``count`` (wanted) and ``predicted`` (given)."""
+    """For each type ``name``, ``precision``, ``recall``, ``f1``, ``count`` and ``predicted``."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """For JSON."""
         return {
             "precision": self.precision,
             "recall": self.recall,
@@ -52,9 +52,9 @@ class EntityScores:
 
 
 def tag_scores(wanted: Sentences, given: Sentences) -> EntityScores | LabelScores:
-    """Scores of entities where all tags are B-, I- or O; else of single tags, such as parts of speech.
+    """Entity scores if all tags are B-, I- or O; else scores of single tags, such as parts of speech.
 
-    Of those, look at ``accuracy`` and ``macro_f1``. Both kinds have ``accuracy``, ``f1`` and ``as_dict()``.
+    For single tags use ``accuracy`` and ``macro_f1``. Both kinds have ``accuracy``, ``f1`` and ``as_dict()``.
 
     >>> tag_scores([["B-PER", "O"]], [["B-PER", "O"]]).f1, tag_scores([["NOUN", "VERB"]], [["NOUN", "NOUN"]]).accuracy
     (1.0, 0.5)
@@ -64,12 +64,12 @@ def tag_scores(wanted: Sentences, given: Sentences) -> EntityScores | LabelScore
     if are_entities([*truth, *found]):
         return entity_scores(wanted, given)
     names = sorted({*truth, *found})
-    place = {name: number for number, name in enumerate(names)}
-    return label_scores([place[tag] for tag in truth], [place[tag] for tag in found], names)
+    index = {name: number for number, name in enumerate(names)}
+    return label_scores([index[tag] for tag in truth], [index[tag] for tag in found], names)
 
 
 def entity_scores(wanted: Sentences, given: Sentences) -> EntityScores:
-    """Precision, recall and F1 of the entities in ``given`` tags where others were ``wanted``; figures are 0 to 1.
+    """Precision, recall and F1 of the entities in predicted tags (``given``), 0 to 1.
 
     >>> scores = entity_scores([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "B-ORG"]])
     >>> scores.precision, scores.recall, scores.f1, scores.accuracy
@@ -99,21 +99,21 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     [('PER', 0, 2), ('LOC', 3, 4), ('PER', 4, 5)]
     """
     spans: list[Span] = []
-    for place, tag in enumerate(tags):
+    for i, tag in enumerate(tags):
         if not _is_entity_tag(tag):
             raise InputError(f"tag {tag!r} is not O and does not begin with B- or I-", hint="score single tags instead")
         if tag == "O":
             continue
         type_ = tag[2:] or NO_TYPE
-        if tag[0] == "I" and spans and spans[-1][2] == place and spans[-1][0] == type_:
-            spans[-1] = (type_, spans[-1][1], place + 1)
+        if tag[0] == "I" and spans and spans[-1][2] == i and spans[-1][0] == type_:
+            spans[-1] = (type_, spans[-1][1], i + 1)
         else:
-            spans.append((type_, place, place + 1))
+            spans.append((type_, i, i + 1))
     return spans
 
 
 def are_entities(tags: Iterable[str]) -> bool:
-    """Whether tags say where entities begin and go on: each is O, or begins with B- or I-.
+    """True if every tag is O or begins with B- or I-.
 
     >>> are_entities(["O", "B-PER"]), are_entities(["NOUN", "B-PER"])
     (True, False)

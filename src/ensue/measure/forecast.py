@@ -1,11 +1,11 @@
-"""How good forecasts are, over many origins: a rolling backtest.
+"""Evaluate forecasts with a rolling backtest over many origins.
 
     MSE       mean (y − ŷ)²
     MAE       mean |y − ŷ|
     MASE      MAE divided by that of the seasonal last value one season ahead, on the past (Hyndman and Koehler, 2006)
     pinball   mean over quantiles of max(τ (y − q), (τ − 1)(y − q)); at τ = 0.5 that is half the MAE
 
-Numbers that were filled in do not count. Legend: N origins, H steps ahead, Y targets, Q quantiles.
+Imputed values do not count. Legend: N origins, H steps ahead, Y targets, Q quantiles.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ForecastScore:
-    """What a backtest found."""
+    """Figures of a backtest."""
 
     mse: float
     mae: float
     mase: float | None
-    """Below 1: better than the seasonal last value was on the past. None where the past never changes."""
+    """Below 1: better than the seasonal last value on the past. None if the past is constant."""
     pinball: float
     quantiles: tuple[float, ...]
-    """Those that pinball is the mean of."""
+    """The quantiles that pinball averages over."""
     coverage: float | None
-    """The share of numbers between the lowest and the highest quantile."""
+    """The share of values between the lowest and the highest quantile."""
     origins: int
     values: int
-    """How many numbers were forecast, those that were filled in not counted."""
+    """The number of forecast values, without imputed ones."""
     scaled_mse: float
-    """Where columns are scaled by the deviation of the past, as the literature on long horizons has it."""
+    """With columns scaled by the past's standard deviation, as in the literature on long horizons."""
     scaled_mae: float
     by_step: list[dict[str, Any]]
     """MSE and MAE of each step ahead."""
@@ -42,7 +42,7 @@ class ForecastScore:
 
 
 def seasonal_scale(values: np.ndarray, real: np.ndarray, season: int) -> np.ndarray:
-    """mean |x_t − x_{t−m}| of each column of one series (N, C), as sums and counts (2, C): scales of several add up.
+    """mean |x_t − x_{t−m}| of each column of one series (N, C), as sums and counts (2, C), which add up over series.
 
     >>> seasonal_scale(np.array([[1.0], [2.0], [4.0]]), np.ones((3, 1), bool), 1).ravel().tolist()
     [3.0, 2.0]
@@ -69,7 +69,7 @@ def score_forecasts(
     seasonal: np.ndarray,
     deviation: np.ndarray,
 ) -> ForecastScore:
-    """All measures of forecasts (N, H, Y, Q) against numbers (N, H, Y); one level 0.5 is the forecast itself.
+    """All measures of forecasts (N, H, Y, Q) against values (N, H, Y); level 0.5 is the point forecast.
 
     ``seasonal`` is the mean absolute change from season to season on the past and ``deviation`` the standard deviation
     there, of each target (Y,).
@@ -108,7 +108,7 @@ def score_forecasts(
 
 
 def mean_of(values: np.ndarray, real: np.ndarray, axis: tuple[int, ...] | None = None) -> np.ndarray:
-    """The mean of what counts; NaN where nothing does."""
+    """The mean over ``real`` values; NaN if there are none."""
     count = real.sum(axis)
     return np.asarray(np.where(real, values, 0.0).sum(axis) / np.where(count > 0, count, np.nan))
 
@@ -118,16 +118,16 @@ def _both(error: np.ndarray, real: np.ndarray) -> dict[str, float]:
 
 
 def error_band(errors: np.ndarray, real: np.ndarray, levels: Sequence[float]) -> np.ndarray:
-    """How far from a single forecast its quantiles lie, (H, Y, Q), by errors y − ŷ (N, H, Y) that it has made.
+    """Offsets of quantiles from a point forecast, (H, Y, Q), estimated from its errors y − ŷ (N, H, Y).
 
-    A band is as wide on both sides: q_τ = ŷ ± w, with w the |2τ − 1|-quantile of |y − ŷ| at that step, a little larger
-    where errors are few (split conformal prediction; Lei et al., 2018).
+    The band is symmetric: q_τ = ŷ ± w, with w the |2τ − 1|-quantile of |y − ŷ| at that step, corrected for few errors
+    (split conformal prediction; Lei et al., 2018).
     """
-    found = np.zeros((*errors.shape[1:], len(levels)))
+    offsets = np.zeros((*errors.shape[1:], len(levels)))
     for step, target in np.ndindex(*errors.shape[1:]):
-        held = np.abs(errors[:, step, target][real[:, step, target]])
-        for place, level in enumerate(levels):
-            if len(held) and level != 0.5:
-                inside = min(1.0, abs(2 * level - 1) * (len(held) + 1) / len(held))
-                found[step, target, place] = np.quantile(held, inside) * np.sign(level - 0.5)
-    return found
+        absolute = np.abs(errors[:, step, target][real[:, step, target]])
+        for i, level in enumerate(levels):
+            if len(absolute) and level != 0.5:
+                inside = min(1.0, abs(2 * level - 1) * (len(absolute) + 1) / len(absolute))
+                offsets[step, target, i] = np.quantile(absolute, inside) * np.sign(level - 0.5)
+    return offsets

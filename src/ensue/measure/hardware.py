@@ -1,12 +1,11 @@
-"""What machines can do at their best, as their makers say, and what this one does, measured.
+"""Peak speeds of known devices, and measured speeds of this machine.
 
-    named here    the time of a step = its FLOPs / (FLOP/s at the best × the share of it that is reached)
-    this machine  the time of a step = Σ over operations of max(FLOPs / FLOP/s of such products, bytes / bytes a second)
-                                       + a call
+    known device  time of a step = FLOPs / (peak FLOP/s × utilisation)
+    this machine  time of a step = Σ over operations of max(FLOPs / FLOP/s at that size, bytes / bandwidth) + overhead
 
-The share that a well-made program reaches with a large Transformer on many of these machines is between 0.3 and 0.55;
-Narayanan et al. (2021) report 0.44 to 0.52 for GPT-3 and its like. On this machine no share is assumed: speeds are
-measured for products and passes of several sizes, because small ones are slower.
+Well-optimised training of large Transformers reaches a utilisation of 0.3 to 0.55; Narayanan et al. (2021) report 0.44
+to 0.52 for GPT-3. On this machine no utilisation is assumed: matrix multiplications and element-wise passes of several
+sizes are timed, because small ones are slower.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ensue.core.memory import memory_here
 from ensue.measure.op_counter import Operation
 
 UTILISATION = 0.45
-"""The share of the best FLOP/s that is assumed to be reached."""
+"""The assumed share of peak FLOP/s."""
 TRIES = 5
 
 
@@ -34,16 +33,16 @@ class Hardware:
 
     name: str
     flops: dict[str, float]
-    """FLOP/s at the best, of dense products, by precision: float32, and bf16 or another kind of sixteen bits."""
+    """Peak FLOP/s of dense matrix multiplications, by precision."""
     memory: float
     """Bytes."""
     bandwidth: float
-    """Bytes a second."""
+    """Bytes per second."""
     source: str
-    """Who says so."""
+    """Where the figures come from."""
 
     def precision(self) -> str:
-        """What ensue computes in on it: sixteen bits where they are bf16."""
+        """The precision that ensue uses on it: bf16 if it has it."""
         return "bf16" if "bf16" in self.flops else "float32"
 
 
@@ -61,12 +60,12 @@ HARDWARE = {
         Hardware("v100", {"float32": 15.7e12}, 32e9, 0.9e12, "NVIDIA V100 data sheet, 32GB NVLink"),
     )
 }
-"""Devices by name. Sixteen bits that are not bf16 are left out: ensue does not train in them."""
+"""Devices by name. fp16 is left out: ensue does not train in it."""
 HERE = "here"
 
 
 def find_hardware(name: str) -> Hardware:
-    """A device by its name; ``here`` is this machine, measured."""
+    """A device by name; ``here`` is this machine, measured."""
     if name == HERE:
         return measured().hardware
     if name not in HARDWARE:
@@ -76,7 +75,7 @@ def find_hardware(name: str) -> Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Speeds by size: in between along a line of logarithms, beyond as at the end."""
+    """Speeds by size, interpolated on logarithmic scales and constant beyond the ends."""
 
     sizes: tuple[float, ...]
     speeds: tuple[float, ...]
@@ -98,61 +97,62 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine does."""
+    """Measured speeds of this machine."""
 
-    products: Curve
-    """FLOP/s of a product, by its FLOPs."""
+    matmuls: Curve
+    """FLOP/s of a matrix multiplication, by its FLOPs."""
     passes: Curve
-    """Bytes a second that are read and written, by how many."""
+    """Bytes per second of an element-wise pass, by its bytes."""
     call: float
-    """Seconds of an operation that does next to nothing."""
+    """Overhead of an operation in seconds."""
     memory: float
 
     @property
     def hardware(self) -> Hardware:
-        """As one of the table."""
+        """This machine as a device."""
         threads = torch.get_num_threads()
         source = f"measured, {threads} thread{'s' if threads > 1 else ''}"
-        return Hardware(HERE, {"float32": max(self.products.speeds)}, self.memory, self.passes.speeds[-1], source)
+        return Hardware(HERE, {"float32": max(self.matmuls.speeds)}, self.memory, self.passes.speeds[-1], source)
 
     def seconds(self, operations: Iterable[Operation]) -> float:
         """How long operations take, one after the other."""
         total = 0.0
-        for one in operations:
-            product = one.flops / self.products.at(one.flops / one.steps) if one.flops else 0.0
-            total += self.call + max(product, one.moved / self.passes.at(one.moved))
+        for operation in operations:
+            flops, moved = operation.flops, operation.moved
+            compute = flops / self.matmuls.at(flops / operation.steps) if flops else 0.0
+            total += self.call + max(compute, moved / self.passes.at(moved))
         return total
 
 
 @cache
 def measured() -> Machine:
-    """Measure this machine, two seconds or so."""
-    products = [_product(rows, width) for rows, width in ((8, 64), (64, 128), (256, 256), (512, 512), (2048, 1024))]
+    """Measure this machine; takes about two seconds."""
+    matmuls = [_matmul(rows, width) for rows, width in ((8, 64), (64, 128), (256, 256), (512, 512), (2048, 1024))]
     passes = [_pass(1 << power) for power in (12, 16, 20, 24)]
     small = torch.zeros(8)
     call = _least(lambda: small.add_(1), 200)
-    return Machine(Curve(*zip(*products)), Curve(*zip(*passes)), call, float(memory_here()))
+    return Machine(Curve(*zip(*matmuls)), Curve(*zip(*passes)), call, float(memory_here()))
 
 
-def _product(rows: int, width: int) -> tuple[float, float]:
-    """FLOPs of a product (rows × width)(width × 4 width), and FLOP/s."""
+def _matmul(rows: int, width: int) -> tuple[float, float]:
+    """FLOPs of a matrix multiplication (rows × width)(width × 4 width), and FLOP/s."""
     a, b, c = torch.randn(rows, width), torch.randn(width, 4 * width), torch.empty(rows, 4 * width)
     flops = 2 * rows * width * 4 * width
     return float(flops), flops / _least(lambda: torch.mm(a, b, out=c), max(1, int(2e7 / flops)))
 
 
 def _pass(numbers: int) -> tuple[float, float]:
-    """Bytes of a sum of two arrays into a third, and bytes a second."""
+    """Bytes of adding two arrays into a third, and bytes per second."""
     a, b, c = torch.randn(numbers), torch.randn(numbers), torch.empty(numbers)
     return 12.0 * numbers, 12.0 * numbers / _least(lambda: torch.add(a, b, out=c), max(1, (1 << 20) // numbers))
 
 
 def _least(work: Callable[[], object], times: int) -> float:
-    """The least seconds, of a few tries of several times."""
-    found = []
+    """The minimum seconds per call over a few trials."""
+    seconds = []
     for _ in range(TRIES):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(times):
             work()
-        found.append((time.perf_counter() - begun) / times)
-    return min(found)
+        seconds.append((time.perf_counter() - start) / times)
+    return min(seconds)

@@ -1,13 +1,13 @@
-"""How good labels are: accuracy, F1, Matthews' correlation, a row for each class and the table of confusions.
+"""Evaluate classification: accuracy, F1, Matthews correlation, figures per class and the confusion matrix.
 
-    precision_k = right_k / given_k        right_k: rows that are and were called k
-    recall_k    = right_k / wanted_k       given_k: rows that were called k, wanted_k: rows that are k
+    precision_k = right_k / given_k        right_k: rows of class k that were predicted k
+    recall_k    = right_k / wanted_k       given_k: rows predicted k, wanted_k: rows of class k
     F1_k        = 2 · right_k / (given_k + wanted_k), the harmonic mean of the two
     MCC         = (c·n − Σ_k given_k·wanted_k) / √((n² − Σ_k given_k²) · (n² − Σ_k wanted_k²))
                   c: rows that are right, n: all rows        (Gorodkin, 2004; for two classes Matthews, 1975)
 
-Where there is nothing to divide by, a figure is 0: precision of a class that was never given, recall of one that was
-never wanted, MCC where one side is constant. These are scikit-learn's figures with ``zero_division=0``.
+A figure with denominator 0 is 0: precision of a class never predicted, recall of a class without rows, MCC if one side
+is constant. These are scikit-learn's figures with ``zero_division=0``.
 """
 
 from __future__ import annotations
@@ -21,32 +21,31 @@ import numpy as np
 
 from ensue.core.errors import InputError
 
-Places = Sequence[int] | np.ndarray
-"""Of each row, which of the classes it is, counted from 0."""
+ClassIds = Sequence[int] | np.ndarray
+"""The class of each row, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelScores:
-    """What ``ensue score`` answers for a model that gives each text one label."""
+    """Figures of a classifier."""
 
     accuracy: float
     f1: float
-    """Of two classes the F1 of the second, as GLUE counts it for MRPC and QQP; of more (or one) the same as
-    ``macro_f1``."""
+    """For two classes the F1 of the second, as in GLUE's MRPC and QQP; else ``macro_f1``."""
     macro_f1: float
-    """The mean F1 of the classes that were wanted or given at least once, all counted alike."""
+    """The unweighted mean F1 of the classes that occur or were predicted."""
     matthews: float
     majority: float
-    """The share of the largest class: the accuracy of always answering that."""
+    """The share of the largest class: the accuracy of always predicting it."""
     per_class: list[dict[str, Any]]
-    """Of each class ``name``, ``precision``, ``recall``, ``f1``, ``count`` (wanted) and ``predicted`` (given)."""
+    """For each class ``name``, ``precision``, ``recall``, ``f1``, ``count`` and ``predicted``."""
     confusion: list[list[int]]
-    """``confusion[k][j]``: how many rows that are k were called j."""
+    """``confusion[k][j]``: rows of class k that were predicted j."""
     labels: tuple[str, ...]
     """The names of the classes, in the order of rows and columns."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """For JSON."""
         return {
             "accuracy": self.accuracy,
             "f1": self.f1,
@@ -59,8 +58,8 @@ class LabelScores:
         }
 
 
-def label_scores(wanted: Places, given: Places, names: Sequence[str]) -> LabelScores:
-    """All figures of the labels that were ``given`` where others were ``wanted``; both are places in ``names``.
+def label_scores(wanted: ClassIds, given: ClassIds, names: Sequence[str]) -> LabelScores:
+    """All figures of predicted labels (``given``) against true ones (``wanted``), both indices into ``names``.
 
     >>> scores = label_scores([0, 0, 0, 1], [0, 0, 1, 1], ["no", "yes"])
     >>> scores.accuracy, round(scores.f1, 4), scores.majority, scores.confusion
@@ -84,8 +83,8 @@ def label_scores(wanted: Places, given: Places, names: Sequence[str]) -> LabelSc
     )
 
 
-def confusion_table(wanted: Places, given: Places, names: Sequence[str]) -> np.ndarray:
-    """How many rows that are k were called j, at (k, j): (K, K).
+def confusion_table(wanted: ClassIds, given: ClassIds, names: Sequence[str]) -> np.ndarray:
+    """The confusion matrix (K, K): rows of class k that were predicted j.
 
     >>> confusion_table([0, 1, 1], [0, 0, 1], ["no", "yes"]).tolist()
     [[1, 0], [1, 1]]
@@ -102,7 +101,7 @@ def confusion_table(wanted: Places, given: Places, names: Sequence[str]) -> np.n
 
 
 def rates(name: str, right: int, count: int, predicted: int) -> dict[str, Any]:
-    """Precision, recall and F1 of one kind of thing: so many are right, are there (``count``) and were given.
+    """Precision, recall and F1 of a class from its counts of right, true and predicted rows.
 
     >>> rates("yes", 1, 1, 2)
     {'name': 'yes', 'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666, 'count': 1, 'predicted': 2}
@@ -118,7 +117,7 @@ def rates(name: str, right: int, count: int, predicted: int) -> dict[str, Any]:
 
 
 def _matthews(table: list[list[int]]) -> float:
-    """In Python's whole numbers: the product of two squares of n outgrows 64 bits from 55,000 rows on."""
+    """Computed with Python integers: 64 bits overflow from 55,000 rows on."""
     wanted, given = [sum(row) for row in table], [sum(column) for column in zip(*table)]
     total, right = sum(wanted), sum(row[k] for k, row in enumerate(table))
     covariance = right * total - sum(w * g for w, g in zip(wanted, given))

@@ -1,15 +1,14 @@
-"""How well a model predicts a text: perplexity per token, word and byte, and bits per byte.
+"""Evaluate a language model: perplexity per token, word and byte, and bits per byte.
 
-    nll          = −1/N Σ_t log P(x_t | x_<t)            the mean, in nats a token (the sum is nll_total)
+    nll          = −1/N Σ_t log P(x_t | x_<t)            the mean, in nats per token (the sum is nll_total)
     perplexity   = ∏_t (1 / P(x_t | x_<t))^{1/N} = exp(nll)
     bits/byte    = (−Σ_t log2 P(x_t | x_<t) + surcharge) / bytes of the original text
 
-Newlines and end marks count. What a tokenizer loses (unknown words, white space) is charged to it in bits, so that
-figures of different tokenizers can be compared. A uniform model over V tokens has a perplexity of exactly V.
+Newlines and end tokens count. Information that a tokenizer loses (unknown words, white space) is charged in bits, so
+that figures of different tokenizers can be compared. A uniform model over V tokens has a perplexity of exactly V.
 
-A long text is read as several parallel streams. Each begins with the text's first token, the end mark, as a model does
-wherever it is used, and is warmed up on the tokens before its own, so that every token is predicted from at least that
-many before it; one stream is the text read in one go.
+A long text is read as several parallel streams. Each begins with the text's first token, the end token, and reads a
+warm-up of preceding tokens before those that it scores. One stream reads the text from start to end.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from ensue.train.ranks import SINGLE, Ranks
 
 CHUNK = 256
 STREAM_TOKENS = 4096
-MOST_STREAMS = 32
+MAX_STREAMS = 32
 WARM_UP = 256
-WINDOW, WINDOWS_AT_ONCE = 128, 16
+WINDOW, BATCH_WINDOWS = 128, 16
 
 
 @dataclass(frozen=True, slots=True)
 class LanguageScore:
-    """What ``ensue score`` answers for a language model."""
+    """Figures of a language model on a text."""
 
     bits_per_byte: float | None
     perplexity: dict[str, float]
@@ -48,7 +47,7 @@ class LanguageScore:
     surcharge_bits: float
     streams: int
     pseudo: bool = False
-    """The figures are of a model that sees both sides: a pseudo-likelihood, with no bits per byte."""
+    """True for bidirectional models: a pseudo-likelihood, without bits per byte."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -75,7 +74,7 @@ def language_score(
     streams: int,
     pseudo: bool = False,
 ) -> LanguageScore:
-    """All figures from the sum of −log P over a text's tokens."""
+    """All figures, from the sum of −log P over the tokens of a text."""
     whole = nll_total + surcharge * math.log(2)
     return LanguageScore(
         bits_per_byte=None if pseudo else whole / math.log(2) / size,
@@ -101,24 +100,24 @@ def _exp(value: float) -> float:
 
 
 def stream_count(tokens: int) -> int:
-    """How many parallel streams a text of so many tokens is read as."""
-    return max(1, min(MOST_STREAMS, tokens // STREAM_TOKENS))
+    """The number of parallel streams for a text of this length."""
+    return max(1, min(MAX_STREAMS, tokens // STREAM_TOKENS))
 
 
 def log_probs(model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent) -> np.ndarray:
     """log P(x_t | x_<t) in nats for t = 1 … N of tokens x_0 … x_N, in float64; x_0 is only read."""
     result = np.zeros(len(tokens) - 1)
-    for place, values in log_prob_pieces(model, tokens, streams, report):
-        result[place : place + len(values)] = values
+    for start, values in log_prob_pieces(model, tokens, streams, report):
+        result[start : start + len(values)] = values
     return result
 
 
 def total_log_prob(
     model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent, ranks: Ranks = SINGLE
 ) -> float:
-    """Σ_t log P(x_t | x_<t) in nats, added up as the text is read, so that it may be of any length.
+    """Σ_t log P(x_t | x_<t) in nats, summed while the text is read, so that it may have any length.
 
-    Several ranks read some of the streams each.
+    With several ranks, each reads some of the streams.
     """
     pieces = log_prob_pieces(model, tokens, streams, report, ranks)
     return ranks.total(math.fsum(float(values.sum()) for _, values in pieces))
@@ -127,9 +126,9 @@ def total_log_prob(
 def log_prob_pieces(
     model: Any, tokens: np.ndarray, streams: int = 0, report: Report = silent, ranks: Ranks = SINGLE
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """The log-probabilities piece by piece, each with its place in the text: every token once, in no special order.
+    """The log-probabilities in pieces, each with its start in the text: every token once, in any order.
 
-    Of several ranks each has pieces of its own.
+    With several ranks, each yields its own pieces.
     """
     if model.traits.steps:
         return stream_pieces(model, tokens, streams or stream_count(len(tokens) - 1), report, ranks)
@@ -137,24 +136,24 @@ def log_prob_pieces(
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where rows of a text begin, of which each rank takes some."""
+class RowStarts:
+    """Start positions of rows in a text, which ranks share."""
 
     begins: np.ndarray
 
     def __len__(self) -> int:
         return len(self.begins)
 
-    def select(self, rows: slice) -> Places:
-        """A part."""
-        return Places(self.begins[rows])
+    def select(self, rows: slice) -> RowStarts:
+        """Some of the rows."""
+        return RowStarts(self.begins[rows])
 
 
 @torch.no_grad()
 def stream_pieces(
     model: Any, tokens: np.ndarray, streams: int, report: Report = silent, ranks: Ranks = SINGLE
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Pieces of log P(x_t | x_<t), from as many rows as there are streams."""
+    """Pieces of log P(x_t | x_<t), one row per stream."""
     model.eval()
     count = len(tokens) - 1
     if streams < 0:
@@ -164,55 +163,56 @@ def stream_pieces(
     warm = 0 if streams == 1 else min(count // (streams + 1), max(WARM_UP, model.traits.context or 0))
     share = -(-(count - warm) // streams)
     device, chunk = next((p.device for p in model.parameters()), torch.device("cpu")), getattr(model, "reads", CHUNK)
-    # stream i reads warm + share tokens from its beginning and answers for the last share; the first, which has nothing
-    # before it, answers for all it reads
-    own, reduction = ranks.local_batch(Places(np.arange(streams) * share))
-    begins, state = own.begins, model.start(len(own))
+    # stream i reads warm + share tokens and scores the last share of them; the first stream scores all it reads
+    local, reduction = ranks.local_batch(RowStarts(np.arange(streams) * share))
+    begins, state = local.begins, model.start(len(local))
     for low in range(0, warm + share, chunk):
         high = min(low + chunk, warm + share)
-        index = np.minimum(begins[:, None] + np.arange(low, high + 1), count)  # past the text its end is read again
+        index = np.minimum(
+            begins[:, None] + np.arange(low, high + 1), count
+        )  # past the end, the last token is repeated
         read = torch.from_numpy(tokens[index].astype(np.int64)).to(device)
         x, y = read[:, :-1].contiguous(), read[:, 1:].contiguous()
         if low == 0 and warm:
-            x[:, 0] = int(tokens[0])  # each stream begins as the text does: a network may be lost for good if not
+            x[:, 0] = int(tokens[0])  # each stream begins like the text: some models do not recover
         values, state = model.log_prob(x, y, state)
-        for begin, found in zip(begins.tolist(), values.cpu().double().numpy()):
+        for begin, row in zip(begins.tolist(), values.cpu().double().numpy()):
             first, last = low if begin == 0 else max(low, warm), min(high, count - begin)
             if first < last and not reduction.idle:
-                yield begin + first, found[first - low : last - low]
+                yield begin + first, row[first - low : last - low]
         report("progress", {"done": min(count, high * streams), "total": count})
 
 
 @torch.no_grad()
-def likeliest(model: Any, tokens: np.ndarray, count: int) -> list[list[tuple[int, float]]]:
-    """For each token but the first the likeliest in its place, with their log P, the likeliest first."""
+def most_probable(model: Any, tokens: np.ndarray, count: int) -> list[list[tuple[int, float]]]:
+    """The most probable tokens at each position but the first, with their log P, best first."""
     model.eval()
-    state, found = model.start(1), []
+    state, rows = model.start(1), []
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     for low in range(0, len(tokens) - 1 if count else 0, CHUNK):
         piece = torch.from_numpy(tokens[low : min(low + CHUNK, len(tokens) - 1)].astype(np.int64)).to(device)
         output = model(piece[None], state)
         best = output.logits[0].double().log_softmax(-1).topk(min(count, output.logits.shape[-1]))
-        found += [list(zip(*row)) for row in zip(best.indices.tolist(), best.values.tolist())]
+        rows += [list(zip(*row)) for row in zip(best.indices.tolist(), best.values.tolist())]
         state = output.state
-    return found or [[] for _ in tokens[1:]]
+    return rows or [[] for _ in tokens[1:]]
 
 
 @torch.no_grad()
 def window_pieces(
     model: Any, tokens: np.ndarray, report: Report = silent, ranks: Ranks = SINGLE
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Pieces of log P(x_t | all others in its window); windows are read several at a time."""
+    """Pieces of log P(x_t | all others in its window), in batches of windows."""
     model.eval()
     device = next(p.device for p in model.parameters())
-    size, count = WINDOW * WINDOWS_AT_ONCE, len(tokens) - 1
+    size, count = WINDOW * BATCH_WINDOWS, len(tokens) - 1
     for at in range(1, len(tokens), size):
-        own, reduction = ranks.local_batch(Places(np.arange(at, min(at + size, len(tokens)), WINDOW)))
-        first, last = int(own.begins[0]), min(int(own.begins[-1]) + WINDOW, len(tokens))
+        local, reduction = ranks.local_batch(RowStarts(np.arange(at, min(at + size, len(tokens)), WINDOW)))
+        first, last = int(local.begins[0]), min(int(local.begins[-1]) + WINDOW, len(tokens))
         piece = torch.from_numpy(tokens[first:last].astype(np.int64)).to(device)
         rows = torch.nn.functional.pad(piece, (0, -len(piece) % WINDOW)).view(-1, WINDOW)
         lengths = (len(piece) - torch.arange(len(rows), device=device) * WINDOW).clamp(max=WINDOW)
-        found = model.log_prob(rows, rows, None, lengths)[0]
+        values = model.log_prob(rows, rows, None, lengths)[0]
         if not reduction.idle:
-            yield first - 1, found.flatten()[: len(piece)].cpu().double().numpy()
+            yield first - 1, values.flatten()[: len(piece)].cpu().double().numpy()
         report("progress", {"done": min(count, at - 1 + size), "total": count})

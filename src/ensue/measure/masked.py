@@ -1,10 +1,10 @@
-"""How well an encoder fills in what is hidden, beside what one would say who knows only how often each token occurs.
+"""Evaluate a masked language model, beside a unigram baseline.
 
-masked loss    −1/M Σ log P(x_i | x̂)          nats a hidden token
-unigram loss   −1/M Σ log P(x_i)              counts of the text it learnt from, one added to each; where that is not at
-                                              hand, of the text itself, which is harder to beat
-accuracy       the share of hidden tokens whose likeliest filling is the true one
-next           the share of pairs of which it says rightly whether the second text follows the first
+masked loss    −1/M Σ log P(x_i | x̂)          nats per masked token
+unigram loss   −1/M Σ log P(x_i)              from counts of the training text with add-one smoothing; without it, of
+                                              the text itself, which is harder to beat
+accuracy       the share of masked tokens whose most probable token is the true one
+next           the accuracy of next-sentence prediction
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ensue.train.ranks import SINGLE, Ranks
 
 @dataclass(frozen=True)
 class MaskedScore:
-    """What filling in showed."""
+    """Figures of a masked language model."""
 
     loss: float
-    """Of both objectives together, as training has it."""
+    """The sum of both objectives, as in training."""
     masked_loss: float
     masked_perplexity: float
     accuracy: float
     unigram_loss: float
     unigram_of: str
-    """Whose counts these are: of the training text, or of this text."""
+    """The text that was counted: training text or this text."""
     hidden: int
-    """How many tokens were hidden."""
+    """The number of masked tokens."""
     rows: int
     next_loss: float | None = None
     next_accuracy: float | None = None
@@ -53,9 +53,9 @@ def masked_score(
     unigram_of: str = "training text",
     ranks: Ranks = SINGLE,
 ) -> MaskedScore:
-    """A model's figures over batches; ``counts`` (V,) say how often each token occurs in the text ``unigram_of``.
+    """Evaluate a model over batches; ``counts`` (V,) are token counts of the text ``unigram_of``.
 
-    Several ranks read some rows of each batch.
+    With several ranks, each evaluates some rows of each batch.
     """
     unigram = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum()))
     device = next(model.parameters()).device
@@ -69,9 +69,9 @@ def masked_score(
             sums += 0.0 if reduction.idle else found
     finally:
         model.train(was_training)
-    fill, right, guess, hidden, rows, follow, told, pairs = (ranks.total(float(one)) for one in sums)
+    fill, right, guess, hidden, rows, follow, told, pairs = (ranks.total(float(value)) for value in sums)
     if not hidden:
-        raise InputError("there is nothing to hide in this text", hint="give more text")
+        raise InputError("this text has no token to mask", hint="give more text")
     each = fill / hidden
     return MaskedScore(
         loss=each + (follow / pairs if pairs else 0.0),
@@ -88,17 +88,17 @@ def masked_score(
 
 
 def _sums(model: Any, batch: Any, unigram: Tensor, device: torch.device) -> np.ndarray:
-    """Over a batch: the losses of hidden tokens, how many are right, a unigram's losses, how many there are, rows; and
-    the losses of pairs, how many are told right, how many there are."""
+    """Sums over a batch: masked loss, right tokens, unigram loss, masked tokens, rows; and for pairs their loss, right
+    ones, number."""
     args = (batch.tokens, batch.segments, batch.lengths, batch.positions)
-    found = model.encode(*(x.to(device) for x in args)).hidden
-    logits = model.head(found[:, 1:][batch.is_masked.to(device)]).float()
+    hidden = model.encode(*(x.to(device) for x in args)).hidden
+    logits = model.head(hidden[:, 1:][batch.is_masked.to(device)]).float()
     targets = batch.targets.to(device)
     fill = float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
     right = int((logits.argmax(-1) == targets).sum())
     sums = [fill, right, -float(unigram[batch.targets].sum()), len(targets), len(batch.lengths)]
     if batch.not_next is None:
         return np.array([*sums, 0.0, 0.0, 0.0])
-    said, other = model.next_logits(found[:, 0]).float(), batch.not_next.to(device)
-    follow = float(torch.nn.functional.cross_entropy(said, other, reduction="sum"))
-    return np.array([*sums, follow, int((said.argmax(-1) == other).sum()), len(other)])
+    logits, not_next = model.next_logits(hidden[:, 0]).float(), batch.not_next.to(device)
+    follow = float(torch.nn.functional.cross_entropy(logits, not_next, reduction="sum"))
+    return np.array([*sums, follow, int((logits.argmax(-1) == not_next).sum()), len(not_next)])

@@ -1,11 +1,11 @@
-"""What a computation does, written down operation by operation: its products, and what it holds in memory.
+"""Counts the FLOPs and the memory of a computation, operation by operation.
 
-A step of training is run on tensors that have shapes, types and a device, but no numbers (``FakeTensorMode``), with the
-kernels that would run on this machine. So a model of any size can be counted on any machine, and what is counted is the
-program itself, not a formula about it. The same ledger counts a computation on real tensors.
+A training step runs on fake tensors, which have shape, dtype and device but no data (``FakeTensorMode``), with the
+kernels of this machine. So a model of any size can be counted, and the count is of the program itself, not of a
+formula. The same counter works on real tensors.
 
-What depends on numbers has none to depend on: a mask that picks places picks all of them, values are all different, a
-question is answered with no, and a number that is read is 1.
+Results that depend on data are fixed: a mask selects all positions, all values are distinct, a bool is False, and a
+number is 1.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ from ensue.kernels.threads import counted
 
 aten = torch.ops.aten
 PICKS = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
-ROOM = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
-"""What makes room and writes nothing into it."""
-PICKED = {aten.embedding, aten.gather, aten.index, aten.index_select}
-"""What reads as much of a table as it answers, not all of it."""
+ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
+"""Operations that allocate without writing."""
+LOOKUPS = {aten.embedding, aten.gather, aten.index, aten.index_select}
+"""Operations that read only the rows of a table that they return."""
 RECURRENT, RECURRENT_BACKWARD = aten.mkldnn_rnn_layer.default, aten.mkldnn_rnn_layer_backward.default
 
 
 class Operation(NamedTuple):
-    """One operation that is more than another view of what there is."""
+    """One operation that is not just a view."""
 
     flops: int
-    """Two for a multiply-add; 0 where it is no product."""
+    """Two per multiply-add; 0 if it is no matrix multiplication."""
     moved: int
     """Bytes that it reads and writes."""
     steps: int = 1
-    """How many products it does one after the other."""
+    """The number of consecutive matrix multiplications in it."""
 
 
-class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A block in which every operation is written down."""
+class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that records every operation."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
         self.changes: list[tuple[int, int]] = []
-        """Memory in order of time: which piece, and by how many bytes (below 0 where it is let go)."""
+        """Allocations in order of time: the storage, and its bytes (negative when it is freed)."""
         self.casts: list[tuple[int, int]] = []
-        """Which piece was copied to another type, and the copy."""
-        self._pieces: dict[int, int] = {}
+        """Storages that were cast to another dtype, with the copy."""
+        self._storages: dict[int, int] = {}
         self._number = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do an operation and write it down."""
+        """Run an operation and record it."""
         kwargs = kwargs or {}
         given = _tensors((args, kwargs))
         if any(isinstance(one, FakeTensor) for one in given):
-            args, result = _done_without_numbers(func, args, kwargs)
+            args, result = _run_fake(func, args, kwargs)
         else:
             result = func(*args, **kwargs)
         known = {one.untyped_storage()._cdata for one in given}
@@ -74,12 +74,12 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is aten._to_copy.default and fresh:
             self.casts.append((self.hold(given[0]), self.hold(fresh[0])))
         if func in (RECURRENT, RECURRENT_BACKWARD):
-            self._pass(_scratch(func, *args))
+            self._temporary(_scratch(func, *args))
         count = _count(func._overloadpacket)
         flops = int(count(*args, **kwargs, out_val=result)) if count else 0
-        if (flops or fresh or func._schema.is_mutable) and func._overloadpacket not in ROOM:
+        if (flops or fresh or func._schema.is_mutable) and func._overloadpacket not in ALLOCATIONS:
             steps = args[0].shape[0] if func in (RECURRENT, RECURRENT_BACKWARD) else 1
-            read = given[1:] if func._overloadpacket in PICKED else given
+            read = given[1:] if func._overloadpacket in LOOKUPS else given
             over = given[:1] if func._overloadpacket.__name__.endswith("_") else []  # read, and written over
             moved = sum(one.nbytes for one in (*read, *fresh, *over, *(fresh if read is not given else ())))
             self.operations.append(Operation(flops, moved, steps))
@@ -87,56 +87,55 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def flops(self) -> int:
-        """Of all operations."""
+        """FLOPs of all operations."""
         return sum(one.flops for one in self.operations)
 
     def loop(self, name: str, arguments: tuple[Any, ...]) -> None:
-        """Write down a loop of our own, of which torch knows nothing."""
-        held = [one for one in arguments if isinstance(one, Tensor)]
+        """Record one of our compiled loops, which torch does not see."""
         flops = LOOPS[name](arguments) if name in LOOPS else 0
-        self.operations.append(Operation(flops, sum(one.nbytes for one in held)))
+        self.operations.append(Operation(flops, sum(a.nbytes for a in arguments if isinstance(a, Tensor))))
 
     def hold(self, tensor: Tensor) -> int:
-        """Write down that a tensor's memory is held, once; the number of its piece."""
+        """Record the allocation of a tensor's storage, once, and return the number of the storage."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key in self._pieces:
-            return self._pieces[key]
+        if key in self._storages:
+            return self._storages[key]
         self._number += 1
         number, size = self._number, storage.nbytes()
-        self._pieces[key] = number
+        self._storages[key] = number
         self.changes.append((number, size))
-        weakref.finalize(storage, self._let_go, key, number, size)
+        weakref.finalize(storage, self._free, key, number, size)
         return number
 
-    def _let_go(self, key: int, number: int, size: int) -> None:
-        self._pieces.pop(key, None)
+    def _free(self, key: int, number: int, size: int) -> None:
+        self._storages.pop(key, None)
         self.changes.append((number, -size))
 
-    def _pass(self, size: int) -> None:
-        """Write down memory that an operation held while it ran."""
+    def _temporary(self, size: int) -> None:
+        """Record memory that an operation held while it ran."""
         self._number += 1
         self.changes += [(self._number, size), (self._number, -size)]
 
-    def most(self, leave_out: Iterable[int] = ()) -> int:
-        """The most bytes that were held at once, some pieces not counted."""
-        out, held, top = set(leave_out), 0, 0
+    def peak(self, without: Iterable[int] = ()) -> int:
+        """Peak memory in bytes, some storages not counted."""
+        ignored, now, peak = set(without), 0, 0
         for number, size in self.changes:
-            held += 0 if number in out else size
-            top = max(top, held)
-        return top
+            now += 0 if number in ignored else size
+            peak = max(peak, now)
+        return peak
 
 
 @contextmanager
-def without_numbers(ledger: Ledger) -> Iterator[Ledger]:
-    """A block in which tensors have no numbers, and what is done with them is written down."""
-    with FakeTensorMode(), counted(ledger.loop), ledger:
-        yield ledger
+def fake_tensors(counter: OpCounter) -> Iterator[OpCounter]:
+    """A context with fake tensors, whose operations are counted."""
+    with FakeTensorMode(), counted(counter.loop), counter:
+        yield counter
 
 
 @cache
 def _count(packet: Any) -> Callable[..., int] | None:
-    """What counts the products of an operation; one that writes over what it is given does as many as its twin."""
+    """The function that counts the FLOPs of an operation; in-place operations use that of their twin."""
     twin = getattr(aten, packet.__name__.removesuffix("_"), packet)
     return next((table[one] for one in (packet, twin) for table in (FLOPS, flop_registry) if one in table), None)
 
@@ -145,8 +144,8 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [one for one in _pytree.tree_leaves(tree) if isinstance(one, Tensor)]
 
 
-def _done_without_numbers(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """What an operation was given and what it answers, where that depends on numbers that there are not."""
+def _run_fake(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments and the result of an operation on fake tensors."""
     if func is aten._local_scalar_dense.default and args[0].constant is None:
         return args, False if args[0].dtype == torch.bool else 1
     if func is aten._unique2.default:
@@ -157,28 +156,28 @@ def _done_without_numbers(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
         return args, args[0].new_empty(args[0].numel())
     if func in PICKS:
-        args = (args[0], _all_places(args[1]), *args[2:])
+        args = (args[0], _all_positions(args[1]), *args[2:])
     result = func(*args, **kwargs)
     if func is RECURRENT:  # torch says that there is no workspace
         result = (*result[:3], args[0].new_empty(_workspace(*args), dtype=torch.uint8))
     return args, result
 
 
-def _all_places(indices: Any) -> list[Tensor | None]:
-    """Masks as the numbers of all their places."""
-    found: list[Tensor | None] = []
+def _all_positions(indices: Any) -> list[Tensor | None]:
+    """Boolean masks as indices of all their positions."""
+    result: list[Tensor | None] = []
     for index in indices:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
-            found += [index.new_empty(index.numel(), dtype=torch.long) for _ in index.shape]
+            result += [index.new_empty(index.numel(), dtype=torch.long) for _ in index.shape]
         else:
-            found.append(index)
-    return found
+            result.append(index)
+    return result
 
 
 def _workspace(x: Tensor, weight: Tensor, *rest: Any) -> int:
-    """Bytes that oneDNN keeps of an LSTM (T, B, D) → (T, B, N) for the way back: gates, states and their gradients.
+    """Bytes that oneDNN keeps of an LSTM (T, B, D) → (T, B, N) for the backward pass.
 
-    It does not say how many; measured, it is 4 N of gates a step, and about 6.4 max(N, D) + 5.1 N of the rest.
+    Measured, since oneDNN does not report it: 4 N of gates per step, and about 6.4 max(N, D) + 5.1 N of the rest.
     """
     time, rows, width = x.shape
     hidden = weight.shape[0] // 4
@@ -186,13 +185,13 @@ def _workspace(x: Tensor, weight: Tensor, *rest: Any) -> int:
 
 
 def _scratch(func: Any, x: Tensor, weight_x: Tensor, weight_h: Tensor, *rest: Any) -> int:
-    """Bytes that oneDNN holds while it runs: weights in its own order, theirs and their gradients', and gates."""
+    """Bytes that oneDNN holds while it runs: reordered weights, their gradients, and gates."""
     weights = weight_x.nbytes + weight_h.nbytes
     return (1 if func is RECURRENT else 2) * weights + 4 * x.shape[0] * x.shape[1] * weight_x.shape[0]
 
 
 def _recurrent(x: Tensor, weight_x: Tensor, weight_h: Tensor, *rest: Any, **more: Any) -> int:
-    """Both products of every step."""
+    """Both matrix multiplications of every step."""
     return 2 * x.shape[0] * x.shape[1] * (weight_x.numel() + weight_h.numel())
 
 
@@ -206,7 +205,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **more: An
 
 
 def _attention_backward(above: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **more: Any) -> int:
-    """∂V, ∂P, ∂Q and ∂K; that a kernel makes P again is its own affair."""
+    """∂V, ∂P, ∂Q and ∂K; recomputing P is not counted."""
     return 2 * _attention(query, key, value)
 
 
@@ -222,12 +221,11 @@ FLOPS: dict[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }
-"""What torch does not count."""
+"""Operations that torch does not count."""
 
 
 def _short_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
-    """Of loops whose last argument is the weights (H, T, S), in one row, and whose numbers tell heads and their width;
-    T is rounded up to whole tiles there."""
+    """FLOPs of loops whose last argument is the weights (H, T, S), flat, with T rounded up to whole tiles."""
 
     def flops(arguments: tuple[Any, ...]) -> int:
         return times * 2 * int(arguments[-1].numel()) * int(arguments[2])
@@ -236,7 +234,7 @@ def _short_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
 
 
 def _blocked_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
-    """Of loops that are told rows, heads and a head's width first, and Q (B T, D) and K (B S, D) after six others."""
+    """FLOPs of loops with rows, heads and head width first, and Q (B T, D) and K (B S, D) after six others."""
 
     def flops(arguments: tuple[Any, ...]) -> int:
         rows, heads, width = arguments[:3]
@@ -247,11 +245,11 @@ def _blocked_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
 
 
 QUERIES = 9
-"""Where the queries of blocked attention stand; after each part its step is said."""
+"""The index of the queries in the arguments of blocked attention; each tensor is followed by its stride."""
 LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "attend": _short_attention(2),
     "attend_backward": _short_attention(4),
     "attend_blocks": _blocked_attention(2),
     "attend_blocks_backward": _blocked_attention(4),
 }
-"""The products that loops of our own do (see ensue.kernels.short_attention_loops), from what they are given."""
+"""FLOPs of our compiled loops (see ensue.kernels.short_attention_loops), from their arguments."""

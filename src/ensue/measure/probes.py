@@ -1,10 +1,10 @@
-"""Minimal pairs: how often a language model finds the right sentence likelier than the wrong one.
+"""Minimal pairs: how often a language model gives the right text a higher probability than the wrong one.
 
     right  ⇔  log P(good) > log P(bad)
 
-log P is of the text's own tokens; what a tokenizer does not say of it (the spelling of unknown words) is charged as for
-bits per byte. The end mark does not count, so a text may be the beginning of a sentence: where both differ in their
-last word only, this compares P(is | the writer of the books) with P(are | the writer of the books).
+log P is of the text's tokens, plus the surcharge of unknown words as in bits per byte. The end token does not count, so
+a text may be a sentence prefix: if both differ in their last word only, this compares P(is | the writer of the books)
+with P(are | the writer of the books).
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from ensue.core.events import Report, silent
 from ensue.data.minimal_pairs import MinimalPair
 from ensue.data.tokenizers.protocol import Tokenizer
 
-TOKENS_AT_ONCE = 8192
+BATCH_TOKENS = 8192
 
 
 @torch.no_grad()
 def text_log_probs(
     model: Any, tokenizer: Tokenizer, texts: Sequence[str], *, backward: bool = False, report: Report = silent
 ) -> np.ndarray:
-    """log P of each text, in nats, (N,); a model that reads backward reads each from its end."""
+    """log P of each text, in nats, (N,); a backward model reads from the end."""
     if not model.traits.steps:
-        raise InputError("a model that sees both sides of a word gives a text no probability", hint="use lstm or gpt")
+        raise InputError("a bidirectional model gives a text no probability", hint="use lstm or gpt")
     model.eval()
     ids = [tokenizer.encode(text)[:: -1 if backward else 1].astype(np.int64) for text in texts]
-    charged = np.array([tokenizer.surcharge(text, True, False)[0] for text in texts]) * math.log(2)
-    found, done = np.zeros(len(texts)), 0
-    for rows in _batches([len(one) for one in ids]):
+    surcharge = np.array([tokenizer.surcharge(text, True, False)[0] for text in texts]) * math.log(2)
+    totals, done = np.zeros(len(texts)), 0
+    for rows in _batches(list(map(len, ids))):
         lengths = torch.tensor([len(ids[row]) for row in rows])
         block = torch.full((len(rows), int(lengths.max()) + 1), tokenizer.end)
-        for place, row in enumerate(rows):
-            block[place, 1 : len(ids[row]) + 1] = torch.from_numpy(ids[row].copy())
-        values = model.log_prob(block[:, :-1], block[:, 1:], None, lengths)[0]  # padded places hold 0
-        found[rows] = values.double().sum(1).cpu().numpy()
+        for i, row in enumerate(rows):
+            block[i, 1 : len(ids[row]) + 1] = torch.from_numpy(ids[row].copy())
+        values = model.log_prob(block[:, :-1], block[:, 1:], None, lengths)[0]  # padding holds 0
+        totals[rows] = values.double().sum(1).cpu().numpy()
         done += len(rows)
         report("progress", {"done": done, "total": len(texts)})
-    return found - charged
+    return totals - surcharge
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Texts of like length together."""
+    """Batches of texts of similar length."""
     batches: list[list[int]] = []
     for row in np.argsort(lengths, kind="stable").tolist():
-        if not batches or (len(batches[-1]) + 1) * (lengths[row] + 1) > TOKENS_AT_ONCE:
+        if not batches or (len(batches[-1]) + 1) * (lengths[row] + 1) > BATCH_TOKENS:
             batches.append([])
         batches[-1].append(row)
     return batches
 
 
 def probe_figures(pairs: Sequence[MinimalPair], good: np.ndarray, bad: np.ndarray) -> dict[str, Any]:
-    """The share that is right, of all and by what the pairs say of themselves; a tie counts half.
+    """Accuracy over all pairs and by each of their groups; a tie counts half.
 
     >>> pairs = [MinimalPair("a", "b", {"attractors": n}) for n in (0, 0, 1)]
     >>> figures = probe_figures(pairs, np.array([0.0, 1.0, 0.0]), np.array([-1.0, 1.0, 3.0]))
@@ -77,7 +77,7 @@ def probe_figures(pairs: Sequence[MinimalPair], good: np.ndarray, bad: np.ndarra
 
 
 def _grouped(groups: Sequence[Mapping[str, str | int]], right: np.ndarray, name: str) -> list[dict[str, Any]]:
-    """The share that is right for each value of a group; numbers in their order."""
+    """Accuracy for each value of a group, in order."""
     held: dict[str | int, list[float]] = {}
     for group, value in zip(groups, right.tolist()):
         if name in group:

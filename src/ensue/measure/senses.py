@@ -1,10 +1,9 @@
-"""Whether the contexts of a word part by its senses: does a context's nearest neighbour have the same sense?
+"""Nearest-neighbour accuracy of word senses: does the nearest context have the same sense?
 
     accuracy = 1/N Σ_i (the share, among the contexts nearest to i, of those with the sense of i)
 
-Nearness is the cosine, each context is looked up among all others (leave one out), and contexts that are equally near
-share the answer: so a table of word vectors, whose vector of a word is the same everywhere, has exactly what chance
-has.
+Similarity is the cosine, with leave-one-out. Ties share the answer, so static word vectors, which are equal in all
+contexts, have exactly the accuracy of chance.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ import numpy as np
 
 from ensue.core.errors import InputError
 
-SAME = 1e-6
-"""Cosines that differ by less are the same."""
+TOLERANCE = 1e-6
+"""Cosines that differ by less are tied."""
 
 
 @dataclass(frozen=True)
 class SenseScore:
-    """What neighbours show."""
+    """Nearest-neighbour accuracy of senses."""
 
     accuracy: float
     chance: float
-    """The accuracy of a neighbour that is taken at random."""
+    """The accuracy of a random neighbour."""
     identical: bool
-    """Whether all vectors are the same: then nothing of the context is in them."""
+    """True if all vectors are equal, so that they do not depend on the context."""
 
 
 def similarities(vectors: np.ndarray) -> np.ndarray:
-    """Cosines between vectors (N, D), with −∞ for each and itself: (N, N)."""
+    """Cosines between vectors (N, D), with −∞ on the diagonal: (N, N)."""
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    found: np.ndarray = unit.astype(np.float64) @ unit.T.astype(np.float64)
-    np.fill_diagonal(found, -np.inf)
-    return found
+    cosines: np.ndarray = unit.astype(np.float64) @ unit.T.astype(np.float64)
+    np.fill_diagonal(cosines, -np.inf)
+    return cosines
 
 
 def sense_score(vectors: np.ndarray, senses: Sequence[str]) -> SenseScore:
-    """How often a neighbour has the same sense, of contexts (N, D).
+    """How often the nearest of context vectors (N, D) has the same sense.
 
     >>> points = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> sense_score(points, ["river", "river", "money", "money"]).accuracy
@@ -51,9 +50,9 @@ def sense_score(vectors: np.ndarray, senses: Sequence[str]) -> SenseScore:
         raise InputError("two senses or more are needed", hint="put a sense and a tab before each sentence")
     near = similarities(vectors)
     same = np.array([[a == b for b in senses] for a in senses])
-    nearest = near >= near.max(1, keepdims=True) - SAME
+    nearest = near >= near.max(1, keepdims=True) - TOLERANCE
     right = (nearest & same).sum(1) / nearest.sum(1)
     counts, total = Counter(senses), len(senses)
     chance = sum(count * (count - 1) for count in counts.values()) / (total * (total - 1))
-    unlike = np.abs(vectors - vectors[0]).max() > SAME * max(1e-12, float(np.abs(vectors).max()))
+    unlike = np.abs(vectors - vectors[0]).max() > TOLERANCE * max(1e-12, float(np.abs(vectors).max()))
     return SenseScore(float(right.mean()), chance, not bool(unlike))

@@ -1,12 +1,12 @@
-"""What each of many ranks would hold of a model, from a real sharding of it among ranks that are not there.
+"""Memory per rank of a sharded model, from a real sharding with a fake process group.
 
-Every block is a group, and so is all that is in none (embeddings, the output layer). FSDP2 cuts each parameter of a
-group into as many parts as there are ranks, here with torch's fake process group, on the meta device: the parts are
-those that a run would have, padding included. Groups that are alike are cut once and counted as often as they occur.
+Every block is a group, and the rest (embeddings, output layer) is another. FSDP2 shards each parameter of a group over
+the ranks, here on the meta device, so shards are those of a real run, padding included. Equal groups are sharded once
+and counted as often as they occur.
 
-    held       a rank's part of weights, of their gradients and of what the optimiser remembers
-    gathered   a group's weights, whole, while it computes; those of the next one, which is being fetched; and a group's
-               gradients, whole, until they are summed over the ranks and cut again
+    held       a rank's shard of weights, gradients and optimiser state
+    gathered   the full weights of a group while it computes, those of the next one being prefetched, and the full
+               gradients of a group until they are reduced
 """
 
 from __future__ import annotations
@@ -22,30 +22,29 @@ from torch import nn
 
 from ensue.core.errors import InputError
 
-MOST = 65536
-"""Ranks, at the most."""
+MAX_RANKS = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Sharded:
-    """A model among ranks."""
+class ShardedSize:
+    """The size of a sharded model."""
 
     ranks: int
     parameters: int
-    """Of the rank that holds most."""
+    """Of the rank with the most."""
     groups: int
     largest: int
-    """Parameters of the largest group, whole."""
+    """Parameters of the largest group, unsharded."""
 
     def gathered(self, width: int) -> int:
-        """Bytes of what is whole at a time, each number so many bytes wide: weights of two groups, gradients of one."""
+        """Bytes gathered at a time, ``width`` bytes per element: weights of two groups, gradients of one."""
         return 3 * self.largest * width
 
 
-def shard(build: Callable[[], nn.Module], ranks: int) -> Sharded:
-    """Cut a model's parameters among so many ranks."""
-    if not 1 <= ranks <= MOST:
-        raise InputError(f"{ranks} ranks are not between 1 and {MOST}")
+def shard(build: Callable[[], nn.Module], ranks: int) -> ShardedSize:
+    """Shard a model's parameters over ``ranks``."""
+    if not 1 <= ranks <= MAX_RANKS:
+        raise InputError(f"{ranks} ranks are not between 1 and {MAX_RANKS}")
     with torch.device("meta"):
         model = build()
     counts: dict[tuple[Any, ...], int] = {}
@@ -70,11 +69,11 @@ def shard(build: Callable[[], nn.Module], ranks: int) -> Sharded:
         rest = sum(p.numel() for p in model.parameters() if id(p) not in inside)
         fully_shard(model, mesh=mesh)
         parts += _local(model) - sum(_local(unit) for unit in units.values())
-    return Sharded(ranks, parts, sum(counts.values()) + (rest > 0), max([*sizes, rest]))
+    return ShardedSize(ranks, parts, sum(counts.values()) + (rest > 0), max([*sizes, rest]))
 
 
 def _outermost(module: nn.Module) -> Iterator[nn.ModuleList]:
-    """The lists of layers that are in no other."""
+    """The outermost module lists."""
     for part in module.children():
         if isinstance(part, nn.ModuleList):
             yield part
@@ -89,7 +88,7 @@ def _local(module: nn.Module) -> int:
 
 @contextmanager
 def _ranks(count: int) -> Iterator[Any]:
-    """So many ranks, of which this process is the first and the others are not there."""
+    """A fake process group of ``count`` ranks, of which this process is the first."""
     if dist.is_initialized():
         raise InputError("this process is one of several ranks already", hint="run `ensue cost` without torchrun")
     from torch.distributed.device_mesh import init_device_mesh

@@ -1,13 +1,13 @@
-"""How good translations are: BLEU, chrF, GLEU, BLEU by length, and whether a difference is more than chance.
+"""Evaluate translations: BLEU, chrF, GLEU, BLEU by length, and a paired bootstrap test.
 
     p_n  = Σ_sentences Σ_{n-grams of the output} min(count in the output, most in one reference)
            / Σ_sentences Σ_{n-grams of the output} count in the output
     BP   = min(1, e^{1 − r/c})       c: words of the outputs, r: words of the references nearest to them in length
     BLEU = 100 · BP · exp(Σ_{n=1..4} ¼ log p_n)          (Papineni et al., 2002)
 
-A figure that is compared with others' must be sacreBLEU's (Post, 2018), with its signature: it splits words in one
-known way, so that the tokenizer of a model cannot change the score. Everything here that is called BLEU is that, or
-is the sum of the same counts of each sentence, so that parts of a corpus and resamples of it cost only additions.
+Published figures should be sacreBLEU's (Post, 2018), with its signature: it tokenises in one fixed way, so that a
+model's tokenizer cannot change the score. Every BLEU here is sacreBLEU's, or is computed from the same counts per
+sentence, so that subsets and resamples of a corpus cost only additions.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ from ensue.core.errors import InputError
 
 ORDER = 4
 LENGTH_EDGES = (8, 10, 12, 15, 20)
-"""Bins of source length that suit captions such as Multi30k's: up to 8 words, 9–10, 11–12, 13–15, 16–20, above."""
+"""Bins of source length for captions such as Multi30k's: up to 8 words, 9–10, 11–12, 13–15, 16–20, above."""
 
 References = Sequence[Sequence[str]] | Sequence[str]
-"""Of each sentence, one reference or several."""
+"""One or several references per sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranslationScore:
-    """What ``ensue score`` answers for a translation model."""
+    """Figures of translations."""
 
     bleu: float
-    """sacreBLEU, 0 to 100: case counts, words split as WMT's mteval-v13a does."""
+    """sacreBLEU, 0 to 100: cased, with the 13a tokenizer."""
     bleu_signature: str
     bleu_lower_tokenised: float
-    """The same on lower-cased text: near what older papers report on lower-cased, tokenised text, but with 13a's words
-    instead of a tokenizer of their own. Compare it only with figures of the same signature."""
+    """The same on lower-cased text, close to what older papers report, but with the 13a tokenizer. Compare it only with
+    figures of the same signature."""
     bleu_lower_tokenised_signature: str
     chrf: float
     """chrF2, 0 to 100: F-score of character 1- to 6-grams, recall counted twice (Popović, 2015)."""
     chrf_signature: str
     sentences: int
     exact: float
-    """Share of outputs that are, character for character, one of their references."""
+    """Share of outputs that equal one of their references."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Whether system b is better than system a, or only luckier on this test set."""
+    """Result of a paired bootstrap test of two systems."""
 
     bleu_a: float
     bleu_b: float
     delta: float
     """BLEU of b minus BLEU of a, on the whole test set."""
     p_value: float
-    """Share of resampled test sets on which the better one is not better (one-sided; double it for two)."""
+    """Share of resampled test sets on which the better system is not better (one-sided)."""
     interval: tuple[float, float]
-    """The middle 95 % of the differences on resampled test sets."""
+    """95 % confidence interval of the difference."""
     samples: int
 
 
 def translation_score(outputs: Sequence[str], references: References) -> TranslationScore:
-    """All figures of translations against one or more references a sentence; an empty output counts as one.
+    """All figures of translations against one or more references per sentence.
 
     >>> score = translation_score(["the cat sat on the mat"], [["the cat sat on the mat", "a cat sat there"]])
     >>> round(score.bleu, 6), score.exact
@@ -92,9 +92,9 @@ def translation_score(outputs: Sequence[str], references: References) -> Transla
 
 
 def bleu_by_hand(outputs: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Sequence[Hashable]]]) -> float:
-    """BLEU as the lectures write it, of a corpus of tokens: BLEU = BP · exp(Σ ¼ log p_n), BP = min(1, e^{1 − r/c}).
+    """BLEU of a tokenised corpus, from the definition: BLEU = BP · exp(Σ ¼ log p_n), BP = min(1, e^{1 − r/c}).
 
-    No smoothing: without a single common 4-gram it is 0.
+    No smoothing: without a common 4-gram it is 0.
 
     >>> bleu_by_hand(["the cat sat on a mat".split()], [["the cat sat on a mat".split()]])
     100.0
@@ -110,9 +110,9 @@ def bleu_by_hand(outputs: Sequence[Sequence[Hashable]], references: Sequence[Seq
 
 
 def sentence_counts(output: Sequence[Hashable], references: Sequence[Sequence[Hashable]]) -> list[int]:
-    """All that BLEU needs of one sentence: its words, those of the nearest reference, matches and n-grams for n = 1–4.
+    """The counts that BLEU needs of a sentence: words, words of the nearest reference, matches and n-grams for n = 1–4.
 
-    An n-gram matches at most as often as one reference has it (clipping): "the the the the" is no translation.
+    Matches of an n-gram are clipped to its largest count in one reference.
     """
     nearest = min((len(reference) for reference in references), key=lambda size: (abs(size - len(output)), size))
     matches, totals = [], []
@@ -126,7 +126,7 @@ def sentence_counts(output: Sequence[Hashable], references: Sequence[Sequence[Ha
 
 
 def ngrams(tokens: Sequence[Hashable], n: int) -> Counter[tuple[Hashable, ...]]:
-    """How often each n-gram is in a sentence.
+    """The counts of the n-grams of a sentence.
 
     >>> ngrams("abab", 2)
     Counter({('a', 'b'): 2, ('b', 'a'): 1})
@@ -139,8 +139,8 @@ def gleu(output: Any, reference: Any) -> float:
 
         GLEU = min(precision, recall) = matches / max(n-grams of the output, n-grams of the reference)
 
-    over all 1- to 4-grams together. It is symmetric; 0 where nothing is common, also if nothing is there. Both are
-    sequences of token ids (lists, tuples, arrays or tensors) or of words.
+    over all 1- to 4-grams together. It is symmetric, and 0 if nothing matches or both are empty. Both are sequences of
+    token ids (lists, tuples, arrays or tensors) or of words.
 
     >>> gleu([1, 2, 3], [1, 2, 3]), gleu([1, 2], [1, 3])
     (1.0, 0.3333333333333333)
@@ -162,7 +162,7 @@ def _all_ngrams(tokens: Any) -> dict[tuple[Hashable, ...], int]:
 
 
 def length_edges(sources: Sequence[str], bins: int = 6) -> tuple[int, ...]:
-    """Edges for ``bleu_by_length`` that put about as many sentences into each bin; fewer bins where lengths repeat.
+    """Edges for ``bleu_by_length`` with about equally many sentences per bin; fewer bins if lengths repeat.
 
     >>> length_edges(["a", "a b", "a b c", "a b c d"], bins=2)
     (2,)
@@ -181,7 +181,7 @@ def bleu_by_length(
     references: References,
     edges: Sequence[int] = LENGTH_EDGES,
 ) -> list[dict[str, Any]]:
-    """BLEU of short, middling and long sentences: a bin ends at each edge, in words of the source, and one is above.
+    """BLEU by source length: a bin ends at each edge, in words, and the last is open.
 
     Each bin has ``label``, ``low`` and ``high`` (None above the last edge), ``sentences``, ``words`` (the mean) and
     ``bleu``, which is sacreBLEU's of the bin's sentences. Bins without sentences are left out. For bins of equal size
@@ -223,11 +223,11 @@ def paired_bootstrap(
     samples: int = 1000,
     seed: int = 0,
 ) -> Bootstrap:
-    """Would the better of two systems also be better on another test set like this one (Koehn, 2004)?
+    """Paired bootstrap test of the difference in BLEU (Koehn, 2004).
 
-    Draw as many sentences as there are, with replacement, many times; score both systems on the same draw. The share
-    of draws on which the better one is not better is the p-value. BLEU needs only sums over sentences, so a draw
-    costs additions and not another run of BLEU. As usual one draw is added on the side of chance: p ≥ 1/(samples + 1).
+    Resamples the test set with replacement and scores both systems on each sample. The p-value is the share of samples
+    on which the better system is not better, with one sample added: p ≥ 1/(samples + 1). BLEU needs only sums over
+    sentences, so a sample costs additions.
     """
     if samples < 1:
         raise InputError(f"samples {samples} must be 1 or more")
@@ -245,8 +245,8 @@ def paired_bootstrap(
 
 
 def _bleu(counts: np.ndarray) -> np.ndarray:
-    """sacreBLEU's figure of each row (…, 10) of summed counts, with its exponential smoothing: the k-th order without a
-    match counts as 1/2^k of one."""
+    """BLEU of summed counts (…, 10), with sacreBLEU's exponential smoothing: the k-th order without a match counts as
+    1/2^k of one."""
     c, r = counts[..., 0], counts[..., 1]
     matches, totals = counts[..., 2 : 2 + ORDER], counts[..., 2 + ORDER :]
     halved = 0.5 ** np.cumsum(matches == 0, axis=-1)
@@ -257,7 +257,7 @@ def _bleu(counts: np.ndarray) -> np.ndarray:
 
 
 def _corpus_counts(outputs: Sequence[str], references: References) -> np.ndarray:
-    """``sentence_counts`` of each sentence in the words of sacreBLEU's 13a, case kept: (N, 10)."""
+    """``sentence_counts`` of each sentence tokenised by sacreBLEU's 13a, cased: (N, 10)."""
     from sacrebleu.metrics.bleu import BLEU
 
     choices, tokenizer = _choices(outputs, references), BLEU().tokenizer
@@ -269,7 +269,7 @@ def _corpus_counts(outputs: Sequence[str], references: References) -> np.ndarray
 
 
 def _choices(outputs: Sequence[str], references: References) -> list[list[str]]:
-    """The references of each output as a list, whether one or several were given."""
+    """The references of each output as a list."""
     _same_number(outputs, references)
     choices = [[some] if isinstance(some, str) else list(some) for some in references]
     for number, some in enumerate(choices, 1):
@@ -289,6 +289,6 @@ def _same_number(outputs: Sequence[Any], references: Sequence[Any]) -> None:
 
 
 def _streams(choices: list[list[str]]) -> list[list[Any]]:
-    """References as sacreBLEU takes them: the first of all sentences, the second of all (None where there is none) …"""
+    """References as sacreBLEU takes them: the first of all sentences, the second of all (or None) …"""
     most = max(map(len, choices))
     return [[some[i] if i < len(some) else None for some in choices] for i in range(most)]

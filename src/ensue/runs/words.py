@@ -15,12 +15,12 @@ from ensue.core.wording import counted
 from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.words import (
-    LikenessScore,
     SectionScore,
+    SimilarityScore,
     analogy,
     analogy_score,
-    likeness_score,
     neighbours,
+    similarity_score,
 )
 from ensue.runs.run import Run
 
@@ -48,9 +48,9 @@ class WordRun(Run):
         """The words nearest to first − minus + plus."""
         return analogy(self.vectors, first, minus, plus, top)
 
-    def similarity(self, file: str | Path) -> LikenessScore:
+    def similarity(self, file: str | Path) -> SimilarityScore:
         """How well cosines agree with people's scores of pairs."""
-        return likeness_score(self.vectors, read_similarities(file))
+        return similarity_score(self.vectors, read_similarities(file))
 
     def analogies(self, file: str | Path) -> list[SectionScore]:
         """How many questions of a file are answered rightly, by section; all together last."""

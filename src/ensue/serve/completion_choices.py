@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.measure.language import likeliest, log_probs
+from ensue.measure.language import log_probs, most_probable
 from ensue.runs.run import Run
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.schemas import LogProbs
@@ -106,7 +106,7 @@ def echo_of(run: Run, prompt: Sequence[int], top: int | None) -> Echo:
     ids = torch.tensor([tokenizer.end, *prompt]).numpy()
     echo, offset = _empty(), 0
     for position, (token, log_prob, likely) in enumerate(
-        zip(prompt, log_probs(run.model, ids, 1), likeliest(run.model, ids, top))
+        zip(prompt, log_probs(run.model, ids, 1), most_probable(run.model, ids, top))
     ):
         before = list(prompt[max(0, position - OVERLAP) : position])
         _append(echo, tokenizer, before, token, float(log_prob), likely if top else None, offset)

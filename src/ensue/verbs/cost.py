@@ -171,9 +171,9 @@ def _built(cls: Any, values: Mapping[str, Any]) -> Any:
 
 def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple[int, int]:
     """Rows of a rank's batch and tokens of a row, as given, as the settings of training have them, or usual."""
-    from ensue.measure.cost import is_conditional, usual_length
+    from ensue.measure.cost import default_length, is_conditional
 
-    time = length or getattr(train, "length", 0) or usual_length(model)
+    time = length or getattr(train, "length", 0) or default_length(model)
     if is_conditional(model) or not model.traits.steps or getattr(model, "cuts", "") == "windows":
         most = getattr(model.config, "context", time)  # it reads no more at once
         if length > most:

@@ -10,7 +10,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.memory import ROOM, memory_here
 from ensue.core.sizes import size_in_words
-from ensue.measure.cost import LOSSES, held
+from ensue.measure.cost import LOSSES, training_state_bytes
 from ensue.tasks.machine import check_device
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import model_class, task_of
@@ -35,7 +35,7 @@ def check_room(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
     model = _shape(cls, values)
     if model is None:
         return
-    needed = [one // parts for one in held(model, settings.train)]
+    needed = [one // parts for one in training_state_bytes(model, settings.train)]
     if sum(needed) <= room:
         return
     sizes = [size_in_words(one) for one in (sum(needed), *needed, room)]

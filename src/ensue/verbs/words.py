@@ -9,7 +9,7 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
 from ensue.measure import words as measured
-from ensue.measure.words import LikenessScore, SectionScore
+from ensue.measure.words import SectionScore, SimilarityScore
 from ensue.runs.load import Run, load
 from ensue.runs.words import WordRun
 from ensue.tasks.word_tables import vectors_in
@@ -35,10 +35,10 @@ def analogy(run: str | PathLike[str], first: str, minus: str, plus: str, *, top:
     return measured.analogy(vectors_of(run), first, minus, plus, top)
 
 
-def similarity(run: str | PathLike[str], file: str | Path) -> LikenessScore:
+def similarity(run: str | PathLike[str], file: str | Path) -> SimilarityScore:
     """How well cosines agree with people's scores of pairs of words."""
     pairs = read_similarities(file)
-    return measured.likeness_score(vectors_of(run), pairs)
+    return measured.similarity_score(vectors_of(run), pairs)
 
 
 def analogies(run: str | PathLike[str], file: str | Path) -> list[SectionScore]:

@@ -98,7 +98,7 @@ def test_the_best_figures_are_reached_by_their_thresholds_and_by_none_better(row
     "predictions, no_answer, message",
     [
         ({"a": "x"}, None, "1 of 2 questions have no prediction, first 'b'"),
-        ({"a": "x", "b": "y"}, {"b": 0.5}, "1 of 2 questions have no score of having no answer, first 'a'"),
+        ({"a": "x", "b": "y"}, {"b": 0.5}, "1 of 2 questions have no no-answer score, first 'a'"),
         ({"a": "x", "b": "y"}, {"a": math.nan, "b": 0.5}, "first 'a'"),
     ],
 )

@@ -9,8 +9,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from ensue.kernels.packing import Rows
-from ensue.measure.cost import LOSSES, active_parameters, by_equation, flops_per_token, generating, training
-from ensue.measure.op_counter import Ledger, without_numbers
+from ensue.measure.cost import LOSSES, active_parameters, flops_per_token, generating, reference_kernels, training
+from ensue.measure.op_counter import OpCounter, fake_tensors
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.table import SYSTEMS
@@ -116,7 +116,7 @@ def test_training_flops_are_what_torch_counts_of_a_real_step(system):
     counted = training(builder(system), 4, 16)
     model = builder(system)().train()
     plain = sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16)  # what torch sees all of
-    with by_equation(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
+    with reference_kernels(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
         LOSSES[model.task](model, 4, 16, None).backward()
     assert counted.flops == pytest.approx(seen.get_total_flops(), rel=0.05)
 
@@ -151,26 +151,26 @@ def test_no_kernel_hides_its_products(system, rows, length, more):
         return cls(cls.Config(**{**dict.fromkeys(names, 4000), **LARGE[system], **more}))
 
     counted = training(build, rows, length).flops
-    with without_numbers(Ledger()):
+    with fake_tensors(OpCounter()):
         model = build().train()
         plain = sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16)  # what torch sees all of
-        with by_equation(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
+        with reference_kernels(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
             LOSSES[model.task](model, rows, length, None).backward()
     assert counted == pytest.approx(seen.get_total_flops(), rel=0.05)
 
 
 def test_what_makes_room_moves_nothing_and_what_picks_moves_what_it_picks():
-    with Ledger() as ledger:
+    with OpCounter() as counter:
         table = torch.empty(1000, 10)
-        assert not ledger.operations
+        assert not counter.operations
         torch.nn.functional.embedding(torch.zeros(3, dtype=torch.long), table)
-    assert ledger.operations[-1].moved == 3 * 8 + 2 * 3 * 10 * 4
+    assert counter.operations[-1].moved == 3 * 8 + 2 * 3 * 10 * 4
 
 
 def test_a_product_that_is_written_over_something_is_one():
-    with Ledger() as ledger:
+    with OpCounter() as counter:
         torch.zeros(4, 6).addmm_(torch.zeros(4, 5), torch.zeros(5, 6))
-    assert ledger.flops == 2 * 4 * 5 * 6
+    assert counter.flops == 2 * 4 * 5 * 6
 
 
 def test_flops_are_those_of_the_other_librarys_model():
@@ -266,10 +266,10 @@ def test_gpt_3_is_counted_whole():
 def test_a_ledger_counts_real_tensors_too():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=20, hidden=8))
     tokens = torch.zeros(2, 5, dtype=torch.long)
-    with Ledger() as real:
+    with OpCounter() as real:
         model.loss(tokens, tokens)[0].backward()
-    fake = Ledger()
-    with without_numbers(fake):
+    fake = OpCounter()
+    with fake_tensors(fake):
         other = LSTMLanguageModel(LSTMConfig(vocabulary=20, hidden=8))
         begun = fake.flops
         tokens = torch.zeros(2, 5, dtype=torch.long)
@@ -278,10 +278,10 @@ def test_a_ledger_counts_real_tensors_too():
 
 
 def test_what_is_let_go_is_not_held():
-    with Ledger() as ledger:
+    with OpCounter() as counter:
         a = torch.ones(1000)
         b = a + 1
         del a
         c = b + 1
         del b, c
-    assert ledger.most() == 8000
+    assert counter.peak() == 8000

@@ -41,5 +41,5 @@ def test_this_machine_has_speeds(monkeypatch):
     hardware.measured.cache_clear()
     machine = hardware.measured()
     hardware.measured.cache_clear()
-    assert all(speed > 0 for speed in (*machine.products.speeds, *machine.passes.speeds, machine.call))
-    assert list(machine.products.sizes) == sorted(machine.products.sizes) and machine.memory > 1e8
+    assert all(speed > 0 for speed in (*machine.matmuls.speeds, *machine.passes.speeds, machine.call))
+    assert list(machine.matmuls.sizes) == sorted(machine.matmuls.sizes) and machine.memory > 1e8

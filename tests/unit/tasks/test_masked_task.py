@@ -128,7 +128,7 @@ def test_files_are_scored_with_what_they_say_themselves(tmp_path):
     assert found.hidden and found.rows
     with pytest.raises(InputError, match="one document"):
         masked.score_files(settings, model, corpus.tokenizer, [text(tmp_path / "one.txt", 1)], None)
-    with pytest.raises(InputError, match="nothing to hide"):
+    with pytest.raises(InputError, match="no token to mask"):
         masked_score(model, [], np.ones(4))
 
 

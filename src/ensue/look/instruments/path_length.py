@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from ensue.core.settings import check, check_positive
-from ensue.measure.cost import by_equation, is_conditional
+from ensue.measure.cost import is_conditional, reference_kernels
 from ensue.nn.convolution import CausalConvolution
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.local import LocalAttention
@@ -153,7 +153,7 @@ def depth(model: Any, length: int) -> Depth:
     target."""
     model.eval()
     tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
-    with by_equation(model), torch.no_grad():
+    with reference_kernels(model), torch.no_grad():
         with Chains(max, 0) as chains:
             output = model(tokens, model.start(tokens)) if is_conditional(model) else model(tokens)
         sequential = int(chains.of(output.logits))
