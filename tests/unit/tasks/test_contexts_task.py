@@ -43,7 +43,7 @@ def test_a_row_is_a_sentence_between_marks_and_long_ones_are_cut():
     tokenizer = fit_spelled_words([("a b c d e", True, True)])
     rows = rows_in(["a b c", "", "a b c d e"], tokenizer, longest=3)
     assert rows.lengths.tolist() == [5, 5, 4]
-    assert all(rows.tokens[at] == tokenizer.end for at in rows.at[:-1])
+    assert all(rows.tokens[at] == tokenizer.end for at in rows.starts[:-1])
 
 
 def test_figures_have_both_directions(elmo):

@@ -117,7 +117,7 @@ def test_the_figures_by_hand(tmp_path):
 def test_roberta_reads_one_text_a_row(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 12), "roberta")
     assert corpus.tokenizer.kind == "bpe" and corpus.tokenizer.special_tokens.double_separator
-    assert masked.batches(settings, model, corpus).batch(0).other is None
+    assert masked.batches(settings, model, corpus).batch(0).not_next is None
     score = masked.scored(settings, model, corpus.valid, corpus.tokenizer, 50)
     assert score.next_accuracy is None and "next_loss" not in score.as_dict()
 

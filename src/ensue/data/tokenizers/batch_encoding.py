@@ -1,4 +1,4 @@
-"""Many texts at once, as fast as a tokenizer can."""
+"""Encode many texts with a tokenizer's batch method, if it has one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ensue.data.tokenizers.protocol import Tokenizer
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
-    """``encode`` of each text."""
+    """Return the tokens of each text."""
     batch = getattr(tokenizer, "encode_batch", None)
-    found: list[np.ndarray] = batch(texts) if batch is not None else [tokenizer.encode(text) for text in texts]
-    return found
+    encoded: list[np.ndarray] = batch(texts) if batch is not None else [tokenizer.encode(text) for text in texts]
+    return encoded

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.data.tokenizers.batch_encoding import encode_texts
 from ensue.data.tokenizers.char import ByteTokenizer, CharTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer, encode_utf8
 from ensue.data.tokenizers.word import WordTokenizer
@@ -78,9 +79,7 @@ def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[np.ndarray
     plain = isinstance(tokenizer, ByteTokenizer | CharTokenizer)
     spaced = plain or (isinstance(tokenizer, SpanTokenizer) and tokenizer.spaced)
     texts = [_written(word, spaced and number > 0, tokenizer.lines) for number, word in enumerate(words)]
-    many = getattr(tokenizer, "encode_batch", None)
-    parts: list[np.ndarray] = many(texts) if many is not None else [tokenizer.encode(text) for text in texts]
-    parts = [part if len(part) else _stand_in(tokenizer) for part in parts]
+    parts = [part if len(part) else _stand_in(tokenizer) for part in encode_texts(tokenizer, texts)]
     places = np.repeat(np.arange(len(parts)), np.array([len(part) for part in parts], dtype=np.int64))
     return np.concatenate([np.empty(0, dtype=np.int32), *parts]), places
 
