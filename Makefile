@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TEST_STAMP := .venv/.installed-test
 
-.PHONY: install demo test test-install lint bench clean
+.PHONY: install demo test test-avx2 test-guard test-install lint bench clean
 
 install: $(STAMP)
 
@@ -45,6 +45,16 @@ lint: test-install
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# the kernels as on a processor without AVX-512
+AVX2 := +sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe,+cx16,+xsave
+test-avx2: test-install
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=$(AVX2) \
+	  $(BIN)/python -m pytest tests/unit/kernels
+
+# the kernels on memory between pages that must not be touched: a loop that leaves its arrays crashes
+test-guard: test-install
+	ENSUE_GUARD_PAGES=1 $(BIN)/python -X faulthandler -m pytest tests/unit/kernels -k "not weights_that_change"
 
 BENCH := .venv-bench/bin
 $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import dropout_add, limit, new_seed, seeded_mask
 from ensue.kernels.kernel import Fast, Kernel
-from ensue.kernels.threads import PART, reachable, run
+from ensue.kernels.threads import PART, loopable, run
 
 
 def _reference(x: Tensor, y: Tensor, p: float, norm: nn.Module) -> Tensor:
@@ -46,7 +46,7 @@ def _can_fuse(x: Tensor, y: Tensor, p: float, norm: nn.Module) -> bool:
         and len(norm.normalized_shape) == 1
         and norm.bias is not None
         and not (norm._forward_hooks or norm._forward_pre_hooks)
-        and reachable(x, y, norm.weight, norm.bias)
+        and loopable(x, y, norm.weight, norm.bias)
         and plain(x, y, norm.weight, norm.bias)
     )
 

@@ -3,12 +3,11 @@
     P = softmax(Q Kᵀ / √d),  Y = (P ∘ m) V                                  m the mask of dropout, where there is some
     ∂V = (P ∘ m)ᵀ ∂Y,  ∂P = (∂Y Vᵀ) ∘ m,  ∂S = P ∘ (∂P − Σ_s P ∘ ∂P) / √d,  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q
 
-The weights of a block, which sees all of its keys at once, are small enough to stay in the cache and are never written
-to memory: the way back makes them again, and so it does the mask (see ensue.kernels.elementwise_loops). What was
-projected side by side
-is read where it lies, and its gradient is written side by side.
+The weights of a block are small enough to stay in the cache and are never written to memory: the backward pass computes
+them again, and so it does the mask (see ensue.kernels.elementwise_loops). Queries, keys and values that were projected
+side by side are read there, and their gradients are written side by side.
 
-Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d.
+Legend: B rows, T queries, S keys, M tokens of all rows, H heads, d head width, D = H·d.
 """
 
 from __future__ import annotations
@@ -22,27 +21,27 @@ from torch import Tensor
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import limit, new_seed
 from ensue.kernels.packing import Rows
-from ensue.kernels.short_attention import Parts, places, split, width
-from ensue.kernels.threads import LANES, reachable, run
+from ensue.kernels.short_attention import Parts, addresses, split, width
+from ensue.kernels.threads import LANES, loopable, run
 
-LONGEST = 4096
+MAX_TIME = 4096
 """The most queries and the most keys: beyond, a head's keys and values leave the cache."""
 
 
 def fits(parts: Parts, heads: int) -> bool:
-    """Whether the loops take padded rows (B, T or S, …) as they lie, and are faster."""
+    """True if the loops can read these padded rows (B, T or S, …), and are faster."""
     return (
         torch.is_grad_enabled()
-        and all(part.numel() and part.shape[1] <= LONGEST for part in parts)
+        and all(part.numel() and part.shape[1] <= MAX_TIME for part in parts)
         and width(parts) // heads % LANES == 0
-        and reachable(*parts)
+        and loopable(*parts)
         and plain(*parts)
         and all(part.stride(-1) == 1 and part.stride(0) == part.shape[1] * part.stride(1) for part in parts)
     )
 
 
 def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False, dropout: float = 0.0) -> Tensor:
-    """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D), with a share of the weights switched off at random.
+    """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D), each weight dropped with probability ``dropout``.
 
     Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.
     """
@@ -54,14 +53,14 @@ def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool =
 
 
 def reference(parts: Parts, heads: int, rows: Rows, causal: bool, off: int, seed: int) -> Tensor:
-    """The equation, operation by operation; who sees nothing looks nowhere."""
+    """The equation in plain operations; a query that sees no key gets zeros."""
     query, key, value = split(parts, heads)  # (B, H, T or S, d)
     T, S = query.shape[2], key.shape[2]
-    hidden = torch.arange(S) >= rows.table[:, 4, None, None, None]
+    masked = torch.arange(S) >= rows.table[:, 4, None, None, None]
     if causal:
-        hidden = hidden | torch.ones(T, S, dtype=torch.bool).triu(1)
+        masked = masked | torch.ones(T, S, dtype=torch.bool).triu(1)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
-    weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
+    weights = scores.masked_fill(masked, float("-inf")).softmax(-1).masked_fill(masked, 0.0)
     if off:
         weights = weights * mask(weights, off, seed)
     y: Tensor = (weights @ value).transpose(1, 2).flatten(2)
@@ -79,7 +78,7 @@ def mask(weights: Tensor, off: int, seed: int) -> Tensor:
 
 
 class _Blocked(torch.autograd.Function):
-    """Both ways a loop of our own, on padded rows."""
+    """A compiled loop for each direction, on padded rows."""
 
     @staticmethod
     def forward(ctx: Any, heads: int, rows: Rows, causal: bool, off: int, seed: int, *parts: Tensor) -> Tensor:
@@ -89,7 +88,7 @@ class _Blocked(torch.autograd.Function):
         (B, T), D = parts[0].shape[:2], width(parts)
         y = parts[0].new_empty(B, T, D)
         fixed = (B, heads, D // heads, int(causal), rows.queries, rows.keys, seed, off, rows.table)
-        run(loops.attend_blocks, B * T, *fixed, *places(_flat(parts)), y, D)
+        run(loops.attend_blocks, B * T, *fixed, *addresses(_flat(parts)), y, D)
         ctx.save_for_backward(*parts)
         ctx.heads, ctx.rows, ctx.rest = heads, rows, (causal, off, seed)
         return y
@@ -101,7 +100,7 @@ class _Blocked(torch.autograd.Function):
 
         parts, rows, (causal, off, seed) = ctx.saved_tensors, ctx.rows, ctx.rest
         needed = ctx.needs_input_grad[5:]
-        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
 
             def equation(*own: Tensor) -> Tensor:
                 return reference(own, ctx.heads, rows, causal, off, seed)
@@ -110,8 +109,8 @@ class _Blocked(torch.autograd.Function):
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         (B, T), D = parts[0].shape[:2], by_y.shape[2]
         fixed = (B, ctx.heads, D // ctx.heads, int(causal), rows.queries, rows.keys, seed, off, rows.table)
-        held = (*places(_flat(parts)), by_y, D, *places(_flat(grads)))
-        run(loops.attend_blocks_backward, B * T, *fixed, *held)
+        arrays = (*addresses(_flat(parts)), by_y, D, *addresses(_flat(grads)))
+        run(loops.attend_blocks_backward, B * T, *fixed, *arrays)
         return *[None] * 5, *(grad if need else None for grad, need in zip(grads, needed))
 
 

@@ -1,8 +1,8 @@
 """Attention within rows of any length, compiled like ensue.kernels.elementwise_loops: a block of queries at a time,
 whose weights are
-made again on the way back.
+computed again in the backward pass.
 
-Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d. A matrix is an address
+Legend: B rows, T queries, S keys, M tokens of all rows, H heads, d head width, D = H·d. A matrix is an address
 and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that ``ensue.kernels.threads.run``
 makes.
 """
@@ -63,11 +63,11 @@ def block_weights(p: Floats, keys: Floats, transposed: Floats, first: int, size:
 
 
 @inner
-def block_mask(mask: Floats, words: Any, seed: int, place: int, off: int) -> None:
-    """m / (1 − p) of a block, (S, BLOCK); ``place`` is that of its first word among all."""
+def block_mask(mask: Floats, words: Any, seed: int, word: int, off: int) -> None:
+    """m / (1 − p) of a block, (S, BLOCK); ``word`` is the number of its first random word."""
     on, bytes_ = f32(256 / (256 - off)), words.view(np.uint8)
     for s in range(len(mask)):
-        random_words(words, seed, place + s * EACH)
+        random_words(words, seed, word + s * EACH)
         for i in range(mask.shape[1]):
             mask[s, i] = on if bytes_[i] >= off else f32(0)
 
@@ -87,7 +87,7 @@ def seen_of(row: Any, first: int, wide: int, causal: int) -> int:
 
 
 @inner
-def block_place(unit: int, first: int, most: int, longest: int) -> int:
+def first_word(unit: int, first: int, most: int, longest: int) -> int:
     """Where a block's random words begin: blocks of a head in order, then heads, then rows."""
     blocks = (most + BLOCK - 1) // BLOCK
     return int((unit * blocks + first // BLOCK) * whole_rows(longest) * EACH)
@@ -101,7 +101,7 @@ def attend_blocks(a: Any) -> None:
     query, key, value, out = two(a, 11), two(a, 13), two(a, 15), two(a, 17)
     S = whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
-    transposed, found = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
+    transposed, result = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
     weights, mask = (
         np.empty((whole_rows(longest), BLOCK), np.float32),
         np.empty((whole_rows(longest), BLOCK), np.float32),
@@ -117,15 +117,15 @@ def attend_blocks(a: Any) -> None:
             size = seen_of(row, first, count, causal)
             p = weights[: whole_rows(size)]
             if size == 0:
-                found[:] = f32(0)
+                result[:] = f32(0)
             else:
                 transpose(head(query, row[0] + first, h, d), transposed, count)
                 block_weights(p, keys, transposed, first, size, causal)
                 if off:
-                    block_mask(mask[: len(p)], words, seed, block_place(unit, first, most, longest), off)
+                    block_mask(mask[: len(p)], words, seed, first_word(unit, first, most, longest), off)
                     multiply(p, mask)
-                matmul(matrix(found), as_left_transposed(matrix(p)), matrix(values), BLOCK, d, len(p))
-            copy_out(found, head(out, row[0] + first, h, d), count)
+                matmul(matrix(result), as_left_transposed(matrix(p)), matrix(values), BLOCK, d, len(p))
+            copy_out(result, head(out, row[0] + first, h, d), count)
         unit = next_chunk(a)
 
 
@@ -169,7 +169,7 @@ def attend_blocks_backward(a: Any) -> None:
             block_weights(p, keys, transposed, first, size, causal)
             matmul(matrix(by), as_left(matrix(values)), matrix(above_transposed), len(p), BLOCK, d)
             if off:
-                block_mask(mask[: len(p)], words, seed, block_place(unit, first, most, longest), off)
+                block_mask(mask[: len(p)], words, seed, first_word(unit, first, most, longest), off)
                 multiply(by, mask)
             softmax_backward(p, by, scale)
             if off:
@@ -192,7 +192,7 @@ def block_masks(a: Any) -> None:
     unit = next_chunk(a)
     while unit < B * H:
         for first in range(0, most, BLOCK):
-            block_mask(mask, words, seed, block_place(unit, first, most, longest), off)
+            block_mask(mask, words, seed, first_word(unit, first, most, longest), off)
             for t in range(first, min(first + BLOCK, most)):
                 for s in range(longest):
                     out[unit, t, s] = mask[s, t - first]

@@ -1,13 +1,13 @@
-"""The loss of an output layer, without its logits ever standing in memory whole.
+"""The loss of an output layer that never stores all logits.
 
     z = W h + b,   J = 1/M Σ_m −log softmax(z_m)[y_m]
     ∂J/∂z = (softmax(z) − target) / M,   ∂J/∂h = Wᵀ ∂J/∂z,   ∂J/∂W = ∂J/∂z hᵀ
 
-The gradient of a softmax needs nothing but the softmax, so it is made on the way forward, a slice of tokens at a time.
-A slice's logits are made a few columns c of the vocabulary at a time, small enough to be written over with
-e_c = exp(z_c − max z_c) while they are in the cache. All that is left is linear: with t = max z over all columns and
+The gradient of a softmax needs nothing but the softmax, so the forward pass computes it, a slice of tokens at a time. A
+slice's logits are computed for a block of vocabulary columns c at a time, small enough to be overwritten with
+e_c = exp(z_c − max z_c) while they are in the cache. The rest is linear: with t = max z over all columns and
 n = Σ_c exp(max z_c − t) Σ e_c, the softmax of columns c is s_c e_c, s_c = exp(max z_c − t) / n, so that its share of
-∂J/∂h is Σ_c s_c W_cᵀ e_c, and of ∂J/∂W_c it is e_c (s_c h)ᵀ: numbers are divided where they are few.
+∂J/∂h is Σ_c s_c W_cᵀ e_c, and of ∂J/∂W_c it is e_c (s_c h)ᵀ: the scaling is applied to the smaller matrices.
 
 Legend: M tokens, D width, V vocabulary.
 """
@@ -24,14 +24,14 @@ from torch.nn import functional as F
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.matmul import matmul, spare
-from ensue.kernels.threads import reachable, run
+from ensue.kernels.threads import loopable, run
 
 SLICE = 1 << 24
-"""How many logits stand at once: 64 MB in float32. Fewer, and the weights are read again too often."""
+"""Logits of a slice: 64 MB in float32. With fewer the weights would be read too often."""
 COLUMNS = 2048
-"""How many tokens of the vocabulary are looked at together: with a slice, a few MB."""
+"""Vocabulary columns of a block."""
 FEW = 1 << 18
-"""Fewer logits than this are in the cache anyway."""
+"""Fewer logits than this fit into the cache anyway."""
 
 
 def _reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -60,7 +60,7 @@ With label smoothing ε the target is 1 − ε of the truth and ε of the unifor
 
 
 class _Sliced(torch.autograd.Function):
-    """Forward makes the gradients too; backward only scales them."""
+    """The forward pass computes the gradients; the backward pass scales them."""
 
     @staticmethod
     def forward(
@@ -116,7 +116,7 @@ class _Sliced(torch.autograd.Function):
             total -= smoothing * (hidden.sum(0) @ weight.mean(0))
             if bias is not None:
                 total -= smoothing * M * bias.mean()
-        _take_targets(hidden, weight, targets, smoothing, grad_hidden, grad_weight, grad_bias)
+        _subtract_targets(hidden, weight, targets, smoothing, grad_hidden, grad_weight, grad_bias)
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, hidden, weight, bias, targets)
         ctx.smoothing = smoothing
         return total / M
@@ -125,17 +125,17 @@ class _Sliced(torch.autograd.Function):
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂J/∂h, ∂J/∂W, ∂J/∂b."""
         *grads, hidden, weight, bias, targets = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
             equation = partial(_reference, targets=targets, smoothing=ctx.smoothing)
             found = differentiable(equation, (hidden, weight, bias), ctx.needs_input_grad[:3], above)
             return *found, None, None, None
-        if above[0].device.type != "cpu" or above[0] != 1:  # else it is the loss itself, as mostly: no pass over them
+        if above[0].device.type != "cpu" or above[0] != 1:  # mostly it is 1: the loss itself
             grads = [None if grad is None else grad * above[0] for grad in grads]
         return *grads, None, None, None
 
 
 def _with_spare(h: Tensor) -> Tensor:
-    """h (M, D) and what is spare, rows of zeros."""
+    """h (M, D), padded with rows of zeros (see ``matmul.spare``)."""
     more = spare(len(h))
     return F.pad(h, (0, 0, 0, more)) if more else h.contiguous()
 
@@ -143,17 +143,17 @@ def _with_spare(h: Tensor) -> Tensor:
 def _exponentials(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """exp(z − max z) of z = W h + b, (M, C), max z and the sum, (M,) each."""
     z = matmul(h, weight, bias)
-    if not reachable(z):
-        top = z.amax(1).clamp_(min=torch.finfo(z.dtype).min)  # where all are −∞ they stay it
+    if not loopable(z):
+        top = z.amax(1).clamp_(min=torch.finfo(z.dtype).min)  # a row of −∞ stays −∞
         return z.sub_(top[:, None]).exp_(), top, z.sum(1)
-    from ensue.kernels import softmax_loops as loops  # numba takes a while to import
+    from ensue.kernels import softmax_loops as loops  # importing numba takes long
 
     top, norm = z.new_empty(len(z)), z.new_empty(len(z))
     run(loops.exp_rows, *z.shape, z, top, norm)
     return z, top, norm
 
 
-def _take_targets(
+def _subtract_targets(
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,
@@ -162,7 +162,7 @@ def _take_targets(
     grad_weight: Tensor | None,
     grad_bias: Tensor | None,
 ) -> None:
-    """Take the target from the softmax: 1 − ε of the truth, ε / V of every token; sparse, or the same everywhere."""
+    """Subtract the target from the softmax: 1 − ε of the truth, ε / V of every token."""
     V, M = len(weight), len(targets)
     sure, rest = (smoothing - 1) / M, smoothing / M
     if grad_hidden is not None:

@@ -29,7 +29,7 @@ f32 = np.float32
 
 
 def _mixing(vectors: int) -> Any:
-    """share · Σ_n p_n v_{s_n} of so many vectors side by side; s_n are the columns that are seen."""
+    """share · Σ_n p_n v_{s_n} of ``vectors`` vectors side by side; s_n are the columns that are seen."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def mix(context: Any, to: Any, values: Any, step: Any, weights: Any, columns: Any, size: Any, share: Any) -> Any:

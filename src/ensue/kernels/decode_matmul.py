@@ -57,7 +57,7 @@ EVEN, ODD = (INTS(list(range(first, 2 * LANES, 2))) for first in (0, 1))
 
 
 def _inputs_side_by_side(outputs: int, rows: int, times: int = 1) -> Any:
-    """Σ_i W_ji x_ri of ``outputs · times`` outputs and so many rows; row r is written at ``to`` + r · ``to_row``.
+    """Σ_i W_ji x_ri of ``outputs · times`` outputs and ``rows`` rows; row r is written at ``to`` + r · ``to_row``.
 
     ``outputs`` are computed side by side, ``times`` times; then all sums are reduced at once.
     """
@@ -94,7 +94,7 @@ some_rows = _inputs_side_by_side(OUTPUTS_AT_ONCE, ROWS_AT_ONCE)
 
 
 def _rows_side_by_side(vectors: int, outputs: int) -> Any:
-    """Σ_i W_ji x_ir of so many outputs and vectors of rows, added to the sums at ``to`` + j · ``rows``.
+    """Σ_i W_ji x_ir of ``outputs`` outputs and ``vectors`` vectors of rows, added to the sums at ``to`` + j · ``rows``.
 
     x is transposed: (in, rows). ``count`` inputs at a time stay in the cache for all outputs of a chunk.
     """
@@ -132,7 +132,7 @@ many_rows = [
 
 
 def _outputs_side_by_side(panels: int, rows: int, unroll: int = 1) -> Any:
-    """Σ_i Ŵ_ji x̂_ri of so many panels of outputs and rows, as floats; row r is written at ``to`` + r · ``to_row``.
+    """Σ_i Ŵ_ji x̂_ri of panels of outputs and of rows, as floats; row r is written at ``to`` + r · ``to_row``.
 
     A panel is (in / 2, PANEL, 2): of each pair of inputs the weights of all its outputs. ``x_row`` is the distance
     between rows of x̂, in pairs.

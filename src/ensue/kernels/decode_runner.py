@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.decode_program import FEW, OUT, OUTPUTS, ROWS, CacheView, DecodeProgram, NotCompilable
 from ensue.kernels.kernel import forced
-from ensue.kernels.threads import LANES, reachable, torch_threads
+from ensue.kernels.threads import LANES, loopable, torch_threads
 
 PAGE = 4096
 """The workspaces of two threads begin a multiple of this apart, so that none writes where another reads."""
@@ -50,7 +50,7 @@ class DecodeRunner:
         rows, code = len(x), self.code
         assert rows <= self.program.rows
         with self.lock:
-            answer = x.new_empty(rows, int(code[self.program.answers[0], 3]), dtype=torch.float32)
+            answer = _output(rows, int(code[self.program.answers[0], 3]))
             self.x[:rows] = x
             code[:, [1, -1]] = 0
             code[self.program.answers, OUT] = answer.data_ptr()
@@ -96,6 +96,11 @@ class DecodeRunner:
         return most
 
 
+def _output(rows: int, width: int) -> Tensor:
+    """A new tensor for a program's output."""
+    return torch.empty(rows, width, dtype=torch.float32, device="cpu")
+
+
 def _at_least(workspace: Tensor, size: int) -> Tensor:
     """The workspace, or a larger one where it has fewer than ``size`` bytes."""
     with torch.inference_mode(False):
@@ -133,7 +138,7 @@ def fingerprint(model: nn.Module) -> list[int] | None:
         modules.append(id(module))
         weights.extend(weight for weight in own["_parameters"].values() if weight is not None)
         left.extend(inner for inner in own["_modules"].values() if inner is not None)
-    if not reachable(*weights) or not plain(weights[0]):
+    if not loopable(*weights) or not plain(weights[0]):
         return None
     return modules + [weight.data_ptr() for weight in weights]
 
@@ -152,7 +157,7 @@ class ProgramCache:
         return ProgramCache, ()
 
     def runner(self, model: nn.Module, rows: int, compile: Callable[[DecodeProgram], Tensor]) -> DecodeRunner | None:
-        """Runs the model's program for so many rows; None where there can be none. ``compile`` returns its input.
+        """Runs the model's program for ``rows`` rows; None where there can be none. ``compile`` returns its input.
 
         ``use("reference", "decode")`` runs operations one by one instead.
         """

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.kernel import Fast, Kernel
-from ensue.kernels.threads import reachable, run
+from ensue.kernels.threads import loopable, run
 
 STEPS = 256
 
@@ -35,7 +35,7 @@ def _by_bytes(x: Tensor) -> bool:
 def mask(like: Tensor, p: float) -> Tensor:
     """m in the shape of ``like``: zeros and one other value, of mean 1."""
     off, count = limit(p), like.numel()
-    if reachable(like) and like.dim():
+    if loopable(like) and like.dim():
         return seeded_mask(like.shape, off, new_seed())
     draws = torch.empty(-(-count // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
     bytes_ = draws.view(torch.uint8)[:count].view(like.shape)

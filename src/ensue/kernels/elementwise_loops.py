@@ -3,8 +3,8 @@ norm, bias and relu. Gelu, softmax and attention have files of their own.
 
     z_i = mix(seed + i γ),  γ the odd number next to 2⁶⁴ / golden ratio            (SplitMix64: Steele et al., 2014)
 
-Random bits depend on the seed and their place alone, so they are made where they are needed and made again on the way
-back: no mask is ever stored. Each byte decides about one unit.
+Random bits depend on the seed and their position alone. So the backward pass draws them again, and no mask is stored.
+Each byte decides about one unit.
 
 Legend: M rows, D width. A loop is given ``a``, the row of numbers that ``ensue.kernels.threads.run`` makes.
 """
@@ -68,7 +68,7 @@ def moments(x: Floats, epsilon: float, centred: bool) -> Any:
 
 @loop
 def add_norm(a: Any) -> None:
-    """z = LN(x + y ∘ m), and what the way back needs: n and 1 / √(var s + ε)."""
+    """z = LN(x + y ∘ m); n and 1 / √(var s + ε) for the backward pass."""
     M, D, seed, off = a[1], a[2], a[3], np.uint8(a[4])
     x, y = carray(pointer(a[5]), (M, D), np.float32), carray(pointer(a[6]), (M, D), np.float32)
     weight, bias = carray(pointer(a[7]), (D,), np.float32), carray(pointer(a[8]), (D,), np.float32)
@@ -105,7 +105,7 @@ def norm_sums(by_z: Floats, normal: Floats, weight: Floats, by_weight: Floats, b
 
 @loop
 def add_norm_backward(a: Any) -> None:
-    """∂x, ∂y, and ∂γ and ∂β of each part, (parts, 2, D)."""
+    """∂x, ∂y, and ∂γ and ∂β of each chunk, (chunks, 2, D)."""
     M, D, seed, off = a[1], a[2], a[3], np.uint8(a[4])
     by_z, normal = carray(pointer(a[5]), (M, D), np.float32), carray(pointer(a[6]), (M, D), np.float32)
     scale, weight = carray(pointer(a[7]), (M,), np.float32), carray(pointer(a[8]), (D,), np.float32)
@@ -114,17 +114,17 @@ def add_norm_backward(a: Any) -> None:
     on = f32(256 / (256 - a[4]))
     words = np.empty((D + 7) // 8, np.uint64)
     bytes_ = words.view(np.uint8)
-    part = next_chunk(a)
-    while part * PART < M:
-        sums[part] = f32(0)
-        for r in range(part * PART, min((part + 1) * PART, M)):
+    chunk = next_chunk(a)
+    while chunk * PART < M:
+        sums[chunk] = f32(0)
+        for r in range(chunk * PART, min((chunk + 1) * PART, M)):
             random_words(words, seed, r * len(words))
-            plain, along = norm_sums(by_z[r], normal[r], weight, sums[part, 0], sums[part, 1])
+            plain, along = norm_sums(by_z[r], normal[r], weight, sums[chunk, 0], sums[chunk, 1])
             for i in range(D):
                 by = (by_z[r, i] * weight[i] - plain - normal[r, i] * along) * scale[r]
                 by_x[r, i] = by
                 by_y[r, i] = by * on if bytes_[i] >= off else f32(0)
-        part = next_chunk(a)
+        chunk = next_chunk(a)
 
 
 @loop
@@ -137,22 +137,22 @@ def add_relu(a: Any) -> None:
         for r in range(start, min(start + PART, M)):
             for i in range(D):
                 u = v[r, i] + bias[i]
-                v[r, i] = f32(0) if u < f32(0) else u  # what is no number stays none
+                v[r, i] = f32(0) if u < f32(0) else u  # NaN stays NaN
         start = next_chunk(a) * PART
 
 
 @loop
 def relu_backward(a: Any) -> None:
-    """∂u, written over ∂h (M, D), and its sum over each part, (parts, D)."""
+    """∂u, written over ∂h (M, D), and its sum over each chunk, (chunks, D)."""
     M, D = a[1], a[2]
     by, h = carray(pointer(a[3]), (M, D), np.float32), carray(pointer(a[4]), (M, D), np.float32)
     sums = carray(pointer(a[5]), ((M + PART - 1) // PART, D), np.float32)
-    part = next_chunk(a)
-    while part * PART < M:
-        sums[part] = f32(0)
-        for r in range(part * PART, min((part + 1) * PART, M)):
+    chunk = next_chunk(a)
+    while chunk * PART < M:
+        sums[chunk] = f32(0)
+        for r in range(chunk * PART, min((chunk + 1) * PART, M)):
             for i in range(D):
                 by_u = f32(0) if h[r, i] <= f32(0) else by[r, i]
                 by[r, i] = by_u
-                sums[part, i] += by_u
-        part = next_chunk(a)
+                sums[chunk, i] += by_u
+        chunk = next_chunk(a)

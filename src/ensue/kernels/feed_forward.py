@@ -26,7 +26,7 @@ from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.matmul import matmul, unhooked, weight_gradient
-from ensue.kernels.threads import PART, reachable, run
+from ensue.kernels.threads import PART, loopable, run
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Activation:
 
 def _gelu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     u = matmul(x, up, bias)
-    if not reachable(u):
+    if not loopable(u):
         return F.gelu(u, approximate="tanh"), (u,)
     from ensue.kernels import gelu_loops as loops  # importing numba takes long
 
@@ -54,7 +54,7 @@ def _gelu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Te
 
 
 def _gelu_backward(above: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    if not reachable(above):
+    if not loopable(above):
         h = F.gelu(u, approximate="tanh")
         by_u: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate="tanh", grad_input=above)
         return h, by_u, by_u.sum(0)
@@ -78,7 +78,7 @@ def _exact_backward(above: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor
 
 
 def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    if not reachable(x, bias) or not bias.is_contiguous():
+    if not loopable(x, bias) or not bias.is_contiguous():
         h = F.relu_(matmul(x, up, bias))
         return h, (h,)
     from ensue.kernels import elementwise_loops as loops  # importing numba takes long
@@ -89,7 +89,7 @@ def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Te
 
 
 def _relu_backward(above: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    if not reachable(above):
+    if not loopable(above):
         by_u: Tensor = torch.ops.aten.threshold_backward.grad_input(above, h, 0, grad_input=above)
         return h, by_u, by_u.sum(0)
     from ensue.kernels import elementwise_loops as loops

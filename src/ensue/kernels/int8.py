@@ -1,22 +1,22 @@
-"""Linear layers in eight bits, for inference on a CPU (dynamic quantisation).
+"""int8 linear layers for inference on a CPU (dynamic quantisation).
 
     W_j ≈ s_j Ŵ_j,  s_j = max|W_j| / 127,  Ŵ ∈ {−127 … 127}            once, a scale for each output j
     x ≈ r s (x̂ − z),  r = max|x|,  x̂ ∈ {0 … 255}                       as it comes, r for each token, s and z always
     y_j = r s s_j Σ_i (x̂_i − z) Ŵ_ji + b_j                              products and sums in integers, y in float32
 
-Each token is divided by its largest value r, for a few ([CLS], [SEP]) are many times as large as others, which with one
-scale for all would be left with four or five bits. s and z are those of the range from −1 to 1, which one row beside
-them sees to; so what a text comes to does not depend on those it is read with, but for the order of sums.
+Each token is divided by its largest value r: a few ([CLS], [SEP]) are many times as large as others, which would have
+four or five bits left if all shared one scale. One extra row, from −1 to 1, makes s and z the same in every batch; so a
+text's result does not depend on the others in its batch, except for the order of sums.
 
-Quantised are plain linear layers of 32 outputs or more: those of attention, of two-layer networks, poolers, the output
-layer of a model that says what comes next, and what a head that labels has before its last layer. Left as they are:
-that last layer, embeddings, what fills in masks and is tied to them, recurrent cells, norms, softmax.
+Linear layers of 32 outputs or more are quantised: those of attention, of feed-forward networks, poolers, the output
+layer of a language model, and the layers of a classification head before its last one. Not quantised: that last layer,
+embeddings, a masked model's output layer that is tied to them, recurrent cells, norms, softmax.
 
-A step of decoding, one token of few rows, is bound by reading weights: there they alone have eight bits, and x̂ has
-sixteen, or a few less where sums would run over (see ensue.kernels.decode_matmul).
+A decode step, one token of few rows, is bound by reading weights: there only they are int8, and x̂ has 16 bits, or a
+few less where sums would overflow (see ensue.kernels.decode_matmul).
 
-x̂ has seven bits where the processor adds up pairs of products in sixteen: 2 · 255 · 127 is more than they hold (AVX2
-without VNNI). A product whose answer is known tells.
+x̂ has 7 bits where the processor adds pairs of products in 16 bits, which 2 · 255 · 127 overflows (AVX2 without VNNI). A
+product with a known result shows which.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from torch.nn import functional as F
 from ensue.core.errors import InputError
 
 ENGINES = ("x86", "fbgemm", "qnnpack")
-"""What computes, the fastest first. onednn is not among them: it trusts a processor's word about AMX, which in a
-virtual machine may be wrong, and then the process dies."""
+"""Engines, the fastest first. Not onednn: it trusts the processor's report of AMX, which may be wrong in a virtual
+machine, and then the process crashes."""
 NARROW = 32
-"""A layer of fewer outputs has nothing to gain, and its answers to lose."""
+"""Layers of fewer outputs are not quantised: they gain no speed and lose accuracy."""
 PANEL, FILLED = 16, 32
-"""How many outputs lie side by side where a step of decoding reads them, and what their number is filled up to."""
+"""Outputs that lie side by side for a decode step, and the multiple that their number is padded to."""
 TINY = 1e-12
-"""What stands for the size of what is all zeros."""
+"""The size of a row of zeros."""
 
 M = TypeVar("M", bound=nn.Module)
 
 
 class QuantisedLinear(nn.Module):
-    """y = W x + b with W and x in eight bits."""
+    """y = W x + b with W and x in int8."""
 
     bias: Tensor
 
@@ -60,18 +60,18 @@ class QuantisedLinear(nn.Module):
         self._parts: dict[tuple[int, int], Any] = {}
 
     def extra_repr(self) -> str:
-        """What ``print(model)`` says of it."""
+        """The text that ``print(model)`` shows."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bits={7 if self.reduced else 8}"
 
     @property
     def weight(self) -> Tensor:
-        """s_j Ŵ_j (out, in) in float32, for those who read a layer as a matrix."""
+        """s_j Ŵ_j (out, in) in float32."""
         whole: Tensor = torch.ops.quantized.linear_unpack(self._packed)[0].dequantize()
         return whole
 
     @cached_property
     def panels(self) -> Tensor:
-        """Ŵ as a step of decoding reads it; made where there is one."""
+        """Ŵ in the layout of a decode step, computed when first needed."""
         return panels(self._whole)
 
     @cached_property
@@ -90,9 +90,7 @@ class QuantisedLinear(nn.Module):
         return self._product(x, self._packed, self.bias)
 
     def part(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """The outputs from ``start`` to ``stop``, (…, in) → (…, stop − start); their weights are kept apart from then
-        on.
-        """
+        """The outputs from ``start`` to ``stop``, (…, in) → (…, stop − start). Their packed weights are cached."""
         if (start, stop) not in self._parts:
             self._parts[start, stop] = packed(self.weight[start:stop])
         return self._product(x, self._parts[start, stop], self.bias[start:stop])
@@ -102,7 +100,7 @@ class QuantisedLinear(nn.Module):
         size = torch.maximum(flat.amax(1), -flat.amin(1)).clamp_(min=TINY)[:, None]  # faster than a norm
         rows = flat.new_zeros(len(flat) + 1, self.in_features)
         torch.div(flat, size, out=rows[:-1])
-        rows[-1, 0], rows[-1, -1] = 1.0, -1.0  # so that s and z are the same whoever is read with whom
+        rows[-1, 0], rows[-1, -1] = 1.0, -1.0  # so that s and z do not depend on the other rows
         y: Tensor = torch.ops.quantized.linear_dynamic(rows, weights, self.reduced)[:-1]
         return torch.addcmul(bias, y, size, out=y).view(*x.shape[:-1], len(bias))
 
@@ -116,7 +114,7 @@ def part(layer: nn.Module, x: Tensor, start: int, stop: int) -> Tensor:
 
 
 def packed(weight: Tensor) -> Any:
-    """Weights (out, in) in eight bits, laid out as this machine's engine wants them."""
+    """Weights (out, in) in int8, in the layout of this machine's engine."""
     zero = torch.zeros(len(weight), dtype=torch.long)
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = engine()
@@ -130,9 +128,9 @@ def packed(weight: Tensor) -> Any:
 
 
 def panels(whole: Tensor) -> Tensor:
-    """Ŵ (out, in) as a step of decoding reads it: (out / PANEL, in / 2, PANEL, 2), what is missing in zeros.
+    """Ŵ (out, in) in the layout of a decode step: (out / PANEL, in / 2, PANEL, 2), padded with zeros.
 
-    Of two inputs the weights of PANEL outputs lie side by side; all that is read for those outputs lies in a row.
+    The weights of PANEL outputs for two inputs lie side by side, and all weights of those outputs are contiguous.
     """
     outputs, inputs = whole.shape
     filled = F.pad(whole, (0, inputs % 2, 0, -outputs % FILLED))
@@ -151,16 +149,16 @@ def scales(weight: Tensor) -> Tensor:
 
 
 def engine() -> str:
-    """The engine that computes in eight bits here."""
+    """The fastest int8 engine of this build of torch."""
     there = [name for name in ENGINES if name in torch.backends.quantized.supported_engines]
     if not there:
-        raise InputError("this build of torch does not compute in eight bits", hint="leave --int8 out")
+        raise InputError("this build of torch has no int8 engine", hint="leave --int8 out")
     return there[0]
 
 
 @cache
 def overflows() -> bool:
-    """Whether sums of two products of full eight bits come out wrong here."""
+    """True if sums of two products of full 8-bit integers overflow on this processor."""
     x, ones = torch.ones(1, 64), torch.ones(4, 64)
     x[0, 0] = 0.0  # so that 0 is 0 and 1 is 255
     y = torch.ops.quantized.linear_dynamic(x, packed(ones), False)
@@ -168,9 +166,9 @@ def overflows() -> bool:
 
 
 def quantise(model: M) -> M:
-    """A copy whose linear layers compute in eight bits; it can only be read with, not trained."""
+    """A copy with int8 linear layers, for inference only."""
     if any(p.device.type != "cpu" for p in model.parameters()):
-        raise InputError("eight bits are for the CPU", hint="move the model to the CPU, or leave --int8 out")
+        raise InputError("int8 runs on the CPU only", hint="move the model to the CPU, or leave --int8 out")
     engine()
     found = {id(layer.weight): layer for layer in _layers(model)}
     words = _words(model)

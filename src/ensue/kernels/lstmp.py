@@ -1,13 +1,13 @@
-"""The LSTM with a projection as one operation on the CPU, where torch has no kernel of its own for it.
+"""The LSTM with a projection as one operation on the CPU, where torch has no kernel for it.
 
     a_t = W x_t + b + U h_{t-1},   c_t = f ∘ c_{t-1} + i ∘ c̃,   m_t = o ∘ tanh(c_t),   h_t = W_p m_t
     ∂m = ∂h W_p,   ∂c = ∂m ∘ o ∘ (1 − tanh² c),   ∂a = the gates' own slopes,   ∂h_{t-1} = ∂a_t U
     ∂U = Σ_t ∂a_tᵀ h_{t-1},   ∂W_p = Σ_t ∂h_tᵀ m_t,   ∂W = Σ_t ∂a_tᵀ x_t
 
-Only what a step needs of the step beside it is computed step by step; the gradients of all weights are one product each
-over all steps, where automatic differentiation would make one a step and add them up.
+Only what depends on the previous step is computed step by step. The gradient of each weight is one product over all
+steps, where autograd would compute one product a step and add them up.
 
-Legend: B rows, T time, N cell width, P width of what is shown.
+Legend: B rows, T time, N cell width, P output width.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def _reference(
     x: Tensor, weight_x: Tensor, weight_h: Tensor, bias: Tensor, weight_p: Tensor, h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The equation, step by step."""
-    shown, cells = [], []
+    outputs, cells = [], []
     for a in F.linear(x, weight_x, bias).unbind(1):
         i, f, candidate, o = torch.addmm(a, h, weight_h.T).chunk(4, dim=-1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(candidate)
         h = (torch.sigmoid(o) * torch.tanh(c)) @ weight_p.T
-        shown.append(h)
+        outputs.append(h)
         cells.append(c)
-    return torch.stack(shown, 1), torch.stack(cells, 1)
+    return torch.stack(outputs, 1), torch.stack(cells, 1)
 
 
 def _fused(
@@ -62,30 +62,30 @@ class _Projected(torch.autograd.Function):
         x, weight_x, weight_h, bias, weight_p, h, c = inputs
         B, T, N, P = *x.shape[:2], c.shape[1], h.shape[1]
         gates = F.linear(x.transpose(0, 1), weight_x, bias)  # (T, B, 4 N); each step is written over by its gates
-        shown, cells = x.new_empty(T + 1, B, P), x.new_empty(T + 1, B, N)
-        bent, inner = x.new_empty(T, B, N), x.new_empty(T, B, N)  # tanh c, and m
-        shown[0], cells[0] = h, c
+        outputs, cells = x.new_empty(T + 1, B, P), x.new_empty(T + 1, B, N)
+        activated, inner = x.new_empty(T, B, N), x.new_empty(T, B, N)  # tanh c, and m
+        outputs[0], cells[0] = h, c
         for t in range(T):
-            a = gates[t].addmm_(shown[t], weight_h.T)
+            a = gates[t].addmm_(outputs[t], weight_h.T)
             i, f, candidate, o = a.chunk(4, dim=-1)
             a[:, : 2 * N].sigmoid_()
             candidate.tanh_()
             o.sigmoid_()
             torch.mul(f, cells[t], out=cells[t + 1]).addcmul_(i, candidate)
-            torch.tanh(cells[t + 1], out=bent[t])
-            torch.mul(o, bent[t], out=inner[t])
-            torch.mm(inner[t], weight_p.T, out=shown[t + 1])
-        ctx.save_for_backward(*inputs, gates, shown, cells, bent, inner)
-        return shown[1:].transpose(0, 1), cells[1:].transpose(0, 1)
+            torch.tanh(cells[t + 1], out=activated[t])
+            torch.mul(o, activated[t], out=inner[t])
+            torch.mm(inner[t], weight_p.T, out=outputs[t + 1])
+        ctx.save_for_backward(*inputs, gates, outputs, cells, activated, inner)
+        return outputs[1:].transpose(0, 1), cells[1:].transpose(0, 1)
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
-        """Gradients of x, the weights, and the memory before."""
+        """Gradients of x, the weights, h_0 and c_0."""
         inputs, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
-        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
             return differentiable(_reference, inputs, ctx.needs_input_grad, above)
         x, weight_x, weight_h, _, weight_p, _, _ = inputs
-        gates, shown, cells, bent, inner = kept
+        gates, outputs, cells, activated, inner = kept
         T, B, N = inner.shape
         by_shown, by_cells = (part.transpose(0, 1) for part in above)
         by_gates, by_h = torch.empty_like(gates), by_shown.contiguous().clone()  # ∂h of each step is added up in place
@@ -94,8 +94,8 @@ class _Projected(torch.autograd.Function):
             i, f, candidate, o = gates[t].chunk(4, dim=-1)
             by_i, by_f, by_candidate, by_o = by_gates[t].chunk(4, dim=-1)
             by_m = by_h[t] @ weight_p
-            torch.mul(by_m, bent[t], out=by_o).mul_(o).mul_(1 - o)
-            by_c.add_(by_cells[t]).add_(by_m.mul_(o).mul_(1 - bent[t].square()))
+            torch.mul(by_m, activated[t], out=by_o).mul_(o).mul_(1 - o)
+            by_c.add_(by_cells[t]).add_(by_m.mul_(o).mul_(1 - activated[t].square()))
             torch.mul(by_c, candidate, out=by_i).mul_(i).mul_(1 - i)
             torch.mul(by_c, cells[t], out=by_f).mul_(f).mul_(1 - f)
             torch.mul(by_c, i, out=by_candidate).mul_(1 - candidate.square())
@@ -106,6 +106,6 @@ class _Projected(torch.autograd.Function):
         flat = by_gates.view(T * B, 4 * N)
         by_x = (flat @ weight_x).view(T, B, -1).transpose(0, 1) if ctx.needs_input_grad[0] else None
         by_weight_x = flat.T @ x.transpose(0, 1).reshape(T * B, -1)
-        by_weight_h = flat.T @ shown[:-1].reshape(T * B, -1)
+        by_weight_h = flat.T @ outputs[:-1].reshape(T * B, -1)
         by_weight_p = by_h.view(T * B, -1).T @ inner.view(T * B, N)
         return by_x, by_weight_x, by_weight_h, flat.sum(0), by_weight_p, before, by_c

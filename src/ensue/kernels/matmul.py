@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.kernel import Fast, Kernel
-from ensue.kernels.threads import LANES, reachable, run
+from ensue.kernels.threads import LANES, loopable, run
 
 LARGE = 1 << 27
 """The least M · D · N for oneDNN."""
@@ -81,7 +81,7 @@ matmul = Kernel("matmul", _reference, Fast("onednn", _onednn, _onednn_is_faster)
 
 def transposed(x: Tensor) -> Tensor:
     """xᵀ, contiguous: (M, D) → (D, M)."""
-    if not reachable(x) or not x.is_contiguous() or min(x.shape) < LANES:
+    if not loopable(x) or not x.is_contiguous() or min(x.shape) < LANES:
         return x.T.contiguous()
     from ensue.kernels import tiles  # importing numba takes long
 

@@ -1,13 +1,13 @@
-"""Rows of different lengths one after the other: nothing is padded, so nothing is computed for padding.
+"""Packed rows: rows of different lengths one after the other, so that nothing is computed for padding.
 
     (B, T) with lengths 2 4 2   →   ● ● ● ● ● ● ● ●      rows of equal length side by side: here the first and the third
                                     └1┘ └3┘ └──2──┘
 
-What is done at every place alike (embedding, norm, linear layers) sees M = Σ lengths places instead of B · T. Attention
-takes the rows of one length at a time, a plain view of what lies there, and needs no mask; or, where a loop of ours
-computes it, is told by ``Rows`` where each row's queries and keys are.
+Layers that treat every position alike (embedding, norm, linear layers) see M = Σ lengths positions instead of B · T.
+Attention takes the rows of one length at a time, which are a plain view and need no mask; a compiled loop takes a
+``Rows``, which says where each row's queries and keys are.
 
-Legend: B rows, T tokens of the longest, M = Σ lengths, K places of a row that are asked for, D width.
+Legend: B rows, T tokens of the longest, M = Σ lengths, K positions of a row that are picked, D width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ensue.kernels.matmul import spare
-from ensue.kernels.threads import LANES, with_numbers
+from ensue.kernels.threads import LANES, real_tensors
 
 
 @dataclass(frozen=True)
@@ -31,35 +31,35 @@ class Packing:
     order: Tensor
     """(B,): the rows, short ones first."""
     at: Tensor
-    """(B,): where each of these begins."""
-    held: Tensor
-    """(B,): how many places each of these has."""
+    """(B,): where each of them begins."""
+    counts: Tensor
+    """(B,): how many positions each of them has."""
     index: Tensor
-    """(M,): which of B · T a place holds."""
+    """(M,): the index into B · T of each packed token."""
     groups: tuple[tuple[int, int], ...]
-    """How many rows there are of each length, and the length."""
+    """The number of rows of each length, and the length."""
 
     @staticmethod
     def of(lengths: Tensor | None, rows: int, time: int, least: int = 1, spared: bool = False) -> Packing:
-        """The packing of rows of these lengths; each keeps ``least`` places.
+        """The packing of rows of these lengths; each keeps at least ``least`` positions.
 
-        A row of no tokens has to look somewhere, so that is one place or more. With ``spared`` the last of the longest
-        rows keeps some more, which its last place fills, so that M is a number that comes again (``products.spare``).
+        An empty row has to attend to something, so that is at least one. With ``spared`` the longest row is padded with
+        its last token, so that few different M occur (see ``matmul.spare``).
         """
         if lengths is None:
             lengths = torch.full((rows,), time)
-        held, order = lengths.clamp(min=least, max=max(time, least)).sort(stable=True)
+        counts, order = lengths.clamp(min=least, max=max(time, least)).sort(stable=True)
         if spared:
-            held[-1] += spare(int(held.sum()))
-        sizes, counts = torch.unique_consecutive(held, return_counts=True)
-        at = held.cumsum(0) - held
-        within = torch.arange(int(held.sum())) - at.repeat_interleave(held)
-        index = (order * time).repeat_interleave(held) + within.clamp(max=time - 1)
-        return Packing((rows, time), order, at, held, index, tuple(zip(counts.tolist(), sizes.tolist())))
+            counts[-1] += spare(int(counts.sum()))
+        sizes, numbers = torch.unique_consecutive(counts, return_counts=True)
+        at = counts.cumsum(0) - counts
+        within = torch.arange(int(counts.sum())) - at.repeat_interleave(counts)
+        index = (order * time).repeat_interleave(counts) + within.clamp(max=time - 1)
+        return Packing((rows, time), order, at, counts, index, tuple(zip(numbers.tolist(), sizes.tolist())))
 
     @property
     def positions(self) -> Tensor:
-        """(M,): the place of each token in its row."""
+        """(M,): the position of each token in its row."""
         return self.index % self.shape[1]
 
     def pack(self, x: Tensor) -> Tensor:
@@ -67,23 +67,23 @@ class Packing:
         return x.flatten(0, 1).index_select(0, self.index)
 
     def unpack(self, x: Tensor) -> Tensor:
-        """(M, D) → (B, T, D), with zeros where nothing is."""
+        """(M, D) → (B, T, D), with zeros at padding."""
         rows, time = self.shape
         return x.new_zeros(rows * time, x.shape[1]).index_copy_(0, self.index, x).view(rows, time, -1)
 
-    def pick(self, x: Tensor, places: Tensor) -> Tensor:
-        """(M, D) at ``places`` (B, K) → (B, K, D), rows in the packed order."""
-        index = self.at[:, None] + places.index_select(0, self.order)
+    def pick(self, x: Tensor, positions: Tensor) -> Tensor:
+        """(M, D) at ``positions`` (B, K) → (B, K, D), rows in the packed order."""
+        index = self.at[:, None] + positions.index_select(0, self.order)
         return x.index_select(0, index.flatten()).view(*index.shape, -1)
 
     def restore(self, x: Tensor) -> Tensor:
-        """(B, …) in the packed order → in the order rows came."""
+        """(B, …) in the packed order → in the original order."""
         return torch.empty_like(x).index_copy_(0, self.order, x)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of queries and the rows of keys that each looks at, as the loops of attention take them."""
+    """Rows of queries and the rows of keys that each attends to, as attention loops take them."""
 
     table: Tensor
     """(B, 6), int64: where a row's queries begin and how many they are, where its keys begin and how many they are, how
@@ -104,24 +104,24 @@ class Rows:
 
     @staticmethod
     def of(queries: Packing, keys: Packing, lengths: Tensor) -> Rows:
-        """Each row of one packing looks at that of another, of which it sees ``lengths`` (B,) places, perhaps none.
+        """Each row of one packing attends to that of another, of which it sees the first ``lengths`` (B,) positions.
 
-        What a row keeps beyond the time is spare, and nobody's to see.
+        Positions beyond the packing's time are padding and are never seen.
         """
-        begin, count = queries.restore(queries.at), queries.restore(queries.held)
-        begin_keys, count_keys = keys.restore(keys.at), keys.restore(keys.held)
+        begin, count = queries.restore(queries.at), queries.restore(queries.counts)
+        begin_keys, count_keys = keys.restore(keys.at), keys.restore(keys.counts)
         return Rows._made(begin, count, begin_keys, count_keys, lengths.clamp(max=keys.shape[1]))
 
     @staticmethod
     def padded(rows: int, queries: int, keys: int, lengths: Tensor | None = None) -> Rows:
-        """All rows are as long as the longest."""
+        """Rows that are padded to the longest."""
         return Rows._whole(rows, queries, keys) if lengths is None else Rows._padded(rows, queries, keys, lengths)
 
     @staticmethod
     @lru_cache(maxsize=64)
     def _whole(rows: int, queries: int, keys: int) -> Rows:
-        """All see everything, as every layer of a model asks for again."""
-        with with_numbers():
+        """The same without lengths, cached: every layer of a model needs it."""
+        with real_tensors():
             return Rows._padded(rows, queries, keys, torch.full((rows,), keys))
 
     @staticmethod
@@ -132,7 +132,7 @@ class Rows:
 
     @staticmethod
     def _made(begin: Tensor, count: Tensor, begin_keys: Tensor, count_keys: Tensor, seen: Tensor) -> Rows:
-        seen = seen.clamp(min=0).minimum(count_keys)  # a loop trusts it
+        seen = seen.clamp(min=0).minimum(count_keys)  # loops do not check it
         weights = (count + (LANES - 1)).div(LANES, rounding_mode="floor") * LANES * count_keys
         after = weights.cumsum(0)
         table = torch.stack([begin, count, begin_keys, count_keys, seen, after - weights], dim=1)

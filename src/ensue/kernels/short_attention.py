@@ -3,11 +3,11 @@
     P = softmax(Q Kᵀ / √d),  Y = P V
     ∂V = Pᵀ ∂Y,  ∂P = ∂Y Vᵀ,  ∂S = P ∘ (∂P − Σ_s P ∘ ∂P) / √d,  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q
 
-Torch's kernel never holds P, which pays where rows are long. Where they are short P is small, and keeping it saves
-making it again; a head's matrices then never leave the cache. What was projected side by side is read where it lies,
-and its gradient is written side by side. Rows lie one after the other, padded to one length or not.
+Torch's kernel never stores P, which pays where rows are long. Where they are short P is small, and keeping it saves
+computing it again; a head's matrices then never leave the cache. Queries, keys and values that were projected side by
+side are read there, and their gradients are written side by side. Rows are consecutive, padded to one length or not.
 
-Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d.
+Legend: B rows, T queries, S keys, M tokens of all rows, H heads, d head width, D = H·d.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import dropout as drop
 from ensue.kernels.packing import Rows
-from ensue.kernels.threads import LANES, ROWS, reachable, run
+from ensue.kernels.threads import LANES, ROWS, loopable, run
 
 SHORT = 64
 """The most queries and the most keys: beyond, torch's kernel is as fast."""
@@ -49,20 +49,20 @@ def apart(parts: Parts) -> list[Tensor]:
 
 
 def fits(parts: Parts, heads: int) -> bool:
-    """Whether the loops take padded rows (B, T or S, …) as they lie, and are faster."""
+    """True if the loops can read these padded rows (B, T or S, …), and are faster."""
     return able(heads, width(parts), [part.shape[1] for part in parts], *parts) and all(
         part.stride(-1) == 1 and part.stride(0) == part.shape[1] * part.stride(1) for part in parts
     )
 
 
 def able(heads: int, width: int, times: list[int], *tensors: Tensor) -> bool:
-    """Whether something is learnt in a way the loops know, of rows that are short but have a tile of queries and one
-    of keys at least, with heads that are so many tiles wide.
+    """True under plain autograd for short rows that have at least a tile of queries and of keys, and for heads that are
+    whole tiles wide.
     """
     return (
         torch.is_grad_enabled()
         and all(one.numel() for one in tensors)
-        and reachable(*tensors)
+        and loopable(*tensors)
         and plain(*tensors)
         and all(ROWS <= time <= SHORT for time in times)
         and width // heads % LANES == 0
@@ -101,13 +101,13 @@ def equation(parts: Parts, heads: int, rows: Rows, causal: bool = False, dropout
     return torch.cat(ordered, dim=1).transpose(0, 1).flatten(1)
 
 
-def places(parts: Parts) -> list[Tensor | int]:
-    """Where Q, K and V begin, and how far tokens are apart."""
-    return [held for one in apart(parts) for held in (one, one.stride(0))]
+def addresses(parts: Parts) -> list[Tensor | int]:
+    """Q, K and V, each with the distance between its tokens."""
+    return [field for one in apart(parts) for field in (one, one.stride(0))]
 
 
 class _Short(torch.autograd.Function):
-    """Both ways a loop of our own."""
+    """A compiled loop for each direction."""
 
     @staticmethod
     def forward(ctx: Any, heads: int, rows: Rows, causal: bool, *parts: Tensor) -> Tensor:
@@ -116,8 +116,8 @@ class _Short(torch.autograd.Function):
 
         D = width(parts)
         y, weights = parts[0].new_empty(len(parts[0]), D), parts[0].new_empty(heads * rows.weights)
-        held = (rows.queries, rows.table, *places(parts), y, D, weights)
-        run(loops.attend, len(y), len(rows.table), heads, D // heads, int(causal), *held)
+        arrays = (rows.queries, rows.table, *addresses(parts), y, D, weights)
+        run(loops.attend, len(y), len(rows.table), heads, D // heads, int(causal), *arrays)
         ctx.save_for_backward(weights, *parts)
         ctx.heads, ctx.rows, ctx.causal = heads, rows, causal
         return y
@@ -129,7 +129,7 @@ class _Short(torch.autograd.Function):
 
         weights, *parts = ctx.saved_tensors
         rows, needed = ctx.rows, ctx.needs_input_grad[3:]
-        if torch.is_grad_enabled():  # the gradient of a gradient is asked for: let autograd see the operations
+        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
 
             def plainly(*own: Tensor) -> Tensor:
                 return equation(own, ctx.heads, rows, ctx.causal)
@@ -137,7 +137,7 @@ class _Short(torch.autograd.Function):
             return None, None, None, *differentiable(plainly, parts, needed, above)
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         D = by_y.shape[1]
-        held = (*places(tuple(parts)), by_y, D, *places(grads), weights)
+        arrays = (*addresses(tuple(parts)), by_y, D, *addresses(grads), weights)
         fixed = (len(rows.table), ctx.heads, D // ctx.heads, rows.queries, rows.keys, rows.table)
-        run(loops.attend_backward, len(by_y), *fixed, *held)
+        run(loops.attend_backward, len(by_y), *fixed, *arrays)
         return None, None, None, *(grad if need else None for grad, need in zip(grads, needed))

@@ -1,6 +1,6 @@
-"""Attention within short rows, compiled like ensue.kernels.elementwise_loops: weights are kept for the way back.
+"""Attention within short rows, forward and backward: weights are kept for the backward pass.
 
-Legend: B rows, T queries, S keys, M places of all rows, H heads, d width of a head, D = H·d. A matrix is an address
+Legend: B rows, T queries, S keys, M tokens of all rows, H heads, d head width, D = H·d. A matrix is an address
 and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that ``ensue.kernels.threads.run``
 makes.
 """
@@ -35,9 +35,9 @@ def head(part: Any, first: int, h: int, d: int) -> Any:
 
 
 @inner
-def kept(a: Any, place: int, row: Any, heads: int) -> Any:
+def kept_weights(a: Any, field: int, row: Any, heads: int) -> Any:
     """Pᵀ of a row of ``ensue.kernels.packing.Rows``, (H, S, T) with T rounded up to whole lanes."""
-    return carray(pointer(a[place] + 4 * heads * row[5]), (heads, row[3], whole_lanes(row[1])), np.float32)
+    return carray(pointer(a[field] + 4 * heads * row[5]), (heads, row[3], whole_lanes(row[1])), np.float32)
 
 
 @inner
@@ -54,14 +54,14 @@ def attend(a: Any) -> None:
     B, H, d, causal, most = a[2], a[3], a[4], a[5], a[6]
     rows = carray(pointer(a[7]), (B, 6), np.int64)
     query, key, value, out = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
-    room = np.zeros(d * whole_lanes(most), np.float32)
+    workspace = np.zeros(d * whole_lanes(most), np.float32)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
     b = next_chunk(a)
     while b < B:
         row = rows[b]
         first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
         wide = whole_lanes(T)
-        transposed, weights = room[: d * wide].reshape(d, wide), kept(a, 16, row, H)
+        transposed, weights = workspace[: d * wide].reshape(d, wide), kept_weights(a, 16, row, H)
         for h in range(H):
             p = weights[h]
             transpose(head(query, first, h, d), transposed, T)
@@ -85,15 +85,15 @@ def attend_backward(a: Any) -> None:
     rows = carray(pointer(a[7]), (B, 6), np.int64)
     query, key, value, above = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
     by_query, by_key, by_value = two(a, 16), two(a, 18), two(a, 20)
-    room, more = np.zeros(d * whole_lanes(most), np.float32), np.empty(longest * whole_lanes(most), np.float32)
+    workspace, scores = np.zeros(d * whole_lanes(most), np.float32), np.empty(longest * whole_lanes(most), np.float32)
     scale = f32(1 / np.sqrt(d))
     b = next_chunk(a)
     while b < B:
         row = rows[b]
         first, T, begin, S = row[0], row[1], row[2], row[3]
         wide = whole_lanes(T)
-        transposed, weights = room[: d * wide].reshape(d, wide), kept(a, 22, row, H)
-        by = more[: S * wide].reshape(S, wide)
+        transposed, weights = workspace[: d * wide].reshape(d, wide), kept_weights(a, 22, row, H)
+        by = scores[: S * wide].reshape(S, wide)
         for h in range(H):
             p, by_y = weights[h], head(above, first, h, d)
             transpose(by_y, transposed, T)

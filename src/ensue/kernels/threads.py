@@ -1,13 +1,12 @@
-"""Loops of our own on the threads that torch has already.
+"""Runs compiled loops on torch's own threads.
 
-Where memory is slow, passes over it count: a loop that does at once what takes torch six operations is several times
-as fast. Threads of its own would fight with torch's for the same cores (one of OpenMP keeps its core busy while it
-waits), so it is handed to torch's OpenMP. Where torch has another, there are no such loops, and plain operations do.
+Where memory is slow, passes over it count: a loop that does at once what takes torch six operations is several times as
+fast. Threads of its own would compete with torch's for the same cores (an OpenMP thread keeps its core busy while it
+waits), so the loop runs on torch's OpenMP threads. Where torch has another OpenMP, plain operations run instead.
 
-A loop is a C function of one argument, a row of 64-bit numbers: how many parts of the work are taken already, then
-whatever it needs, arrays as addresses (see ensue.kernels.elementwise_loops). Every thread takes parts until none is
-left. What the parts
-are depends on the work only, so the result does not depend on how many threads there are or which is first.
+A loop is a C function of one argument, a row of int64s: the number of chunks of work that are taken, then sizes and
+addresses of arrays (see ensue.kernels.compile). Every thread takes chunks until none is left. The chunks depend on the
+work only, so the result does not depend on the number of threads or their order.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 PART = 64
-"""How many rows are a part of the work."""
+"""Rows of a chunk of work."""
 ROWS, LANES = 8, 16
-"""A piece of a product of matrices, as much as fits into registers: no matrix has fewer rows, or part of the lanes."""
+"""A tile of a matrix product, which fits into registers: matrices have at least ROWS rows and whole LANES columns."""
 ORDINARY = (Tensor, nn.Parameter)
 
 Counter = Callable[[str, tuple[Any, ...]], None]
-"""Is told the name of a loop and what it is given."""
+"""Called with the name of a loop and its arguments."""
 _counted: Counter | None = None
 
 
 @contextmanager
 def counted(counter: Counter) -> Iterator[None]:
-    """A block in which tensors have no numbers: loops are taken where they would be, but are only counted."""
-    global _counted  # noqa: PLW0603 - asked at every call of a loop, so it has to cost nothing
+    """Call ``counter`` instead of each loop over fake tensors, which have shapes but no data."""
+    global _counted  # noqa: PLW0603 - read at every call of a loop, so it has to be cheap
     before, _counted = _counted, counter
     try:
         yield
@@ -47,17 +46,17 @@ def counted(counter: Counter) -> Iterator[None]:
 
 
 def _only_counted(one: Any) -> bool:
-    """Whether this has no numbers, and it is known; other threads may have tensors that do."""
+    """True for a fake tensor inside ``counted``; other threads may have real ones."""
     return _counted is not None and isinstance(one, FakeTensor)
 
 
-def numberless(tensor: Tensor) -> bool:
-    """Whether a tensor has a shape, but no numbers that could be looked at."""
+def is_fake(tensor: Tensor) -> bool:
+    """True for a tensor that has a shape but no data."""
     return tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
-def with_numbers() -> AbstractContextManager[Any]:
-    """A block in which tensors have numbers again, where they have none: for what is kept longer than a count."""
+def real_tensors() -> AbstractContextManager[Any]:
+    """A block in which new tensors are real also inside ``counted``: for values that are cached."""
     return nullcontext() if _counted is None else _disable_current_modes()
 
 
@@ -72,7 +71,7 @@ def torch_threads() -> Any:
     return start
 
 
-def reachable(*tensors: Tensor) -> bool:
+def loopable(*tensors: Tensor) -> bool:
     """True if a loop can run over these tensors: float32 on the CPU, and torch's threads are known."""
     for tensor in tensors:
         if type(tensor) not in ORDINARY and not _only_counted(tensor):
@@ -87,7 +86,7 @@ def reachable(*tensors: Tensor) -> bool:
 
 
 def run(loop: Any, rows: int, *arguments: Tensor | int) -> None:
-    """Run a loop over so many rows on as many threads as torch uses; arrays are given as contiguous tensors."""
+    """Run a loop on torch's threads. ``rows`` is the size of the work; arrays are passed as tensors."""
     if _counted is not None and any(_only_counted(one) for one in arguments):
         _counted(loop.__name__, arguments)
         return

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import visible
-from ensue.kernels.threads import numberless
+from ensue.kernels.threads import is_fake
 
 _balances: ContextVar[list[Tensor] | None] = ContextVar("balances", default=None)
 
@@ -106,7 +106,7 @@ def grouped(x: Tensor, experts: Sequence[Expert], weights: Tensor, chosen: Tenso
 
 def _sizes(chosen: Tensor, experts: int) -> list[int]:
     """How many tokens chose each expert; where there are no numbers, as many each."""
-    if numberless(chosen):
+    if is_fake(chosen):
         return [chosen.numel() // experts + (i < chosen.numel() % experts) for i in range(experts)]
     return chosen.flatten().bincount(minlength=experts).tolist()
 

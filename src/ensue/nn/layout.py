@@ -36,7 +36,7 @@ class Layout:
     def rows(self) -> Rows:
         """Queries and keys of packed rows, as kernels take them."""
         assert self.packing is not None
-        lengths = self.packing.restore(self.packing.held) if self.lengths is None else self.lengths
+        lengths = self.packing.restore(self.packing.counts) if self.lengths is None else self.lengths
         return Rows.of(self.packing, self.packing, lengths)
 
     def at(self, positions: Tensor) -> Layout:

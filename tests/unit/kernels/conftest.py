@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from guard_pages import install
 
 from ensue.kernels.short_attention import Parts
 
@@ -27,3 +29,9 @@ def parts() -> Callable[..., Parts]:
         return tuple(torch.randn(rows, time, many * width, requires_grad=True) for time, many in zip(times, widths))
 
     return made
+
+
+@pytest.fixture(autouse=bool(os.environ.get("ENSUE_GUARD_PAGES")))
+def guard_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ENSUE_GUARD_PAGES=1, ``make test-guard``: loops run between pages that must not be touched."""
+    install(monkeypatch)

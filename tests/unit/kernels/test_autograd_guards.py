@@ -13,7 +13,7 @@ from ensue.kernels.autograd_guards import plain
 from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.kernels.lstmp import lstmp
 from ensue.kernels.packing import Rows
-from ensue.kernels.threads import reachable, torch_threads
+from ensue.kernels.threads import loopable, torch_threads
 
 WIDTH = 16
 ours = pytest.mark.skipif(torch_threads() is None, reason="torch runs on another OpenMP here")
@@ -96,7 +96,7 @@ def test_what_is_traced_shows_its_operations() -> None:
     taken = []
 
     def noted(x: Tensor) -> Tensor:
-        taken.append(reachable(x) or plain(x))
+        taken.append(loopable(x) or plain(x))
         return x * 2
 
     x = torch.randn(3)

@@ -1,4 +1,4 @@
-"""Linear layers in eight bits against the same in float32; the engine is whatever this machine has."""
+"""int8 linear layers against the same in float32; the engine is whatever this machine has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.labeller import logits_of
 
 pytestmark = pytest.mark.skipif(
-    not set(ENGINES) & set(torch.backends.quantized.supported_engines), reason="nothing here computes in eight bits"
+    not set(ENGINES) & set(torch.backends.quantized.supported_engines), reason="torch has no int8 engine here"
 )
 
 
@@ -166,12 +166,12 @@ def test_sentence_vectors_in_eight_bits_point_the_same_way() -> None:
 
 def test_a_build_without_an_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantised, "ENGINES", ())
-    with pytest.raises(InputError, match="does not compute in eight bits"):
+    with pytest.raises(InputError, match="no int8 engine"):
         quantise(nn.Sequential(nn.Linear(64, 64)))
 
 
 def test_other_devices_are_refused() -> None:
-    with pytest.raises(InputError, match="for the CPU"):
+    with pytest.raises(InputError, match="on the CPU only"):
         quantise(nn.Linear(64, 64, device="meta"))
 
 

@@ -41,7 +41,7 @@ def test_what_is_spare_is_the_last_place_again() -> None:
     plain, spared = Packing.of(lengths, 40, 10), Packing.of(lengths, 40, 10, spared=True)
     assert (len(plain.index), len(spared.index)) == (220, 224)
     assert torch.equal(spared.pack(x)[:220], plain.pack(x)) and spared.pack(x)[220:].flatten().tolist() == [399.0] * 4
-    assert spared.positions[-5:].tolist() == [9] * 5 and spared.held[-2:].tolist() == [10, 14]
+    assert spared.positions[-5:].tolist() == [9] * 5 and spared.counts[-2:].tolist() == [10, 14]
 
 
 def test_places_come_back_in_the_order_of_rows() -> None:

@@ -1,0 +1,118 @@
+"""Tensors that end, or begin, at a page nobody may touch: a loop that reads or writes beyond them crashes at once.
+
+Compiled loops get addresses, so nothing checks their bounds. With ENSUE_GUARD_PAGES=1 the tests of kernels run them on
+such tensors: every argument of a loop is copied to guarded memory and back, and decode programs keep their buffers,
+weights, workspaces and outputs there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ensue.kernels import (
+    add_norm,
+    blocked_attention,
+    cross_entropy,
+    decode_program,
+    decode_runner,
+    dropout,
+    feed_forward,
+    matmul,
+    short_attention,
+    threads,
+)
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+PAGE = mmap.PAGESIZE
+
+
+def guarded(size: int, at_end: bool = True) -> Tensor:
+    """``size`` bytes between two pages that cannot be read or written; they touch the second, or the first."""
+    pages = -(-size // PAGE)
+    region = mmap.mmap(-1, (pages + 2) * PAGE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(region))
+    for page in (start, start + (pages + 1) * PAGE):
+        if LIBC.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):  # PROT_NONE
+            raise OSError(ctypes.get_errno(), "mprotect")
+    offset = PAGE + pages * PAGE - size if at_end else PAGE
+    with torch.inference_mode(False):
+        return torch.frombuffer(region, dtype=torch.uint8, count=size, offset=offset) if size else torch.empty(0)
+
+
+def copied(x: Tensor) -> Tensor:
+    """A contiguous tensor in guarded memory."""
+    with torch.inference_mode(False):
+        space = guarded(x.numel() * x.element_size())
+        return space.view(x.dtype).view(x.shape).copy_(x) if x.numel() else x
+
+
+def guarded_run(run: Callable[..., None]) -> Callable[..., None]:
+    """``threads.run`` on guarded copies of its arguments: once at the begin of a page for nothing, once at the end."""
+
+    def twice(loop: Any, rows: int, *arguments: Tensor | int) -> None:
+        tensors = [one for one in arguments if isinstance(one, Tensor)]
+        if any(threads._only_counted(one) for one in tensors):
+            run(loop, rows, *arguments)
+            return
+        storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in tensors}
+        for at_end in (False, True):
+            copies = {at: guarded(storage.nbytes(), at_end) for at, storage in storages.items()}
+            for at, copy in copies.items():
+                if len(copy):
+                    ctypes.memmove(copy.data_ptr(), at, len(copy))
+            moved = []
+            for one in arguments:
+                if isinstance(one, Tensor) and one.numel():
+                    at = one.untyped_storage().data_ptr()
+                    moved.append(copies[at].data_ptr() + one.data_ptr() - at)
+                else:
+                    moved.append(one if isinstance(one, int) else 0)
+            run(loop, rows, *moved)
+        for at, copy in copies.items():
+            if len(copy):
+                ctypes.memmove(at, copy.data_ptr(), len(copy))
+
+    return twice
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Run all loops on guarded memory."""
+    wrapped = guarded_run(threads.run)
+    for module in (add_norm, blocked_attention, cross_entropy, dropout, feed_forward, matmul, short_attention):
+        patch.setattr(module, "run", wrapped)
+
+    def buffer(program: decode_program.DecodeProgram, width: int) -> Tensor:
+        program.buffers.append(copied(torch.zeros(program.rows, width, dtype=torch.float32)))
+        return program.buffers[-1]
+
+    def at_least(workspace: Tensor, size: int) -> Tensor:
+        return workspace if len(workspace) == size else guarded(size)
+
+    weight, run = decode_program.DecodeProgram._weight, decode_runner.DecodeRunner.run
+
+    def views(self: Any, x: Tensor, caches: Sequence[Any], rotation: Any = None) -> Tensor:
+        """Caches are copied to guarded memory for the run, and back."""
+        held = [(one.keys, one.values) for one in caches]
+        for one in caches:
+            one.keys, one.values = copied(one.keys.contiguous()), copied(one.values.contiguous())
+            one.lengths = copied(one.lengths)
+            one.seen = None if one.seen is None else copied(one.seen)
+        rotated = None if rotation is None else tuple(copied(one.contiguous()) for one in rotation)
+        answer = run(self, x, caches, rotated)
+        for one, (keys, values) in zip(caches, held, strict=True):
+            keys.copy_(one.keys)
+            values.copy_(one.values)
+        return answer
+
+    patch.setattr(decode_program.DecodeProgram, "buffer", buffer)
+    patch.setattr(decode_program.DecodeProgram, "_weight", lambda self, one: weight(self, copied(one.detach())))
+    patch.setattr(decode_runner, "_at_least", at_least)
+    patch.setattr(decode_runner, "_output", lambda rows, width: copied(torch.empty(rows, width, dtype=torch.float32)))
+    patch.setattr(decode_runner.DecodeRunner, "run", views)
