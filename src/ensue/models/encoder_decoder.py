@@ -118,9 +118,9 @@ class EncoderDecoder(ConditionalModel):
         runner = self._steps.runner(self, self.decoder, tokens, lengths, want)
         if runner is None:
             return None
-        clock = state.trunk.clock
-        g = self.positions(self.embed(tokens), clock.positions(1), clock.used + 1)
-        logits, trunk = self._steps.step(runner, self.decoder, g, state.trunk, state.source)
+        positions = state.trunk.clock.positions(1)
+        g = self.positions(self.embed(tokens), positions, state.trunk.clock.used + 1)
+        logits, trunk = self._steps.step(runner, self.decoder, g, positions, state.trunk, state.source)
         return Output(logits, None, None, EncoderDecoderState(trunk, state.source))
 
     def pair_loss(

@@ -263,9 +263,9 @@ class GPTLanguageModel(LanguageModel):
         runner = self._steps.runner(self, self.blocks, tokens, lengths, want)
         if runner is None:
             return None
-        clock = state.trunk.clock
-        x = self.positions(self.embed(tokens), clock.positions(1), clock.used + 1)
-        logits, trunk = self._steps.step(runner, self.blocks, x, state.trunk)
+        positions = state.trunk.clock.positions(1)
+        x = self.positions(self.embed(tokens), positions, state.trunk.clock.used + 1)
+        logits, trunk = self._steps.step(runner, self.blocks, x, positions, state.trunk)
         return Output(logits, None, None, self._after(state, tokens, trunk))
 
     def _check_slide(self, state: GPTState, tokens: Tensor, want: Sequence[Want]) -> None:

@@ -135,16 +135,21 @@ class DecodeSteps:
 
     @staticmethod
     def step(
-        runner: DecodeRunner, trunk: Trunk, x: Tensor, state: TrunkState, source: Source | None = None
+        runner: DecodeRunner,
+        trunk: Trunk,
+        x: Tensor,
+        positions: Tensor,
+        state: TrunkState,
+        source: Source | None = None,
     ) -> tuple[Tensor, TrunkState]:
-        """Logits (R, 1, V) of embedded tokens x (R, 1, D), and the state after them."""
+        """Logits (R, 1, V) of embedded tokens x (R, 1, D) at their positions, and the state after them."""
         caches = [one.with_room() for one in cast(tuple[KeyValueCache, ...], state.blocks)]
         views = [[cache.view] for cache in caches]
         if source is not None:
             for view, cross in zip(views, _source_views(source), strict=True):
                 view.append(cross)
         rotary = cast(SelfAttention, trunk.blocks[0].attention).rotary
-        rotation = None if rotary is None else rotary(state.clock.positions(1), x)
+        rotation = None if rotary is None else rotary(positions, x)
         logits = runner.run(x[:, 0], [one for view in views for one in view], rotation)
         return logits[:, None], TrunkState(state.clock.after(1), all_advanced(caches))
 
