@@ -42,18 +42,18 @@ from ensue.nn.state import State
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByteNetConfig(ConditionalConfig):
-    """Settings of ByteNet."""
+    """Configuration of ByteNet."""
 
     layers: int = 5
-    """How many blocks a set has; the dilation doubles from each to the next: 1, 2, 4, 8, 16."""
+    """Number of blocks in a set; the dilation doubles from block to block: 1, 2, 4, 8, 16."""
     hidden: int = 256
-    """The width D of the model; the convolutions inside a block are half as wide."""
+    """Hidden size; convolutions inside a block have half of it."""
     sets: int = 1
-    """How many sets of blocks stand on each other, in the encoder and in the decoder."""
+    """Number of sets of blocks in the encoder and in the decoder."""
     width: int = 3
-    """How many places a convolution reads; an odd number looks equally far to both sides in the encoder."""
+    """Kernel size; an odd one is symmetric in the encoder."""
     unfold: float = 1.2
-    """a: how many columns the source's representation has for each source token; behind them a target sees zeros."""
+    """a: length of the source representation relative to the source; longer targets read zeros."""
 
     def __post_init__(self) -> None:
         super(ByteNetConfig, self).__post_init__()

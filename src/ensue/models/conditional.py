@@ -24,24 +24,24 @@ from ensue.nn.state import State
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConditionalConfig:
-    """Settings that all encoder–decoders share."""
+    """Configuration shared by all encoder–decoders."""
 
     vocabulary: int = 0
-    """How many different target tokens there are; the tokenizer says."""
+    """Target vocabulary size; set by the tokenizer."""
     source_vocabulary: int = 0
-    """How many different source tokens there are; the tokenizer says."""
+    """Source vocabulary size; set by the tokenizer."""
     layers: int = 3
-    """How many blocks stand on each other, in the encoder and in the decoder."""
+    """Number of blocks in the encoder and in the decoder."""
     hidden: int = 256
-    """The width D of the model."""
+    """Hidden size."""
     context: int = 256
-    """The longest sentence in tokens, source or target; longer ones are left out of training and cut in use."""
+    """Maximum sentence length in tokens, source or target; training skips longer ones, inference truncates them."""
     dropout: float = 0.1
-    """The share of units that training switches off at random."""
+    """Dropout probability."""
     tied: str = "target"
-    """Which embeddings are one matrix: target (and output), or none."""
+    """Weight sharing: target (target embedding and output layer) or none."""
     ties: ClassVar[tuple[str, ...]] = ("target", "none")
-    """What ``tied`` may be."""
+    """Allowed values of ``tied``."""
 
     def __post_init__(self) -> None:
         check_positive(self, "layers", "hidden", "context")

@@ -32,22 +32,22 @@ from ensue.nn.state import NoState, State
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context2vecConfig:
-    """Settings of context2vec."""
+    """Configuration of context2vec."""
 
     vocabulary: int = 0
-    """How many different words there are; the tokenizer says."""
+    """Vocabulary size; set by the tokenizer."""
     layers: int = 1
-    """How many recurrent layers stand on each other, in each direction."""
+    """Number of recurrent layers in each direction."""
     hidden: int = 256
-    """The width of each direction's state, and inside the network that joins them."""
+    """Hidden size of each direction, and of the layer that joins them."""
     embedding: int = 128
-    """The width of words and of contexts."""
+    """Size of word and context vectors."""
     dropout: float = 0.1
-    """The share of units that training switches off at random, between layers and never inside the recurrence."""
+    """Dropout probability between layers; never inside the recurrence."""
     negatives: int = 10
-    """How many words are drawn that do not stand at a place, for each that does."""
+    """Number of negative samples per word."""
     power: float = 0.75
-    """α: words are drawn in proportion to how often they occur, to this power."""
+    """α: exponent of word counts in the noise distribution."""
 
     def __post_init__(self) -> None:
         check_positive(self, "layers", "hidden", "embedding", "negatives")

@@ -57,16 +57,16 @@ SCALE = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConvS2SConfig(ConditionalConfig):
-    """Settings of the convolutional encoder–decoder with attention."""
+    """Configuration of the convolutional encoder–decoder."""
 
     layers: int = 4
-    """How many convolutions stand on each other, in the encoder and in the decoder."""
+    """Number of convolution layers in the encoder and in the decoder."""
     hidden: int = 256
-    """The width D of each layer."""
+    """Hidden size."""
     width: int = 3
-    """How many places a convolution reads at once; an odd number looks equally far to both sides in the encoder."""
+    """Kernel size; an odd one is symmetric in the encoder."""
     embedding: int = 0
-    """The width of a token's vector, and of what attention compares; 0 means hidden."""
+    """Size of embeddings and of attention queries; 0 means hidden."""
 
     def __post_init__(self) -> None:
         super(ConvS2SConfig, self).__post_init__()

@@ -43,31 +43,31 @@ from ensue.nn.state import NoState, State
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ELMoConfig:
-    """Settings of ELMo."""
+    """Configuration of ELMo."""
 
     vocabulary: int = 0
-    """How many words are predicted; the tokenizer says. Any word can be read."""
+    """Number of words that are predicted; set by the tokenizer. Any word can be read."""
     layers: int = 2
-    """How many recurrent layers stand on each other, in each direction."""
+    """Number of recurrent layers in each direction."""
     hidden: int = 512
-    """The width of each cell."""
+    """Hidden size of each LSTM cell."""
     projection: int = 128
-    """The width of what a layer shows, and of a word."""
+    """Size of a layer's projected output and of word vectors."""
     filters: tuple[int, ...] = (16, 16, 32, 64, 64, 64, 64)
-    """How many convolutions over letters there are of width 1, 2, …"""
+    """Number of character convolution filters of width 1, 2, …"""
     letter: int = 16
-    """The width of a letter's vector."""
+    """Character embedding size."""
     highways: int = 1
-    """How many highway layers follow the convolutions."""
+    """Number of highway layers after the convolutions."""
     longest: int = 50
-    """How many bytes of a word are read."""
+    """Maximum number of bytes read from a word."""
     dropout: float = 0.1
-    """The share of units that training switches off at random, between layers and never inside the recurrence."""
+    """Dropout probability between layers; never inside the recurrence."""
     samples: int = 2048
-    """How many drawn words a word is weighed against in training; 0, or more than a quarter of the vocabulary, means
-    all words."""
+    """Number of sampled words in training's softmax; 0, or more than a quarter of the vocabulary, means the full
+    softmax."""
     kernel: str = "auto"
-    """Which loop runs the cells: auto, fused (torch's own) or reference (the equation, step by step)."""
+    """Kernel: auto, fused (torch's) or reference (a loop over the equation)."""
 
     def __post_init__(self) -> None:
         check_positive(self, "layers", "projection", "letter", "longest")

@@ -1,9 +1,9 @@
-"""Features: what the layers of a model that has learnt to read say of each token, mixed by weights that a task learns.
+"""Features from a pre-trained model: a trained mixture of its layers.
 
     f_k = γ Σ_j s_j h_{k,j},   s = softmax(w)             (Peters et al., 2018, equation 1)
 
-h_{k,j} is layer j of the reader at token k. The reader stays as it is (frozen), or learns with the task (tuned); w and
-γ always learn. Nothing that is frozen changes, so layers of rows that come again can be remembered.
+h_{k,j} is layer j of the reader at token k. The reader is frozen or fine-tuned; w and γ are always trained. The layers
+of a frozen reader do not change, so they are cached.
 
 Legend: B rows, T tokens, D width, J layers.
 """
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from ensue.core.settings import check, check_below_one
 
-ROOM = 1 << 30
-"""Bytes that remembered layers may take."""
+CACHE_BYTES = 1 << 30
+"""Maximum size of cached layers."""
 
 
 class Layered(Protocol):
@@ -43,13 +43,13 @@ class FeatureConfig:
     """Settings of features, under ``features.`` in run.toml."""
 
     run: str = ""
-    """A run whose layers are read beside the embeddings (elmo, a translation system …); empty means none."""
+    """Run whose layers are used as features beside embeddings (elmo, a translation system …); empty means none."""
     tuned: bool = False
-    """Whether that run's weights learn too; else they stay as they are, and only the mixture of layers is learnt."""
+    """Whether that run's weights are fine-tuned; otherwise only the layer weights are trained."""
     layer: int = -1
-    """Which layer is read, counted from 0, what reads tokens; -1 means all, mixed by learned weights."""
+    """Layer to use, from 0 (the embeddings); -1 means a trained mixture of all layers."""
     dropout: float = 0.3
-    """The share of the features that training switches off at random."""
+    """Dropout probability of features."""
 
     def __post_init__(self) -> None:
         check(self, "layer", self.layer >= -1, "-1 or more")
@@ -69,72 +69,72 @@ class Features(nn.Module):
         reader.requires_grad_(config.tuned)
         self.weights = nn.Parameter(torch.zeros(held.depth))  # w
         self.scale = nn.Parameter(torch.ones(()))  # γ
-        self.memory = Memory()
+        self.memory = LayerCache()
         self.train(self.training)
 
     @property
     def shares(self) -> Tensor:
-        """s (J,): how much of each layer there is."""
+        """s (J,): the weight of each layer."""
         if self.config.layer < 0:
             return self.weights.softmax(0)
         return nn.functional.one_hot(torch.tensor(self.config.layer), len(self.weights)).to(self.weights)
 
     def train(self, mode: bool = True) -> Features:
-        """What is frozen never trains, so nothing in it falls out at random."""
+        """Set the mode; a frozen reader stays in evaluation mode, without dropout."""
         super().train(mode)
         self.reader.train(mode and self.config.tuned)
         return self
 
     def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The mixed layers (B, T, D) of tokens (B, T)."""
+        """Return the mixture of layers (B, T, D) of tokens (B, T)."""
         layers = None if self.config.tuned else self.memory.recall(tokens, lengths)
         if layers is None:
             layers = self.layers_of(tokens, lengths)
         return self.scale * torch.einsum("j,jbtd->btd", self.shares.to(layers), layers)
 
     def layers_of(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The reader's layers, (J, B, T, D)."""
+        """Return the reader's layers, (J, B, T, D)."""
         held: Any = self.reader
         still: AbstractContextManager[Any] = nullcontext() if self.config.tuned else torch.no_grad()
         with still:
             return torch.stack(held.layers_of(tokens, lengths))
 
     def remember(self, tokens: Tensor, lengths: Tensor) -> bool:
-        """Read rows now and keep their layers, where there is room; answer whether there was."""
+        """Cache the layers of rows; False if the cache is full."""
         return self.memory.keep(tokens, lengths, self.layers_of(tokens, lengths))
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """Other weights give other layers."""
+        """Load weights and clear the cache."""
         self.memory.clear()
         super()._load_from_state_dict(*args, **kwargs)
 
 
-class Memory:
-    """Layers of rows that were read before. Copies of a model share it: what is frozen is the same in all of them."""
+class LayerCache:
+    """Layers of rows read before; shared by copies of a model, whose frozen weights are equal."""
 
-    def __init__(self, room: int = ROOM) -> None:
-        self.room = room
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self.max_bytes = max_bytes
         self.done = False
-        """Whether all that is to be held was read into it."""
+        """Whether all rows to be cached have been read."""
         self._rows: dict[bytes, Tensor] = {}
         self._taken = 0
 
-    def __deepcopy__(self, memo: Any) -> Memory:
+    def __deepcopy__(self, memo: Any) -> LayerCache:
         return self
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all rows."""
         self._rows.clear()
         self._taken, self.done = 0, False
 
     def keep(self, tokens: Tensor, lengths: Tensor, layers: Tensor) -> bool:
-        """Hold each row's part of layers (J, B, T, D); a row that is there already stays as it is."""
+        """Cache each row's layers of (J, B, T, D); False if the cache is full."""
         for place, (key, length) in enumerate(zip(keys(tokens, lengths), lengths.tolist())):
             own = layers[:, place, :length]
-            if self._taken + own.nbytes > self.room:
+            if self._taken + own.nbytes > self.max_bytes:
                 return False
             if key not in self._rows:
                 self._rows[key] = own.clone()
@@ -142,7 +142,7 @@ class Memory:
         return True
 
     def recall(self, tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
-        """The layers (J, B, T, D) of rows of which all are held, zeros where they are padded; else None."""
+        """Return the layers (J, B, T, D) if all rows are cached, with zeros at padding; otherwise None."""
         if not self._rows:
             return None
         held = [self._rows.get(key) for key in keys(tokens, lengths)]
@@ -156,6 +156,6 @@ class Memory:
 
 
 def keys(tokens: Tensor, lengths: Tensor | None) -> list[bytes]:
-    """Each row's real tokens as what a dictionary can hold."""
+    """Return each row's tokens without padding, as bytes."""
     ends = [tokens.shape[1]] * len(tokens) if lengths is None else lengths.tolist()
     return [row[:end].tobytes() for row, end in zip(tokens.cpu().numpy(), ends)]

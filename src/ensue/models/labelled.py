@@ -45,25 +45,25 @@ class HeadConfig:
     """Settings of a head, under ``head.`` in run.toml."""
 
     pooling: str = "auto"
-    """What stands for a whole text: its first token, its last, the mean or the highest values of all, or concat: the
-    last token before the end mark, the highest values and the mean side by side; auto: first for encoders, last for
-    gpt, max for recurrent networks."""
+    """Pooling of a text's hidden states: first, last, mean, max, or concat (the last one before the end token, max and
+    mean concatenated); auto means first for encoders, last for gpt, max for recurrent networks."""
     dense: str = "auto"
-    """A layer before the last one: none, tanh or relu; auto: the encoder's own pooling, else as the system has it."""
+    """Activation of a dense layer before the output layer: none, tanh or relu; auto means the encoder's pooler, or the
+    default of the system."""
     hidden: int = 0
-    """The width of that layer; 0 means as wide as what it reads."""
+    """Size of the dense layer; 0 means its input size."""
     norm: str = "none"
-    """What stands before each of the head's own layers for whole texts: none, or batch, which gives every unit mean 0
-    and variance 1 over a batch; a recurrent network's ``dropout`` then does not fall on what goes into it."""
+    """Normalisation before each of the head's layers for whole texts: none, or batch (batch normalisation; it switches
+    off a recurrent network's ``dropout`` before the head)."""
     dropout: float = 0.1
-    """The share of units that training switches off at random before the last layer."""
+    """Dropout probability before the last layer."""
     directions: str = "auto"
-    """From which ends a recurrent network reads a text: one (it may begin with a language model), both, or auto: both
-    where each token is labelled or features are read, and nothing is begun with."""
+    """Directions of a recurrent network: one (it can be initialised from a language model), both, or auto: both for
+    token labels or features unless it is initialised from a run."""
     outputs: int = 0
-    """How many numbers come out: the labels say."""
+    """Number of outputs; set by the labels."""
     kind: str = "whole"
-    """What is labelled: the whole text, a choice among several, each token, or a span; the task says."""
+    """What is labelled: whole, choice, token or span; set by the task."""
 
     def __post_init__(self) -> None:
         check(self, "pooling", self.pooling in POOLINGS, f"one of {', '.join(POOLINGS)}")

@@ -1,4 +1,4 @@
-"""What every language model here is: a model that starts from nothing.
+"""The base class of language models.
 
 P(x_1 … x_T) = ∏_t P(x_t | x_1 … x_{t-1})
 """
@@ -16,12 +16,12 @@ class LanguageModel(Model):
 
     task = "language"
     objective: ClassVar[str] = "next"
-    """What training asks of it: a name in ensue.train.objectives."""
+    """Training objective: a name in ensue.train.objectives."""
     cuts: ClassVar[str] = "streams"
-    """How training text is best cut for it: streams, whose state is carried on, or windows."""
+    """How training text is split by default: streams (the state is carried on) or windows."""
     reads: ClassVar[int] = 256
-    """So many tokens of a row are best read at once where a text is scored."""
+    """Tokens of a row read at once when a text is scored."""
 
     def start(self, rows: int) -> State:
-        """The state before the first token, for so many rows."""
-        raise TypeError(f"{type(self).__name__} does not say how it starts")
+        """Return the state before the first token."""
+        raise TypeError(f"{type(self).__name__} does not implement start")

@@ -1,8 +1,7 @@
-"""What every model of sequences here is: a function of a state and tokens.
+"""The base class of sequence models: a function of a state and tokens.
 
-``forward`` reads x_t and answers the distribution of x_{t+1}, for any number of tokens at once: a whole text, a
-chunk, or one token. ``log_prob`` answers only the probabilities of given next tokens and never builds (B, T, V)
-where that can be avoided.
+``forward`` reads x_t and returns the distribution of x_{t+1}, for any number of tokens at once: a whole text, a chunk,
+or one token. ``log_prob`` returns only the probabilities of given next tokens and avoids building (B, T, V).
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.state import State
 
 LOGITS_AT_ONCE = 1 << 24
-"""How many logits ``log_prob`` may hold at once (64 MB in float32); above that it works in slices of time."""
+"""Maximum number of logits that ``log_prob`` holds at once (64 MB in float32)."""
 
 
 class Model(nn.Module):
-    """The base of all models that say what comes next.
+    """Base class of all models that predict the next token.
 
     A subclass has a frozen ``config`` (with ``vocabulary``), declares ``traits``, and implements ``start`` and
-    ``forward``. One that computes hidden states and an output layer ``head`` gets ``log_prob`` from here.
+    ``forward``. One with hidden states and an output layer ``head`` inherits ``log_prob``.
     """
 
     Config: ClassVar[type[Any]]
@@ -35,13 +34,13 @@ class Model(nn.Module):
     """What it is trained for: a name in ensue.tasks.table.TASKS."""
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     expect: ClassVar[dict[str, str]] = {}
-    """For presets: how long they take and what they reach, as benchmarks/results say."""
+    """Expected time and score of presets, from benchmarks/results."""
     config: Any
     head: nn.Module
 
     @property
     def traits(self) -> Traits:
-        """What this model promises."""
+        """The properties that the model guarantees."""
         return Traits()
 
     def forward(
@@ -52,19 +51,19 @@ class Model(nn.Module):
         want: Sequence[Want] = ("logits",),
     ) -> Output:
         """Read ``tokens`` (B, T) after ``state``; rows longer than their ``lengths`` (B,) are padded on the right."""
-        raise TypeError(f"{type(self).__name__} does not say how it reads")
+        raise TypeError(f"{type(self).__name__} does not implement forward")
 
     def log_prob(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state. Padded places hold 0."""
+        """Return log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state; padding is 0."""
         output = self(tokens, state, lengths, want=("hidden",))
         assert output.hidden is not None and output.state is not None
         if lengths is None:
             result = -self.cross_entropy(output.hidden.flatten(0, 1), targets.flatten()).view_as(targets)
             return result, output.state
         real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
-        losses = self.cross_entropy(output.hidden[real], targets[real])  # nothing is computed where nothing is
+        losses = self.cross_entropy(output.hidden[real], targets[real])  # padding costs nothing
         return torch.zeros(targets.shape, dtype=losses.dtype, device=losses.device).masked_scatter(
             real, -losses
         ), output.state
@@ -78,9 +77,9 @@ class Model(nn.Module):
         smoothing: float = 0.0,
         goes_on: bool = True,
     ) -> tuple[Tensor, State | None]:
-        """The mean of −log P over all real targets, as training wants it, and the next state, if the text ``goes_on``.
+        """Return the mean of −log P over all targets but padding, and the next state if the text ``goes_on``.
 
-        A plain linear head gets a faster kernel; a head or a ``log_prob`` of a model's own is taken as it is.
+        A plain linear head uses a faster kernel; an overridden head or ``log_prob`` is used as it is.
         """
         if type(self).log_prob is not Model.log_prob:
             if smoothing:
@@ -97,14 +96,14 @@ class Model(nn.Module):
         return self.mean_loss(hidden, wanted, smoothing), output.state
 
     def mean_loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The mean of −log softmax(head(hidden)) at the targets, (M, D), (M,) → a scalar."""
+        """Return the mean of −log softmax(head(hidden)) at the targets, (M, D), (M,) → a scalar."""
         head = self.head
         if type(head) is nn.Linear and not (head._forward_hooks or head._forward_pre_hooks):
             return mean_cross_entropy(hidden, head.weight, head.bias, targets, smoothing)
         return F.cross_entropy(_full(head(hidden)), targets, label_smoothing=smoothing)
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """−log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), in slices where the logits would be many."""
+        """Return −log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), computed in slices."""
         step = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
         losses = [
             F.cross_entropy(_full(self.head(hidden[at : at + step])), targets[at : at + step], reduction="none")
@@ -114,12 +113,12 @@ class Model(nn.Module):
 
 
 def _full(logits: Tensor) -> Tensor:
-    """Logits in at least single precision: a softmax in bfloat16 loses the tail."""
+    """Cast logits to at least float32: a softmax in bfloat16 loses the tail."""
     return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
 def last_places(hidden: Tensor, lengths: Tensor | None) -> Tensor:
-    """The hidden state at each row's last real token, (B, T, D) → (B, 1, D)."""
+    """Return the hidden state at each row's last token, (B, T, D) → (B, 1, D)."""
     if lengths is None:
         return hidden[:, -1:]
     index = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, hidden.shape[-1])
@@ -134,7 +133,7 @@ def answer(
     want: Sequence[Want],
     attention: tuple[Tensor, ...] | None = None,
 ) -> Output:
-    """Put together what was wanted of a neural model's hidden states."""
+    """Build the output that ``want`` asks for from hidden states."""
     logits = None
     if "logits" in want:
         logits = head(hidden)

@@ -4,11 +4,11 @@
     h_t = cell(h_{t-1}, e_t)               layer on layer; see ensue.nn.recurrent for each cell's equation
     ŷ_t = softmax(U h_t + b_2)
 
-With ``attend`` each layer also attends to its own outputs (ensue.nn.intra_attention), the last ``span`` of them: a
-state that is carried through a long text stays as small as for a short one.
+With ``attend`` each layer also attends to its last ``span`` outputs (ensue.nn.intra_attention), so the state's size
+does not depend on the length of the text.
 
-The same weights at every step, so the model is as large for a long text as for a short one. Training carries the state
-from one stretch of text to the next and cuts the graph there (truncated backpropagation through time).
+Training carries the state from one segment of text to the next and detaches it there (truncated backpropagation
+through time).
 
 Legend: B rows, T time, E embedding width, N hidden width, V vocabulary.
 """
@@ -47,34 +47,34 @@ from ensue.nn.stacks import CONNECTIONS, Stack, StackState
 from ensue.nn.state import State
 
 SMALL = {"train.batch": 12, "train.length": 32}
-"""Many small updates learn more in a minute on two cores than few large ones."""
+"""Small batches: on two cores many small updates train faster than few large ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecurrentConfig:
-    """Settings that all recurrent language models share."""
+    """Configuration shared by all recurrent language models."""
 
     vocabulary: int = 0
-    """How many different tokens there are; the tokenizer says."""
+    """Vocabulary size; set by the tokenizer."""
     layers: int = 1
-    """How many recurrent layers stand on each other."""
+    """Number of recurrent layers."""
     hidden: int = 256
-    """The width of each layer's state."""
+    """Hidden size of each layer."""
     embedding: int = 0
-    """The width of a token's vector; 0 means as wide as the model's output."""
+    """Embedding size; 0 means the size of the model's output."""
     dropout: float = 0.0
-    """The share of units that training switches off at random, between layers and never inside the recurrence."""
+    """Dropout probability between layers; never inside the recurrence."""
     tied: bool = True
-    """Use the embedding as output layer too (Press and Wolf, 2017)."""
+    """Share weights between the embedding and the output layer (Press and Wolf, 2017)."""
     connect: str = "plain"
-    """How layers join: plain, residual (the input is added) or dense (the input is kept beside the output)."""
+    """Connection between layers: plain, residual (adds the input) or dense (concatenates the input)."""
     kernel: str = "auto"
-    """Which loop runs the cell: auto, fused (torch's own) or reference (the equation, step by step)."""
+    """Kernel: auto, fused (torch's) or reference (a loop over the equation)."""
     attend: int = 0
-    """How many heads attend to a layer's own outputs, those of before or, where a text is read from both ends, all; 0
-    means that there is no attention."""
+    """Number of attention heads over a layer's outputs: earlier ones, or all if the model is bidirectional; 0 means no
+    attention."""
     span: int = 128
-    """How many outputs such a head sees of a text that is read from one end, the newest included."""
+    """Number of recent outputs, with the current one, that a head attends to in a unidirectional model."""
 
     def __post_init__(self) -> None:
         check_positive(self, "layers", "hidden", "span")
@@ -87,10 +87,10 @@ class RecurrentConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RNNConfig(RecurrentConfig):
-    """Settings of the plain recurrent model."""
+    """Configuration of the plain recurrent model."""
 
     activation: str = "tanh"
-    """f: tanh, relu or sigmoid."""
+    """Activation function: tanh, relu or sigmoid."""
 
     def __post_init__(self) -> None:
         super(RNNConfig, self).__post_init__()
@@ -99,10 +99,10 @@ class RNNConfig(RecurrentConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LSTMConfig(RecurrentConfig):
-    """Settings of the LSTM model."""
+    """Configuration of the LSTM model."""
 
     projection: int = 0
-    """Project the visible state to this width (Sak et al., 2014); 0 means no projection."""
+    """Size of a projection of the hidden state (Sak et al., 2014); 0 means no projection."""
 
     def __post_init__(self) -> None:
         super(LSTMConfig, self).__post_init__()
@@ -116,7 +116,7 @@ def attending(
     causal: bool,
     norm: Callable[[int], nn.Module] = nn.Identity,
 ) -> nn.Module:
-    """A layer as the settings have it: alone, or with attention, of a width and heads, to its own outputs."""
+    """Add attention over a layer's outputs if the config asks for it; ``attention`` builds it from a size and heads."""
     if not config.attend:
         return layer
     width = int(layer.output)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def attending(
 
 
 def looking_back(layer: nn.Module, config: RecurrentConfig) -> nn.Module:
-    """A layer that may attend to its own outputs of before."""
+    """Add causal attention over a layer's outputs if the config asks for it."""
     local = partial(LocalAttention, span=config.span)
     return attending(layer, config, local if config.span else SelfAttention, causal=True)
 
@@ -151,7 +151,7 @@ class RecurrentLanguageModel(LanguageModel):
             config.connect,
             config.dropout,
         )
-        # a tied output layer needs states as wide as an embedding
+        # a tied output layer needs hidden states of the embedding size
         fits = not config.tied or self.stack.output == width
         self.down = nn.Identity() if fits else nn.Linear(self.stack.output, width, bias=False)
         self.head = nn.Linear(width if config.tied else self.stack.output, config.vocabulary)  # U, b_2
@@ -163,15 +163,15 @@ class RecurrentLanguageModel(LanguageModel):
         nn.init.zeros_(self.head.bias)
 
     def cell(self, width: int) -> Cell:
-        """A new cell for inputs of this width."""
+        """Build a cell for inputs of this size."""
         return self.cell_type(width, self.config.hidden)
 
     def layer(self, width: int, place: int) -> nn.Module:
-        """A new layer for inputs of this width; its place counts from 0."""
+        """Build layer number ``place`` (from 0) for inputs of this size."""
         return Recurrent(self.cell(width), self.config.kernel)
 
     def start(self, rows: int) -> StackState:
-        """Zeros in every layer."""
+        """Return zeros for every layer."""
         return self.stack.start(rows)
 
     def forward(
@@ -190,7 +190,7 @@ class RecurrentLanguageModel(LanguageModel):
         )
 
     def looks(self, want: Sequence[Want]) -> list[Tensor] | None:
-        """A list for each layer's attention, where there is some and it is wanted."""
+        """Return a list to collect each layer's attention in, if there is attention and it is wanted."""
         return [] if self.config.attend and "attention" in want else None
 
 
@@ -207,7 +207,7 @@ class RNNLanguageModel(RecurrentLanguageModel):
 
 
 class GRULanguageModel(RecurrentLanguageModel):
-    """The gated recurrent unit that resets after the product (torch's form)."""
+    """GRU with the reset gate after the matrix multiplication (torch's form)."""
 
     Config = RecurrentConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "train.lr": 4e-3}}
@@ -215,7 +215,7 @@ class GRULanguageModel(RecurrentLanguageModel):
 
 
 class ChoGRULanguageModel(RecurrentLanguageModel):
-    """The gated recurrent unit that resets before the product (Cho et al., 2014)."""
+    """GRU with the reset gate before the matrix multiplication (Cho et al., 2014)."""
 
     Config = RecurrentConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "train.lr": 4e-3}}

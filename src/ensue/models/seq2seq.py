@@ -43,27 +43,27 @@ ENCODERS = ("both", "forward", "bottom", "alternating")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seq2SeqConfig(ConditionalConfig):
-    """Settings of the recurrent encoder–decoder."""
+    """Configuration of the recurrent encoder–decoder."""
 
     layers: int = 1
-    """How many recurrent layers stand on each other, in the encoder and in the decoder."""
+    """Number of recurrent layers in the encoder and in the decoder."""
     hidden: int = 256
-    """The width D of each layer; two directions have half of it each."""
+    """Hidden size of each layer; each of two directions has half of it."""
     dropout: float = 0.2
-    """The share of units that training switches off at random, between layers and never inside the recurrence."""
+    """Dropout probability between layers; never inside the recurrence."""
     embedding: int = 0
-    """The width of a token's vector; 0 means hidden."""
+    """Embedding size; 0 means hidden."""
     cell: str = "lstm"
-    """Which recurrence: lstm, gru, gru-cho or rnn."""
+    """Recurrent cell: lstm, gru, gru-cho or rnn."""
     encoder: str = "both"
-    """How the source is read: both directions in each layer, forward, bottom (both in the first layer only, as GNMT) or
-    alternating (layers to and fro, as Deep-Att)."""
+    """Direction of the encoder's layers: both, forward, bottom (both in the first layer only, as GNMT) or
+    alternating (as Deep-Att)."""
     attention: str = "additive"
-    """The score function: content, additive, location, general, dot, scaled-dot, or none: one vector must do."""
+    """Attention score function: content, additive, location, general, dot, scaled-dot, or none for no attention."""
     feeding: str = "none"
-    """What the decoder reads beside the last token: none, or input: what it saw of the source at the last step."""
+    """Input feeding: none, or input: the decoder also reads the attention vector of the step before."""
     connect: str = "plain"
-    """How layers join: plain, residual, dense or fast-forward."""
+    """Connection between layers: plain, residual, dense or fast-forward."""
 
     def __post_init__(self) -> None:
         super(Seq2SeqConfig, self).__post_init__()

@@ -44,24 +44,24 @@ from ensue.nn.state import State
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ULMFiTConfig(RecurrentConfig):
-    """Settings of the AWD-LSTM; ``dropout`` falls before the output layer."""
+    """Configuration of the AWD-LSTM."""
 
     layers: int = 2
-    """How many recurrent layers stand on each other; the last is as wide as an embedding."""
+    """Number of recurrent layers; the last has the embedding size."""
     hidden: int = 512
-    """The width of each layer's state but the last one's."""
+    """Hidden size of each layer but the last."""
     embedding: int = 256
-    """The width of a token's vector, and of the last layer."""
+    """Size of embeddings and of the last layer."""
     dropout: float = 0.1
-    """The share of units that training switches off before the output layer, the same at all steps of a stretch."""
+    """Dropout probability before the output layer; one mask for all steps of a row."""
     layer_dropout: float = 0.1
-    """The same between recurrent layers."""
+    """Dropout probability between recurrent layers."""
     input_dropout: float = 0.1
-    """The same of embeddings' units."""
+    """Dropout probability of embedding units."""
     word_dropout: float = 0.02
-    """The share of words whose embedding is zero, everywhere in a batch."""
+    """Probability that a word's embedding is zero throughout a batch."""
     weight_dropout: float = 0.1
-    """The share of the weights from state to state that training switches off, the same at all steps of a stretch."""
+    """Dropout probability of hidden-to-hidden weights; one mask for all steps of a row."""
 
     def __post_init__(self) -> None:
         super(ULMFiTConfig, self).__post_init__()

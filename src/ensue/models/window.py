@@ -4,8 +4,8 @@
     h = f(W e + b_1)
     ŷ = softmax(U h + b_2)
 
-Every place in the window has weights of its own in W, so a longer window means more parameters, and a word learnt in
-one place is not known in another. Places before the text began hold zeros.
+Every position in the window has its own weights in W, so a longer window means more parameters, and what is learnt
+about a word at one position does not transfer to another. Positions before the start of the text hold zeros.
 
 Legend: B rows, T time, n window, E embedding width, N hidden width, V vocabulary.
 """
@@ -33,20 +33,20 @@ ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WindowConfig:
-    """Settings of the fixed-window model."""
+    """Configuration of the fixed-window model."""
 
     vocabulary: int = 0
-    """How many different tokens there are; the tokenizer says."""
+    """Vocabulary size; set by the tokenizer."""
     context: int = 8
-    """How many tokens the window holds."""
+    """Window size in tokens."""
     embedding: int = 64
-    """The width of a token's vector."""
+    """Embedding size."""
     hidden: int = 512
-    """The width of the hidden layer."""
+    """Size of the hidden layer."""
     activation: str = "tanh"
-    """f: tanh, relu or sigmoid."""
+    """Activation function: tanh, relu or sigmoid."""
     dropout: float = 0.0
-    """The share of embeddings and hidden units that training switches off at random."""
+    """Dropout probability of embeddings and hidden units."""
 
     def __post_init__(self) -> None:
         check_positive(self, "context", "embedding", "hidden")
@@ -73,11 +73,11 @@ class WindowLanguageModel(LanguageModel):
 
     @property
     def traits(self) -> Traits:
-        """It sees ``context`` tokens back."""
+        """Context of ``context`` tokens."""
         return Traits(context=self.config.context)
 
     def start(self, rows: int) -> RecentTokens:
-        """No tokens yet."""
+        """Return an empty window."""
         return RecentTokens.empty(rows, self.config.context - 1, self.embed.weight.device)
 
     def forward(
@@ -96,7 +96,7 @@ class WindowLanguageModel(LanguageModel):
         return answer(self.head, hidden, after, lengths, want)
 
     def _windows(self, e: Tensor) -> Tensor:
-        """W [e_1; …; e_n] + b_1 at every place: a convolution whose kernel is as long as the window."""
+        """W [e_1; …; e_n] + b_1 at every position: a convolution with the window as kernel."""
         n, E = self.config.context, self.config.embedding
         kernel = self.hidden.weight.view(-1, n, E).transpose(1, 2)  # (N, E, n)
         return F.conv1d(e.transpose(1, 2), kernel, self.hidden.bias).transpose(1, 2)

@@ -42,22 +42,22 @@ Goal = Literal["negative", "softmax"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Word2VecConfig:
-    """Settings of word2vec."""
+    """Configuration of word2vec."""
 
     vocabulary: int = 0
-    """How many different words there are; the text says."""
+    """Vocabulary size; set by the text."""
     mode: Mode = "skipgram"
-    """skipgram (a word says which are near it) or cbow (the words near it say which it is)."""
+    """skipgram (predict the context from the word) or cbow (predict the word from its context)."""
     embedding: int = 100
-    """The width D of the vectors."""
+    """Size of the vectors."""
     window: int = 5
-    """How far from a centre a word can be to count as near it."""
+    """Maximum distance of a context word from the centre word."""
     objective: Goal = "negative"
-    """negative (sampling), or softmax: the exact one, for small vocabularies."""
+    """negative (negative sampling) or softmax (exact, for small vocabularies)."""
     negative: int = 5
-    """How many words are drawn as noise for each centre (negative sampling)."""
+    """Number of negative samples per positive pair."""
     power: float = 0.75
-    """Words are drawn as noise in proportion to their count to this power."""
+    """Exponent of word counts in the noise distribution."""
 
     def __post_init__(self) -> None:
         check_positive(self, "embedding", "window", "negative")

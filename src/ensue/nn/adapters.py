@@ -1,8 +1,8 @@
-"""Low-rank adapters: a few new parameters beside weights that stay as they are (LoRA, Hu et al., 2021).
+"""Low-rank adapters beside frozen weights (LoRA, Hu et al., 2021).
 
-    W' = W + (α / r) B A,     B (out × r) = 0 at first, A (r × in)
+    W' = W + (α / r) B A,     B (out × r) initialised to 0, A (r × in)
 
-Only A and B are trained. ``merge`` leaves W' in place of W, so that what is saved has no trace of them.
+Only A and B are trained. ``merge`` replaces W by W', so saved weights contain no adapters.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class LowRank(nn.Module):
 
 
 def adaptable(module: nn.Module, where: Callable[[str], bool] = lambda name: True) -> list[nn.Linear]:
-    """A module's linear layers, those whose name ``where`` likes."""
+    """Return a module's linear layers whose names satisfy ``where``."""
     return [layer for name, layer in module.named_modules() if type(layer) is nn.Linear and where(name)]
 
 
 def adapt(module: nn.Module, rank: int, alpha: float, where: Callable[[str], bool] = lambda name: True) -> int:
-    """Freeze a module and give its linear layers adapters, those whose name ``where`` likes; answer how many."""
+    """Freeze a module, add adapters to its linear layers whose names satisfy ``where``, and return their number."""
     for parameter in module.parameters():
         parameter.requires_grad_(False)
     layers = adaptable(module, where)
@@ -49,7 +49,7 @@ def adapt(module: nn.Module, rank: int, alpha: float, where: Callable[[str], boo
 
 
 def merge(module: nn.Module) -> None:
-    """Put W' in the place of W everywhere, and take the adapters away."""
+    """Replace every W by W' and remove the adapters."""
     for layer in list(module.modules()):
         if parametrize.is_parametrized(layer, "weight"):
             held = cast(parametrize.ParametrizationList, layer.parametrizations["weight"])  # type: ignore[index]

@@ -2,9 +2,9 @@
 
     y = γ ∘ (x − μ) / √(σ² + ε) + β
 
-μ and σ² are those of the batch as it learns, and running means of them in use, each batch with a weight of m, the
-first 1 / m with equal ones, so that what the means began with counts for nothing. A batch of one has neither, so it
-takes the running ones too. Where other processes have rows of the same batch, μ and σ² are those of all rows.
+In training μ and σ² are those of the batch, and otherwise their running means with momentum m; the first 1 / m batches
+are averaged with equal weights, so the initial values have no effect. A batch of one row uses the running means too.
+With several ranks μ and σ² are over the rows of all ranks.
 
 Legend: B rows, D width.
 """
@@ -18,21 +18,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Moments = Callable[[Tensor], tuple[Tensor, Tensor, int]]
-"""The mean (D,) and the variance (D,) over all rows, of which some are given, and how many rows that are."""
+"""Computes the mean (D,) and the variance (D,) over the rows of all ranks, and their number."""
 
 
 class BatchNorm(nn.Module):
-    """Every unit with mean 0 and variance 1 over the rows, then scaled and shifted."""
+    """Batch normalisation of (B, D)."""
 
     def __init__(self, width: int, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
         super().__init__()
         self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("variance", torch.ones(width))
-        self.register_buffer("seen", torch.zeros(1))  # how many batches; a number like others, so it can be averaged
+        self.register_buffer("seen", torch.zeros(1))  # batches seen; a float, so that checkpoints can be averaged
         self.momentum, self.epsilon = momentum, epsilon
         self.moments: Moments | None = None
-        """Those of a batch of which others have rows too; without it a batch is what is here."""
+        """Set if other ranks hold rows of the same batch."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, D) → (B, D)."""
@@ -46,7 +46,7 @@ class BatchNorm(nn.Module):
         return F.batch_norm(x, mean, variance, self.weight, self.bias, learns, share, self.epsilon)
 
     def _of_all(self, x: Tensor, mean: Tensor, variance: Tensor, count: int) -> Tensor:
-        """The same, by moments of rows that are not all here."""
+        """Normalise with the moments of all ranks' rows."""
         running = self.get_buffer("mean"), self.get_buffer("variance")
         if count > 1:
             share = max(self.momentum, 1 / float(self.get_buffer("seen").add_(1)))

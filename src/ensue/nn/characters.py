@@ -1,12 +1,12 @@
-"""Words from their letters: convolutions over characters, the largest value over time, highways, a projection.
+"""Word vectors from characters: convolutions, max pooling over time, highway layers, a projection.
 
-    c_i = E_c letter_i                                   i = 0 … n + 1, with marks where the word begins and ends
+    c_i = E_c letter_i                                   i = 0 … n + 1, with tokens for the word's begin and end
     y_f = max_i (w_f · [c_i; …; c_{i+k−1}] + b_f)         for each filter f of width k = 1 … 7 (Kim et al., 2016)
     z = relu(y),  z ← t ∘ relu(W z + b) + (1 − t) ∘ z,  t = σ(W_t z + b_t)          highways (Srivastava et al., 2015)
     x = W_p z + b_p
 
-A window may reach past the word's end, where letters are zeros, and none begins there: so padding changes nothing. Each
-word of a batch is computed once, however often it stands there.
+Windows may extend past a word's end, where letters are zero, but do not start there, so padding changes nothing. Each
+distinct word of a batch is computed once.
 
 Legend: B rows, T tokens, U different words, C letters, D width.
 """
@@ -21,22 +21,22 @@ from torch import Tensor, nn
 
 PAD, BEGIN, END = 0, 257, 258
 ALPHABET = 259
-"""Nothing, 256 bytes (byte b is b + 1), and the marks where a word begins and ends."""
+"""Padding, 256 bytes (byte b is b + 1), begin and end of word."""
 
 COUNTED = 8
-"""Letters of a word, marks included, where only operations are counted."""
+"""Assumed letters per word when only operations are counted."""
 
 
 def digits(token: int) -> bytes:
-    """The letters of a number that has no word: its digits."""
+    """Spell a token without a word by the digits of its id."""
     return str(token).encode()
 
 
 class Spelling:
-    """The letters of tokens as numbers (N, C), looked up once each; copies of a model share it."""
+    """Cache of the letters of tokens, as ids; shared by copies of a model."""
 
     def __init__(self, letters: Callable[[int], bytes] = digits, longest: int = 50) -> None:
-        """``letters`` gives a token's word in UTF-8, of which at most ``longest`` bytes are read."""
+        """``letters`` returns a token's word in UTF-8, of which at most ``longest`` bytes are used."""
         self._letters, self._longest = letters, longest
         self._codes = torch.zeros(0, longest + 2, dtype=torch.int16)
         self._lengths = torch.zeros(0, dtype=torch.long)
@@ -45,7 +45,7 @@ class Spelling:
         return self
 
     def of(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The letters of tokens (U,), (U, C) with C those of the longest, and how many each has (U,)."""
+        """Return the letters (U, C) of tokens (U,), and their numbers of letters (U,)."""
         ids = tokens.cpu()
         self._learn(ids)
         lengths = self._lengths[ids]
@@ -53,7 +53,7 @@ class Spelling:
         return self._codes[ids, :longest].long().to(tokens.device), lengths.to(tokens.device)
 
     def _learn(self, ids: Tensor) -> None:
-        """Look up what was not looked up before."""
+        """Add tokens that are not cached yet."""
         most = int(ids.max()) + 1 if len(ids) else 0
         if most > len(self._lengths):
             more = max(most, 2 * len(self._lengths)) - len(self._lengths)
@@ -66,7 +66,7 @@ class Spelling:
 
 
 class Highway(nn.Module):
-    """t ∘ relu(W z + b) + (1 − t) ∘ z, which begins near z itself."""
+    """Highway layer t ∘ relu(W z + b) + (1 − t) ∘ z, initialised near the identity."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class CharacterWords(nn.Module):
     """x = W_p highway(relu(max over time of convolutions of letters))."""
 
     def __init__(self, filters: Sequence[int], letter: int, width: int, highways: int = 1, longest: int = 50) -> None:
-        """``filters`` says how many there are of width 1, 2, …; ``letter`` is the width of a character's vector."""
+        """``filters`` are the numbers of filters of width 1, 2, …; ``letter`` is the character embedding size."""
         super().__init__()
         self.longest = longest
         self.spelling = Spelling(longest=longest)
@@ -96,12 +96,12 @@ class CharacterWords(nn.Module):
         self.width = width
 
     def acquaint(self, letters: Callable[[int], bytes]) -> None:
-        """Learn how tokens are spelt."""
+        """Set the spelling of tokens."""
         self.spelling = Spelling(letters, self.longest)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """A vector for each word (B, T, D) of tokens (B, T)."""
-        if tokens.is_meta:  # only counted: as many words as tokens, of so many letters
+        """Return word vectors (B, T, D) of tokens (B, T)."""
+        if tokens.is_meta:  # operations are counted: assume distinct words
             letters = tokens.new_zeros(tokens.numel(), COUNTED)
             return self.words(letters, letters.sum(1)).view(*tokens.shape, self.width)
         different, places = torch.unique(tokens, return_inverse=True)
@@ -109,7 +109,7 @@ class CharacterWords(nn.Module):
         return x[places]
 
     def words(self, letters: Tensor, lengths: Tensor) -> Tensor:
-        """Vectors (U, D) of words (U, C) with so many letters each (U,)."""
+        """Return vectors (U, D) of words with letters (U, C) and lengths (U,)."""
         c = (self.letters(letters) * (letters != PAD)[..., None]).transpose(1, 2)
         beyond = torch.arange(letters.shape[1], device=letters.device) >= lengths[:, None]
         z = self.highways(torch.cat([torch.relu(_largest(one, c, beyond)) for one in self.filters], dim=-1))
@@ -118,7 +118,7 @@ class CharacterWords(nn.Module):
 
 
 def _largest(filters: nn.Module, c: Tensor, beyond: Tensor) -> Tensor:
-    """The largest value of each filter over windows that begin inside the word, (U, letter, C) → (U, filters)."""
+    """Max pooling of each filter over windows that start inside the word, (U, letter, C) → (U, filters)."""
     size: int = filters.kernel_size[0]  # type: ignore[index, assignment]
     y: Tensor = filters(nn.functional.pad(c, (0, size - 1)))
     return y.masked_fill(beyond[:, None], float("-inf")).amax(-1)

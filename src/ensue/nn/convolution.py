@@ -1,13 +1,12 @@
-"""Convolutions over time: a causal one, whose state is its last inputs, and one that looks to both sides.
+"""Convolutions over time: a causal one, whose state is its last inputs, and a symmetric one.
 
-    y_t = b + Σ_{j=0}^{k-1} W_j x_{t - (k-1-j)·r}          causal: its own place and (k−1)·r before it
+    y_t = b + Σ_{j=0}^{k-1} W_j x_{t - (k-1-j)·r}          causal: its own position and (k−1)·r before it
     y_t = b + Σ_{j=0}^{k-1} W_j x_{t - l + j·r}            both sides: l = ⌊(k−1)·r / 2⌋ before it, the rest after it
 
-k is the width of the kernel and r its dilation: the distance between the inputs it reads (r = 1: side by side). What is
-outside the text is zero.
+k is the kernel size and r the dilation. Positions outside the text are zero.
 
-The k inputs of a place are put side by side and multiplied by [W_0 … W_{k-1}] at once: on a CPU that is faster than
-torch's own convolution where sentences are short, and most of all where one token is read at a time.
+The k inputs of a position are concatenated and multiplied by [W_0 … W_{k-1}] at once: on a CPU this is faster than
+torch's convolution for short sentences, and most of all for a single token.
 
 Legend: B rows, T time, D input width, N output width.
 """
@@ -25,12 +24,12 @@ from ensue.nn.state import State, zeros_beside
 
 @dataclass(frozen=True)
 class ConvolutionState(State):
-    """The last n = (k−1)·r inputs of each row, oldest first; zeros where there was none yet."""
+    """The last n = (k−1)·r inputs of each row, oldest first; zeros before the start."""
 
     inputs: Tensor  # (B, n, D)
 
     def extend(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ConvolutionState]:
-        """Old and new inputs side by side (B, n + T, D), and the state after each row's real new ones (B, T, D)."""
+        """Append inputs (B, T, D); return all inputs (B, n + T, D) and the state after each row's last one."""
         size = self.inputs.shape[1]
         joined = torch.cat([self.inputs, x], dim=1)
         if lengths is None:
@@ -40,7 +39,7 @@ class ConvolutionState(State):
 
 
 class Convolution(nn.Module):
-    """The parts that both kinds share. ``reach`` is n, how far apart the first and last input of a place are."""
+    """Base class of both convolutions; ``reach`` is n = (k−1)·r."""
 
     def __init__(self, inputs: int, outputs: int, width: int, dilation: int = 1) -> None:
         super().__init__()
@@ -50,14 +49,14 @@ class Convolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def convolve(self, x: Tensor) -> Tensor:
-        """(B, n + T, D) → (B, T, N): a place wherever the whole kernel fits."""
+        """(B, n + T, D) → (B, T, N), without padding."""
         width, time = self.weight.shape[1], x.shape[1] - self.reach
         places = [x[:, at : at + time] for at in range(0, width * self.dilation, self.dilation)]
         return F.linear(torch.cat(places, dim=-1), self.weight.flatten(1), self.bias)
 
 
 class CausalConvolution(Convolution):
-    """A convolution that sees nothing later, for decoders."""
+    """Causal convolution, for decoders."""
 
     def start(self, rows: int) -> ConvolutionState:
         """Zeros."""
@@ -66,16 +65,16 @@ class CausalConvolution(Convolution):
     def forward(
         self, x: Tensor, state: ConvolutionState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, ConvolutionState]:
-        """(B, T, D) → (B, T, N), and each row's own last inputs."""
+        """(B, T, D) → (B, T, N), and each row's last inputs."""
         joined, after = (state or self.start(len(x))).extend(x, lengths)
         return self.convolve(joined), after
 
 
 class FullConvolution(Convolution):
-    """A convolution that looks to both sides, for encoders. It has no state."""
+    """Symmetric convolution, for encoders; it has no state."""
 
     def forward(self, x: Tensor, state: None = None, lengths: Tensor | None = None) -> tuple[Tensor, None]:
-        """(B, T, D) → (B, T, N); what is padded counts as zero, like everything outside the text."""
+        """(B, T, D) → (B, T, N); padding counts as zero."""
         if lengths is not None:
             real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
             x = x.masked_fill(~real[..., None], 0.0)

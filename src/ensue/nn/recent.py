@@ -1,4 +1,4 @@
-"""The last few tokens as a state: what an n-gram and a fixed window remember."""
+"""The last few tokens as a state, for n-gram and fixed-window models."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ensue.nn.state import State
 
 @dataclass(frozen=True)
 class RecentTokens(State):
-    """The last n tokens of each row, oldest first; −1 where there was none yet."""
+    """The last n tokens of each row, oldest first; −1 before the start."""
 
     tokens: Tensor  # (B, n)
 
     @staticmethod
     def empty(rows: int, size: int, device: torch.device | None = None) -> RecentTokens:
-        """Nothing seen so far."""
+        """Return a state without tokens."""
         return RecentTokens(torch.full((rows, size), -1, dtype=torch.long, device=device))
 
     def extend(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, RecentTokens]:
-        """Old and new tokens side by side (B, n + T), and the state after the new ones (B, T)."""
+        """Append tokens (B, T); return old and new tokens (B, n + T) and the next state."""
         size = self.tokens.shape[1]
         joined = torch.cat([self.tokens, tokens], dim=1)
         if lengths is None:

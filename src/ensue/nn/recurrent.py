@@ -1,12 +1,12 @@
 """Recurrent cells, and the layer that runs one over time.
 
-A cell is one step and holds the equation; a layer is the loop. The equation stands once, in ``step``; a faster
-kernel for the same equation is chosen from ``KERNELS`` by name and tested equal to it.
+A cell is one step and holds the equation, in ``step``; a layer is the loop. A faster kernel for the same equation is
+chosen from ``KERNELS`` by name and tested against it.
 
     a_t = W x_t + b                      for all t at once
     h_t = step(a_t, h_{t-1})             one cell
 
-Cells have one bias a gate, as the equations have; a fused kernel gets a zero second bias.
+Cells have one bias per gate, as the equations do; a fused kernel gets zeros as its second bias.
 
 Legend: B rows, T time, D input width, N hidden width, G gates.
 """
@@ -24,17 +24,17 @@ from torch import Tensor, nn
 from ensue.kernels.lstmp import lstmp
 from ensue.nn.state import State, zeros_beside
 
-Memory = tuple[Tensor, ...]
-"""What a cell carries, the visible h first: (h,) or (h, c), each (B, N)."""
-Watch = Callable[[Tensor, Memory, Memory], Memory]
-"""Given W x_t + b, the memory before a step and the one after it; answers the memory that the loop goes on with."""
+CellState = tuple[Tensor, ...]
+"""A cell's state, with the output h first: (h,) or (h, c), each (B, N)."""
+Watch = Callable[[Tensor, CellState, CellState], CellState]
+"""Called at every step with W x_t + b and the states before and after it; returns the state to continue with."""
 
 
 @dataclass(frozen=True)
 class RecurrentState(State):
-    """The memory of one recurrent layer."""
+    """The state of one recurrent layer."""
 
-    memory: Memory
+    memory: CellState
 
 
 class Cell(nn.Module):
@@ -46,9 +46,9 @@ class Cell(nn.Module):
     gates: ClassVar[int] = 1
     fused: ClassVar[str] = ""
     bounded: ClassVar[bool] = True
-    """Whether h stays finite whatever it reads; else padded places, whose h no one sees, must not be run through."""
+    """Whether h stays finite for any input; otherwise padding must be skipped."""
     watch: Watch | None = None
-    """Who looks at every step; see ``watched``."""
+    """Called at every step; see ``watched``."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -58,24 +58,24 @@ class Cell(nn.Module):
         self.weight_h = nn.Parameter(torch.empty(self.gates * hidden, hidden).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(self.gates * hidden))
 
-    def start(self, rows: int) -> Memory:
-        """The memory before the first token: zeros."""
+    def start(self, rows: int) -> CellState:
+        """Return the state before the first token: zeros."""
         return (zeros_beside(self.bias, rows, self.hidden),)
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def step(self, a: Tensor, memory: CellState) -> CellState:
         """One step; ``a`` is W x_t + b of all gates (B, G·N)."""
-        raise TypeError(f"{type(self).__name__} has no equation")
+        raise TypeError(f"{type(self).__name__} does not implement step")
 
-    def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
-        """The gates of a step, each (B, N) and from 0 to 1, and the candidate; a cell without gates has none."""
+    def gated(self, a: Tensor, memory: CellState) -> dict[str, Tensor]:
+        """Return the gates of a step, each (B, N) in [0, 1], and the candidate; empty for a cell without gates."""
         return {}
 
     def weights(self) -> list[Tensor]:
-        """The parameters as torch's fused kernels take them: one bias of ours, one of zeros."""
+        """Return the parameters as torch's fused kernels expect them; the second bias is zero."""
         return [self.weight_x, self.weight_h, self.bias, torch.zeros_like(self.bias)]
 
     def hold(self) -> Tensor:
-        """What is added to W x_t + b of a padded place so that the part of the memory that no one sees stays."""
+        """Gate bias that freezes c at padding."""
         return torch.zeros_like(self.bias)
 
 
@@ -88,12 +88,12 @@ class TanhCell(Cell):
 
     fused = "rnn_tanh"
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def step(self, a: Tensor, memory: CellState) -> CellState:
         return (torch.tanh(torch.addmm(a, memory[0], self.weight_h.T)),)
 
 
 class ReluCell(Cell):
-    """h_t = max(0, W_hh h_{t-1} + W_xh x_t + b), with W_hh = 1 at first (Le, Jaitly and Hinton, 2015)."""
+    """h_t = max(0, W_hh h_{t-1} + W_xh x_t + b), W_hh initialised to the identity (Le, Jaitly and Hinton, 2015)."""
 
     fused = "rnn_relu"
     bounded = False
@@ -102,19 +102,19 @@ class ReluCell(Cell):
         super().__init__(width, hidden)
         nn.init.eye_(self.weight_h)
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def step(self, a: Tensor, memory: CellState) -> CellState:
         return (torch.relu(torch.addmm(a, memory[0], self.weight_h.T)),)
 
 
 class SigmoidCell(Cell):
     """h_t = σ(W_h h_{t-1} + W_e e_t + b_1): the form in which lectures often write the RNN language model."""
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def step(self, a: Tensor, memory: CellState) -> CellState:
         return (torch.sigmoid(torch.addmm(a, memory[0], self.weight_h.T)),)
 
 
 class GRUCell(Cell):
-    """A gated recurrent unit that resets after the product, as torch and cuDNN have it.
+    """GRU with the reset gate after the matrix multiplication, as in torch and cuDNN.
 
     r_t = σ(W_r x_t + U_r h_{t-1} + b_r)                reset
     z_t = σ(W_z x_t + U_z h_{t-1} + b_z)                keep
@@ -125,40 +125,40 @@ class GRUCell(Cell):
     gates = 3
     fused = "gru"
 
-    def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
+    def gated(self, a: Tensor, memory: CellState) -> dict[str, Tensor]:
         u = memory[0] @ self.weight_h.T
         a_r, a_z, a_n = a.chunk(3, dim=-1)
         u_r, u_z, u_n = u.chunk(3, dim=-1)
         r = torch.sigmoid(a_r + u_r)
         return {"reset": r, "update": torch.sigmoid(a_z + u_z), "candidate": torch.tanh(a_n + r * u_n)}
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def step(self, a: Tensor, memory: CellState) -> CellState:
         gates = self.gated(a, memory)
         z = gates["update"]
         return (z * memory[0] + (1 - z) * gates["candidate"],)
 
 
 class ChoGRUCell(Cell):
-    """A gated recurrent unit that resets before the product, as Cho et al. (2014) wrote it; here u is "update".
+    """GRU with the reset gate before the matrix multiplication (Cho et al., 2014).
 
     r_t = σ(W_r h_{t-1} + U_r x_t + b_r)                reset
     u_t = σ(W_u h_{t-1} + U_u x_t + b_u)                update
     h̃_t = tanh(W_h (r_t ∘ h_{t-1}) + U_h x_t + b_h)
     h_t = (1 − u_t) ∘ h_{t-1} + u_t ∘ h̃_t
 
-    The gate that mixes has the opposite sense of ``GRUCell``'s: u = 1 − z. No fused kernel computes this form.
+    The update gate has the opposite sense of ``GRUCell``'s: u = 1 − z. No fused kernel computes this form.
     """
 
     gates = 3
 
-    def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
+    def gated(self, a: Tensor, memory: CellState) -> dict[str, Tensor]:
         (h,) = memory
         N = self.hidden
         r, u = torch.sigmoid(torch.addmm(a[:, : 2 * N], h, self.weight_h[: 2 * N].T)).chunk(2, dim=-1)
         candidate = torch.tanh(torch.addmm(a[:, 2 * N :], r * h, self.weight_h[2 * N :].T))
         return {"reset": r, "update": u, "candidate": candidate}
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def step(self, a: Tensor, memory: CellState) -> CellState:
         gates = self.gated(a, memory)
         u = gates["update"]
         return ((1 - u) * memory[0] + u * gates["candidate"],)
@@ -169,10 +169,10 @@ class LSTMCell(Cell):
 
     i_t, f_t, o_t = σ(W x_t + U h_{t-1} + b)            input, forget, output: three gates, three weights
     c̃_t = tanh(W_c x_t + U_c h_{t-1} + b_c)
-    c_t = f_t ∘ c_{t-1} + i_t ∘ c̃_t                     so ∂c_t/∂c_{t-1} = diag(f_t): no matrix in the way
+    c_t = f_t ∘ c_{t-1} + i_t ∘ c̃_t                     so ∂c_t/∂c_{t-1} = diag(f_t)
     h_t = o_t ∘ tanh(c_t)
 
-    The forget bias starts at 1 so that a new network remembers (Jozefowicz et al., 2015).
+    The forget bias is initialised to 1 (Jozefowicz et al., 2015).
     """
 
     gates = 4
@@ -183,15 +183,15 @@ class LSTMCell(Cell):
         with torch.no_grad():
             self.bias[hidden : 2 * hidden] = 1.0
 
-    def start(self, rows: int) -> Memory:
+    def start(self, rows: int) -> CellState:
         return (zeros_beside(self.bias, rows, self.output), zeros_beside(self.bias, rows, self.hidden))
 
-    def gated(self, a: Tensor, memory: Memory) -> dict[str, Tensor]:
+    def gated(self, a: Tensor, memory: CellState) -> dict[str, Tensor]:
         i, f, candidate, o = torch.addmm(a, memory[0], self.weight_h.T).chunk(4, dim=-1)
         gates = {"input": torch.sigmoid(i), "forget": torch.sigmoid(f), "output": torch.sigmoid(o)}
         return {**gates, "candidate": torch.tanh(candidate)}
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def step(self, a: Tensor, memory: CellState) -> CellState:
         gates = self.gated(a, memory)
         c = gates["forget"] * memory[1] + gates["input"] * gates["candidate"]
         return (gates["output"] * torch.tanh(c), c)
@@ -203,7 +203,7 @@ class LSTMCell(Cell):
 
 
 class ProjectedLSTMCell(LSTMCell):
-    """An LSTM whose visible state is a projection (Sak et al., 2014): h_t = W_p (o_t ∘ tanh(c_t)), N → P wide."""
+    """LSTM with a projected output (Sak et al., 2014): h_t = W_p (o_t ∘ tanh(c_t)), of size P instead of N."""
 
     def __init__(self, width: int, hidden: int, projection: int) -> None:
         super().__init__(width, hidden)
@@ -212,7 +212,7 @@ class ProjectedLSTMCell(LSTMCell):
         self.weight_h = nn.Parameter(torch.empty(self.gates * hidden, projection).uniform_(-bound, bound))
         self.weight_p = nn.Parameter(torch.empty(projection, hidden).uniform_(-bound, bound))
 
-    def step(self, a: Tensor, memory: Memory) -> Memory:
+    def step(self, a: Tensor, memory: CellState) -> CellState:
         h, c = super().step(a, memory)
         return (h @ self.weight_p.T, c)
 
@@ -220,19 +220,19 @@ class ProjectedLSTMCell(LSTMCell):
         return [*super().weights(), self.weight_p]
 
 
-def reference(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tuple[Tensor, Memory]:
+def reference(cell: Cell, x: Tensor, memory: CellState, lengths: Tensor | None) -> tuple[Tensor, CellState]:
     """The loop over time that defines every recurrent layer."""
     outputs = []
     for t, a in enumerate(nn.functional.linear(x, cell.weight_x, cell.bias).unbind(1)):
         new = cell.step(a, memory)
-        if lengths is not None:  # a row that has ended keeps its memory
+        if lengths is not None:  # a row that has ended keeps its state
             new = tuple(torch.where((t < lengths)[:, None], n, m) for n, m in zip(new, memory))
         memory = new if cell.watch is None else cell.watch(a, memory, new)
         outputs.append(memory[0])
     return torch.stack(outputs, 1), memory
 
 
-def on_cpu(cell: ProjectedLSTMCell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tuple[Tensor, Memory]:
+def on_cpu(cell: ProjectedLSTMCell, x: Tensor, memory: CellState, lengths: Tensor | None) -> tuple[Tensor, CellState]:
     """The LSTM with a projection, which oneDNN does not have; see ensue.kernels.lstmp."""
     h, c = memory
     y, cells = lstmp(x, cell.weight_x, cell.weight_h, cell.bias, cell.weight_p, h, c)
@@ -243,11 +243,12 @@ def on_cpu(cell: ProjectedLSTMCell, x: Tensor, memory: Memory, lengths: Tensor |
     return y, (torch.where(begun, y[last], h), torch.where(begun, cells[last], c))
 
 
-def fused(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tuple[Tensor, Memory]:
-    """torch's own layer for the cell's equation: oneDNN on the CPU, cuDNN on a GPU.
+def fused(cell: Cell, x: Tensor, memory: CellState, lengths: Tensor | None) -> tuple[Tensor, CellState]:
+    """torch's layer for the cell's equation: oneDNN on the CPU, cuDNN on a GPU.
 
-    Padded rows run to the longest row's end. What they see of h ends at their own last token; a cell c is held there by
-    gates that a mark of padding shuts, c_t = 1 ∘ c_{t-1} + 0 ∘ c̃_t: a third of the time of packed sequences.
+    Padded rows run to the end of the longest row. The final h is read at each row's last token; c is frozen at padding
+    by an extra input that closes the gates, c_t = 1 ∘ c_{t-1} + 0 ∘ c̃_t. This takes a third of the time of packed
+    sequences.
     """
     if isinstance(cell, ProjectedLSTMCell) and x.device.type == "cpu":
         return on_cpu(cell, x, memory, lengths)
@@ -266,14 +267,14 @@ def fused(cell: Cell, x: Tensor, memory: Memory, lengths: Tensor | None) -> tupl
     return y, (torch.where((lengths > 0)[:, None], h, memory[0]), *(part[0] for part in last[1:]))
 
 
-KERNELS: dict[str, Callable[[Cell, Tensor, Memory, Tensor | None], tuple[Tensor, Memory]]] = {
+KERNELS: dict[str, Callable[[Cell, Tensor, CellState, Tensor | None], tuple[Tensor, CellState]]] = {
     "reference": reference,
     "fused": fused,
 }
 
 
 class Recurrent(nn.Module):
-    """A cell run over time: (B, T, D) → (B, T, N), with the memory at each row's true end.
+    """Runs a cell over time: (B, T, D) → (B, T, N), and returns the state at each row's last token.
 
     ``kernel`` is "auto" (fused where the cell has a fused form), "reference" or "fused".
     """
@@ -303,7 +304,7 @@ class Recurrent(nn.Module):
 
 @contextmanager
 def watched(layer: Recurrent, watch: Watch) -> Iterator[None]:
-    """A block in which somebody looks at every step of a layer; it runs the reference loop, as others hide theirs.
+    """Call ``watch`` at every step of a layer inside the block, which then runs the reference loop.
 
     >>> layer, seen = Recurrent(TanhCell(2, 3)), []
     >>> with watched(layer, lambda a, before, after: seen.append(after) or after):

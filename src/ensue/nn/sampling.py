@@ -1,19 +1,18 @@
-"""Words against a few that are drawn, in place of against the whole vocabulary.
+"""Sampled softmax and negative sampling: losses against a few sampled words instead of the whole vocabulary.
 
     Q(v) = log((v + 2) / (v + 1)) / log(V + 1)                    words by frequency: about Zipf's law
     P(v is drawn) = 1 − (1 − Q(v))^S                              each word for itself, so that about S are
     s_v = W_v · h + b_v − log P(v is drawn)
     J = −log softmax over w and the draws of s, at w              sampled softmax (Jean et al., 2015)
 
-Its value is another than that of the exact softmax, which it comes to where all words are drawn; its best weights are
-the same.
+Its value differs from the exact softmax's, which it approaches as all words are sampled; its optimum is the same.
 
     J = −log σ(u_w · c) − Σ_{v drawn from P^α} log σ(−u_v · c)    negative sampling (Mikolov et al., 2013)
 
-In a sampled softmax all words of a batch share their draws, so that scores are one matrix product; negative sampling
-needs few, so that each word has its own. Draws come from torch's random numbers.
+In a sampled softmax all words of a batch share their samples, so scores are one matrix multiplication; in negative
+sampling each word has its own few. Sampling uses torch's random state.
 
-Legend: M words, S draws, D width, V vocabulary.
+Legend: M words, S samples, D size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ def log_uniform(vocabulary: int, device: torch.device | None = None) -> Tensor:
 
 
 def chances(samples: int, vocabulary: int, device: torch.device | None = None) -> Tensor:
-    """P (V,): with which chance each word is among about so many draws from Q."""
+    """Return P (V,): the probability that each word is among about ``samples`` samples from Q."""
     return -torch.expm1(samples * torch.log1p(-log_uniform(vocabulary, device)))
 
 
 def sampled_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, samples: int) -> Tensor:
     """The mean of −log P(target | target and draws), (M, D), (V, D), (V,), (M,) → a scalar.
 
-    Words are numbered by frequency. A target that was drawn too is not weighed twice.
+    Words are numbered by frequency. A sampled word that equals the target is not counted twice.
     """
     chance = chances(samples, len(weight), hidden.device)
     drawn = torch.nonzero(torch.rand_like(chance) < chance)[:, 0]
@@ -54,7 +53,7 @@ def sampled_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets:
 def negative_sampling(context: Tensor, words: Tensor, targets: Tensor, drawn: Tensor) -> Tensor:
     """The mean over contexts c (M, D) of −log σ(u_w · c) − Σ_v log σ(−u_v · c), v = the draws (M, S) of each.
 
-    A draw that is the target itself does not count.
+    A sample that equals the target does not count.
     """
     right = F.logsigmoid((context * words[targets]).sum(-1))
     wrong = F.logsigmoid(-torch.einsum("md,msd->ms", context, words[drawn]))

@@ -1,12 +1,12 @@
-"""How well a decoder's state and a source's place fit: six score functions, and the attention they make.
+"""Attention score functions between a decoder state and source positions.
 
     e_{t,i} = score(s_t, h_i)
-    α_t     = softmax(e_t)               where to look: sums to one over the source
-    a_t     = Σ_i α_{t,i} h_i            what is seen: a soft look-up, keys and values being the same h
+    α_t     = softmax(e_t)               attention weights: sum to one over the source
+    a_t     = Σ_i α_{t,i} h_i            context vector; keys and values are both h
 
-Each class has ``remember``, what can be made of the source once, and ``forward``, the scores of all queries.
+Each class has ``remember``, which computes keys once per source, and ``forward``, the scores of all queries.
 
-Legend: N sentences, T queries of each, S source places, D width of s, E width of h.
+Legend: N sentences, T queries of each, S source positions, D size of s, E size of h.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ensue.core.errors import InputError
 
 
 class Score(nn.Module):
-    """The base of all score functions: D wide queries, E wide source."""
+    """Base class of score functions, for queries of size D and sources of size E."""
 
     def __init__(self, query: int, source: int, places: int) -> None:
         super().__init__()
 
     def remember(self, h: Tensor) -> Tensor:
-        """What is computed once a source, (N, S, E) → (N, S, K)."""
+        """Compute keys once per source, (N, S, E) → (N, S, K)."""
         return h
 
     def forward(self, s: Tensor, keys: Tensor) -> Tensor:
         """score(s_t, h_i) for all t and i: (N, T, D), (N, S, K) → (N, T, S)."""
-        raise TypeError(f"{type(self).__name__} does not say how it scores")
+        raise TypeError(f"{type(self).__name__} does not implement forward")
 
 
 class Content(Score):
@@ -73,9 +73,9 @@ class Additive(Score):
 
 
 class Location(Score):
-    """(W_a s_t)_i: where to look follows from the target alone, not from h (Luong et al., 2015).
+    """(W_a s_t)_i: the score depends on the decoder state alone, not on h (Luong et al., 2015).
 
-    W_a has a row a place, so a source must not be longer than ``places``.
+    W_a has a row per position, so a source must not be longer than ``places``.
     """
 
     def __init__(self, query: int, source: int, places: int) -> None:
@@ -140,10 +140,10 @@ SCORES: dict[str, type[Score]] = {
 
 
 def attend(scores: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """α = softmax(e) over the real places (N, T, S), and a = Σ α_i h_i (N, T, E); of a source of no places, 0."""
+    """Return a = Σ α_i h_i (N, T, E) and α = softmax(e) without padding (N, T, S); both are 0 for an empty source."""
     if mask is None:
         weights = scores.softmax(dim=-1)
-    else:  # the least number rather than −∞, which has no gradient where all places are padded
+    else:  # the smallest number instead of −∞, whose gradient is NaN where all positions are padding
         padded = ~mask[:, None]
         weights = scores.masked_fill(padded, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(padded, 0.0)
     return weights @ values, weights

@@ -1,8 +1,8 @@
-"""What a decoder sees of the source: kept once a sentence, whatever the number of hypotheses.
+"""The encoded source, stored once per sentence for any number of hypotheses.
 
-A beam search turns each of N sentences into k hypotheses. The decoder's own state is theirs, B = N·k rows of it; the
-source stays N sentences, and ``index`` says which of them a row belongs to. Attention to a source has no order among
-its queries, so the k hypotheses of a sentence stand side by side as one longer row of queries:
+Beam search turns each of N sentences into k hypotheses. The decoder's state has B = N·k rows; the source keeps N
+sentences, and ``index`` maps rows to sentences. Queries of cross-attention do not interact, so the k hypotheses of a
+sentence are folded into one longer row of queries:
 
     (B, T, …)  ⇄  (N, k·T, …)          fold and unfold
 
@@ -22,19 +22,19 @@ from ensue.nn.state import State
 
 @dataclass(frozen=True)
 class Source(State):
-    """The encoded source of every row. ``parts`` are what the model made of it, sentences first."""
+    """The encoded source of every row; ``parts`` are the encoder's tensors, sentences first."""
 
     parts: tuple[Tensor, ...]
     lengths: Tensor  # (N,)
     index: Tensor  # (B,), the sentence of each row
     each: int = 1
-    """k, where every sentence has so many rows side by side in order; 0 where it is not so."""
+    """k if every sentence has k consecutive rows, in order; otherwise 0."""
     ragged: bool = True
-    """Whether some sentence is shorter than the longest, so that a mask is needed."""
+    """Whether sentences differ in length, so that a mask is needed."""
 
     @staticmethod
     def of(parts: tuple[Tensor, ...], lengths: Tensor | None, time: int) -> Source:
-        """A source for as many rows as there are sentences; ``time`` is S."""
+        """Build a source with one row per sentence; ``time`` is S."""
         sentences = torch.arange(len(parts[0]), device=parts[0].device)
         if lengths is None:
             return Source(parts, torch.full_like(sentences, time), sentences, ragged=False)
@@ -46,7 +46,7 @@ class Source(State):
         return len(self.index)
 
     def rows(self, index: Tensor) -> Source:
-        """The same sentences for other rows; sentences that have no rows any more leave."""
+        """Select rows; sentences without rows are dropped."""
         chosen = self.index.index_select(0, index)
         sentences, counts = torch.unique_consecutive(chosen, return_counts=True)
         each = int(counts[0]) if len(counts) else 0
@@ -60,19 +60,19 @@ class Source(State):
 
     @classmethod
     def joined(cls, states: Sequence[Source]) -> Source:
-        """Sources are as wide as their longest sentence, each: they are encoded together, not put together later."""
-        raise TypeError("sources that were encoded apart cannot be joined")
+        """Not supported: sources are padded to their longest sentence, so they must be encoded together."""
+        raise TypeError("sources that were encoded separately cannot be joined")
 
     def fork(self) -> Source:
-        """Itself: no step ever writes to a source."""
+        """Return itself: no step writes to a source."""
         return self
 
     def detach(self) -> Source:
-        """Itself: truncated backpropagation cuts the recurrence, not the way to the encoder."""
+        """Return itself: truncated backpropagation detaches the recurrence, not the encoder."""
         return self
 
     def even(self) -> Source:
-        """The same with every sentence having the same number of rows in order: where it is not so, one each."""
+        """Return a source with equally many consecutive rows for every sentence, copied for each row if needed."""
         if self.each:
             return self
         parts = tuple(part.index_select(0, self.index) for part in self.parts)
@@ -80,17 +80,17 @@ class Source(State):
         return Source(parts, self.lengths.index_select(0, self.index), own, 1, self.ragged)
 
     def mask(self, time: int) -> Tensor | None:
-        """Which of ``time`` places of each sentence are real, (N, S); None where all are."""
+        """Return a mask of positions that are not padding (N, S); None if there is no padding."""
         if not self.ragged:
             return None
         return torch.arange(time, device=self.lengths.device) < self.lengths[:, None]
 
     def fold(self, x: Tensor) -> Tensor:
-        """Rows of a sentence side by side in time, (B, T, …) → (N, k·T, …); the source must be even."""
+        """Fold the rows of a sentence into one, (B, T, …) → (N, k·T, …); call ``even`` first."""
         return x.reshape(len(self.lengths), self.each * x.shape[1], *x.shape[2:]) if self.each > 1 else x
 
     def unfold(self, y: Tensor, dim: int = 1) -> Tensor:
-        """Back to one row a hypothesis, (N, …, k·T, …) → (B, …, T, …), time at ``dim``."""
+        """Undo ``fold``, (N, …, k·T, …) → (B, …, T, …), with time at ``dim``."""
         if self.each == 1:
             return y
         shape = (*y.shape[:dim], self.each, y.shape[dim] // self.each, *y.shape[dim + 1 :])

@@ -1,4 +1,4 @@
-"""Layers on layers: deep stacks with plain, residual and dense connections, and two directions side by side."""
+"""Stacks of layers with plain, residual, dense or fast-forward connections, and bidirectional layers."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from ensue.nn.state import State
 
 @dataclass(frozen=True)
 class StackState(State):
-    """The states of a stack's layers, lowest first."""
+    """The states of a stack's layers, from the first to the last."""
 
     layers: tuple[State, ...]
 
 
 class Plain(nn.Module):
-    """y alone."""
+    """y: no connection."""
 
     def __init__(self, width: int, output: int) -> None:
         super().__init__()
         self.output = output
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """What the next layer reads, of a layer's input x and its output y."""
+        """Combine a layer's input x and its output y into the input of the next layer."""
         return y
 
 
 class Residual(Plain):
-    """x + y: the identity keeps the gradient (He et al., 2016); where widths differ, as at the first layer, y alone."""
+    """x + y (He et al., 2016); y alone where sizes differ, as at the first layer."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y if x.shape[-1] == y.shape[-1] else y
 
 
 class Dense(Plain):
-    """[x; y]: every layer sees all below it (Huang et al., 2017)."""
+    """[x; y]: every layer reads the outputs of all layers before it (Huang et al., 2017)."""
 
     def __init__(self, width: int, output: int) -> None:
         super().__init__(width, width + output)
@@ -49,7 +49,7 @@ class Dense(Plain):
 
 
 class FastForward(Plain):
-    """W_f [x; y]: a way up through all layers on which nothing bends the gradient (Zhou et al., 2016)."""
+    """W_f [x; y]: a linear path through all layers (Zhou et al., 2016)."""
 
     def __init__(self, width: int, output: int) -> None:
         super().__init__(width, output)
@@ -66,13 +66,13 @@ CONNECTIONS: dict[str, type[Plain]] = {
     "dense": Dense,
     "fast-forward": FastForward,
 }
-"""How a layer's output joins its input."""
+"""Connections by name."""
 
 
 class Stack(nn.Module):
-    """Layers run one on the other: the outputs of layer i are the inputs of layer i + 1.
+    """Layers in sequence: the output of layer i is the input of layer i + 1.
 
-    ``build(width)`` makes a layer for an input width; dropout falls between layers, never inside a recurrence.
+    ``build(width)`` builds a layer for an input size. Dropout applies between layers, never inside a recurrence.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Stack(nn.Module):
         self.dropout = Dropout(dropout)
 
     def start(self, rows: int) -> StackState:
-        """Each layer's own start."""
+        """Return the initial state of each layer."""
         return StackState(tuple(layer.start(rows) for layer in self.layers))  # type: ignore[operator]
 
     def forward(
@@ -116,7 +116,7 @@ class Stack(nn.Module):
 
 
 def reverse(x: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """Each row's real tokens in reverse order, (B, T, …); what is padded stays on the right."""
+    """Reverse each row (B, T, …); padding stays on the right."""
     if lengths is None:
         return x.flip(1)
     time = torch.arange(x.shape[1], device=x.device)
@@ -126,14 +126,14 @@ def reverse(x: Tensor, lengths: Tensor | None = None) -> Tensor:
 
 @dataclass(frozen=True)
 class BidirectionalState(State):
-    """Where both directions ended: the forward one at the last token, the backward one at the first."""
+    """The final states of both directions: at the last token, and at the first."""
 
     forward: State
     backward: State
 
 
 class Backward(nn.Module):
-    """A layer that reads each row from its end; what comes out stands in the order of the text. It has no steps."""
+    """Runs a layer over reversed rows and reverses its output. It cannot run step by step."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -141,20 +141,20 @@ class Backward(nn.Module):
         self.output = int(layer.output)  # type: ignore[arg-type]
 
     def start(self, rows: int) -> State:
-        """The layer's own start."""
+        """Return the layer's initial state."""
         state: State = self.layer.start(rows)  # type: ignore[operator]
         return state
 
     def forward(self, x: Tensor, state: State | None = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        """Run over x (B, T, D) from the end of each row."""
+        """Run over x (B, T, D) from each row's end."""
         y, after = self.layer(reverse(x, lengths), None, lengths)
         return reverse(y, lengths), after
 
 
 class Bidirectional(nn.Module):
-    """h_t = [→h_t; ←h_t]: two layers of their own weights, one of them reading from the end (Schuster, 1997).
+    """h_t = [→h_t; ←h_t]: a forward and a backward layer (Schuster, 1997).
 
-    It needs the whole text, so it has no steps: it starts anew at each call.
+    It needs the whole text, so it cannot run step by step and starts anew at each call.
     """
 
     def __init__(self, onward: nn.Module, backward: nn.Module) -> None:
@@ -163,13 +163,13 @@ class Bidirectional(nn.Module):
         self.output = int(onward.output) + self.backward.output  # type: ignore[arg-type]
 
     def start(self, rows: int) -> BidirectionalState:
-        """Both directions' starts."""
+        """Return the initial states of both directions."""
         return BidirectionalState(self.onward.start(rows), self.backward.start(rows))  # type: ignore[operator]
 
     def forward(
         self, x: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, BidirectionalState]:
-        """Run both directions over x (B, T, D) from their starts."""
+        """Run both directions over x (B, T, D)."""
         right, ahead = self.onward(x, None, lengths)
         left, behind = self.backward(x, None, lengths)
         return torch.cat([right, left], dim=-1), BidirectionalState(ahead, behind)

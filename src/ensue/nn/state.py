@@ -1,13 +1,13 @@
-"""State: what a sequence model remembers between two steps.
+"""States of sequence models between two steps.
 
 Every system here is one function, h_t = f(h_{t-1}, x_t). A recurrent network's state is h, an LSTM's (h, c),
 attention's the keys and values so far, an n-gram's the last n-1 tokens. A ``State`` is a frozen dataclass of
-tensors, rows first, so that search, training and serving can treat all of them alike:
+tensors, rows first, so that search, training and serving handle all of them alike:
 
-    state.rows(index)     pick, repeat or reorder rows: what beam search needs
-    state.fork()          a copy to keep: a step consumes the state it is given
-    state.detach()        the same values with the graph cut: truncated backpropagation
-    State.joined(states)  rows of several states as one: what serving needs, where rows come and go
+    state.rows(index)     select, repeat or reorder rows, for beam search
+    state.fork()          copy: a step consumes the state it is given
+    state.detach()        detach from the graph, for truncated backpropagation
+    State.joined(states)  concatenate the rows of several states, for serving
 
 Legend: B rows, T time, D width, H heads.
 """
@@ -24,10 +24,9 @@ from torch.utils import _pytree
 
 
 class State:
-    """The base of all states. Subclasses are frozen dataclasses of tensors, states, tuples of states and plain numbers.
+    """Base class of states: frozen dataclasses of tensors, states, tuples of states and plain numbers.
 
-    Tensors have rows first. Plain numbers say something of all rows (a capacity, a flag) and survive every
-    operation unchanged.
+    Tensors have rows first. Plain numbers apply to all rows (a capacity, a flag) and are never changed.
     """
 
     def __init_subclass__(cls) -> None:
@@ -35,59 +34,59 @@ class State:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return _count(getattr(self, field.name) for field in fields(cast(Any, self)))
 
     def rows(self, index: Tensor) -> Self:
-        """The state of rows ``index`` (N,), in that order; a row may be taken several times.
+        """Select rows ``index`` (N,), in that order; a row may occur several times.
 
-        It may share memory with this one: who needs this one still takes a ``fork`` first.
+        The result may share memory with this state: ``fork`` first to keep both.
         """
         return self._each(lambda tensor: tensor.index_select(0, index), lambda state: state.rows(index))
 
     def fork(self) -> Self:
-        """A copy that a later step on this state cannot touch."""
+        """Return a copy that later steps on this state do not change."""
         return self._each(torch.clone, lambda state: state.fork())
 
     def detach(self) -> Self:
-        """The same values, cut from the graph that made them (truncated backpropagation through time)."""
+        """Detach all tensors from the graph (truncated backpropagation through time)."""
         return self._each(torch.Tensor.detach, lambda state: state.detach())
 
     @classmethod
     def joined(cls, states: Sequence[Self]) -> Self:
-        """The rows of several states of one model as one state, in their order; plain numbers must be the same."""
+        """Concatenate the rows of several states of one model; plain numbers must be equal."""
         held = [cast(Any, state) for state in states]
         parts = {f.name: _joined([getattr(one, f.name) for one in held]) for f in fields(held[0])}
         return cast(Self, replace(held[0], **parts))
 
     def renewed(self, rows: Tensor, start: Self) -> Self:
-        """This state, with the rows where the mask ``rows`` (B,) is true taken from ``start``."""
+        """Replace the rows where the mask ``rows`` (B,) is true by those of ``start``."""
         held, fresh = cast(Any, self), cast(Any, start)
         parts = {f.name: _renewed(getattr(held, f.name), getattr(fresh, f.name), rows) for f in fields(held)}
         return cast(Self, replace(held, **parts))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """The state with ``function`` applied to every tensor in it."""
+        """Apply a function to every tensor."""
         return self._each(function, lambda state: state.map(function))
 
     def _each(self, on_tensor: Callable[[Tensor], Tensor], on_state: Callable[[Any], Any]) -> Self:
-        """The state with its own tensors and the states inside it changed; those know how they are changed."""
+        """Apply a function to each tensor of this state, and another to each nested state."""
         held = cast(Any, self)
         parts = {f.name: _changed(getattr(held, f.name), on_tensor, on_state) for f in fields(held)}
         return cast(Self, replace(held, **parts))
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """All that the state holds as tensors, named by the fields that lead to it, for checkpoints."""
+        """Yield all tensors with dotted field names, for checkpoints."""
         for field in fields(cast(Any, self)):
             yield from _named(f"{prefix}{field.name}", getattr(self, field.name))
 
     def filled(self, values: dict[str, Tensor]) -> Self:
-        """A state of this shape with all it holds taken from ``values``, named as ``tensors`` names it."""
+        """Return a state of this structure with the tensors that ``tensors`` named."""
         return cast(Self, _filled("", self, values))
 
 
 def zeros_beside(parameter: Tensor, *size: int) -> Tensor:
-    """Zeros of a parameter's kind, where it is; whole, even where the parameter itself is spread over processes."""
+    """Return zeros with a parameter's dtype and device; a plain tensor even if the parameter is sharded."""
     return torch.zeros(size, dtype=parameter.dtype, device=parameter.device)
 
 
@@ -120,12 +119,12 @@ def _joined(values: Sequence[Any]) -> Any:
     if isinstance(first, tuple):
         return tuple(_joined(parts) for parts in zip(*values, strict=True))
     if any(value != first for value in values):
-        raise ValueError(f"states that say {first} and others of all their rows cannot be joined")
+        raise ValueError(f"states with different values ({first} and others) cannot be joined")
     return first
 
 
 def _count(values: Iterable[Any]) -> int:
-    """Rows of the first of these that has rows."""
+    """Return the number of rows of the first value that has rows."""
     for value in values:
         if isinstance(value, State):
             return value.count
@@ -144,7 +143,7 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(value, tuple):
         for number, item in enumerate(value):
             yield from _named(f"{name}.{number}", item)
-    elif isinstance(value, int):  # truth values too
+    elif isinstance(value, int):  # bool too
         yield name, torch.tensor(int(value))
 
 
@@ -154,7 +153,7 @@ def _filled(name: str, value: Any, values: dict[str, Tensor]) -> Any:
         return replace(held, **{f.name: _filled(lead + f.name, getattr(held, f.name), values) for f in fields(held)})
     if isinstance(value, tuple):
         return tuple(_filled(f"{name}.{number}", item, values) for number, item in enumerate(value))
-    if isinstance(value, int):  # one that was not there yet when the values were written is as it begins
+    if isinstance(value, int):  # a field that is newer than the checkpoint keeps its initial value
         return type(value)(values[name].item()) if name in values else value
     return None if value is None else values[name]
 
@@ -176,6 +175,6 @@ def _unflatten(children: Any, context: tuple[type, tuple[tuple[str, bool, Any], 
 
 @dataclass(frozen=True)
 class NoState(State):
-    """Nothing is remembered: rows, so that they can be counted and picked."""
+    """The state of a model without memory; it only has rows."""
 
     row: Tensor  # (B,)

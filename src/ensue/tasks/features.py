@@ -120,7 +120,7 @@ def acquaint(model: nn.Module, tokenizer: Any) -> None:
 class Remembered:
     """Rows whose frozen layers are read once and kept, always in the same order, so that a resumed run finds the same.
 
-    What does not fit into memory (see ensue.models.features.ROOM) is read each time it comes.
+    What does not fit into memory (see ensue.models.features.CACHE_BYTES) is read each time it comes.
     """
 
     sets: tuple[LabelledRows, ...]

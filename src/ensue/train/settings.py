@@ -1,4 +1,4 @@
-"""The settings of training, under ``train.`` in run.toml: those of every training, and those of one kind of data."""
+"""Training settings, under ``train.`` in run.toml: common ones, and those of one kind of data."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSettings:
-    """How a model is trained, whatever on."""
+    """Training settings of all tasks."""
 
     steps: int = 0
-    """How many updates; 0 means as epochs or the budget say. What a budget allowed is written back here."""
+    """Number of updates; 0 means set by epochs or the budget, and then written back here."""
     epochs: float = 0.0
-    """How many times through the text, where steps is 0."""
+    """Number of epochs if steps is 0."""
     budget: float = 0.0
-    """Seconds that training may take; the speed of the first steps fixes the number of steps. 0 means no limit."""
+    """Time limit in seconds; the number of steps is set from the speed of the first ones. 0 means no limit."""
     budget_covers: str = "all"
-    """What the budget counts: all, or training (evaluations, checkpoints and the trial of speed come on top)."""
+    """What counts against the budget: all, or training (without evaluations, checkpoints and trial steps)."""
     optimiser: str = "adamw"
     """adamw or sgd."""
     lr: float = 2e-3
-    """The highest learning rate."""
+    """Maximum learning rate."""
     schedule: str = "one-cycle"
-    """How the rate moves: constant, cosine, inverse-sqrt, one-cycle, slanted (a triangle: up in the warm-up, then down;
-    Howard and Ruder, 2018), or plateau (halved when validation stalls)."""
+    """Learning-rate schedule: constant, cosine, inverse-sqrt, one-cycle, slanted (triangular; Howard and Ruder, 2018)
+    or plateau (halved when validation stops improving)."""
     warmup: float = 0.1
-    """The share of steps in which the rate rises from near 0 (a whole number above 1 counts steps)."""
+    """Warm-up as a share of all steps, or as a number of steps if above 1."""
     floor: float = 0.05
-    """Where the rate ends, as a share of the highest (cosine and one-cycle; slanted begins there too)."""
+    """Final learning rate as a share of the maximum (cosine and one-cycle; slanted also starts there)."""
     weight_decay: float = 0.01
-    """AdamW's decay of matrices; vectors and norms are left alone."""
+    """AdamW's weight decay, applied to matrices only."""
     beta1: float = 0.9
-    """AdamW's memory of gradients."""
+    """AdamW's β1."""
     beta2: float = 0.99
-    """AdamW's memory of squared gradients."""
+    """AdamW's β2."""
     momentum: float = 0.0
     """SGD's momentum."""
     clip: float = 1.0
-    """Gradients with a larger norm are scaled down to this one; 0 switches clipping off."""
+    """Maximum gradient norm; 0 means no clipping."""
     accumulate: int = 1
-    """How many batches make one update."""
+    """Number of batches per update (gradient accumulation)."""
     checkpoint_every: int = 0
     """Steps between checkpoints; 0 means ten in the whole run."""
     log_every: int = 10
-    """Steps between lines in metrics.jsonl."""
+    """Steps between records in metrics.jsonl."""
     eval_every: int = 0
     """Steps between evaluations; 0 means ten in the whole run, fewer where the budget is small."""
     sample_every: int = 0
-    """Steps between samples of what the model writes; 0 means none."""
+    """Steps between generated samples; 0 means none."""
     patience: int = 0
-    """Stop after so many evaluations without a better one; 0 means never."""
+    """Stop after this number of evaluations without improvement; 0 means never."""
     keep: str = "best"
-    """Which weights the run keeps: best (on the validation text) or last."""
+    """Which weights the run keeps: best (on validation data) or last."""
     average: int = 0
-    """Weigh the mean of the weights at so many last checkpoints too, and keep it where it is better; 0 means no."""
+    """Also evaluate the mean weights of this number of last checkpoints, and keep them if better; 0 means no."""
     precision: str = "auto"
-    """float32, bf16, or auto: bf16 on a GPU that computes it, else float32."""
+    """float32, bf16, or auto: bf16 on a GPU that supports it, else float32."""
     threads: int = 0
-    """Threads of the CPU; 0 means all. Exact resume holds for one number of threads."""
+    """Number of CPU threads; 0 means all. Bit-exact resume needs the same number of threads."""
     shard: bool = False
-    """Under torchrun: spread weights, gradients and the optimiser's memory over the ranks (FSDP); else each has all."""
+    """With torchrun, shard weights, gradients and optimiser state over ranks (FSDP)."""
     recompute: str = "none"
-    """What is computed again on the way back instead of remembered: none, or blocks: a Transformer's, which takes more
-    time and, over a long context, less memory."""
+    """Activation checkpointing: none, or blocks (recomputes Transformer blocks in the backward pass: slower, but needs
+    less memory for long contexts)."""
 
     def __post_init__(self) -> None:
         check_positive(self, "accumulate", "log_every")
@@ -90,20 +90,20 @@ class TrainSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextTrainSettings(TrainSettings):
-    """How a language model is trained on a text."""
+    """Training settings of language models."""
 
     batch: int = 32
-    """Rows in a batch, where all rows are equally long."""
+    """Batch size in rows."""
     length: int = 0
-    """Tokens in a row; 0 means the model's context, or 64 where it has none."""
+    """Tokens in a row; 0 means the model's context, or 64 if it has none."""
     cut: str = "auto"
-    """How text is cut: streams (state carried on), windows (random), or auto: streams where there is a state."""
+    """How text is split: streams (the state is carried on), windows (random), or auto: streams if there is a state."""
     renew: float = 0.03
-    """The share of streams that begin anew at each step, so that a model also learns to begin (0: none)."""
+    """Share of streams whose state is reset at each step, so that the model is also trained from the initial state."""
     layer_decay: float = 1.0
-    """What the learning rate is multiplied by for each layer further from the last one; 1 means all learn alike."""
+    """Learning-rate factor from each layer to the one below it; 1 means the same rate for all."""
     memory: int = 0
-    """Bytes of memory to count in, for n-grams; what does not fit is sorted on disk. 0 means all in memory."""
+    """Memory limit in bytes for counting n-grams; above it they are sorted on disk. 0 means no limit."""
 
     def __post_init__(self) -> None:
         super(TextTrainSettings, self).__post_init__()  # with slots, super() would look for the class without them
@@ -117,18 +117,18 @@ class TextTrainSettings(TrainSettings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairTrainSettings(TrainSettings):
-    """How a translation model is trained on pairs."""
+    """Training settings of translation."""
 
     batch_tokens: int = 2000
-    """Tokens in a batch of sentences of similar lengths, padding counted, on the longer side."""
+    """Batch size in tokens with padding, on the longer side of the pairs."""
     label_smoothing: float = 0.0
-    """The share of the target that is spread evenly over all tokens."""
+    """Label smoothing."""
     objective: str = "likelihood"
-    """What is made large: likelihood, or reward: the expected GLEU of the model's own translations (fine-tuning)."""
+    """Objective: likelihood, or reward (the expected GLEU of sampled translations, for fine-tuning)."""
     samples: int = 8
-    """How many translations of a sentence are drawn to estimate the expected reward."""
+    """Number of sampled translations per sentence for the expected reward."""
     likelihood: float = 0.02
-    """The weight of likelihood beside the expected reward."""
+    """Weight of the likelihood beside the expected reward."""
 
     def __post_init__(self) -> None:
         super(PairTrainSettings, self).__post_init__()
@@ -141,20 +141,20 @@ class PairTrainSettings(TrainSettings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskedTrainSettings(TrainSettings):
-    """How an encoder is trained to fill in what is hidden."""
+    """Training settings of masked language modelling."""
 
     batch: int = 32
     """Rows in a batch."""
     length: int = 0
-    """Tokens in a row, marks included; 0 means the model's context."""
+    """Tokens in a row with special tokens; 0 means the model's context."""
     mask: float = 0.15
-    """The share of a row's tokens that is hidden."""
+    """Share of tokens that are masked."""
     mask_as_mask: float = 0.8
-    """Of the hidden tokens, the share that becomes the mask."""
+    """Share of masked tokens replaced by the mask token."""
     mask_as_random: float = 0.1
-    """Of the hidden tokens, the share that becomes a random token; the rest stays as it is."""
+    """Share of masked tokens replaced by a random token; the rest is unchanged."""
     mask_anew: bool = True
-    """Whether other tokens are hidden each time a text is read (RoBERTa); else the same every time."""
+    """Dynamic masking: new masks in every epoch (RoBERTa)."""
 
     def __post_init__(self) -> None:
         super(MaskedTrainSettings, self).__post_init__()
@@ -168,10 +168,10 @@ class MaskedTrainSettings(TrainSettings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContextTrainSettings(TrainSettings):
-    """How a model of words in context is trained on sentences."""
+    """Training settings of contextual word models."""
 
     batch_tokens: int = 1500
-    """Words in a batch of sentences of similar lengths, padding counted."""
+    """Batch size in words with padding."""
 
     def __post_init__(self) -> None:
         super(ContextTrainSettings, self).__post_init__()
@@ -180,30 +180,28 @@ class ContextTrainSettings(TrainSettings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelTrainSettings(TrainSettings):
-    """How a model is trained to label."""
+    """Training settings of labelling tasks."""
 
     batch_tokens: int = 0
-    """Tokens in a batch of rows of similar lengths, padding counted; 0 means 1,000, or more where texts are so long
-    that fewer than 16 examples would fit."""
+    """Batch size in tokens with padding; 0 means 1,000, or more for long texts, so that at least 16 examples fit."""
     label_smoothing: float = 0.0
-    """The share of the target that is spread evenly over all labels."""
+    """Label smoothing."""
     class_weights: str = "none"
-    """How much a label's examples count: none (each the same), or balanced (each label the same)."""
+    """Class weights: none, or balanced (inverse to the frequency of labels)."""
     layer_decay: float = 1.0
-    """What the learning rate is multiplied by for each layer further from the head; 1 means all learn alike."""
+    """Learning-rate factor from each layer to the one below it; 1 means the same rate for all."""
     freeze: int = 0
-    """How many layers stay as they are, from the embeddings (1) upward; -1 means the whole body."""
+    """Number of frozen layers from the embeddings (1) up; -1 means the whole backbone."""
     unfreeze: float = 0.0
-    """Epochs after which one more frozen layer is let go, from the top (gradual unfreezing); 0 means never."""
+    """Epochs between unfreezing one more layer, from the top (gradual unfreezing); 0 means never."""
     reach: int = 0
-    """Tokens over which gradients reach back in a recurrent body, which reads a long text in such parts (truncated
-    backpropagation); 0 means the whole text."""
+    """Length in tokens of truncated backpropagation in a recurrent backbone; 0 means the whole text."""
     adapters: int = 0
-    """The rank of low-rank adapters that are trained in place of the body's weights; 0 means none."""
+    """Rank of low-rank adapters (LoRA) trained instead of the backbone's weights; 0 means none."""
     adapters_alpha: float = 16.0
-    """How much adapters count: their product is multiplied by this and divided by the rank."""
+    """LoRA's α: adapters are scaled by α / rank."""
     language: float = 0.0
-    """The weight of the loss of the next token beside that of the label, for language models."""
+    """Weight of the auxiliary next-token loss, for language models."""
 
     def __post_init__(self) -> None:
         super(LabelTrainSettings, self).__post_init__()
@@ -221,29 +219,29 @@ class LabelTrainSettings(TrainSettings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordTrainSettings:
-    """How word vectors are learnt."""
+    """Training settings of word vectors."""
 
     steps: int = 0
-    """How many stretches of the text are gone through; 0 means as epochs and the budget say. Written back here."""
+    """Number of steps, each a chunk of the text; 0 means set by epochs and the budget, and then written back here."""
     epochs: float = 5.0
-    """How many times through the text, where steps is 0."""
+    """Number of epochs if steps is 0."""
     budget: float = 0.0
-    """Seconds that training may take; the speed of the first stretches decides whether steps must be fewer. 0: all."""
+    """Time limit in seconds; the number of steps is reduced if the first ones are too slow. 0 means no limit."""
     lr: float = 0.0
-    """The learning rate at the beginning; it falls in a straight line. 0 means 0.025, for cbow 0.075."""
+    """Initial learning rate, which decays linearly. 0 means 0.025, for cbow 0.075."""
     floor: float = 0.004
-    """What is left of the rate at the end, as a share."""
+    """Final learning rate as a share of the initial one."""
     subsample: float = 1e-3
-    """Words with a larger share of the text than this are left out now and then, the more the oftener; 0: none are."""
+    """Subsampling threshold for frequent words; 0 means no subsampling."""
     dynamic: bool = True
-    """Whether the window is drawn anew for each centre, from 1 to its size, so that near words count more."""
+    """Sample the window size of each centre word uniformly from 1 to ``window``."""
     threads: int = 0
-    """1 is repeatable, and resumed, to the bit. More are faster, write over each other, and never give the same twice.
-    0 means 1 for a short text, where it takes seconds, else all."""
+    """Number of threads. One is reproducible and resumes bit-exactly; more are faster but not reproducible. 0 means 1
+    for short texts, else all."""
     checkpoint_every: int = 0
-    """Steps between checkpoints; 0 means one every half minute."""
+    """Steps between checkpoints; 0 means one every 30 seconds."""
     log_every: int = 10
-    """Steps between lines in metrics.jsonl."""
+    """Steps between records in metrics.jsonl."""
 
     def __post_init__(self) -> None:
         check_positive(self, "log_every")
@@ -258,12 +256,12 @@ class WordTrainSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastTrainSettings(TrainSettings):
-    """How a model is trained to forecast."""
+    """Training settings of forecasting."""
 
     batch: int = 32
-    """Windows in a batch."""
+    """Batch size in windows."""
     loss: str = "auto"
-    """What is made small: mse, mae, pinball (of quantiles), or auto: pinball where there are quantiles, else mse."""
+    """Loss: mse, mae, pinball (for quantiles), or auto: pinball if there are quantiles, else mse."""
 
     def __post_init__(self) -> None:
         super(ForecastTrainSettings, self).__post_init__()

@@ -7,7 +7,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.models.elmo import ELMo, ELMoConfig
-from ensue.models.features import FeatureConfig, Features, Memory
+from ensue.models.features import FeatureConfig, Features, LayerCache
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.laws import labelled_laws
 from ensue.models.reader import BidirectionalReader
@@ -83,7 +83,7 @@ def test_copies_share_what_is_remembered_and_other_weights_forget_it():
 
 
 def test_memory_has_an_end():
-    memory = Memory(room=3 * 4 * 8 * 4)  # one row of four tokens, three layers of width 8
+    memory = LayerCache(max_bytes=3 * 4 * 8 * 4)  # one row of four tokens, three layers of width 8
     layers = torch.randn(3, 2, 4, 8)
     assert not memory.keep(TOKENS, LENGTHS, layers) and len(memory) == 1
     assert memory.recall(TOKENS, LENGTHS) is None  # not all rows are there

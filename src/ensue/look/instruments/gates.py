@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.look.instruments.gradient_flow import RecurrentState, find_probe
-from ensue.nn.recurrent import Memory, watched
+from ensue.nn.recurrent import CellState, watched
 
 LEGEND = {
     "forget": "1 keeps the cell, 0 erases it",
@@ -53,7 +53,7 @@ def gates_over(model: Any, read: Tensor, layer: int = 0) -> Gates:
         raise InputError("a model without recurrent layers has no gates", hint="name an rnn, gru or lstm")
     cell, gates, states = probe.layer.cell, [], []
 
-    def keep(a: Tensor, before: Memory, after: Memory) -> Memory:
+    def keep(a: Tensor, before: CellState, after: CellState) -> CellState:
         gates.append({name: value[0].numpy() for name, value in cell.gated(a, before).items() if name != "candidate"})
         states.append({name: value[0].numpy() for name, value in zip("hc", after)})
         return after

@@ -35,7 +35,7 @@ from ensue.core.errors import InputError
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.nn.blocks import Block
 from ensue.nn.intra_attention import IntraAttention
-from ensue.nn.recurrent import Cell, Memory, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
+from ensue.nn.recurrent import Cell, CellState, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
 
 ROWS = 32
 """The batch size: losses J_t differentiated at once."""
@@ -160,7 +160,7 @@ class RecurrentState(GradientProbe):
     def recorded(self) -> Iterator[list[Tensor]]:
         states: list[Tensor] = []
 
-        def keep(a: Tensor, before: Memory, after: Memory) -> Memory:
+        def keep(a: Tensor, before: CellState, after: CellState) -> CellState:
             copies = tuple(part.clone() for part in after)  # else the gradient of c would include that of h
             states.extend(copies)
             return copies
@@ -195,11 +195,11 @@ class RecurrentState(GradientProbe):
         return bounds(norms, each), "‖∂J_t/∂h_t‖ ∏ ‖∂h_j/∂h_{j−1}‖", None
 
     @torch.no_grad()
-    def _steps(self, model: Any, read: Tensor) -> list[tuple[Tensor, Memory, Memory]]:
+    def _steps(self, model: Any, read: Tensor) -> list[tuple[Tensor, CellState, CellState]]:
         """The input, the state before and the state after each step."""
-        steps: list[tuple[Tensor, Memory, Memory]] = []
+        steps: list[tuple[Tensor, CellState, CellState]] = []
 
-        def keep(a: Tensor, before: Memory, after: Memory) -> Memory:
+        def keep(a: Tensor, before: CellState, after: CellState) -> CellState:
             steps.append((a, before, after))
             return after
 
@@ -225,7 +225,7 @@ def find_probe(model: Any, layer: int = 0) -> GradientProbe:
     return TokenEmbedding(model.embed)
 
 
-def jacobian(cell: Cell, a: Tensor, memory: Memory) -> Tensor:
+def jacobian(cell: Cell, a: Tensor, memory: CellState) -> Tensor:
     """∂(state after a step)/∂(state before it), (N, N); of an LSTM both h and c."""
     width = sum(part.shape[-1] for part in memory)
     with torch.enable_grad():
