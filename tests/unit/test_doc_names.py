@@ -1,4 +1,4 @@
-"""What the docs name is there: every dotted name of ensue in them is a module or something in one."""
+"""Every dotted name of ensue in the docs is a module or an attribute of one."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+TOP = Path(__file__).resolve().parents[2]
+PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md"))]
 NAMES = {
-    name: page.relative_to(DOCS)
-    for page in sorted(DOCS.rglob("*.md"))
+    name: page.relative_to(TOP)
+    for page in PAGES
     for name in re.findall(r"`(ensue(?:\.\w+)+)`", page.read_text(encoding="utf-8"))
 }
 
 
-def found(name: str) -> bool:
-    """Whether the longest part of a name that is a module has all the rest."""
+def exists(name: str) -> bool:
+    """True if the longest part of a name that is a module has the rest as attributes."""
     parts = name.split(".")
     for size in range(len(parts), 0, -1):
         try:
-            held = importlib.import_module(".".join(parts[:size]))
+            value = importlib.import_module(".".join(parts[:size]))
         except ModuleNotFoundError:
             continue
         for rest in parts[size:]:
-            if not hasattr(held, rest):
+            if not hasattr(value, rest):
                 return False
-            held = getattr(held, rest)
+            value = getattr(value, rest)
         return True
     return False
 
@@ -37,5 +38,5 @@ def test_the_docs_name_something() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_the_docs_name_is_there(name: str) -> None:
-    assert found(name), f"{name} in docs/{NAMES[name]}"
+def test_a_name_in_the_docs_exists(name: str) -> None:
+    assert exists(name), f"{name} in {NAMES[name]}"
