@@ -17,15 +17,20 @@ CODE = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DO
 SMALL = ("--set", "hidden=16", "--set", "layers=1", "--set", "heads=2", "--set", "train.steps=6")
 
 
+def install(folder, name, code, entry_points):
+    """Put a module where Python takes it for a part of an installed package with these entry points."""
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
+    about = folder / f"outside_{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: outside-{name}\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with the package, installed as far as Python can tell, and data."""
     folder = tmp_path_factory.mktemp("outside")
-    (folder / "decay.py").write_text(CODE, encoding="utf-8")
-    about = folder / "outside_decay-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-decay\nVersion: 1.0\n", encoding="utf-8")
-    (about / "entry_points.txt").write_text("[ensue.mixers]\ndecay = decay:Decay\n", encoding="utf-8")
+    install(folder, "decay", CODE, "[ensue.mixers]\ndecay = decay:Decay\n")
     (folder / "text.txt").write_text(sentences(60), encoding="utf-8")
     pairs = "".join(f"{line} {n % 7}\t{line}\n" for n, line in enumerate(sentences(60).splitlines()))
     (folder / "pairs.tsv").write_text(pairs, encoding="utf-8")
