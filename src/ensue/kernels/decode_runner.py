@@ -128,16 +128,21 @@ def fingerprint(model: nn.Module) -> list[int] | None:
         return None
     modules: list[int] = []
     weights: list[Tensor] = []
-    left = [model]
+    left: list[nn.Module | None] = [model]
     while left:
         module = left.pop()
-        own = vars(module)
-        hooked = own["_forward_hooks"] or own["_forward_pre_hooks"] or own.get("_compiled_call_impl")
-        if own["training"] or hooked or "forward" in own:
+        if module is None:
+            continue
+        own = module.__dict__
+        if own["training"] or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+            return None
+        if "forward" in own or own.get("_compiled_call_impl"):
             return None
         modules.append(id(module))
-        weights.extend(weight for weight in own["_parameters"].values() if weight is not None)
-        left.extend(inner for inner in own["_modules"].values() if inner is not None)
+        if own["_parameters"]:
+            weights += [weight for weight in own["_parameters"].values() if weight is not None]
+        if own["_modules"]:
+            left += own["_modules"].values()
     if not loopable(*weights) or not plain(weights[0]):
         return None
     return modules + [weight.data_ptr() for weight in weights]

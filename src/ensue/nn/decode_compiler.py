@@ -148,7 +148,7 @@ class DecodeSteps:
         if source is not None:
             for view, cross in zip(views, _source_views(source), strict=True):
                 view.append(cross)
-        rotary = cast(SelfAttention, trunk.blocks[0].attention).rotary
+        rotary = cast(Any, trunk[0]).attention.rotary
         rotation = None if rotary is None else rotary(positions, x)
         logits = runner.run(x[:, 0], [one for view in views for one in view], rotation)
         return logits[:, None], TrunkState(state.clock.after(1), all_advanced(caches))
