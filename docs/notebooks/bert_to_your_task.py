@@ -2,9 +2,9 @@
 # # From BERT to your task
 #
 # You have a task and few labels: nobody likes to label. But you have plenty of text without any. BERT's idea (Devlin
-# et al., 2019) is to learn from the text first, by filling in words that were hidden, and from the labels afterwards.
+# et al., 2019) is to learn from the text first, by filling in masked words, and from the labels afterwards.
 #
-# This tutorial does both from nothing: it pre-trains a very small BERT on messages to a shop, looks at what it has
+# This tutorial does both from scratch: it pre-trains a very small BERT on messages to a shop, looks at what it has
 # understood, and then sorts messages by department, with nine labels.
 #
 # It takes about 20 seconds on one core. To see more, raise `STEPS` and `CUSTOMERS`; for a text of your own put its
@@ -60,7 +60,7 @@ print("\n\n".join("\n".join(lines) for lines in customers[:3]))
 # %% [markdown]
 # ## Pre-training
 #
-# A quarter of the tokens is hidden (BERT hides 15 %; on so little text more is better), and the model has to say what
+# A quarter of the tokens is masked (BERT masks 15 %; on so little text more is better), and the model has to say what
 # they were. It sees what stands left *and* right of a gap, which a language model that writes from left to right may
 # not. It also learns to tell whether two messages belong together: half of the pairs are from two different
 # customers.
@@ -142,7 +142,7 @@ bert.look.attention("the guitar, flute and [MASK] came.", layer=2, word="[MASK]"
 # ## Can it write?
 #
 # It has no next word to say, so it cannot write as GPT does. But it can fill many gaps, in rounds: all get a word,
-# the ones it is least sure of are hidden again and filled anew.
+# the ones it is least sure of are masked again and filled again.
 
 # %%
 written = bert.fill("my [MASK], [MASK] and [MASK] [MASK].", rounds=4, temperature=0.7, seed=3)
@@ -189,7 +189,7 @@ assert accuracy["pre-trained"] > accuracy["scratch"] + 0.2
 
 # %% [markdown]
 # From random weights it is a matter of luck (a third is chance): no word of these messages was ever labelled. From
-# BERT's weights, *bowl* is already where *pan* is, and what was learnt of one holds for the other. That is what
+# BERT's weights, *bowl* is already where *pan* is, and what was learned of one holds for the other. That is what
 # pre-training buys.
 
 # %%
@@ -199,7 +199,7 @@ for text in ("where is my trumpet?", "the mower broke.", "an oven, please."):
 
 # %% [markdown]
 # It is sure, even where the words around are new to it. With another department in the world it would be just as
-# sure, and wrong: a classifier can only choose among its labels. What it looks at, from the mark that it decides by:
+# sure, and wrong: a classifier can only choose among its labels. What [CLS], by which it decides, attends to:
 
 # %%
 tuned.look.attention("send one oven, bowl and spoon.", layer=2, word="[CLS]")

@@ -228,7 +228,7 @@ print(gpt.next(far, top=3))
 assert dict(gpt.next(far, top=1)).keys() == {"her"}
 
 # %% [markdown]
-# What does *opened* look at, when it has to say whose? A colour a head:
+# What does *opened* attend to, when it has to predict whose? One colour per head:
 
 # %%
 gpt.look.attention(far, layer=1, word="opened")
@@ -243,7 +243,7 @@ for head, weights in enumerate(seen["layers"]["1"], start=1):
 assert most["girl"] > 0.5
 
 # %% [markdown]
-# Heads have learnt to find the person, however far back. Nobody told them to: it made the text less surprising, and
+# Heads have learned to find the person, however far back. Nobody told them to: it made the text less surprising, and
 # that is all that they were trained for.
 
 # %% [markdown]

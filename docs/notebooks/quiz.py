@@ -43,7 +43,7 @@ FOLDER.mkdir(parents=True, exist_ok=True)
 # ### 1. Why is the product of query and key divided by √d before the softmax?
 #
 # A dot product of two random vectors of width d is a sum of d terms: its variance grows with d. Large scores make the
-# softmax put everything on one place, and there its gradient is nearly zero, so nothing is learnt. Divided by √d, the
+# softmax put everything on one position, where its gradient is nearly zero, so nothing is learned. Divided by √d, the
 # variance is 1 whatever the width.
 
 # %%
@@ -68,8 +68,8 @@ assert sharp > 0.9 and soft < 0.5 and alive > 5 * dead
 # %% [markdown]
 # ### 2. Does the encoder–decoder use self-attention only?
 #
-# No. Source words look at source words, target words at target words before them, and in between every block of the
-# decoder looks at the source: cross-attention, whose queries come from the target and whose keys and values come from
+# No. Source words attend to source words, target words to target words before them, and in between every block of the
+# decoder attends to the source: cross-attention, whose queries come from the target and whose keys and values come from
 # the source. So its weights are (target × source) and not square.
 
 # %%
@@ -137,7 +137,7 @@ assert calls == 1 and abs(log_p.sum().item() - found.best.log_prob) < 1e-5
 # ### 5. How does a Transformer language model generate?
 #
 # As the decoder does, without a source: read the prompt at once, draw a word from the distribution after its last
-# token, append it, go on. The keys and values of what was read are kept, so each step computes one new token; without
+# token, append it, repeat. The keys and values of what was read are kept, so each step computes one new token; without
 # them everything would be read again, to the same end.
 
 # %%
@@ -157,7 +157,7 @@ assert again[4:] == drawn.tokens and calls == 10
 # %% [markdown]
 # ### 6. How can BERT be used to classify a text?
 #
-# A mark `[CLS]` stands before the text. Its last vector has looked at every word, so one linear layer with a softmax
+# A token `[CLS]` stands before the text. Its last vector has attended to every word, so one linear layer with a softmax
 # on top of it says the label. That layer is new; all weights are then trained on labelled texts, best from
 # pre-trained ones.
 
@@ -545,7 +545,7 @@ assert unknown == 1 and first == second
 # ### 22. What is the problem of an encoder–decoder without attention?
 #
 # The decoder gets the encoder's last state and nothing else: as many numbers for fifty words as for five. With
-# attention it may look at the state of every source word, so what it has grows with the sentence.
+# attention it may attend to the state of every source word, so what it has grows with the sentence.
 
 # %%
 
@@ -622,7 +622,7 @@ assert vectors.probability("eats", given="cat") > vectors.probability("drives", 
 # %% [markdown]
 # ### 25. Attention gives access to any state. Can we do without the recurrence?
 #
-# Yes: that is the Transformer. Every place looks at all others at once, so nothing waits for the step before, and two
+# Yes: that is the Transformer. Every position attends to all others at once, so no step waits for another, and two
 # words are one step apart however far they stand. But without order in the recurrence, order must be told: attention
 # alone gives the same answer for words in any order.
 

@@ -36,7 +36,7 @@ FOLDER.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # ## A little French
 #
-# Small enough to be learnt in seconds, and with two things that make translation more than looking words up: an
+# Small enough to be learned in seconds, and with two things that make translation more than looking words up: an
 # adjective stands *after* its noun, and article and adjective agree with the noun's gender. *The* is *le* or *la*,
 # which only the noun can tell, and the noun comes later.
 
@@ -190,7 +190,7 @@ print(f"BLEU {scores['attention'].figures['bleu']:.1f}, {scores['attention'].fig
 assert scores["attention"].figures["exact"] > scores["one vector"].figures["exact"] + 0.15
 
 # %% [markdown]
-# A smaller network, fewer steps, and much better. The weights say where it looked. A row is a word of the
+# A smaller network, fewer steps, and much better. The weights show where it attended. A row is a word of the
 # translation:
 
 # %%
@@ -208,14 +208,14 @@ assert (looked["chat"], looked["blanc"]) == ("cat", "white")
 
 # %% [markdown]
 # Where French turns adjective and noun around, the weights cross. Nobody said which word belongs to which: that was
-# learnt from pairs of sentences alone. How does it know, looking at *a*, that it is *une*? The encoder reads from both
+# learned from pairs of sentences alone. How does it know, looking at *a*, that it is *une*? The encoder reads from both
 # ends, so its state at *a* already knows of the table.
 #
 # ## Attention alone
 #
 # If any state can be looked at, what is the recurrence still for? The **Transformer** leaves it out. Source words
-# look at each other (self-attention), target words at those before them, and target words at the source
-# (cross-attention). Nothing is read in order, so all places of a sentence are computed at once, and order has to be
+# attend to each other (self-attention), target words to those before them, and target words to the source
+# (cross-attention). Nothing is read in order, so all positions of a sentence are computed at once, and order has to be
 # told: every word gets a code of its position.
 
 # %%
@@ -275,7 +275,7 @@ assert min(by_length["attention"][0], by_length["transformer"][0]) > 90
 # On lengths they know, both models with attention are far better, and the one without gets worse with every word. On
 # lengths they do not know, all three suffer: attention removes the bottleneck, it does not teach what a third clause
 # is. On so small a task the Transformer and the recurrent network with attention are about equal on lengths they know.
-# Its strength shows on more text, since it computes all places at once: on the captions of Multi30k it has 39.9 BLEU,
+# Its strength shows on more text, since all positions run in parallel: on the captions of Multi30k it has 39.9 BLEU,
 # the recurrent one 34.7.
 #
 # Go on with:
