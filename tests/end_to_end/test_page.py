@@ -1,4 +1,4 @@
-"""The page in a real browser: each tab loads, does what it is for, writes no error and asks no other host."""
+"""The page in a real browser: each tab works, logs no error and contacts no other host."""
 
 import base64
 import re
@@ -39,7 +39,7 @@ def browser():
 
 
 class Opened:
-    """A page that keeps its complaints."""
+    """A page that collects its console errors and requests."""
 
     def __init__(self, context, address):
         self.page, self.address = context.new_page(), address
@@ -122,7 +122,7 @@ def test_runs_have_cards_curves_and_the_race(opened):
     assert "model=gpt" in page.url
 
 
-def test_next_words_come_as_one_types_and_can_be_chosen(opened):
+def test_next_words_update_while_typing_and_can_be_clicked(opened):
     page = opened.open("tab=next")
     page.get_by_label("Text").fill("the students")
     until(page, "document.querySelectorAll('.bars').length === 7")
@@ -130,7 +130,7 @@ def test_next_words_come_as_one_types_and_can_be_chosen(opened):
     first.click()
     until(page, "document.querySelector('textarea').value.length > 12")
     assert fits(page)
-    page.get_by_text("What each token of the text cost").click()
+    page.get_by_text("Surprisal of each token").click()
     until(page, "document.querySelectorAll('.chart svg').length === 1")  # all models on one scale
     assert b'"probability"' in saved(page, "JSON") and opaque(page, saved(page, "PNG"))
     written = page.locator("textarea").input_value()
@@ -139,7 +139,7 @@ def test_next_words_come_as_one_types_and_can_be_chosen(opened):
     until(again, "document.querySelectorAll('.chart svg').length === 1")  # what was open is open again
 
 
-def test_a_text_is_written_piece_by_piece_and_every_try_stays(opened):
+def test_texts_are_streamed_and_kept(opened):
     page = opened.open("tab=write&model=gpt&text=the&tokens=6")
     write = page.get_by_role("button", name="Write", exact=True)
     for tries in (1, 2):
@@ -154,7 +154,7 @@ def test_a_text_is_written_piece_by_piece_and_every_try_stays(opened):
     assert page.evaluate("document.activeElement === document.querySelectorAll('.piece')[1]")
     assert page.locator(".piece[tabindex='0']").count() == 2
     page.locator(".piece").first.hover()
-    assert re.search(r"P = 0\.\d+; likely were", page.locator(".aside").first.text_content())
+    assert re.search(r"P = 0\.\d+; alternatives: ", page.locator(".aside").first.text_content())
     assert b'"top_logprobs"' in saved(page, "JSON") and saved(page, "PNG")[1:4] == b"PNG"
     texts = page.locator("article.card .text").all_text_contents()
     again = opened.open(page.url.partition("#")[2])  # a link writes the same tries again
@@ -168,7 +168,7 @@ def test_a_text_is_written_piece_by_piece_and_every_try_stays(opened):
     again.get_by_role("button", name="Write", exact=True).wait_for()
 
 
-def test_a_try_that_is_stopped_stays_as_long_as_it_is_and_one_that_is_refused_does_not_stay(opened):
+def test_a_stopped_sample_is_kept_and_a_rejected_one_is_not(opened):
     page = opened.open("tab=write&model=gpt&text=the&tokens=4000&temperature=1&p=1")
     working = "!document.querySelectorAll('.row button')[1].disabled"
     page.get_by_role("button", name="Write", exact=True).click()
@@ -181,7 +181,7 @@ def test_a_try_that_is_stopped_stays_as_long_as_it_is_and_one_that_is_refused_do
     page = opened.open(long)
     until(page, "document.querySelector('.piece') && !document.querySelector('button.main').disabled")
     assert page.locator("article.card .text").text_content() == text
-    page.get_by_label("tokens").fill("99999")
+    page.get_by_label("max tokens").fill("99999")
     page.get_by_role("button", name="Write", exact=True).click()
     page.locator("main > div > .error").wait_for()
     assert page.locator("article.card").count() == 1 and "99999%2C" not in page.url
@@ -196,7 +196,7 @@ def test_a_try_that_is_stopped_stays_as_long_as_it_is_and_one_that_is_refused_do
     assert page.locator("article.card").count() == 1 and page.locator("button.main").is_enabled()
 
 
-def test_a_view_that_is_left_while_it_writes_changes_no_other_address(opened):
+def test_leaving_a_tab_that_streams_does_not_change_the_address(opened):
     page = opened.open("tab=write&model=gpt&text=the&tokens=4000&temperature=1&p=1")
     page.get_by_role("button", name="Write", exact=True).click()
     until(page, "document.querySelector('.piece')")
@@ -209,28 +209,28 @@ def test_a_view_that_is_left_while_it_writes_changes_no_other_address(opened):
     assert page.evaluate("history.length") == before
 
 
-def test_a_link_is_shown_where_it_cannot_be_copied(opened):
+def test_the_link_is_shown_if_there_is_no_clipboard(opened):
     page = opened.open("tab=runs")
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     page.get_by_role("button", name="Copy a link").click()
-    page.locator("#said", has_text="tab=runs").wait_for()
+    page.locator("#status", has_text="tab=runs").wait_for()
 
 
-def test_a_server_that_ends_is_said_to_be_out_of_reach(browser, opened):
+def test_an_unreachable_server_is_reported(browser, opened):
     page = opened.open("tab=write&model=gpt&text=the&tokens=6")
     page.route("**/v1/completions", lambda route: route.abort())
     page.get_by_role("button", name="Write", exact=True).click()
-    page.get_by_text("the server cannot be reached").wait_for()
+    page.get_by_text("cannot reach the server").wait_for()
     assert page.locator("article.card").count() == 0 and "tries=" not in page.url
     opened.errors.clear()
 
 
-def test_a_sentence_is_translated_and_its_search_opens_step_by_step(opened):
+def test_translation_shows_the_search_tree_step_by_step(opened):
     page = opened.open("tab=translate&beam=3")
     page.get_by_label("Sentence").fill("the books")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector(".result")
-    tree = page.frame_locator("iframe[title='The search tree']")
+    tree = page.frame_locator("iframe[title='Search tree']")
     tree.locator(".whole [data-id]").first.wait_for()
     steps = int(tree.locator("#upto").get_attribute("max"))
     shown = lambda: tree.locator(".whole g[data-step]:not(.late)").count()  # noqa: E731
@@ -270,7 +270,7 @@ def test_attention_of_a_decoder_a_translator_and_an_encoder(model, opened):
     everything = page.locator(".lines path").count()
     page.locator(".lines .word").nth(1).hover()
     until(page, "before => document.querySelectorAll('.lines path').length < before", arg=everything)
-    assert "looks at" in page.locator(".lines + p").text_content()
+    assert "attends to" in page.locator(".lines + p").text_content()
     page.locator(".lines .word").nth(1).click()
     page.get_by_role("button", name="head 1").click()
     until(page, "document.querySelectorAll('.heads [aria-pressed=true]').length === 1")
@@ -282,14 +282,14 @@ def test_attention_of_a_decoder_a_translator_and_an_encoder(model, opened):
     assert page.locator(".lines + p").text_content() == said and "head 1" in said and "head 2" not in said
 
 
-def test_attention_of_a_text_too_long_for_maps_is_of_one_head(opened):
+def test_attention_of_a_long_text_shows_one_head(opened):
     def refuse(route):  # as the server does where a layer has more than 50,000 weights: no run here has so many
         told = {"error": {"message": "too many for one picture"}}
         route.continue_() if route.request.post_data_json.get("head") else route.fulfill(status=400, json=told)
 
     opened.page.route("**/api/look/attention", refuse)
     page = opened.open(f"tab=attention&model=gpt&text={SENTENCE}")
-    page.locator("p", has_text="too many for maps").wait_for()
+    page.locator("p", has_text="too many for heat maps").wait_for()
     assert page.locator(".lines path").count() > 0
     page.get_by_label("head", exact=True).focus()
     page.get_by_label("head", exact=True).select_option("2")
@@ -300,14 +300,14 @@ def test_attention_of_a_text_too_long_for_maps_is_of_one_head(opened):
     assert "at=r" in page.url
     said = page.locator(".lines + p").text_content()
     page = opened.open(page.url.partition("#")[2])
-    page.locator("p", has_text="too many for maps").wait_for()
-    assert page.locator(".lines + p").text_content() == said and "is looked at by" in said
+    page.locator("p", has_text="too many for heat maps").wait_for()
+    assert page.locator(".lines + p").text_content() == said and "is attended to by" in said
     assert page.get_by_label("head", exact=True).input_value() == "2"
     assert [error for error in opened.errors if "400" not in error] == []
     opened.errors.clear()  # the browser writes of every refusal
 
 
-def test_attention_opens_a_map_that_is_chosen_steps_by_keys_and_rolls_out(opened):
+def test_attention_maps_keys_and_rollout(opened):
     page = opened.open(f"tab=attention&model=gpt&text={SENTENCE}")
     page.wait_for_selector(".chart svg")
     assert page.get_by_label("layer", exact=True).input_value() == "2"
@@ -317,15 +317,15 @@ def test_attention_opens_a_map_that_is_chosen_steps_by_keys_and_rolls_out(opened
     page.locator(".lines").press("ArrowDown")
     page.locator(".lines").press("ArrowDown")
     assert page.locator(".lines .here").text_content() == "the" and "at=1" in page.url
-    page.get_by_label("rolled out over layers").check()
-    page.get_by_role("heading", name="All layers rolled out into one").wait_for()
+    page.get_by_label("rollout over all layers").check()
+    page.get_by_role("heading", name="Attention rollout over all layers").wait_for()
 
 
 def test_inside_a_recurrent_network(opened):
     page = opened.open("tab=inside&model=lstm")
     page.get_by_label("Text").fill(SENTENCE)
     until(page, "document.querySelectorAll('.chart svg').length === 2")
-    page.get_by_label("all recurrent runs together").check()
+    page.get_by_label("compare all recurrent runs").check()
     until(page, "document.querySelectorAll('.chart')[1]?.textContent.includes('gru')")
     stepper = page.frame_locator("iframe[title='Backpropagation through time']")
     stepper.get_by_role("button", name="Step forward").click()
@@ -340,9 +340,9 @@ def test_inside_a_recurrent_network(opened):
     assert page.locator("iframe").count() == 0
 
 
-def test_words_have_neighbours_analogies_a_map_and_senses(opened):
+def test_words_show_neighbours_analogies_a_map_and_senses(opened):
     page = opened.open("tab=words&model=vectors&mapped=vectors&sensed=gpt&word=students")
-    page.get_by_label("taken away").press("Enter")  # what stands in a field from the start is part of a link, too
+    page.get_by_label("subtracted word").press("Enter")  # what stands in a field from the start is part of a link, too
     until(page, "['analogy0=king', 'analogy2=woman', 'by=cosine'].every((part) => location.hash.includes(part))")
     page.locator(".card .error").wait_for()
     opened.errors.clear()  # of words that the corpus has not
@@ -351,7 +351,7 @@ def test_words_have_neighbours_analogies_a_map_and_senses(opened):
     until(page, "document.querySelectorAll('.bars li').length >= 5")
     page.locator(".bars button").first.click()
     until(page, "document.querySelector('input').value !== 'students'")
-    for name, word in zip(("first word", "taken away", "added"), ("the", "students", "books")):
+    for name, word in zip(("first word", "subtracted word", "added word"), ("the", "students", "books")):
         page.get_by_label(name).fill(word)
     page.get_by_role("button", name="Solve").click()
     until(page, "document.querySelectorAll('.bars').length === 2")
@@ -372,7 +372,7 @@ def test_tasks_classify_compare_tag_answer_and_fill(opened):
         page.locator("select").first.select_option(model)
         for field, text in zip(page.locator("textarea").all(), texts, strict=True):
             field.fill(text)
-        page.get_by_role("button", name="Ask").click()
+        page.get_by_role("button", name="Predict").click()
 
     choose("classify", "a lovely film")
     until(page, "document.querySelectorAll('.bars li').length === 2")
@@ -395,7 +395,7 @@ def test_tasks_classify_compare_tag_answer_and_fill(opened):
         route.fulfill(response=answer, json={**answer.json(), "notes": ["it was <b>cut</b>"]})
 
     page.route("**/api/fill", with_note)
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Predict").click()
     page.locator(".soft", has_text="it was <b>cut</b>").wait_for()
 
 
@@ -422,7 +422,7 @@ def test_a_series_is_drawn_with_the_mouse_and_forecast(opened):
     assert len(drawn.split("L")) == 24
 
 
-def test_markup_in_prompts_names_and_what_models_say_is_only_text(opened, address):
+def test_markup_in_prompts_names_and_outputs_is_shown_as_text(opened, address):
     names = [one["id"] for one in httpx.get(f"{address}/api/runs").json()["runs"]]
     counted = next(name for name in names if name.startswith("kinds") and name.endswith("/ngram"))
     page = opened.open(f"tab=write&model={counted}&tokens=200&temperature=1&p=1")
@@ -433,12 +433,12 @@ def test_markup_in_prompts_names_and_what_models_say_is_only_text(opened, addres
     page = opened.open(f"tab=next&text={SHOUT}")
     until(page, "document.querySelectorAll('.bars').length === 7")
     page = opened.open(f"tab=translate&text={SHOUT}&beam=2")
-    page.frame_locator("iframe[title='The search tree']").locator("[data-id]").first.wait_for()
+    page.frame_locator("iframe[title='Search tree']").locator("[data-id]").first.wait_for()
     page = opened.open(f"tab=attention&model=gpt&text=the {SHOUT}")
     page.wait_for_selector(".chart svg")
 
 
-def test_tabs_by_keyboard_and_on_a_small_dark_screen(browser, address):
+def test_tabs_work_by_keyboard_and_on_a_small_dark_screen(browser, address):
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
     opened = Opened(context, address)
     page = opened.open("tab=runs")
@@ -458,7 +458,7 @@ def test_tabs_by_keyboard_and_on_a_small_dark_screen(browser, address):
     context.close()
 
 
-def test_a_key_is_asked_for_by_a_form(browser, address, tmp_path_factory):
+def test_the_key_form_grants_access(browser, address, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     run = next(folder.glob("kinds*/lstm"))
     with (
@@ -468,10 +468,10 @@ def test_a_key_is_asked_for_by_a_form(browser, address, tmp_path_factory):
         context = browser.new_context()
         page = context.new_page()
         page.goto(where)
-        page.get_by_label("The key").fill("wrong")
+        page.get_by_label("Key").fill("wrong")
         page.get_by_role("button", name="Open").click()
-        page.get_by_text("That is not the key.").wait_for()
-        page.get_by_label("The key").fill("s3cret <b>")
+        page.get_by_text("Wrong key.").wait_for()
+        page.get_by_label("Key").fill("s3cret <b>")
         page.get_by_role("button", name="Open").click()
         page.wait_for_selector("nav [aria-selected=true]")
         (cookie,) = context.cookies()

@@ -367,7 +367,7 @@ def test_other_hosts_are_rejected_and_security_headers_are_set(client):
 def test_only_files_of_the_page_are_served(client):
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html") and "/page/page.js" in page.text
-    for name in ("page.js", "kit.js", "tab_words.js", "page.css"):
+    for name in ("page.js", "ui.js", "tab_words.js", "page.css"):
         assert client.get(f"/page/{name}").status_code == 200
         assert "http://" not in client.get(f"/page/{name}").text.replace("http://www.w3.org", "")
     charts = client.get("/page/vega.js")

@@ -1,12 +1,12 @@
-// Charts that the server describes and the browser draws, and pages in frames of their own.
-import { json, make, remember, settings } from "./kit.js";
-import { savers } from "./saving.js";
+// Vega-Lite charts from the server, and interactive pages in sandboxed frames.
+import { json, make, remember, settings } from "./ui.js";
+import { savers } from "./downloads.js";
 
-let script = null; // what draws charts, loaded when the first is wanted
+let script = null; // Vega, loaded for the first chart
 
-function drawing() {
+function loadVega() {
   script ??= new Promise((done, broken) => {
-    const onerror = () => broken(new Error("charts cannot be drawn"));
+    const onerror = () => broken(new Error("the chart library could not be loaded"));
     document.head.append(make("script", { src: "/page/vega.js", type: "module", onload: done, onerror }));
   });
   return script.catch((error) => {
@@ -15,33 +15,32 @@ function drawing() {
   });
 }
 
-/** A view as the server sees it, drawn; answers its numbers, or nothing where it is no longer wanted. `chosen` is told
-    of a mark that was clicked. */
+/** Draw a view; returns its numbers, or null if it was aborted. `chosen` is called with the datum of a clicked mark. */
 export async function show(view, form, where, { signal, chosen } = {}) {
-  const seen = await json(`/api/look/${view}`, form, signal);
-  await drawing();
+  const response = await json(`/api/look/${view}`, form, signal);
+  await loadVega();
   if (signal?.aborted) return null;
-  const held = make("div"), chart = make("div", { className: "chart", tabIndex: 0, role: "group", "aria-label": `chart: ${view}` }, held);
-  const drawn = await window.vegaEmbed(held, seen.chart, { ast: true, actions: false, renderer: "svg" });
+  const canvas = make("div"), chart = make("div", { className: "chart", tabIndex: 0, role: "group", "aria-label": `chart: ${view}` }, canvas);
+  const drawn = await window.vegaEmbed(canvas, response.chart, { ast: true, actions: false, renderer: "svg" });
   if (chosen) drawn.view.addEventListener("click", (_, mark) => mark?.datum && chosen(mark.datum));
-  where.replaceChildren(chart, savers(view, () => seen.numbers, () => drawn.view.toImageURL("png", 2)));
-  return seen.numbers;
+  where.replaceChildren(chart, savers(view, () => response.numbers, () => drawn.view.toImageURL("png", 2)));
+  return response.numbers;
 }
 
-/** A page that one steps through, in a frame that can reach nothing. */
+/** An interactive page in a sandboxed frame. */
 export function frame(page, form, title) {
   const address = `/api/page/${page}?${new URLSearchParams(form)}`, key = `${page}_step`, before = settings().get(key);
-  const held = make("iframe", { src: before ? `${address}#step=${before}` : address, title, sandbox: "allow-scripts allow-downloads", loading: "lazy" });
-  addEventListener("message", function told(event) { // the step that the page stands at is part of the link
-    if (!held.isConnected) return removeEventListener("message", told);
-    if (event.source === held.contentWindow && Number.isInteger(event.data?.step)) remember({ [key]: String(event.data.step) });
+  const frame = make("iframe", { src: before ? `${address}#step=${before}` : address, title, sandbox: "allow-scripts allow-downloads", loading: "lazy" });
+  addEventListener("message", function listener(event) { // keep the page's current step in the address
+    if (!frame.isConnected) return removeEventListener("message", listener);
+    if (event.source === frame.contentWindow && Number.isInteger(event.data?.step)) remember({ [key]: String(event.data.step) });
   });
-  return make("div", {}, held, make("p", { className: "soft" }, make("a", { href: address, target: "_blank", rel: "noopener" }, "open it alone")));
+  return make("div", {}, frame, make("p", { className: "soft" }, make("a", { href: address, target: "_blank", rel: "noopener" }, "open in a new tab")));
 }
-/** What opens when it is wanted, and is made then; the address remembers under `key` whether it is open. */
+/** A collapsible section, filled when it is first opened; `key` keeps in the address whether it is open. */
 export function folded(title, fill, { open = false, key = "" } = {}) {
-  const held = key && settings().get(key);
-  let now = held ? held === "1" : open;
+  const state = key && settings().get(key);
+  let now = state ? state === "1" : open;
   const inside = make("div"), details = make("details", { open: now }, make("summary", {}, title), inside);
   let filled = false;
   const once = () => {

@@ -1,5 +1,5 @@
-// The page of `ensue serve`: tabs, and the address that brings each back as it was.
-import { failed, hall, json, make, remember, settings, some } from "./kit.js";
+// The web page of `ensue serve`: tabs, whose state is kept in the address.
+import { json, make, registry, remember, settings, showError, some } from "./ui.js";
 import * as runs from "./tab_runs.js";
 import * as next from "./tab_next.js";
 import * as write from "./tab_write.js";
@@ -10,33 +10,33 @@ import * as words from "./tab_words.js";
 import * as tasks from "./tab_tasks.js";
 
 const tabs = { runs, next, write, translate, attention, inside, words, tasks };
-const main = document.getElementById("main"), said = document.getElementById("said"), nav = document.querySelector("nav");
+const main = document.getElementById("main"), status = document.getElementById("status"), nav = document.querySelector("nav");
 
-const left = new Map(); // the address of each tab when it was left
-const OF_TEXT = ["at", "tree_step", "steps_step"]; // what is nothing in another text
-let shown = "";
+const saved = new Map(); // the settings of each tab when it was closed
+const TEXT_KEYS = ["at", "tree_step", "steps_step"]; // settings that belong to one text
+let current = "";
 
 function open(name) {
   if (!Object.hasOwn(tabs, name ?? "")) name = "runs";
-  shown = name;
+  current = name;
   for (const button of nav.children) {
-    const own = button.dataset.tab === name;
-    button.setAttribute("aria-selected", String(own));
-    button.tabIndex = own ? 0 : -1;
-    if (own) button.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const selected = button.dataset.tab === name;
+    button.setAttribute("aria-selected", String(selected));
+    button.tabIndex = selected ? 0 : -1;
+    if (selected) button.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
-  said.textContent = "";
+  status.textContent = "";
   main.setAttribute("aria-labelledby", `tab-${name}`);
   tabs[name].open(main, go);
 }
-/** Open a tab as it was left, with the text that the last one had; of another run than then only tries stay. */
-function go(name, values = {}, { replace = name === shown } = {}) {
+/** Open a tab with its saved settings and the text of the last tab; for another model only its samples are kept. */
+function go(name, values = {}, { replace = name === current } = {}) {
   const text = settings().get("text") ?? "";
-  left.set(shown, settings());
-  const held = new URLSearchParams(left.get(name));
-  const strange = values.model && values.model !== held.get("model") ? [...held.keys()].filter((key) => key !== "tries") : [];
-  for (const key of [...strange, ...(text === (held.get("text") ?? "") ? [] : OF_TEXT)]) held.delete(key);
-  history[replace ? "replaceState" : "pushState"](null, "", `#${held}`);
+  saved.set(current, settings());
+  const state = new URLSearchParams(saved.get(name));
+  const stale = values.model && values.model !== state.get("model") ? [...state.keys()].filter((key) => key !== "tries") : [];
+  for (const key of [...stale, ...(text === (state.get("text") ?? "") ? [] : TEXT_KEYS)]) state.delete(key);
+  history[replace ? "replaceState" : "pushState"](null, "", `#${state}`);
   remember({ tab: name, text, ...values });
   open(name);
 }
@@ -53,7 +53,7 @@ nav.addEventListener("keydown", (event) => {
   event.preventDefault();
   const button = all[(to + all.length) % all.length];
   button.focus();
-  go(button.dataset.tab, {}, { replace: true }); // else the way back would lead through all that were passed
+  go(button.dataset.tab, {}, { replace: true }); // otherwise the back button would step through every tab passed
 });
 main.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) main.querySelector("button.main:not(:disabled)")?.click();
@@ -61,14 +61,14 @@ main.addEventListener("keydown", (event) => {
 document.getElementById("link").addEventListener("click", async () => {
   try {
     await navigator.clipboard.writeText(location.href);
-    said.textContent = "copied";
+    status.textContent = "link copied";
   } catch {
-    said.textContent = location.href; // there is no clipboard where the page came over plain HTTP
+    status.textContent = location.href; // browsers offer no clipboard over plain HTTP
   }
 });
 addEventListener("popstate", () => open(settings().get("tab")));
 
-json("/api/runs").then((found) => {
-  Object.assign(hall, found);
+json("/api/runs").then((response) => {
+  Object.assign(registry, response);
   open(settings().get("tab") ?? (some("next") ? "next" : "runs"));
-}, (error) => failed(error, main));
+}, (error) => showError(error, main));

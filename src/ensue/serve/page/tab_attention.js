@@ -1,18 +1,18 @@
-// Attention: all heads as maps; a layer's looks as lines between words, of the heads that are chosen.
-import { area, button, choice, find, json, kept, labelled, latest, make, nothing, options, remember, row, settings, shade, some, soft, ticked } from "./kit.js";
+// Attention: all heads as heat maps, and the selected heads of one layer as lines between words.
+import { area, button, choice, find, json, kept, labelled, latest, make, nothing, options, remember, row, settings, shade, some, soft, ticked } from "./ui.js";
 import { show } from "./charts.js";
-import { lines } from "./lines.js";
-import { pictureOfSvg, savers } from "./saving.js";
+import { lines } from "./attention_lines.js";
+import { pictureOfSvg, savers } from "./downloads.js";
 
 export const title = "Attention";
 export function open(main) {
-  if (!some("attention")) return nothing(main, "attends", "ensue fit gpt my.txt --out runs/gpt");
+  if (!some("attention")) return nothing(main, "has attention", "ensue fit gpt my.txt --out runs/gpt");
   const model = choice("model", "attention"), text = kept("text", area("Text", "The law will never be perfect, but its application should be just."));
   const layer = make("select", { "aria-label": "layer" }), part = options("part", { "": "target to source", source: "source to itself" });
   const rolled = kept("rolled", make("input", { type: "checkbox" }));
   const near = make("section"), maps = make("section", { "aria-live": "polite" });
-  let told = null; // what the server said last: of all layers, or of as many as fit
-  let wanted = 0; // a layer that was not among them
+  let told = null; // the last response: all layers, or as many as fit
+  let wanted = 0; // a layer that it did not contain
   const again = latest(350, maps, async (signal) => {
     const translates = find(model.value).task === "translation";
     part.parentElement.hidden = !translates;
@@ -32,12 +32,12 @@ export function open(main) {
     layer.parentElement.hidden = Boolean(told.rollout) || told.of.layers === 1;
     closer();
   });
-  /** Of so long a text that the maps of one layer are too many for a picture: one head of it, as lines. */
+  /** If the text is too long for the maps of one layer, show one head as lines. */
   const alone = async (error, form, signal) => {
     if (!error.status || form.rolled) throw error;
     const one = { layer: wanted || +(settings().get("layer") ?? 0), head: parseInt(settings().get("heads"), 10) || 1 };
     const seen = await json("/api/look/attention", { ...form, ...one }, signal).catch((again) => { throw again.name === "AbortError" ? again : error; });
-    maps.replaceChildren(soft(`${seen.numbers.tokens.length} × ${seen.numbers.looked_at.length} tokens for each of ${seen.numbers.of.heads} heads are too many for maps: a shorter text has them.`));
+    maps.replaceChildren(soft(`${seen.numbers.tokens.length} × ${seen.numbers.looked_at.length} tokens × ${seen.numbers.of.heads} heads are too many for heat maps; try a shorter text.`));
     return seen.numbers;
   };
   const choose = (number, heads) => {
@@ -56,12 +56,12 @@ export function open(main) {
     const on = told.weights ? new Set([0]) : chosenHeads(known.length);
     const heads = known.map((map, head) => ({ head: told.weights ? told.head - 1 : head, map })).filter((_, head) => on.has(head));
     const at = settings().get("at") ?? "";
-    const { svg, said } = lines({ wide: Math.min(640, near.clientWidth || 640), who: told.tokens, what: told.looked_at, heads, at, pinned: (place) => remember({ at: place }) });
-    const name = told.rollout ? "All layers rolled out into one" : `Layer ${layer.value}`;
+    const { svg, caption } = lines({ wide: Math.min(640, near.clientWidth || 640), queries: told.tokens, keys: told.looked_at, heads, at, pinned: (place) => remember({ at: place }) });
+    const name = told.rollout ? "Attention rollout over all layers" : `Layer ${layer.value}`;
     const switches = told.weights ? [row(labelled("head", oneHead(told, again)))] : known.length > 1 ? [toggles(known.length, on, (next) => { remember({ heads: next.size === known.length ? "" : [...next].sort((a, b) => a - b).map((head) => head + 1).join(",") }); closer(); })] : [];
     const which = told.rollout ? "" : on.size < told.of.heads ? `, head ${heads.map(({ head }) => head + 1).join(", ")}` : ", all heads";
     const focused = near.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
-    near.replaceChildren(make("h2", {}, name), ...switches, svg, said, savers("looks", () => told, () => pictureOfSvg(svg, `${model.value}: ${name}${which}`)), make("h2", {}, told.rollout ? "As a map" : "All heads"), ...(told.rollout ? [] : [soft(told.weights ? "Choose a head above." : "Choose a map to open its head above.")]));
+    near.replaceChildren(make("h2", {}, name), ...switches, svg, caption, savers("attention", () => told, () => pictureOfSvg(svg, `${model.value}: ${name}${which}`)), make("h2", {}, told.rollout ? "As a heat map" : "All heads"), ...(told.rollout ? [] : [soft(told.weights ? "Choose a head above." : "Click a map to show its head above.")]));
     if (focused) [...near.querySelectorAll("[aria-label]")].find((one) => one.getAttribute("aria-label") === focused)?.focus();
   };
   const fresh = () => { wanted = 0; again(); };
@@ -70,23 +70,23 @@ export function open(main) {
   model.addEventListener("input", () => remember({ at: "", heads: "", layer: "" }));
   layer.addEventListener("input", () => { remember({ layer: layer.value }); closer(); });
   main.replaceChildren(
-    row(labelled("model", model), labelled("layer", layer), labelled("of a translation", part), ticked("rolled out over layers", rolled)),
+    row(labelled("model", model), labelled("layer", layer), labelled("attention", part), ticked("rollout over all layers", rolled)),
     text, near, maps);
   again();
 }
-/** The heads that the address names, all where it names none that there is. */
+/** The heads in the address, or all. */
 function chosenHeads(count) {
   const named = (settings().get("heads") ?? "").split(",").map((one) => parseInt(one, 10) - 1).filter((head) => head >= 0 && head < count);
   return new Set(named.length ? named : Array.from({ length: count }, (_, head) => head));
 }
-/** A field with the heads of a layer, where only one can be seen at once. */
+/** A field to select one head of a layer. */
 function oneHead(told, changed) {
   const field = make("select", { "aria-label": "head" }, ...Array.from({ length: told.of.heads }, (_, at) => make("option", { value: String(at + 1) }, `${at + 1} of ${told.of.heads}`)));
   field.value = String(told.head);
   field.addEventListener("input", () => { remember({ heads: field.value }); changed(); });
   return field;
 }
-/** A switch for each head: one alone at the first click, more with those that follow; the last that goes brings all back. */
+/** A toggle for each head: the first click selects one head alone, further clicks add or remove heads; none means all. */
 function toggles(count, on, changed) {
   const flip = (head) => {
     const next = on.size === count ? new Set([head]) : new Set(on);

@@ -1,14 +1,14 @@
-// Next word: what every model thinks comes next, side by side, while one types.
-import { area, bars, busy, hall, json, kept, latest, make, noted, nothing, soft, some } from "./kit.js";
+// Next word: the predictions of all models side by side, updated while typing.
+import { area, bars, busy, json, kept, latest, make, nothing, notes, soft, some, withCapability } from "./ui.js";
 import { folded, show } from "./charts.js";
-import { pictureOf, savers } from "./saving.js";
+import { pictureOf, savers } from "./downloads.js";
 
-const MOST = 8; // runs of one chart
+const CHART_RUNS = 8; // runs in one chart
 
 export const title = "Next word";
 export function open(main) {
-  if (!some("next")) return nothing(main, "goes on with a text", "ensue fit lstm my.txt --out runs/lstm");
-  const asked = hall.runs.filter((one) => one.can.includes("next"));
+  if (!some("next")) return nothing(main, "can complete text", "ensue fit lstm my.txt --out runs/lstm");
+  const asked = withCapability("next");
   const text = kept("text", area("Text", "the students opened their"));
   const found = make("div", { className: "cards", "aria-live": "polite" });
   let told = {};
@@ -26,8 +26,8 @@ export function open(main) {
     if (answer.status === "rejected") box.append(make("p", { className: "error" }, answer.reason.message));
     else {
       const pieces = new Map(answer.value.next.map((one) => [one.token, one.text]));
-      const items = answer.value.next.map((one) => ({ name: one.token, value: one.probability, able: one.text !== null }));
-      box.append(bars(items, { most, go: (token) => add(pieces.get(token)) }), ...noted(answer.value));
+      const items = answer.value.next.map((one) => ({ name: one.token, value: one.probability, enabled: one.text !== null }));
+      box.append(bars(items, { most, go: (token) => add(pieces.get(token)) }), ...notes(answer.value));
     }
     return box;
   };
@@ -40,14 +40,14 @@ export function open(main) {
   const surprise = latest(500, costs, async (signal) => {
     if (!fold.open) return;
     if (!text.value.trim()) return costs.replaceChildren(soft("Type a text."));
-    const charts = Array.from({ length: Math.ceil(asked.length / MOST) }, (_, place) => asked.slice(MOST * place, MOST * (place + 1)).map((one) => one.id));
+    const charts = Array.from({ length: Math.ceil(asked.length / CHART_RUNS) }, (_, place) => asked.slice(CHART_RUNS * place, CHART_RUNS * (place + 1)).map((one) => one.id));
     const places = charts.map(() => make("section"));
     costs.replaceChildren(...places);
     await Promise.all(charts.map((models, place) => busy(places[place], () => show("surprise", { models, text: text.value }, places[place], { signal }))));
   });
-  const fold = folded("What each token of the text cost: surprise in bits", (where) => { where.append(costs); surprise(); }, { key: "surprise_open" });
+  const fold = folded("Surprisal of each token in bits", (where) => { where.append(costs); surprise(); }, { key: "surprise_open" });
   text.addEventListener("input", again);
-  main.replaceChildren(text, soft("A click, or Enter, on a token goes on with it. Bars of all models are on one scale."), found, savers("next", () => told, () => pictureOf(found, told.text)), fold);
-  if (!document.activeElement?.closest("nav")) text.focus(); // arrow keys go on from tab to tab
+  main.replaceChildren(text, soft("Click a token, or press Enter on it, to append it. All models share one scale."), found, savers("next", () => told, () => pictureOf(found, told.text)), fold);
+  if (!document.activeElement?.closest("nav")) text.focus(); // do not interrupt arrow keys on the tabs
   again();
 }

@@ -1,19 +1,19 @@
-// Runs: cards with figures, learning curves, races.
-import { busy, button, hall, make } from "./kit.js";
+// Runs: cards with scores, learning curves and races.
+import { busy, button, make, registry } from "./ui.js";
 import { folded, show } from "./charts.js";
 
-const PLACES = { next: "Next word", write: "Write", translate: "Translate", attention: "Attention", inside: "Inside an RNN", words: "Words", senses: "Words", predict: "Tasks", fill: "Tasks", forecast: "Tasks" };
+const TITLES = { next: "Next word", write: "Write", translate: "Translate", attention: "Attention", inside: "Inside an RNN", words: "Words", senses: "Words", predict: "Tasks", fill: "Tasks", forecast: "Tasks" };
 const TABS = { senses: "words", predict: "tasks", fill: "tasks", forecast: "tasks" };
 
 export const title = "Runs";
 export function open(main, go) {
-  main.replaceChildren(make("div", { className: "cards" }, ...hall.runs.map((one) => card(one, go))));
-  for (const race of hall.races) {
+  main.replaceChildren(make("div", { className: "cards" }, ...registry.runs.map((one) => card(one, go))));
+  for (const race of registry.races) {
     const place = make("section");
-    main.append(make("h2", {}, `The race ${race}`), place);
+    main.append(make("h2", {}, `Race ${race}`), place);
     busy(place, () => show("race", { race }, place));
   }
-  const trained = Map.groupBy(hall.runs.filter((one) => one.parameters), (one) => one.task); // a task has a loss of its own
+  const trained = Map.groupBy(registry.runs.filter((one) => one.parameters), (one) => one.task); // losses of different tasks are not comparable
   if (!trained.size) return;
   main.append(make("h2", {}, "Learning curves"));
   for (const [task, runs] of trained) {
@@ -21,20 +21,20 @@ export function open(main, go) {
     main.append(folded(`${task}: ${runs.map((one) => one.id).join(", ")}`, (where) => {
       where.append(curves);
       busy(curves, () => show("curves", { models: runs.map((one) => one.id).slice(0, 8) }, curves));
-    }, { open: task === hall.runs.find((one) => one.parameters).task, key: `curves_${task}` })); // the others when they are wanted
+    }, { open: task === registry.runs.find((one) => one.parameters).task, key: `curves_${task}` })); // others are drawn when opened
   }
 }
 function card(one, go) {
   const facts = [
     ["system", one.system], ["task", one.task],
     ...one.figures.map(({ name, value }) => [name, value]),
-    ["parameters", one.parameters ? one.parameters.toLocaleString("en") : "none: it counts"],
-    ["made", new Date(one.created * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })],
+    ["parameters", one.parameters ? one.parameters.toLocaleString("en") : "none (count-based)"],
+    ["created", new Date(one.created * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })],
   ];
   const list = make("dl", {}, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
-  const names = [...new Set(one.can.map((can) => PLACES[can]))];
+  const names = [...new Set(one.can.map((can) => TITLES[can]))];
   const ways = names.map((name) => {
-    const can = one.can.find((ability) => PLACES[ability] === name);
+    const can = one.can.find((ability) => TITLES[ability] === name);
     return button(name, () => go(TABS[can] ?? can, { model: one.id, ...(name === "Words" ? { mapped: one.id, sensed: one.id } : {}) }));
   });
   return make("article", { className: "card" }, make("h2", {}, one.id), list, make("div", { className: "row" }, ...ways));

@@ -1,51 +1,51 @@
-// Tasks: classify, compare, tag, answer, choose, fill what is hidden, forecast.
-import { area, bars, busy, button, cells, find, hall, json, kept, labelled, make, noted, nothing, row, seen, shade, table } from "./kit.js";
-import { pad } from "./pad.js";
-import { pictureOf, savers } from "./saving.js";
+// Tasks: classification, tagging, question answering, multiple choice, masked tokens and forecasts.
+import { area, bars, busy, button, find, json, kept, labelled, make, nothing, notes, registry, row, shade, visible } from "./ui.js";
+import { pad } from "./series_editor.js";
+import { pictureOf, savers } from "./downloads.js";
 
 const ABLE = ["predict", "fill", "forecast"];
 const FIELDS = {
   pair: [["text", "First text"], ["second", "Second text"]],
-  regress: [["text", "First text"], ["second", "Second text (where it compares two)"]],
+  regress: [["text", "First text"], ["second", "Second text (if the run compares two)"]],
   answer: [["text", "Question"], ["second", "Passage"]],
-  choose: [["text", "What was said"], ["second", "What may follow, one a line"]],
+  choose: [["text", "Context"], ["second", "Choices, one per line"]],
 };
 
 export const title = "Tasks";
 export function open(main) {
-  const able = hall.runs.filter((one) => one.can.some((can) => ABLE.includes(can)));
-  if (!able.length) return nothing(main, "labels, fills in or forecasts", "ensue fit classify train.tsv --model lstm --out runs/labels");
+  const able = registry.runs.filter((one) => one.can.some((can) => ABLE.includes(can)));
+  if (!able.length) return nothing(main, "has a task", "ensue fit classify train.tsv --model lstm --out runs/labels");
   const model = kept("model", make("select", {}, ...able.map((one) => make("option", { value: one.id }, `${one.id} (${one.task}, ${one.system})`))));
   if (model.selectedIndex < 0) model.selectedIndex = 0;
   const place = make("div");
   const choose = (linked) => {
     const one = find(model.value);
     if (one.can.includes("forecast")) pad(place, one);
-    else asked(place, one, linked);
+    else showTask(place, one, linked);
   };
   model.addEventListener("input", () => choose(false));
   main.replaceChildren(row(labelled("model", model)), place);
   choose(true);
 }
 
-/** Fields, and what the model says of them: at once where a link filled them. */
-function asked(place, model, linked) {
-  const hidden = model.can.includes("fill");
-  const names = FIELDS[model.task] ?? [["text", hidden ? "Text with [MASK] in it" : model.task === "tag" ? "Sentence, its words apart" : "Text"]];
+/** Input fields and the model's prediction; a link that fills them runs it at once. */
+function showTask(place, model, linked) {
+  const masked = model.can.includes("fill");
+  const names = FIELDS[model.task] ?? [["text", masked ? "Text with [MASK] tokens" : model.task === "tag" ? "Sentence, words separated by spaces" : "Text"]];
   const fields = names.map(([key, name]) => kept(key, area(name)));
   const answer = make("div", { "aria-live": "polite" });
   const go = () => busy(answer, async () => {
     if (!fields[0].value.trim()) return answer.replaceChildren(make("p", {}, "Type a text."));
-    if (hidden && !/\[MASK\]|<mask>/.test(fields[0].value)) return answer.replaceChildren(make("p", {}, "Write [MASK] where a word is hidden."));
-    const all = hidden ? await json("/api/fill", { model: model.id, text: fields[0].value }) : await json("/api/predict", { model: model.id, texts: [joined(model, fields)] });
-    const told = hidden ? all : all.predictions[0], said = fields.slice(0, model.task === "answer" ? 1 : 2); // a passage stands in the answer
-    const shown = (hidden ? filled : model.task === "tag" ? tagged : model.task === "answer" ? marked : whole)(told, fields);
-    answer.replaceChildren(shown, ...noted(all), savers(model.task, () => told, () => pictureOf(shown, `${model.id}: ${said.map((field) => field.value).join("\n")}`)));
+    if (masked && !/\[MASK\]|<mask>/.test(fields[0].value)) return answer.replaceChildren(make("p", {}, "Put [MASK] in place of a word."));
+    const all = masked ? await json("/api/fill", { model: model.id, text: fields[0].value }) : await json("/api/predict", { model: model.id, texts: [joined(model, fields)] });
+    const told = masked ? all : all.predictions[0], said = fields.slice(0, model.task === "answer" ? 1 : 2); // the passage is part of the answer
+    const shown = (masked ? filled : model.task === "tag" ? tagged : model.task === "answer" ? marked : whole)(told, fields);
+    answer.replaceChildren(shown, ...notes(all), savers(model.task, () => told, () => pictureOf(shown, `${model.id}: ${said.map((field) => field.value).join("\n")}`)));
   });
-  place.replaceChildren(...fields.map((field, at) => labelled(names[at][1], field)), row(button("Ask", go, { className: "main" })), answer);
+  place.replaceChildren(...fields.map((field, at) => labelled(names[at][1], field)), row(button("Predict", go, { className: "main" })), answer);
   if (linked && fields.every((field, at) => field.value.trim() || (at && model.task === "regress"))) go();
 }
-/** The fields as the run's own files have them: with tabs between. */
+/** The fields joined by tabs, as in data files. */
 function joined(model, fields) {
   const [first, second] = fields.map((field) => field.value.replaceAll("\t", " "));
   if (model.task === "choose") return [first, ...second.split("\n").filter((line) => line.trim())].join("\t");
@@ -59,9 +59,9 @@ function whole(told, fields) {
     return make("div", {}, make("p", { className: "result" }, String(told.label ?? told.text)), bars(sorted));
   }
   if ("value" in told) return make("p", { className: "result" }, told.value.toFixed(3));
-  return make("p", {}, told.empty ? "There is nothing to read." : JSON.stringify(told));
+  return make("p", {}, told.empty ? "The text is empty." : JSON.stringify(told));
 }
-/** Coloured spans: the colour of a kind, and its name, which colour-blind eyes and print keep. */
+/** Entities as coloured spans with the name of their type. */
 function tagged(told) {
   const kind = (tag) => (tag === "O" ? "" : tag.replace(/^[BIES]-/, ""));
   const kinds = [...new Set(told.tags.map(kind).filter(Boolean))];
@@ -79,7 +79,7 @@ function tagged(told) {
   });
   return make("p", { className: "text tagged" }, ...parts);
 }
-/** The passage with the answer marked in it. */
+/** The passage with the answer highlighted. */
 function marked(told, fields) {
   const letters = Array.from(fields[1].value.replaceAll("\t", " ")), cut = (from, to) => letters.slice(from, to).join("");
   if (!told.answer) return make("div", {}, make("p", { className: "result" }, "no answer in the passage"), make("p", { className: "text" }, cut(0)));
@@ -87,6 +87,6 @@ function marked(told, fields) {
   return make("div", {}, make("p", { className: "result" }, told.answer), text);
 }
 function filled({ text, gaps }) {
-  const lists = gaps.map((gap, at) => make("section", { className: "card" }, make("h2", {}, `gap ${at + 1}`), bars(gap.map((one) => ({ name: seen(one.token), value: one.probability })))));
+  const lists = gaps.map((gap, at) => make("section", { className: "card" }, make("h2", {}, `mask ${at + 1}`), bars(gap.map((one) => ({ name: visible(one.token), value: one.probability })))));
   return make("div", {}, make("p", { className: "result" }, text), make("div", { className: "cards" }, ...lists));
 }

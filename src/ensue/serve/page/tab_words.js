@@ -1,11 +1,11 @@
-// Words: a map, neighbours, analogies, and one word in its contexts.
-import { area, bars, busy, button, choice, json, kept, labelled, linked, make, nothing, number, options, remember, row, some, soft } from "./kit.js";
+// Words: neighbours, analogies, a map of word vectors, and one word in its contexts.
+import { area, bars, busy, button, choice, json, kept, labelled, linked, make, nothing, number, options, remember, row, some, soft } from "./ui.js";
 import { show } from "./charts.js";
-import { pictureOf, savers } from "./saving.js";
+import { pictureOf, savers } from "./downloads.js";
 
 export const title = "Words";
 export function open(main) {
-  if (!some("words") && !some("senses")) return nothing(main, "has vectors of words", "ensue fit word2vec my.txt --out runs/words");
+  if (!some("words") && !some("senses")) return nothing(main, "has word vectors", "ensue fit word2vec my.txt --out runs/words");
   main.replaceChildren();
   if (some("words")) main.append(near(), map());
   if (some("senses")) main.append(senses());
@@ -13,20 +13,20 @@ export function open(main) {
 
 function near() {
   const model = choice("model", "words"), word = kept("word", make("input", { size: 14, value: "king" }));
-  const by = options("by", { cosine: "cosine", probability: "P(o | word)", context: "near it in text" });
+  const by = options("by", { cosine: "cosine", probability: "P(o | word)", context: "co-occurrence" });
   const found = make("div", { "aria-live": "polite" });
   const go = (next) => {
     if (typeof next === "string") {
       word.value = next;
       word.dispatchEvent(new Event("input"));
     }
-    remember({ model: model.value, word: word.value, by: by.value }); // what stood there untouched, too
+    remember({ model: model.value, word: word.value, by: by.value }); // also values that were not edited
     return busy(found, async () => {
       const told = await json("/api/neighbours", { model: model.value, word: word.value.trim(), by: by.value });
       answered(found, "neighbours", `${model.value}: ${word.value.trim()}, by ${by.selectedOptions[0].text}`, told, go, by.value !== "cosine");
     });
   };
-  const [first, minus, plus] = ["king", "man", "woman"].map((one, place) => kept(`analogy${place}`, make("input", { size: 10, value: one, "aria-label": ["first word", "taken away", "added"][place] })));
+  const [first, minus, plus] = ["king", "man", "woman"].map((one, place) => kept(`analogy${place}`, make("input", { size: 10, value: one, "aria-label": ["first word", "subtracted word", "added word"][place] })));
   const answers = make("div", { "aria-live": "polite" });
   const solve = () => busy(answers, async () => {
     remember({ model: model.value, analogy0: first.value, analogy1: minus.value, analogy2: plus.value });
@@ -53,19 +53,19 @@ function enter(field, go) {
 }
 
 function map() {
-  const model = choice("mapped", "words"), words = kept("words", make("input", { size: 30, placeholder: "king queen man woman; none: the commonest" }));
+  const model = choice("mapped", "words"), words = kept("words", make("input", { size: 30, placeholder: "king queen man woman (empty: most frequent)" }));
   const pairs = kept("pairs", make("input", { size: 24, placeholder: "king:queen man:woman" })), method = options("method", { pca: "principal components", tsne: "t-SNE" });
   const where = make("div");
   const go = () => busy(where, () => show("words", { models: [model.value], words: words.value, pairs: pairs.value, method: method.value }, where));
   for (const field of [words, pairs]) enter(field, go);
-  const section = make("section", {}, make("h2", {}, "A map"), row(labelled("model", model), labelled("words", words), labelled("arrows", pairs), labelled("method", method), button("Draw", go)), where);
+  const section = make("section", {}, make("h2", {}, "Map of word vectors"), row(labelled("model", model), labelled("words", words), labelled("arrows", pairs), labelled("method", method), button("Draw", go)), where);
   go();
   return section;
 }
 
 function senses() {
   const model = choice("sensed", "senses"), word = kept("sense", make("input", { size: 12, value: "bank" })), layer = kept("layer", number(0, 0, 100, 1));
-  const text = kept("contexts", area("Sentences", "a sentence a line with the word in it, at least three; none: the built-in ones of bank and play"));
+  const text = kept("contexts", area("Sentences", "at least three sentences with the word, one per line (empty: built-in sentences for bank and play)"));
   const where = make("div");
   const go = () => busy(where, () => {
     remember({ sensed: model.value, sense: word.value });
@@ -74,6 +74,6 @@ function senses() {
   enter(word, go);
   if (linked("sense", "contexts")) go();
   return make("section", {}, make("h2", {}, "One word in its contexts"),
-    soft("Each dot is a sentence, placed by the vector that the model has for the word there."),
-    row(labelled("model", model), labelled("word", word), labelled("layer (0: the last)", layer), button("Draw", go)), text, where);
+    soft("Each dot is a sentence, placed by the model's vector for the word in it."),
+    row(labelled("model", model), labelled("word", word), labelled("layer (0: last)", layer), button("Draw", go)), text, where);
 }

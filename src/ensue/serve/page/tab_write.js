@@ -1,25 +1,25 @@
-// Write: texts that go on, word by word, each shaded by its probability; every try stays.
-import { area, ask, button, choice, failed, kept, labelled, make, nothing, number, remember, row, seen, settings, soft, some, unreached } from "./kit.js";
-import { pictureOf, savers } from "./saving.js";
+// Write: sampled completions, streamed token by token and shaded by probability.
+import { area, button, choice, kept, labelled, make, networkError, nothing, number, remember, request, row, settings, showError, soft, some, visible } from "./ui.js";
+import { pictureOf, savers } from "./downloads.js";
 
 const FIELDS = ["model", "prompt", "max_tokens", "temperature", "top_k", "top_p", "seed"];
-const LINKED = 6; // tries that a link brings back
+const LINKED = 6; // samples that a link restores
 
 export const title = "Write";
 export function open(main) {
-  if (!some("write")) return nothing(main, "writes", "ensue fit gpt my.txt --out runs/gpt");
+  if (!some("write")) return nothing(main, "can complete text", "ensue fit gpt my.txt --out runs/gpt");
   const model = choice("model", "write"), prompt = kept("text", area("Prompt", "once upon a time"));
   const count = kept("tokens", number(60, 1, 4096, 1)), heat = kept("temperature", number(0.8, 0, 2, 0.1));
   const k = kept("k", number(0, 0, 100000, 1)), p = kept("p", number(0.95, 0.01, 1, 0.01)), seed = kept("seed", number(1, 0, 2 ** 31, 1));
   const tries = make("div", { className: "cards" }), told = [];
-  const refused = make("div");
+  const errors = make("div");
   let under = null, restoring = true, stopped = false;
   const stop = button("Stop", () => { stopped = true; under?.abort(); }, { disabled: true });
   const link = () => {
     const held = told.slice(0, LINKED).map(({ form: own }) => FIELDS.map((name) => own[name]));
     if (!restoring && tries.isConnected) remember({ tries: held.length ? JSON.stringify(held) : "" });
   };
-  const working = (on) => { // a button that is disabled loses the focus: the other one has it then
+  const working = (on) => { // a disabled button loses the focus, so move it to the other one
     const held = document.activeElement === (on ? go : stop);
     go.disabled = on;
     stop.disabled = !on;
@@ -36,20 +36,20 @@ export function open(main) {
     working(true);
     under = new AbortController();
     try {
-      for await (const piece of events(await ask("/v1/completions", { ...form, stream: true, logprobs: 5 }, under.signal))) {
-        if (!tries.isConnected) return under.abort(); // another view is open: the server need not go on
+      for await (const piece of events(await request("/v1/completions", { ...form, stream: true, logprobs: 5 }, under.signal))) {
+        if (!tries.isConnected) return under.abort(); // another tab is open: stop generating
         if (piece.error) throw new Error(piece.error.message);
         text.append(shaded(piece.choices[0], one.tokens.length === 0));
         one.text += piece.choices[0].text;
         one.tokens.push(piece.choices[0].logprobs);
       }
     } catch (error) {
-      if (!one.tokens.length) { // nothing was written: there is nothing to keep
+      if (!one.tokens.length) { // nothing was generated: remove the card
         told.splice(told.indexOf(one), 1);
         box.remove();
-        failed(error, refused);
+        showError(error, errors);
       } else if (error.name !== "AbortError") box.append(make("p", { className: "error", role: "alert" }, error.message));
-      if (error.name === "AbortError") form.max_tokens = one.tokens.length; // a link brings it back as long as it is
+      if (error.name === "AbortError") form.max_tokens = one.tokens.length; // so that a link restores the same length
       link();
     } finally {
       working(false);
@@ -57,44 +57,44 @@ export function open(main) {
   };
   const go = button("Write", async () => {
     stopped = false;
-    refused.replaceChildren();
+    errors.replaceChildren();
     await attempt({ model: model.value, prompt: prompt.value, max_tokens: +count.value, temperature: +heat.value, top_k: +k.value, top_p: +p.value, seed: +seed.value });
-    if (!tries.isConnected) return; // the address is another view's by now
+    if (!tries.isConnected) return; // another tab is open
     seed.value = String(+seed.value + 1);
     seed.dispatchEvent(new Event("input"));
   }, { className: "main" });
   main.replaceChildren(
-    row(labelled("model", model), labelled("tokens", count), labelled("temperature", heat), labelled("top-k (0: all)", k), labelled("top-p", p), labelled("seed", seed)),
-    prompt, row(go, stop), refused,
-    soft("The stronger a piece's colour, the less likely it was; point at one, or go through them with the arrow keys, to see what else was likely. Every try stays."),
+    row(labelled("model", model), labelled("max tokens", count), labelled("temperature", heat), labelled("top-k (0: all)", k), labelled("top-p", p), labelled("seed", seed)),
+    prompt, row(go, stop), errors,
+    soft("A stronger colour means a less likely token. Hover over a token, or move with the arrow keys, to see its alternatives."),
     tries, savers("write", () => told, () => pictureOf(tries)));
   again((form) => tries.isConnected && !stopped && attempt(form)).finally(() => { restoring = false; link(); });
 }
-/** The tries that a link names are written again: the same seed writes the same text. */
+/** Generate the samples of a link again: the same seed gives the same text. */
 async function again(attempt) {
   let held = [];
   try {
     held = JSON.parse(settings().get("tries") ?? "[]");
   } catch {
-    return; // somebody has changed the link
+    return; // the link is malformed
   }
   for (const values of Array.isArray(held) ? held.slice(0, LINKED).reverse() : [])
     if (Array.isArray(values) && values.length === FIELDS.length) await attempt(Object.fromEntries(FIELDS.map((name, place) => [name, values[place]])));
 }
 
-/** Events of a stream, as objects. */
-async function* events(answer) {
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+/** The server-sent events of a response, as objects. */
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
   for (;;) {
-    const { done, value } = await reader.read().catch(unreached);
+    const { done, value } = await reader.read().catch(networkError);
     if (done) return;
     const parts = (waiting + value).split("\n\n");
     waiting = parts.pop();
     for (const part of parts) if (part.startsWith("data: {")) yield JSON.parse(part.slice(6));
   }
 }
-/** A piece; of all pieces of a text Tab stops at one, and arrow keys go on from there. */
+/** A token; Tab stops at one token of a text, and arrow keys move to the others. */
 function shaded({ text, logprobs }, first) {
   const cost = -(logprobs?.token_logprobs[0] ?? 0);
   const span = make("span", { tabIndex: first ? 0 : -1, className: "piece" }, text);
@@ -102,13 +102,13 @@ function shaded({ text, logprobs }, first) {
   span.told = { token: logprobs?.tokens[0] ?? text, p: Math.exp(-cost), best: logprobs?.top_logprobs[0] ?? {} };
   return span;
 }
-/** What else was likely, of the piece that is pointed at. */
+/** Show the alternatives of the token under the pointer. */
 function watch(text, aside) {
   const tell = (event) => {
     const told = event.target.told;
     if (!told) return;
-    const others = Object.entries(told.best).sort((a, b) => b[1] - a[1]).map(([token, value]) => `${seen(token)} ${Math.exp(value).toFixed(3)}`);
-    aside.textContent = `${seen(told.token)}: P = ${told.p.toFixed(3)}; likely were ${others.join(", ")}`;
+    const others = Object.entries(told.best).sort((a, b) => b[1] - a[1]).map(([token, value]) => `${visible(token)} ${Math.exp(value).toFixed(3)}`);
+    aside.textContent = `${visible(told.token)}: P = ${told.p.toFixed(3)}; alternatives: ${others.join(", ")}`;
   };
   for (const kind of ["pointerover", "focusin", "click"]) text.addEventListener(kind, tell);
   text.addEventListener("focusin", (event) => {

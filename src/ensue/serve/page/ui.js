@@ -1,9 +1,9 @@
-// What all views share. Text of people and models is only ever set as text, never as markup.
+// Shared by all tabs. Text from users and models is always set as text, never as markup.
 
-/** The runs that are served, and the races; filled once, before any view opens. */
-export const hall = { runs: [], races: [] };
+/** The served runs and races; filled once, before any tab opens. */
+export const registry = { runs: [], races: [] };
 
-/** An element with properties, attributes and children; "on…" are listeners. */
+/** An element with properties, attributes and children; names with "on" are listeners. */
 export function make(tag, options = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(options)) {
@@ -36,108 +36,106 @@ export function table(heads, rows) {
 export const cells = (...values) =>
   make("tr", {}, ...values.map((value) => (typeof value === "number" ? make("td", { className: "number" }, value.toFixed(3)) : make("td", {}, value))));
 
-/** Okabe and Ito's colours, which colour-blind eyes can tell apart; the last is the page's ink. */
+/** Okabe and Ito's colour-blind safe palette; the last is the text colour. */
 const SHADES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "currentColor"];
-export const shade = (place) => SHADES[place % SHADES.length];
+export const shade = (index) => SHADES[index % SHADES.length];
 
-/** White space that can be seen. */
-export const seen = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "␣") || "·";
+/** Make white space visible. */
+export const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "␣") || "·";
 
-/** Whether the address has something of these: then a link brings it back, done. */
+/** True if the address has one of these settings: then a link restores the result. */
 export const linked = (...names) => names.some((name) => settings().get(name));
 
-/** A list of names with bars and numbers; each can be chosen where `go` is given. */
+/** A list of names with bars and numbers; with `go` each can be clicked. */
 export function bars(items, { most = 1, digits = 3, go = null } = {}) {
-  return make("ol", { className: "bars" }, ...items.map(({ name, value, able = true }) => {
+  return make("ol", { className: "bars" }, ...items.map(({ name, value, enabled = true }) => {
     const share = make("span", { className: "bar" });
     share.style.width = `${Math.max(0, Math.min(100, (100 * value) / most))}%`;
-    const inside = [share, make("span", {}, seen(name)), make("span", { className: "number" }, value.toFixed(digits))];
-    const line = go ? button("", () => go(name), { disabled: !able, className: "line" }) : make("div", { className: "line" });
-    line.append(...inside);
+    const parts = [share, make("span", {}, visible(name)), make("span", { className: "number" }, value.toFixed(digits))];
+    const line = go ? button("", () => go(name), { disabled: !enabled, className: "line" }) : make("div", { className: "line" });
+    line.append(...parts);
     return make("li", {}, line);
   }));
 }
 
-/** What went wrong on the way to the server, as a sentence; what was given up stays what it is. */
-export function unreached(error) {
-  throw error.name === "AbortError" ? error : new Error("the server cannot be reached");
+/** Turn a network error into a message; aborted requests stay as they are. */
+export function networkError(error) {
+  throw error.name === "AbortError" ? error : new Error("cannot reach the server");
 }
-/** Ask the server; what it refuses is an error with its sentence and its status. */
-export async function ask(path, form, signal) {
-  const how = form ? { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(form), signal } : { signal };
-  const answer = await fetch(path, how).catch(unreached);
-  if (!answer.ok) {
-    const told = await answer.json().catch(() => null);
-    throw Object.assign(new Error(told?.error?.message ?? `the server answered ${answer.status}`), { status: answer.status });
+/** Send a request; an error response is thrown with its message and status. */
+export async function request(path, form, signal) {
+  const options = form ? { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(form), signal } : { signal };
+  const response = await fetch(path, options).catch(networkError);
+  if (!response.ok) {
+    const body = await response.json().catch(() => null);
+    throw Object.assign(new Error(body?.error?.message ?? `the server returned status ${response.status}`), { status: response.status });
   }
-  return answer;
+  return response;
 }
-export const json = async (path, form, signal) => (await ask(path, form, signal)).json();
+export const json = async (path, form, signal) => (await request(path, form, signal)).json();
 
-export function failed(error, where) {
+export function showError(error, where) {
   if (error.name !== "AbortError") where.replaceChildren(make("p", { className: "error", role: "alert" }, error.message));
 }
-/** Refuse numbers that are not allowed before the server must; the browser says what is wrong with them. */
+/** Validate number fields with the browser's own message. */
 export function valid(...fields) {
   for (const field of fields)
     if (!field.checkValidity()) throw new Error(`${field.labels?.[0]?.firstChild.textContent ?? "a field"}: ${field.validationMessage}`);
 }
-/** What the server says beside its answer: that a text was cut, say. */
-export const noted = (told) => (told.notes ?? []).map(soft);
-/** Do something that takes its time: what goes wrong is said where its result would stand. */
+/** The notes of a response, e.g. that a text was cut. */
+export const notes = (response) => (response.notes ?? []).map(soft);
+/** Run slow work; an error is shown in place of its result. */
 export async function busy(where, work) {
   where.setAttribute("aria-busy", "true");
   try {
     await work();
   } catch (error) {
-    failed(error, where);
+    showError(error, where);
   } finally {
     where.removeAttribute("aria-busy");
   }
 }
-/** Calls that come fast after each other are one, the last; what was under way is given up. */
+/** Debounce: of calls in quick succession only the last runs, and a running one is aborted. */
 export function latest(wait, where, work) {
-  let timer, under;
+  let timer, running;
   return () => {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      under?.abort();
-      const own = (under = new AbortController());
-      busy(where, () => work(own.signal));
+      running?.abort();
+      const controller = (running = new AbortController());
+      busy(where, () => work(controller.signal));
     }, wait);
   };
 }
 
-// What a view is of stands in the address, so that a link brings it back.
+// Settings are kept in the address, so that a link restores the view.
 export const settings = () => new URLSearchParams(location.hash.slice(1));
 export function remember(values) {
-  const held = settings();
-  for (const [name, value] of Object.entries(values)) value === "" ? held.delete(name) : held.set(name, value);
-  history.replaceState(null, "", `#${held}`);
+  const state = settings();
+  for (const [name, value] of Object.entries(values)) value === "" ? state.delete(name) : state.set(name, value);
+  history.replaceState(null, "", `#${state}`);
 }
-/** A field whose value the address remembers. */
+/** A field whose value is kept in the address. */
 export function kept(name, field) {
   const before = settings().get(name), ticks = field.type === "checkbox";
   if (before !== null) ticks ? (field.checked = before === "1") : (field.value = before);
   field.addEventListener("input", () => remember({ [name]: ticks ? (field.checked ? "1" : "") : field.value }));
   return field;
 }
-/** A field with the runs that can do something; the address remembers which. */
-export function choice(name, ability) {
-  const able = hall.runs.filter((one) => one.can.includes(ability));
-  const field = make("select", {}, ...able.map((one) => make("option", { value: one.id }, `${one.id} (${one.system})`)));
-  kept(name, field);
-  if (field.selectedIndex < 0) field.selectedIndex = 0;
-  return field;
+/** A field with the runs that have a capability. */
+export function choice(name, capability) {
+  return options(name, Object.fromEntries(withCapability(capability).map((run) => [run.id, `${run.id} (${run.system})`])));
 }
+/** A field with these values, kept in the address. */
 export function options(name, values) {
   const field = make("select", {}, ...Object.entries(values).map(([value, text]) => make("option", { value }, text)));
   kept(name, field);
   if (field.selectedIndex < 0) field.selectedIndex = 0;
   return field;
 }
-export const some = (ability) => hall.runs.some((one) => one.can.includes(ability));
-export const find = (id) => hall.runs.find((one) => one.id === id);
+export const withCapability = (capability) => registry.runs.filter((run) => run.can.includes(capability));
+export const some = (capability) => withCapability(capability).length > 0;
+export const find = (id) => registry.runs.find((run) => run.id === id);
 export function nothing(main, what, how) {
-  main.replaceChildren(make("p", {}, `None of these runs ${what}. To have one: `, make("code", {}, how)));
+  main.replaceChildren(make("p", {}, `No served run ${what}. To train one: `, make("code", {}, how)));
 }

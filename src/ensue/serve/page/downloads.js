@@ -1,10 +1,10 @@
-// What is seen as a picture and as numbers.
-import { button, draw, make, row } from "./kit.js";
+// Download what is shown, as a picture or as numbers.
+import { button, draw, make, row } from "./ui.js";
 
 export function save(name, address) {
   make("a", { href: address, download: name }).click();
 }
-/** Buttons for a picture and for numbers; `picture` answers an address of one. */
+/** Buttons to download a picture and the numbers; `picture` returns the URL of a picture. */
 export function savers(name, numbers, picture) {
   const said = make("span", { role: "status", className: "soft" });
   const asPicture = button("PNG", async () => {
@@ -12,7 +12,7 @@ export function savers(name, numbers, picture) {
       save(`${name}.png`, await picture());
       said.textContent = "";
     } catch (error) {
-      said.textContent = `no picture: ${error.message}`;
+      said.textContent = `could not create a picture: ${error.message}`;
     }
   });
   const asNumbers = button("JSON", () => {
@@ -23,9 +23,9 @@ export function savers(name, numbers, picture) {
   return row(asPicture, asNumbers, said);
 }
 
-const MARGIN = 12, LETTERS = 400; // pixels around a picture; what of a title is drawn
+const MARGIN = 12, LETTERS = 400; // pixels around a picture; maximum length of a title
 
-/** A part of the page as a picture, its title above it: its own markup and style, drawn by the browser. */
+/** Render a part of the page, with a title above it, as a PNG. */
 export async function pictureOf(node, title = "") {
   const { width } = node.getBoundingClientRect(), style = getComputedStyle(document.body);
   const sheets = await Promise.all([...document.styleSheets].filter((sheet) => sheet.href).map(async (sheet) => (await fetch(sheet.href)).text()));
@@ -34,14 +34,14 @@ export async function pictureOf(node, title = "") {
   whole.style.cssText = `background: ${style.backgroundColor}; color: ${style.color}; font: ${style.font}; padding: ${MARGIN}px; width: ${width}px; box-sizing: content-box; display: flow-root; min-height: 100%`;
   for (const name of ["--ground", "--raised", "--ink", "--faint", "--line", "--accent", "--warm"])
     whole.style.setProperty(name, getComputedStyle(document.documentElement).getPropertyValue(name));
-  const size = [width + 2 * MARGIN, tall(whole)].map(Math.ceil);
+  const size = [width + 2 * MARGIN, heightOf(whole)].map(Math.ceil);
   whole.prepend(make("style", {}, sheets.join("\n")));
   const markup = new XMLSerializer().serializeToString(whole);
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${size[0]}" height="${size[1]}"><foreignObject width="100%" height="100%">${markup}</foreignObject></svg>`;
   return painted(svg, size);
 }
-/** How tall something is that is not part of the page: it is put there, unseen, for as long as it takes to measure it. */
-function tall(whole) {
+/** The height of an element that is not in the page: it is added, invisible, to measure it. */
+function heightOf(whole) {
   const hidden = make("div", { ariaHidden: "true" }, whole);
   hidden.style.cssText = "position: absolute; visibility: hidden; inset: 0 auto auto 0; height: auto";
   document.body.append(hidden);
@@ -49,7 +49,7 @@ function tall(whole) {
   hidden.remove();
   return height;
 }
-/** A drawing as a picture, its title above it; its style is what the page gives it. */
+/** Render an SVG drawing with the page's style, with a title above it, as a PNG. */
 export async function pictureOfSvg(svg, title = "") {
   const copy = svg.cloneNode(true), { width, height } = svg.getBoundingClientRect(), style = getComputedStyle(document.body);
   const own = [...svg.querySelectorAll("*")], copied = [...copy.querySelectorAll("*")];
@@ -70,7 +70,7 @@ async function painted(svg, [width, height]) {
   await image.decode();
   const canvas = make("canvas", { width: 2 * width, height: 2 * height }), pen = canvas.getContext("2d");
   pen.fillStyle = getComputedStyle(document.body).backgroundColor;
-  pen.fillRect(0, 0, canvas.width, canvas.height); // no strip of the edge is left to be seen through
+  pen.fillRect(0, 0, canvas.width, canvas.height); // an opaque background, up to the edge
   pen.scale(2, 2);
   pen.drawImage(image, 0, 0);
   return canvas.toDataURL("image/png");

@@ -1,18 +1,18 @@
-// A series drawn with the mouse, a finger or the keys, and what a forecaster expects to follow.
-import { busy, button, draw, json, kept, labelled, latest, make, noted, number, remember, row, settings, soft } from "./kit.js";
-import { pictureOfSvg, savers } from "./saving.js";
+// Draw a time series with the mouse, touch or keys, and see its forecast.
+import { busy, button, draw, json, kept, labelled, latest, make, notes, number, remember, row, settings, soft } from "./ui.js";
+import { pictureOfSvg, savers } from "./downloads.js";
 
 const HIGH = 260, EDGE = 8, LEFT = 24, FOOT = 22, round = (value) => Number(value.toPrecision(3));
-const MARKS = 500, whole = (value) => Math.round(MARKS * (value + 1)), part = (mark) => mark / MARKS - 1; // what a link can hold
+const MARKS = 500, whole = (value) => Math.round(MARKS * (value + 1)), part = (mark) => mark / MARKS - 1; // values are rounded to fit into a link
 
 export function pad(place, model) {
   const { window: wide, horizon, names, targets } = model.series;
   if (targets !== 1 || names.length !== 1)
-    return place.replaceChildren(soft(`${model.id} reads ${names.join(", ")}: of several columns none can be drawn here; /api/forecast takes them.`));
+    return place.replaceChildren(soft(`${model.id} reads several columns (${names.join(", ")}), which cannot be drawn here; use /api/forecast.`));
   const count = Math.max(wide, 2), ahead = kept("ahead", number(horizon, 1, 500, 1)), low = number(round(model.series.low), -1e12, 1e12), high = number(round(model.series.high), -1e12, 1e12);
   const values = restored(count) ?? Array.from({ length: count }, (_, at) => part(whole(0.6 * Math.sin((6.28 * at) / Math.max(8, count / 3)))));
   let told = { steps: [] }, chosen = count - 1, moved = "";
-  const svg = draw("svg", { role: "application", tabindex: "0", "aria-label": `${count} steps of the past: draw them with the pointer, or choose a step with left and right and move it with up and down`, class: "pad" });
+  const svg = draw("svg", { role: "application", tabindex: "0", "aria-label": `${count} past steps: draw them with the pointer, or select a step with the left and right keys and move it with up and down`, class: "pad" });
   const said = make("p", { className: "soft", "aria-live": "polite" });
   const span = () => [Math.min(+low.value, +high.value - 1e-9), Math.max(+high.value, +low.value + 1e-9)];
   const steps = () => count + Math.max(1, told.steps.length);
@@ -37,17 +37,17 @@ export function pad(place, model) {
     parts.push(draw("path", { class: "past", d: line(past) }));
     if (middle.length) parts.push(draw("path", { class: "ahead", d: line([joint, ...middle]) }));
     parts.push(draw("circle", { class: "here", cx: x(chosen), cy: y(real(values[chosen])), r: 4 }));
-    svg.replaceChildren(draw("title", {}, "The past and its forecast"), ...parts);
+    svg.replaceChildren(draw("title", {}, "Past values and forecast"), ...parts);
   };
   const expect = latest(200, said, async (signal) => {
     const past = values.map((value) => [real(value)]);
     told = { past: past.flat(), ...(await json("/api/forecast", { model: model.id, values: past, horizon: +ahead.value }, signal)) };
     const next = told.steps.map((step) => step.forecast[names[0]]);
-    said.replaceChildren(...noted(told).map((note) => make("span", {}, `${note.textContent} `)), `${moved}${names[0]}: next ${next.slice(0, 4).map((value) => value.toPrecision(4)).join(", ")}${next.length > 4 ? " …" : ""}`);
+    said.replaceChildren(...notes(told).map((note) => make("span", {}, `${note.textContent} `)), `${moved}${names[0]}: next ${next.slice(0, 4).map((value) => value.toPrecision(4)).join(", ")}${next.length > 4 ? " …" : ""}`);
     paint();
   });
   const changed = () => {
-    values.forEach((value, at) => (values[at] = part(whole(value)))); // as a link brings them back
+    values.forEach((value, at) => (values[at] = part(whole(value)))); // rounded as in the link
     paint();
     remember({ drawn: values.map((value) => whole(value).toString(36)).join("."), low: low.value, high: high.value });
     expect();
@@ -57,7 +57,7 @@ export function pad(place, model) {
     const box = svg.getBoundingClientRect();
     const at = Math.round(((event.clientX - box.left - LEFT) / (box.width - LEFT - EDGE)) * (steps() - 1));
     const value = Math.max(-1, Math.min(1, 1 - (2 * (event.clientY - box.top - EDGE)) / (HIGH - FOOT - EDGE)));
-    const from = last ?? { at, value }; // a fast hand skips steps: those between are on the line
+    const from = last ?? { at, value }; // a fast pointer skips steps: interpolate them
     for (let step = Math.min(from.at, at); step <= Math.max(from.at, at); step++)
       if (step >= 0 && step < count) values[step] = from.at === at ? value : from.value + ((value - from.value) * (step - from.at)) / (at - from.at);
     last = { at, value };
@@ -78,17 +78,17 @@ export function pad(place, model) {
     said.textContent = moved;
   });
   const made = (shape) => button(shape.name, () => { values.forEach((_, at) => (values[at] = shape.at(at / count))); changed(); });
-  const shapes = [{ name: "a wave", at: (t) => 0.7 * Math.sin(18.85 * t) }, { name: "a step", at: (t) => (t < 0.5 ? -0.4 : 0.4) }, { name: "growth", at: (t) => -0.8 + 1.3 * t }];
+  const shapes = [{ name: "wave", at: (t) => 0.7 * Math.sin(18.85 * t) }, { name: "step", at: (t) => (t < 0.5 ? -0.4 : 0.4) }, { name: "growth", at: (t) => -0.8 + 1.3 * t }];
   for (const field of [low, high]) { const held = settings().get(field === low ? "low" : "high"); if (held) field.value = held; field.addEventListener("input", changed); }
   ahead.addEventListener("input", expect);
   place.replaceChildren(
-    soft("Draw the past with the pointer; what is expected stands to the right of the line, with its band where the run has one."),
-    row(labelled("steps ahead", ahead), labelled("lowest", low), labelled("highest", high), ...shapes.map(made)),
-    svg, said, savers("forecast", () => told, () => pictureOfSvg(svg, `${model.id}: ${names[0]}, and what is expected after now`)));
+    soft("Draw the past with the pointer. The forecast is right of the line, with its quantile band if the run has quantiles."),
+    row(labelled("steps ahead", ahead), labelled("minimum", low), labelled("maximum", high), ...shapes.map(made)),
+    svg, said, savers("forecast", () => told, () => pictureOfSvg(svg, `${model.id}: ${names[0]}, with forecast`)));
   busy(said, async () => { paint(); expect(); });
   new ResizeObserver(() => paint()).observe(svg);
 }
-/** The series that a link holds. */
+/** The series in the address, if any. */
 function restored(count) {
   const held = settings().get("drawn")?.split(".").map((one) => part(parseInt(one, 36)));
   return held?.length === count && held.every(Number.isFinite) ? held : null;
