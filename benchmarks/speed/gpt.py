@@ -23,7 +23,7 @@ import torch
 
 from benchmarks import descent
 from benchmarks.turns import Contest, Mark, Round, Work, hold
-from ensue.core.memory import give_back_memory, keep_freed_memory
+from ensue.core.memory import keep_freed_memory, release_freed_memory
 from ensue.exchange.huggingface import gpt_from_weights
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.nn.recompute import recompute_blocks
@@ -92,7 +92,7 @@ def training(who: str, folder: Path | None, size: dict[str, int], steps: int) ->
     alone, update = size == SIZES["long"], descent.theirs
     model: Any = own_model(size) if alone else reference(size)
     if who in ("ours", AGAIN):
-        (give_back_memory if who == AGAIN else keep_freed_memory)()
+        (release_freed_memory if who == AGAIN else keep_freed_memory)()
         update = descent.ours
     if who in ("ours", AGAIN) and not alone:
         model = gpt_from_weights("gpt2", model.config.to_dict(), model.state_dict())

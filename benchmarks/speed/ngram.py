@@ -88,9 +88,9 @@ def counted(tokenizer: Any, ids: np.ndarray) -> Any:
 
 def ready() -> None:
     """What ``ensue fit`` tells its process."""
-    from ensue.core.memory import give_back_memory
+    from ensue.core.memory import release_freed_memory
 
-    give_back_memory()
+    release_freed_memory()
 
 
 def from_ids(path: Path, words: int) -> Work:

@@ -13,7 +13,7 @@ from torch import nn
 from typed import WORDS
 
 import ensue
-from ensue.core.errors import InputError, Interrupted, Lost, OwnError
+from ensue.core.errors import InputError, Interrupted, OtherRankFailed, RankError
 from ensue.data.batches import StreamBatches
 from ensue.models.table import SYSTEMS
 from ensue.train import process_group
@@ -142,7 +142,7 @@ def odd(rank):
             if rank:
                 raise OSError("odd")
             ranks.barrier()
-    except (OSError, OwnError, Lost) as error:
+    except (OSError, RankError, OtherRankFailed) as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
 
@@ -151,7 +151,7 @@ def refused(*words, **how):
     """What a rank says of something that cannot be done."""
     try:
         ensue.fit(*words, **how)
-    except (InputError, Lost) as error:
+    except (InputError, OtherRankFailed) as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
 

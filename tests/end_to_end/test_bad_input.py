@@ -195,7 +195,7 @@ def test_places_that_are_no_place_for_a_run(text):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_one_may_not_write_to(text):
     Path("locked").mkdir(mode=0o500)
-    refused("fit", "lstm", text, *TINY, "--out", "locked/run", says="may not be written to")
+    refused("fit", "lstm", text, *TINY, "--out", "locked/run", says="is not writable")
 
 
 def test_nothing_to_resume(text):
@@ -277,11 +277,11 @@ def test_damaged_runs(damage, runs, text):
 
 
 UNRESUMABLE = {
-    "settings cut": (holding("run.toml", b'system = "ls'), "run.toml: is cut short"),
-    "settings of bytes": (holding("run.toml", b"\xff\0"), "run.toml: is cut short"),
+    "settings cut": (holding("run.toml", b'system = "ls'), "run.toml: is incomplete"),
+    "settings of bytes": (holding("run.toml", b"\xff\0"), "run.toml: is incomplete"),
     "settings gone": (lambda run: (run / "run.toml").unlink(), "holds no run to resume"),
-    "settings empty": (cut("run.toml", 0), "run.toml: is cut short"),
-    "settings halved": (cut("run.toml", 330), "run.toml: is cut short"),
+    "settings empty": (cut("run.toml", 0), "run.toml: is incomplete"),
+    "settings halved": (cut("run.toml", 330), "run.toml: is incomplete"),
     "tokenizer cut": (cut("tokenizer.json", 50), "tokenizer.json: is damaged"),
 }
 
@@ -496,7 +496,7 @@ def test_a_resumed_run_goes_on_as_it_began(runs):
 def test_two_processes_do_not_train_in_one_folder(runs):
     shutil.copytree(runs / "lstm", "run")
     unfinish(Path("run"))
-    with RunFolder(Path("run")).held():
+    with RunFolder(Path("run")).lock():
         refused("fit", "run", "--resume", says="another process is training here")
 
 

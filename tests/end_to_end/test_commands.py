@@ -251,8 +251,8 @@ def test_stopped_by_a_signal(number, text):
     process.send_signal(number)
     answer = finished(process)
     assert answer.code == 130 and answer.out == "" and "Traceback" not in answer.err
-    [line] = [line for line in answer.err.splitlines() if line.startswith("go on with: ensue ")]
-    again = started(*shlex.split(line.removeprefix("go on with: ensue ")), "--budget", "1s")
+    [line] = [line for line in answer.err.splitlines() if line.startswith("resume with: ensue ")]
+    again = started(*shlex.split(line.removeprefix("resume with: ensue ")), "--budget", "1s")
     resumed = finished(again)
     assert resumed.code == 0, resumed.err
     assert "my run" in resumed.out
@@ -279,7 +279,7 @@ def test_tokenising_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     stopped = ensue(*words, "--out", "cut")
     assert stopped.code == 130 and stopped.out == "" and not Path("cut").exists()
     [line] = stopped.err.strip().splitlines()
-    assert line.startswith("ensue: stopped; 0.0 MB of 0.0 MB are tokenised, and the same command goes on from there")
+    assert line.startswith("ensue: stopped; 0.0 MB of 0.0 MB are tokenised, and the same command continues from there")
     again = ensue(*words, "--out", "cut")
     assert again.code == 0 and "MB were tokenised before" in again.err
     assert weights("cut") == weights("whole")

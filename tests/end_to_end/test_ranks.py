@@ -12,13 +12,13 @@ from rank_cases import CASES, RESUMED, SHARDED, fit, resume, unfinished, write_d
 from safetensors.torch import load_file
 from typed import Answer, ensue
 
-from ensue.core import torchrun as launch
+from ensue.core import torchrun
 from ensue.train.metrics import read_metrics
 
 RUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
-def torchrun(*words):
+def start_ranks(*words):
     """Start two ranks."""
     return subprocess.Popen(
         [*RUN, *map(str, words)], env=dict(os.environ), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -40,7 +40,7 @@ def runs(tmp_path_factory):
         fit(folder, name, folder / "one" / name)
         unfinished(folder / "one" / name, folder / "to two" / name)
         unfinished(folder / "one" / name, folder / "to sharded" / name)
-    ranks = torchrun(Path(__file__).with_name("rank_cases.py"), folder)
+    ranks = start_ranks(Path(__file__).with_name("rank_cases.py"), folder)
     for name in CASES.keys() - RESUMED:
         fit(folder, name, folder / "one" / name)
     answer = ended(ranks)
@@ -121,7 +121,7 @@ def test_what_ranks_cannot_do_is_said_once(runs):
     assert "word2vec has a way of its own" in first["word2vec"] and second["word2vec"].startswith("Lost")
     assert first["odd"].startswith("Lost") and second["odd"] == "OSError: odd"
     assert "which FSDP cannot" in first["unfreeze"] and second["unfreeze"].startswith("Lost")
-    assert first["missing"].startswith("Lost") and "OwnError: rank 1:" in second["missing"]
+    assert first["missing"].startswith("Lost") and "RankError: rank 1:" in second["missing"]
     assert first["other"].startswith("Lost") and "is not what the first rank reads" in second["other"]
     assert not any((runs / name).exists() for name in ("ngram", "word2vec", "unfreeze", "missing", "other"))
 
@@ -129,7 +129,7 @@ def test_what_ranks_cannot_do_is_said_once(runs):
 def test_a_signal_to_torchrun_saves_once_and_the_run_goes_on(runs, tmp_path):
     out = tmp_path / "run"
     words = ("fit", "lstm", runs / "text.txt", "--set", "hidden=8", "--set", "train.steps=1000000", "--out", out)
-    process = torchrun("-m", "ensue", *words, "--set", "train.log_every=1")
+    process = start_ranks("-m", "ensue", *words, "--set", "train.log_every=1")
     until = time.monotonic() + 120
     while len(read_metrics(out)) < 5 and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
@@ -145,7 +145,7 @@ def test_a_signal_to_torchrun_saves_once_and_the_run_goes_on(runs, tmp_path):
 @pytest.fixture(params=[0, 1])
 def rank(request, monkeypatch):
     """This process as one of two ranks, as far as a command can tell before they meet."""
-    for name, value in zip(launch.NEEDED, (request.param, 2, "localhost", 29500), strict=True):
+    for name, value in zip(torchrun.VARIABLES, (request.param, 2, "localhost", 29500), strict=True):
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("ensue.cli.main.SILENT_RANK_DELAY", 0.0)
     return request.param

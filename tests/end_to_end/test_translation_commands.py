@@ -119,7 +119,7 @@ def test_fit_for_people(corpus):
     assert answer.code == 0 and "runs/seq2seq: 6 steps" in answer.out and "BLEU" in answer.out
     assert "two parallel files, 60 lines each: 54 to learn from, 6 to validate with" in answer.err
     assert " → " in answer.err
-    refused(*words, says="runs/seq2seq: is there already; --resume goes on with it")
+    refused(*words, says="runs/seq2seq: is there already; --resume continues it")
     assert ensue("fit", "runs/seq2seq", "--resume").code == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ensue.core.durations import spoken
+from ensue.core.durations import duration_in_words
 
 LINE_INTERVAL = 20.0
 """Seconds between two lines of progress where there is no bar."""
@@ -34,7 +34,7 @@ def pace(values: dict[str, Any]) -> str:
         return ""
     unit, scale, digits = ("MB", 1e6, 1) if values["counts"] == "bytes" else (values["counts"], 1, 0)
     done, total, speed = (f"{values[name] / scale:,.{digits}f}" for name in ("done", "total", "per_second"))
-    return f"{done} of {total} {unit} · {speed} {unit}/s · {spoken(values['left'])} left"
+    return f"{done} of {total} {unit} · {speed} {unit}/s · {duration_in_words(values['left'])} left"
 
 
 class Display:
@@ -109,7 +109,7 @@ class Display:
     def on_step(self, values: dict[str, Any]) -> None:
         """Show a training step."""
         speed = f"{values['tokens_per_second']:,.0f} {values.get('counts', 'tokens')}/s"
-        facts = f"loss {values['loss']:.3f} · {speed} · {spoken(values['left'])} left"
+        facts = f"loss {values['loss']:.3f} · {speed} · {duration_in_words(values['left'])} left"
         line = f"step {values['step']:,} of {values['steps']:,} · {facts}"
         self._advance(values["step"], values["steps"], facts, line)
 

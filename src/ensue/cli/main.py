@@ -15,7 +15,7 @@ from typer import Option
 from ensue.cli import cost, inspect, label, language, serve, train, translate, wordnet, words
 from ensue.cli.output import print_line
 from ensue.core import compile_notice, torchrun
-from ensue.core.errors import InputError, Interrupted, Lost, NoDistribution, OwnError
+from ensue.core.errors import InputError, Interrupted, InvalidDistribution, OtherRankFailed, RankError
 
 Usage: Any = typer.BadParameter.__mro__[1]
 """typer's base class for errors in arguments."""
@@ -81,7 +81,7 @@ def options(
 ) -> None:
     """Options before a command; --debug is accepted anywhere."""
     command = context.invoked_subcommand
-    if torchrun.count() > 1 and command not in DISTRIBUTED:
+    if torchrun.world_size() > 1 and command not in DISTRIBUTED:
         raise InputError(f"`ensue {command}` runs in one process", hint="run it without torchrun")
 
 
@@ -115,7 +115,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without █ gets a ?
     if sys.stderr is not None and sys.stderr.isatty() and not torchrun.rank():
-        compile_notice.tell(warn)
+        compile_notice.set_printer(warn)
     try:
         code = app(prog_name="ensue", standalone_mode=False)
     except Exception as error:
@@ -132,10 +132,10 @@ def explain(error: Exception) -> NoReturn:
 
     Under torchrun rank 0 prints it, unless only another rank knows of it.
     """
-    known = isinstance(error, InputError | Usage | Interrupted | typer.Abort) and not isinstance(error, OwnError)
-    if isinstance(error, Lost) or (known and torchrun.rank()):
+    known = isinstance(error, InputError | Usage | Interrupted | typer.Abort) and not isinstance(error, RankError)
+    if isinstance(error, OtherRankFailed) or (known and torchrun.rank()):
         exit_silently(error)
-    if isinstance(error, InputError | NoDistribution):
+    if isinstance(error, InputError | InvalidDistribution):
         fail(f"ensue: {error}", 2)
     if isinstance(error, Usage):
         if not error.format_message().strip():  # no command: print the help

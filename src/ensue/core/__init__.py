@@ -1,1 +1,1 @@
-"""What every room stands on: settings, errors, seeds, whole files, the lazy table."""
+"""Basics for all packages: settings, errors, events, seeds, atomic files and lazy tables."""

@@ -1,37 +1,37 @@
-"""Loops are compiled when a machine first needs them, which takes seconds, and are kept: who waits for it is told."""
+"""On a terminal, print one line when numba compiles kernels; they are cached on disk afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-SAID = "compiling loops for this processor, which takes some seconds; it is done once"
+NOTICE = "compiling kernels for this processor; this takes some seconds, once"
 
-_say: Callable[[str], None] | None = None
+_print: Callable[[str], None] | None = None
 
 
-def tell(say: Callable[[str], None]) -> None:
-    """Have ``say`` called when this process first compiles something."""
-    global _say  # noqa: PLW0603 - modules that compile do so where they are imported, and nobody can hand them anything
-    _say = say
+def set_printer(printer: Callable[[str], None]) -> None:
+    """Call ``printer`` with a notice when this process first compiles something."""
+    global _print  # noqa: PLW0603 - modules compile on import, so it cannot be passed to them
+    _print = printer
 
 
 def watch() -> None:
-    """Called by a module that compiles, before it does; it has numba already, which others would wait for."""
-    if _say is None:
+    """Listen for compilation; called by modules that compile, which have imported numba already."""
+    if _print is None:
         return
     from numba.core import event
 
     class Listener(event.Listener):  # type: ignore[misc]
-        """Hears what is not on disk yet."""
+        """Prints the notice at the first compilation that is not in the cache."""
 
         def on_start(self, begun: object) -> None:
-            """It is said once."""
-            global _say
-            if _say is not None:
-                say, _say = _say, None
-                say(SAID)
+            """Print the notice once."""
+            global _print
+            if _print is not None:
+                printer, _print = _print, None
+                printer(NOTICE)
 
         def on_end(self, ended: object) -> None:
-            """Nothing: what follows shows that it is done."""
+            """Required by numba; prints nothing."""
 
     event.register("numba:compile", Listener())

@@ -1,4 +1,4 @@
-"""Times as people type and read them."""
+"""Parse and format durations."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def seconds(text: str) -> float:
     else:
         raise InputError(f"{text!r} is not a time", hint="write 45s, 10m or 2h")
     if total <= 0:
-        raise InputError(f"a budget of {text!r} is no time at all", hint="write 45s, 10m or 2h")
+        raise InputError(f"a time of {text!r} must be above 0", hint="write 45s, 10m or 2h")
     return total
 
 
-def spoken(duration: float) -> str:
-    """A number of seconds as people say it.
+def duration_in_words(duration: float) -> str:
+    """Format a number of seconds.
 
-    >>> spoken(42.34), spoken(150), spoken(7260)
+    >>> duration_in_words(42.34), duration_in_words(150), duration_in_words(7260)
     ('42 s', '2 min 30 s', '2 h 1 min')
     """
     if duration < 1:

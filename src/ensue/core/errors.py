@@ -1,4 +1,4 @@
-"""The one kind of error that is meant for people."""
+"""Errors that are shown to users in one line."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 class InputError(ValueError):
-    """Something a person gave cannot be used.
+    """Invalid input from the user.
 
-    The message is one line: what is wrong, where (file and line of the data), how to fix it.
+    The message is one line: what is wrong, where (file and line), and a hint how to fix it.
 
     >>> str(InputError("the text is empty", where="my.txt", hint="give a file with words in it"))
     'my.txt: the text is empty; give a file with words in it'
@@ -22,42 +22,42 @@ class InputError(ValueError):
 
 
 class Interrupted(Exception):
-    """Somebody asked to stop; everything is saved, and ``again`` is the command that goes on."""
+    """The user stopped training; a checkpoint is saved, and ``again`` is the command that resumes."""
 
     def __init__(self, folder: Path, again: str) -> None:
         self.folder = folder
-        super().__init__(f"stopped; everything is saved in {folder}\ngo on with: {again}")
+        super().__init__(f"stopped; everything is saved in {folder}\nresume with: {again}")
 
 
 class Paused(Interrupted):
-    """Somebody asked to stop before there was a folder for a run; ``kept`` says what need not be done again."""
+    """The user stopped before there was a run folder; ``kept`` says which work is saved."""
 
     def __init__(self, kept: str) -> None:
-        Exception.__init__(self, f"stopped; {kept}, and the same command goes on from there")
+        Exception.__init__(self, f"stopped; {kept}, and the same command continues from there")
 
 
-class OwnError(InputError):
+class RankError(InputError):
     """An error on one rank only, which that rank must report itself."""
 
 
-class Lost(Exception):
+class OtherRankFailed(Exception):
     """Another rank failed and reports why; this one exits silently."""
 
 
-class NoDistribution(RuntimeError):
-    """A model answers something that is no number, so that no token can be drawn."""
+class InvalidDistribution(RuntimeError):
+    """A model returned NaN or infinite logits, so no token can be sampled."""
 
     def __init__(self) -> None:
-        super().__init__("the model's answer is no distribution: look whether its weights are numbers")
+        super().__init__("the model's output is not a probability distribution: check its weights for NaN")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not in a list, with the nearest one that is.
+    """The error for an unknown name, with the nearest known one.
 
     >>> str(unknown_name("system", "ltsm", ["lstm", "gru"]))
     "unknown system 'ltsm'; did you mean 'lstm'?"
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names)}"
+    hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(names)}"
     return InputError(f"unknown {kind} {name!r}", hint=hint)

@@ -1,4 +1,4 @@
-"""How long work tells what it is doing: it calls a ``Report`` and prints nothing itself."""
+"""Progress events: long work calls a ``Report`` and prints nothing itself."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 Report = Callable[[str, dict[str, Any]], None]
 """Called with the kind of event and its values. Kinds:
 
-phase       a stretch of work begins: ``name``, and ``total`` where it is known
-progress    where a phase stands: ``done``, ``total``; where they are known also what ``counts`` ("bytes"),
-            how many ``per_second``, and the seconds ``left``
-plan        what training will do: ``steps``, ``seconds``
+phase       a phase starts: ``name``, and ``total`` if known
+progress    progress of a phase: ``done``, ``total``; if known also the unit ``counts`` ("bytes"),
+            ``per_second``, and the seconds ``left``
+plan        the training plan: ``steps``, ``seconds``
 step        a training step: ``step``, ``steps``, ``loss``, ``lr``, ``norm``, ``left``,
-            ``tokens_per_second`` and, where they are no tokens, what ``counts``
+            ``tokens_per_second`` and, for other units than tokens, ``counts``
 evaluation  ``step`` and the measures
-sample      what a model writes as it learns: ``step``, ``text``
-note        something people should know: ``text``
+sample      a text generated during training: ``step``, ``text``
+note        a message for the user: ``text``
 """
 
-MOST_NOTES = 5
-"""So many notes of a kind are told one by one."""
+MAX_NOTES = 5
+"""Notes of one kind that are reported one by one."""
 
 
 class Abandoned(Exception):
-    """Work that was given up because somebody asked to stop; it can be done again."""
+    """Work was cancelled because the user asked to stop; it can be repeated."""
 
 
 def silent(kind: str, values: dict[str, Any]) -> None:
-    """Tell nobody."""
+    """A report that does nothing."""
 
 
-def tell_notes(notes: Sequence[str], rest: str, report: Report) -> None:
-    """The first few notes, and in ``rest`` how many more there are: its {} stands for their number.
+def report_notes(notes: Sequence[str], rest: str, report: Report) -> None:
+    """Report the first notes, and ``rest`` with the number of the others in place of {}.
 
-    >>> tell_notes(["a", "b", "c", "d", "e", "f", "g"], "and {} more", lambda kind, values: print(values["text"]))
+    >>> report_notes(["a", "b", "c", "d", "e", "f", "g"], "and {} more", lambda kind, values: print(values["text"]))
     a
     b
     c
@@ -42,28 +42,28 @@ def tell_notes(notes: Sequence[str], rest: str, report: Report) -> None:
     e
     and 2 more
     """
-    for note in notes[:MOST_NOTES]:
+    for note in notes[:MAX_NOTES]:
         report("note", {"text": note})
-    if len(notes) > MOST_NOTES:
-        report("note", {"text": rest.format(len(notes) - MOST_NOTES)})
+    if len(notes) > MAX_NOTES:
+        report("note", {"text": rest.format(len(notes) - MAX_NOTES)})
 
 
-def told_once(report: Report) -> Report:
-    """A report that leaves out notes it has passed on before: of many runs on the same data each would say the same.
+def without_repeated_notes(report: Report) -> Report:
+    """Wrap a report so that each note is passed on once, e.g. for several runs on the same data.
 
-    >>> once = told_once(lambda kind, values: print(values["text"]))
+    >>> once = without_repeated_notes(lambda kind, values: print(values["text"]))
     >>> for text in ("a", "a", "b"):
     ...     once("note", {"text": text})
     a
     b
     """
-    told: set[str] = set()
+    seen: set[str] = set()
 
-    def tell(kind: str, values: dict[str, Any]) -> None:
+    def filtered(kind: str, values: dict[str, Any]) -> None:
         if kind == "note":
-            if values["text"] in told:
+            if values["text"] in seen:
                 return
-            told.add(values["text"])
+            seen.add(values["text"])
         report(kind, values)
 
-    return tell
+    return filtered

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written to a temporary name, synced, renamed."""
+"""Atomic files and folders: written to a temporary name, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from safetensors import SafetensorError
 
 from ensue.core.errors import InputError
 
-ROOM = "free some room and try again (a run goes on with --resume)"
+DISK_FULL_HINT = "free some space and try again (--resume continues a run)"
 
 
 def sync(path: Path) -> None:
-    """Make what was written to a file, or a folder's list of names, survive a power cut."""
+    """Flush a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -30,18 +30,18 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk or a folder one may not write to into one line for people."""
+    """Turn errors of the file system into InputError."""
     try:
         yield
-    except SafetensorError as error:  # it wraps what the system said
+    except SafetensorError as error:  # it wraps the OSError
         if "os error 28" in str(error) or "No space left" in str(error):
-            raise InputError("the disk is full", where=str(path), hint=ROOM) from error
+            raise InputError("the disk is full", where=str(path), hint=DISK_FULL_HINT) from error
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError("the disk is full", where=str(path), hint=ROOM) from error
+            raise InputError("the disk is full", where=str(path), hint=DISK_FULL_HINT) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise InputError("may not be written to", where=str(path), hint="choose another --out") from error
+            raise InputError("is not writable", where=str(path), hint="choose another --out") from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
             raise InputError(
                 "a part of this path is a file, not a folder", where=str(path), hint="choose another"
@@ -50,8 +50,8 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it takes the name ``path`` only when the block ends well."""
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; it is renamed to ``path`` if the block succeeds."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,8 +65,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; it takes the name ``path`` only when the block ends well."""
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder to fill; it is renamed to ``path`` if the block succeeds."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with disk_errors(path):
         try:
@@ -88,18 +88,18 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole."""
-    with whole_file(path) as temporary:
+    """Write a text file atomically."""
+    with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole, readable by people."""
+    """Write an indented JSON file atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; a missing or damaged one is an error for people."""
+    """Read a JSON file; raise InputError if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

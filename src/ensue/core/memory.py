@@ -1,7 +1,7 @@
-"""Memory that is freed and asked for again a thousand times a second should not go back to the system in between.
+"""Settings of the C library's allocator, and the available memory.
 
-glibc gives large blocks back as soon as they are freed, and the system hands out pages filled with zeros, one fault a
-page. A training step frees and asks for the same blocks each time; a small Transformer had ten thousand faults a step.
+glibc returns large freed blocks to the system at once, and each new page costs a page fault. A training step allocates
+and frees the same blocks every time; a small Transformer had ten thousand page faults per step.
 """
 
 from __future__ import annotations
@@ -16,67 +16,66 @@ from ensue.core.sizes import size_in_bytes
 
 TRIM, MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
 SIZES = (1 << 30, 1 << 25)
-"""Bytes. Blocks up to this size are kept for the next who asks, and the end of the heap; older versions take 32 MB."""
+"""Bytes. Freed blocks up to this size are kept for reuse; older versions of glibc allow at most 32 MB."""
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep freed blocks for this process; whether it could be told. It matters on the CPU only."""
+    """Let the C library keep freed blocks for reuse; True if it is supported. It matters on the CPU only."""
     if platform.libc_ver()[0] != "glibc":
-        return False  # others have no such call, or no such habit
+        return False  # others have no mallopt, or do not return memory
     mallopt = ctypes.CDLL(None).mallopt
     taken = any(mallopt(MMAP, size) for size in SIZES)
-    return taken and bool(mallopt(TRIM, SIZES[0]))  # alone it would have every block above 128 KB given back
+    return taken and bool(mallopt(TRIM, SIZES[0]))  # alone it would return every block above 128 KB
 
 
-def give_back_memory() -> bool:
-    """Let the C library give large blocks back as soon as they are freed, whatever was asked for before; it learns from
-    the first that is freed to keep others of its size. Whether it could be told."""
+def release_freed_memory() -> bool:
+    """Let the C library return large freed blocks to the system at once, as before ``keep_freed_memory``.
+
+    Setting the threshold also disables its automatic growth. True if it is supported.
+    """
     if platform.libc_ver()[0] != "glibc":
         return False
     return bool(ctypes.CDLL(None).mallopt(MMAP, 1 << 17))
 
 
-def give_back_now() -> None:
-    """Give back what has been freed so far, small blocks as well: before work that needs much at once."""
+def trim_memory() -> None:
+    """Return all freed memory to the system, small blocks too; for use before work that needs much memory."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
 
-ROOM = "ENSUE_MEMORY"
-"""The name under which a person says how much memory there is, 64G, where this machine says otherwise."""
+MEMORY_VARIABLE = "ENSUE_MEMORY"
+"""Environment variable that overrides the available memory, e.g. 64G."""
 
 
-def memory_here() -> int:
-    """Bytes of memory that this process may have: the machine's, or less where its group is given less (a container),
-    and what can be swapped out; or what ENSUE_MEMORY says."""
-    said = os.environ.get(ROOM, "")
-    if said:
-        return size_in_bytes(said)
+def available_memory() -> int:
+    """Bytes available to this process: memory of the machine or its control group, and swap; or ENSUE_MEMORY."""
+    given = os.environ.get(MEMORY_VARIABLE, "")
+    if given:
+        return size_in_bytes(given)
     memory, swap = _machine()
     return min(memory, *_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))) + swap
 
 
 def _machine() -> tuple[int, int]:
-    """Bytes of this machine's memory, and of what it swaps to."""
+    """Bytes of memory and of swap of this machine."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         known = {name: int(amount.split()[0]) << 10 for name, amount in (line.split(":") for line in lines)}
         return known["MemTotal"], known.get("SwapTotal", 0)
-    except (OSError, ValueError, IndexError, KeyError):  # no Linux
+    except (OSError, ValueError, IndexError, KeyError):  # not Linux
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), 0
 
 
-NONE = 1 << 62
-"""More than any machine has: no limit."""
+UNLIMITED = 1 << 62
 
 
 def _limits(mine: Path, root: Path) -> Iterator[int]:
-    """What the groups that this process is in may have, in both versions of control groups; NONE where nothing is
-    said. ``mine`` names them, ``root`` is where they are."""
-    yield NONE
+    """Memory limits of this process's control groups, of version 1 and 2; ``mine`` lists them, ``root`` holds them."""
+    yield UNLIMITED
     try:
         lines = mine.read_text(encoding="utf-8").splitlines()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return
     for line in lines:
         _, kinds, path = line.split(":", 2)
@@ -84,15 +83,15 @@ def _limits(mine: Path, root: Path) -> Iterator[int]:
             continue
         top, name = (root / "memory", "memory.limit_in_bytes") if kinds else (root, "memory.max")
         own = top / path.lstrip("/")
-        for folder in (own, *own.parents):  # a group has no more than the one it is in
+        for folder in (own, *own.parents):  # limits of parent groups apply too
             yield _limit(folder / name)
             if folder == top:
                 break
 
 
 def _limit(file: Path) -> int:
-    """What a group's file says; NONE where it says max, or is not there."""
+    """The limit in a file; UNLIMITED for "max" or a missing file."""
     try:
         return int(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return NONE
+        return UNLIMITED

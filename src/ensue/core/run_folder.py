@@ -1,13 +1,13 @@
-"""The format of a run: a folder that says all about a trained model.
+"""The format of a run folder.
 
 config.json          the system, the model's settings, the version of this format
 model.safetensors    the weights
 tokenizer.json       the tokenizer
 run.toml             every setting, resolved, with its meaning
-metrics.jsonl        what training measured; events/ is the same for TensorBoard
-README.md            the model card: data, figures, command
-checkpoints/         what is needed to go on to the bit
-teacher.safetensors  what the teacher answered, where there is one
+metrics.jsonl        training metrics; events/ has the same for TensorBoard
+README.md            the model card: data, scores, command
+checkpoints/         checkpoints for exact resumption
+teacher.safetensors  the teacher's outputs, for distilled runs
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ensue.core.files import disk_errors, read_json, write_json
 
 FORMAT = 1
 LOCKS: Any = import_module("fcntl") if find_spec("fcntl") else None
-"""Unix's file locks; elsewhere two processes that train in one folder are not kept apart."""
-CLOSING = "# all settings end here"
+"""File locks of Unix; on other systems a run folder is not locked."""
+LAST_LINE = "# all settings end here"
 """The last line of run.toml: a file without it was cut short."""
 
 
@@ -65,40 +65,40 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where training can go on."""
+        """Folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def answers(self) -> Path:
-        """What the teacher of a distilled run answered."""
+        """The teacher's outputs of a distilled run."""
         return self.path / "teacher.safetensors"
 
     def check_free(self, force: bool) -> None:
-        """Refuse to write over what is there, unless it is a run and ``force`` says so."""
+        """Raise InputError if the folder is not empty, unless it is a run and ``force`` is True."""
         if self.path.is_file():
             raise InputError("is a file, not a folder", where=str(self.path), hint="choose another --out")
         if not self.path.exists() or not any(self.path.iterdir()):
             return
         if not force:
-            hint = "--resume goes on with it, --force replaces it, --out names another"
+            hint = "--resume continues it, --force replaces it, --out names another"
             raise InputError("is there already", where=str(self.path), hint=hint)
-        if not self.ours():
+        if not self.is_run():
             hint = "choose another --out"
             raise InputError("is not a run, so --force will not delete it", where=str(self.path), hint=hint)
 
-    def ours(self) -> bool:
-        """Whether what is here is a run: only such a folder may be deleted."""
+    def is_run(self) -> bool:
+        """True if the folder is a run; only runs may be deleted."""
         try:
             if self.config.exists():
                 config = json.loads(self.config.read_text(encoding="utf-8"))
                 return isinstance(config, dict) and {"format", "system"} <= config.keys()
-            return self.settings.exists() and CLOSING in self.settings.read_text(encoding="utf-8")
+            return self.settings.exists() and LAST_LINE in self.settings.read_text(encoding="utf-8")
         except (OSError, ValueError):
             return self.settings.exists() and self.checkpoints.is_dir()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other processes out while this one trains here."""
+    def lock(self) -> Iterator[None]:
+        """Lock the folder while this process trains in it."""
         if LOCKS is None:
             yield
             return
@@ -109,14 +109,14 @@ class RunFolder:
                 hint = "wait for it, or choose another --out"
                 raise InputError("another process is training here", where=str(self.path), hint=hint) from error
             for part in (*self.path.glob(".*.part"), *self.checkpoints.glob(".*.part")):
-                shutil.rmtree(part) if part.is_dir() else part.unlink()  # what a killed process left half written
+                shutil.rmtree(part) if part.is_dir() else part.unlink()  # partial files of a killed process
             yield
 
     def make(self, force: bool) -> None:
-        """An empty folder for a new run."""
+        """Create an empty folder for a new run."""
         self.check_free(force)
-        if self.path.exists() and self.ours():
-            with self.held():
+        if self.path.exists() and self.is_run():
+            with self.lock():
                 pass
         with disk_errors(self.path):
             if self.path.exists():
@@ -124,15 +124,15 @@ class RunFolder:
             self.path.mkdir(parents=True)
 
     def check_resumable(self) -> None:
-        """There must be a run to go on with, of this version or an older one, with all its settings."""
+        """Raise InputError unless there is a run with complete settings, of this version or an older one."""
         if self.config.exists():
             self.read_config()
         if not self.settings.exists():
-            hint = "leave out --resume to begin one"
+            hint = "leave out --resume to start one"
             raise InputError("holds no run to resume", where=str(self.path), hint=hint)
-        if CLOSING not in self.settings.read_text(encoding="utf-8", errors="replace"):
-            hint = "settings are missing, so the run cannot go on as it began"
-            raise InputError("is cut short", where=str(self.settings), hint=hint)
+        if LAST_LINE not in self.settings.read_text(encoding="utf-8", errors="replace"):
+            hint = "settings are missing, so the run cannot be resumed"
+            raise InputError("is incomplete", where=str(self.settings), hint=hint)
 
     def write_config(self, system: str, config: Any, version: str, **more: Any) -> None:
         """Write config.json."""
@@ -142,12 +142,12 @@ class RunFolder:
         )
 
     def read_config(self) -> dict[str, Any]:
-        """config.json, once it is known to be ours and not from the future."""
+        """Read config.json; raise InputError if it is not ours or from a newer version."""
         if not self.path.exists():
             raise InputError("there is no such run", where=str(self.path), hint="`ensue fit` makes one")
         if not self.config.exists():
             unfinished = self.settings.exists()
-            hint = "go on with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
+            hint = "resume it with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"
             raise InputError("is not a finished run (no config.json)", where=str(self.path), hint=hint)
         config: dict[str, Any] = read_json(self.config)
         kinds = {"format": int, "system": str, "model": dict}

@@ -1,4 +1,4 @@
-"""Random numbers that can be saved, restored and derived from one seed."""
+"""Seeds derived from one seed, and the state of torch's random number generators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A seed of its own for a named purpose; the same everywhere.
+    """Derive the seed of a named purpose; the same on every machine.
 
     >>> derive(1, "data") == derive(1, "data"), derive(1, "data") == derive(1, "model")
     (True, False)
@@ -22,13 +22,13 @@ def derive(seed: int, *names: str | int) -> int:
 
 
 def seed_everything(seed: int) -> None:
-    """Set torch's generators, of all devices."""
+    """Seed torch's generators of all devices."""
     import torch
 
     torch.manual_seed(seed)
 
 
-def random_state() -> dict[str, Tensor]:
+def get_random_state() -> dict[str, Tensor]:
     """The state of torch's generators, for a checkpoint."""
     import torch
 
@@ -38,8 +38,8 @@ def random_state() -> dict[str, Tensor]:
     return state
 
 
-def restore_random_state(state: dict[str, Tensor]) -> None:
-    """Take up the generators where ``random_state`` found them."""
+def set_random_state(state: dict[str, Tensor]) -> None:
+    """Restore a state from ``get_random_state``."""
     import torch
 
     torch.set_rng_state(state["cpu"])
@@ -49,11 +49,11 @@ def restore_random_state(state: dict[str, Tensor]) -> None:
 
 
 @contextmanager
-def own_randomness(seed: int) -> Iterator[None]:
-    """A block with generators of its own: what happens inside leaves those outside untouched."""
-    before = random_state()
+def isolated_rng(seed: int) -> Iterator[None]:
+    """Seed the generators inside a block, and restore their state after it."""
+    before = get_random_state()
     try:
         seed_everything(seed)
         yield
     finally:
-        restore_random_state(before)
+        set_random_state(before)

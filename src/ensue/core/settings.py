@@ -1,7 +1,7 @@
-"""Settings: frozen dataclasses whose fields explain themselves, written to and read from one flat TOML file.
+"""Settings: frozen dataclasses with a description of each field, read from and written to TOML.
 
 A settings class is ``@dataclass(frozen=True, kw_only=True, slots=True)`` with a sentence, as a string, under each
-field. The sentence is what ``ensue systems NAME`` prints and what stands as a comment in run.toml.
+field. ``ensue systems NAME`` prints the sentence, and run.toml has it as a comment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DESCRIBED: dict[Any, tuple[Field, ...]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One setting: its name, kind, default and meaning."""
+    """One setting: its name, type, default and description."""
 
     name: str
     kind: type
@@ -33,7 +33,7 @@ class Field:
 
 
 def describe(cls: type[Any]) -> tuple[Field, ...]:
-    """The settings of a class, with the sentence that stands under each."""
+    """The settings of a class, with the description of each."""
     if cls not in _DESCRIBED:
         _DESCRIBED[cls] = _read(cls)
     return _DESCRIBED[cls]
@@ -44,7 +44,7 @@ def _read(cls: type[Any]) -> tuple[Field, ...]:
     for owner in reversed(cls.__mro__[:-1]):
         try:
             source = inspect.getsource(owner)
-        except OSError:  # typed at a prompt: there is no source to read sentences from
+        except OSError:  # defined at a prompt: there is no source to read descriptions from
             continue
         body = ast.parse(textwrap.dedent(source)).body[0]
         assert isinstance(body, ast.ClassDef)
@@ -61,25 +61,25 @@ def _read(cls: type[Any]) -> tuple[Field, ...]:
 
 
 def check(owner: Any, name: str, right: bool, allowed: str) -> None:
-    """Raise the error that names a setting, its value and what is allowed, unless it is right."""
+    """Raise InputError with the setting, its value and what is allowed, unless ``right``."""
     if not right:
         raise InputError(f"setting {name} = {getattr(owner, name)!r} must be {allowed}")
 
 
 def check_positive(owner: Any, *names: str) -> None:
-    """Each of these settings must be at least 1."""
+    """Check that these settings are at least 1."""
     for name in names:
         check(owner, name, getattr(owner, name) >= 1, "at least 1")
 
 
 def check_below_one(owner: Any, *names: str) -> None:
-    """Each of these settings must be at least 0 and below 1, as a share or a rate of dropout is."""
+    """Check that these settings are at least 0 and below 1, e.g. dropout rates."""
     for name in names:
         check(owner, name, 0 <= getattr(owner, name) < 1, "at least 0 and below 1")
 
 
 def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """Make settings from values by name; a wrong name gets the nearest right one, a wrong kind is said.
+    """Create settings from values by name; raise InputError for an unknown name or a wrong type.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """A value as the kind a setting has; text from a command line is read as TOML reads it, or as it is."""
+    """Convert a value to the type of a setting; text from the command line is parsed."""
     if get_origin(kind) is Literal:
         kind = str
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -105,17 +105,17 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         try:
             return convert_text(value, kind)
         except (ValueError, OverflowError) as error:
-            raise InputError(f"setting {name} = {value!r} must be {_spoken(kind)}") from error
+            raise InputError(f"setting {name} = {value!r} must be {_kind_in_words(kind)}") from error
     plain = tuple if get_origin(kind) is tuple else kind
     if plain is tuple and isinstance(value, list):
         return tuple(value)
     if not isinstance(plain, type) or not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
-        raise InputError(f"setting {name} = {value!r} must be {_spoken(kind)}")
+        raise InputError(f"setting {name} = {value!r} must be {_kind_in_words(kind)}")
     return value
 
 
 def convert_text(value: str, kind: Any) -> Any:
-    """Text as a number, a truth value or a list of words."""
+    """Parse text as a number, a boolean or a list."""
     if kind is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if value.lower() not in words:
@@ -132,7 +132,7 @@ def convert_text(value: str, kind: Any) -> Any:
     return tuple(part if each is str else convert_text(part, each) for part in value.split(",") if part)
 
 
-def _spoken(kind: Any) -> str:
+def _kind_in_words(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     return names.get(kind, "a list")
 
@@ -153,7 +153,7 @@ def parse_assignments(lines: list[str]) -> dict[str, str]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A run.toml as flat names: table ``[train]`` with ``lr`` is ``train.lr``."""
+    """Read a run.toml with flat names: ``lr`` in table ``[train]`` becomes ``train.lr``."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -170,7 +170,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def toml_lines(settings: Any) -> list[str]:
-    """Every setting of a dataclass as a line of TOML, its meaning above it."""
+    """The settings of a dataclass as lines of TOML, each below its description."""
     lines = []
     for field in describe(type(settings)):
         if field.meaning:
@@ -180,7 +180,7 @@ def toml_lines(settings: Any) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it."""
+    """A value in TOML syntax."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

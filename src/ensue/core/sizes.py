@@ -1,4 +1,4 @@
-"""Amounts of memory as people type them."""
+"""Parse and format sizes in bytes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def size_in_bytes(text: str) -> int:
     >>> size_in_bytes("1.5G"), size_in_bytes("200mb"), size_in_bytes("4096")
     (1500000000, 200000000, 4096)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.strip().upper())
-    result = int(float(found[1]) * UNITS[found[2]]) if found else 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.strip().upper())
+    result = int(float(match[1]) * UNITS[match[2]]) if match else 0
     if result <= 0:
-        raise InputError(f"{text!r} is no amount of memory", hint="write 500M or 4G")
+        raise InputError(f"{text!r} is not a size", hint="write 500M or 4G")
     return result
 
 
@@ -26,7 +26,7 @@ NAMES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 def size_in_words(bytes_: float) -> str:
-    """Bytes for people.
+    """Format a number of bytes.
 
     >>> size_in_words(698_417_037_312), size_in_words(0)
     ('698.4 GB', '0.0 B')

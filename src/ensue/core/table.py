@@ -1,4 +1,4 @@
-"""A lazy table: names to classes, imported when first asked for; other packages add theirs by entry point."""
+"""A lazy table of named objects, imported on first use; other packages add entries by entry points."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ensue.core.errors import InputError, unknown_name
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a named thing lives, as "package.module:Name", and what it is in a few words."""
+    """An import path "package.module:Name" and a short summary."""
 
     target: str
     summary: str
 
 
 class Table:
-    """Names to entries. ``group`` is the entry point through which other packages add names."""
+    """Entries by name; ``group`` is the group of entry points for other packages."""
 
     def __init__(self, kind: str, group: str, entries: dict[str, Entry]) -> None:
         self.kind, self.group, self._own = kind, group, entries
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
-        """Our entries and those of other installed packages; ours win."""
+        """All entries; those of ensue take precedence over other packages."""
         theirs = {
             point.name: Entry(point.value, f"from {point.dist.name if point.dist else 'another package'}")
             for point in entry_points(group=self.group)
@@ -42,14 +42,14 @@ class Table:
         return name in self.entries
 
     def load(self, name: str) -> Any:
-        """The thing itself; an unknown name gets the nearest known one."""
+        """Import an entry; raise InputError with the nearest name if it is unknown."""
         if name not in self.entries:
             raise unknown_name(self.kind, name, self.entries)
         return load_target(self.entries[name].target)
 
 
 def load_target(target: str) -> Any:
-    """What "package.module:Name" names."""
+    """Import the object at "package.module:Name"."""
     module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)

@@ -1,4 +1,4 @@
-"""Whether torchrun started this process as one of several, its ranks; read from the environment, without torch."""
+"""Rank and world size from torchrun's environment variables, without importing torch."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import os
 
 from ensue.core.errors import InputError
 
-NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun sets; a program that sets only some of these means something else by them."""
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Set by torchrun; if some are missing, the others have another meaning."""
 
 
 def rank() -> int:
-    """The number of this process among those that train together, from 0."""
+    """The rank of this process."""
     return int(os.environ["RANK"]) if _launched() else 0
 
 
-def count() -> int:
-    """How many processes train together.
+def world_size() -> int:
+    """The number of ranks.
 
-    >>> count()
+    >>> world_size()
     1
     """
     return int(os.environ["WORLD_SIZE"]) if _launched() else 1
 
 
 def local_rank() -> int:
-    """The number of this process among those on this machine."""
+    """The rank of this process on this machine."""
     return int(os.environ.get("LOCAL_RANK", "0")) if _launched() else 0
 
 
@@ -34,26 +34,26 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def threads() -> int:
-    """How many threads a rank has where nobody says: its share of this machine's cores, or OMP_NUM_THREADS.
+def threads_per_rank() -> int:
+    """The number of threads of a rank: OMP_NUM_THREADS, or its share of this machine's cores.
 
-    torchrun sets that to 1 where it is not set, so 1 says nothing.
+    torchrun sets OMP_NUM_THREADS to 1 if it is not set, so 1 is ignored.
     """
-    said = os.environ.get("OMP_NUM_THREADS", "1")
-    if said.isdigit() and int(said) > 1:
-        return int(said)
+    given = os.environ.get("OMP_NUM_THREADS", "1")
+    if given.isdigit() and int(given) > 1:
+        return int(given)
     return max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def check() -> None:
-    """Refuse what torchrun cannot have set: whoever sets it by hand means several processes, and would get one."""
-    if all(name in os.environ for name in NEEDED) and not _launched():
-        said = ", ".join(f"{name}={os.environ[name]}" for name in NEEDED)
-        raise InputError(f"no ranks can meet by {said}", hint="start them with torchrun, or unset these")
+    """Raise InputError for invalid values of the variables, which would otherwise be ignored."""
+    if all(name in os.environ for name in VARIABLES) and not _launched():
+        values = ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES)
+        raise InputError(f"invalid distributed settings: {values}", hint="start them with torchrun, or unset these")
 
 
 def _launched() -> bool:
-    if not all(name in os.environ for name in NEEDED):
+    if not all(name in os.environ for name in VARIABLES):
         return False
     rank, count, port = (os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     numbers = all(value.isascii() and value.isdigit() for value in (rank, count, port))

@@ -1,15 +1,15 @@
-"""Numbers of things, lists of them, and places in a file, as people say them."""
+"""Counts, lists and line numbers in English."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-SHOWN = 5
-"""So many line numbers are named at the most."""
+MAX_LINES = 5
+"""Line numbers that are listed."""
 
 
 def counted(count: int, noun: str) -> str:
-    """So many of something.
+    """A count with its noun.
 
     >>> counted(1, "pair"), counted(2_000, "pair")
     ('1 pair', '2,000 pairs')
@@ -18,7 +18,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Some words as one would say them.
+    """Join words with commas and "and".
 
     >>> listed(["50"]), listed(["50", "200", "800"])
     ('50', '50, 200 and 800')
@@ -27,12 +27,12 @@ def listed(words: Sequence[str]) -> str:
 
 
 def line_numbers(numbers: Sequence[int]) -> str:
-    """The first few line numbers.
+    """List the first line numbers.
 
     >>> line_numbers([3]), line_numbers([1, 2, 3, 4, 5, 6])
     ('line 3', 'lines 1, 2, 3, 4, 5, …')
     """
-    shown = ", ".join(map(str, numbers[:SHOWN])) + (", …" if len(numbers) > SHOWN else "")
+    shown = ", ".join(map(str, numbers[:MAX_LINES])) + (", …" if len(numbers) > MAX_LINES else "")
     return f"line{'' if len(numbers) == 1 else 's'} {shown}"
 
 

@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 
 from ensue.core.errors import InputError
-from ensue.core.files import whole_file
+from ensue.core.files import atomic_file
 from ensue.exchange.arpa_lines import level_lines, word_bytes
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_config import LOOKUP_KINDS, MAX_ORDER
@@ -75,7 +75,7 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
     named = [word for number, word in enumerate(words) if number != config.end]
     if "" in named or len(set(named)) < len(named):
         raise InputError("two tokens have the same name, or one has none", where=str(path))
-    with whole_file(path) as temporary, _opened_to_write(temporary, packed=path.suffix == ".gz") as file:
+    with atomic_file(path) as temporary, _opened_to_write(temporary, packed=path.suffix == ".gz") as file:
         _write(model, words, file)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.errors import InputError
-from ensue.core.files import whole_file
+from ensue.core.files import atomic_file
 from ensue.models.bert import BERT
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
@@ -45,7 +45,7 @@ def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str
     answer = wrapped(*_example(model))
     axes = {name: {0: "batch", 1: "length"} for name in INPUT_NAMES}
     axes[form] = {0: "batch", 1: "length"} if answer.dim() == 3 else {0: "batch"}
-    with whole_file(path) as temporary, warnings.catch_warnings():
+    with atomic_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about checks of the input's size
         torch.onnx.export(
             wrapped,

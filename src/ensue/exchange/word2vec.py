@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.core.files import whole_file
+from ensue.core.files import atomic_file
 from ensue.core.wording import counted
 from ensue.data.sources import is_gzip
 from ensue.data.text_files import open_bytes, skip_bom
@@ -230,7 +230,7 @@ def write_word2vec(vectors: WordVectors, path: str | Path) -> None:
         if not word or word.split() != [word]:
             raise InputError(f"the word {word!r} holds white space, which the format cannot say", where=str(path))
     binary = (Path(path.stem) if is_gzip(path) else path).suffix.lower() == BINARY
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         with _target(temporary, is_gzip(path)) as file:
             file.write(f"{len(vectors.words)} {vectors.matrix.shape[1]}\n".encode())
             for data in _lines(vectors, binary):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
-from ensue.core.files import whole_file
+from ensue.core.files import atomic_file
 
 CHART_SUFFIXES = (".html", ".png", ".svg", ".json")
 PAGE_SUFFIXES = (".html", ".json")
@@ -22,7 +22,7 @@ def save_chart(chart: Any, path: str | Path) -> Path:
 
     path = check_chart_suffix(path)
     spec = chart.to_dict()
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         if path.suffix == ".png":
             temporary.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
         elif path.suffix == ".svg":
@@ -71,7 +71,7 @@ def check_page_suffix(path: str | Path) -> Path:
 def save_page(page: str, numbers: dict[str, Any], path: str | Path) -> Path:
     """Write a page as .html, or its numbers as .json."""
     path = check_page_suffix(path)
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         text = page if path.suffix == ".html" else json.dumps(numbers, indent=2)
         temporary.write_text(text, encoding="utf-8")
     return path

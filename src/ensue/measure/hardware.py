@@ -19,7 +19,7 @@ from functools import cache
 import torch
 
 from ensue.core.errors import unknown_name
-from ensue.core.memory import memory_here
+from ensue.core.memory import available_memory
 from ensue.measure.op_counter import Operation
 
 UTILISATION = 0.45
@@ -131,7 +131,7 @@ def measured() -> Machine:
     passes = [_pass(1 << power) for power in (12, 16, 20, 24)]
     small = torch.zeros(8)
     call = _least(lambda: small.add_(1), 200)
-    return Machine(Curve(*zip(*matmuls)), Curve(*zip(*passes)), call, float(memory_here()))
+    return Machine(Curve(*zip(*matmuls)), Curve(*zip(*passes)), call, float(available_memory()))
 
 
 def _matmul(rows: int, width: int) -> tuple[float, float]:

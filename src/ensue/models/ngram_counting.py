@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.core.memory import give_back_now
+from ensue.core.memory import trim_memory
 from ensue.models.ngram_config import NGramConfig
 from ensue.models.ngram_estimates import EPSILON, Estimate, kneser_ney, relative_frequencies, stupid_backoff
 from ensue.models.ngram_lookup import Ints, Trie, fill_suffixes
@@ -67,7 +67,7 @@ class TrieCounter:
     def _lengthened(self, stream: Ints) -> Iterator[tuple[int, int]]:
         """Orders 2 and up; those that are done are sorted again, but not put into the trie again."""
         size, shards, level = len(stream), [], 1
-        give_back_now()  # what reading the text has left
+        trim_memory()  # what reading the text has left
         most = len(self.trie.words) + (self.passes - self.done) * size
         growing = ("words", "offsets", "suffix", "counts")
         self.trie = self.trie._replace(**{name: roomy(getattr(self.trie, name), most) for name in growing})
@@ -123,7 +123,7 @@ class TrieCounter:
             notes.append(f"only orders up to {self.done} of {self.passes} were counted: the model has that order")
         trie, order = whole_levels(self.trie, self.done), self.done
         self._reset()
-        give_back_now()
+        trim_memory()
         estimate = estimated(trie, self.config)
         arrays = {name: getattr(trie, name) for name in ("words", "offsets", "suffix", "starts")}
         arrays |= {"probability": estimate.probability, "backoff": estimate.backoff}

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, silent, tell_notes
+from ensue.core.events import Report, report_notes, silent
 from ensue.core.wording import counted, table_lines
 from ensue.data.series import Series
 from ensue.data.series_columns import SeriesOptions
@@ -156,7 +156,7 @@ class ForecastRun(Run):
         )
         notes: list[str] = []
         found = series_in([str(file) for file in files], wanted, notes, horizon or form.horizon)
-        tell_notes(notes, "and {} more notes", report)
+        report_notes(notes, "and {} more notes", report)
         return found
 
     def predict(

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from ensue.core.errors import InputError, NoDistribution
+from ensue.core.errors import InputError, InvalidDistribution
 from ensue.search.hypotheses import Hypothesis, SearchResult
 from ensue.search.model_step import SearchModel, StepOutput, expand_start, model_step, select_rows, set_eval
 from ensue.search.topk import fast_topk
@@ -101,7 +101,7 @@ def next_tokens(log_probs: Tensor, how: Sampling, generator: torch.Generator, p:
         return draw_from(filtered(log_probs, how) if p is None else p, generator)
     chosen = log_probs.argmax(-1, keepdim=True)
     if bool(log_probs.gather(-1, chosen).isnan().any()):  # argmax takes NaN for the largest
-        raise NoDistribution
+        raise InvalidDistribution
     return chosen
 
 
@@ -112,7 +112,7 @@ def draw_from(p: Tensor, generator: torch.Generator) -> Tensor:
     """
     mass = p.cumsum(-1)
     if not bool(mass[:, -1].isfinite().all()):
-        raise NoDistribution
+        raise InvalidDistribution
     drawn = torch.rand(len(p), 1, dtype=p.dtype, generator=generator) * mass[:, -1:]
     return torch.searchsorted(mass, drawn, right=True).clamp_(max=p.shape[-1] - 1)
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report, silent, tell_notes
+from ensue.core.events import Abandoned, Report, report_notes, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one
@@ -120,7 +120,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
     report("phase", {"name": "reading the text"})
     train = read_sentences(list(data.files), data.field or None, notes)
     valid = read_sentences(list(data.valid), data.field or None, notes) if data.valid else []
-    tell_notes(notes, "and {} more notes", report)
+    report_notes(notes, "and {} more notes", report)
     where = ", ".join(map(str, data.files))
     if not train:
         raise InputError("there is no sentence to learn from", where=where, hint="give some text")
@@ -233,7 +233,7 @@ def score_files(
     """All figures of a model on files."""
     notes: list[str] = []
     sentences = read_sentences(list(files), field, notes)
-    tell_notes(notes, "and {} more notes", report)
+    report_notes(notes, "and {} more notes", report)
     return scored(model, rows_in(sentences, spelt(tokenizer, "tokenizer.json"), length), report=report)
 
 

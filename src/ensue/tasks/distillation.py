@@ -21,12 +21,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
-from ensue.core.durations import spoken
+from ensue.core.durations import duration_in_words
 from ensue.core.errors import InputError
-from ensue.core.events import Report, tell_notes
-from ensue.core.files import sha256, whole_file
+from ensue.core.events import Report, report_notes
+from ensue.core.files import atomic_file, sha256
 from ensue.core.run_folder import RunFolder
-from ensue.core.seeds import derive, own_randomness
+from ensue.core.seeds import derive, isolated_rng
 from ensue.core.wording import counted
 from ensue.data.labelled_rows import IGNORE_INDEX
 from ensue.data.tokenizers.registry import load_tokenizer
@@ -140,7 +140,7 @@ class DistilTask(LabelTask):
             if len(full) < len(held):
                 notes.append(f"{file}: left out {counted(len(held) - len(full), 'line')} without text")
             found += full
-        tell_notes(notes, "and {} more notes", report)
+        report_notes(notes, "and {} more notes", report)
         if not settings.data.files and not settings.data.valid:
             report("note", {"text": "without --valid the student is not scored, and its last weights are kept"})
         return found
@@ -180,7 +180,7 @@ class DistilTask(LabelTask):
         logits = logits_of(labeller.model.to(device), written.rows, report=report)
         if not all(np.isfinite(one).all() for one in logits):
             raise InputError("answers with numbers that are not finite", where=str(corpus.teacher.folder.path))
-        took = spoken(time.perf_counter() - begun)
+        took = duration_in_words(time.perf_counter() - begun)
         report("note", {"text": f"the teacher has answered about {counted(len(corpus.examples), 'text')} in {took}"})
         return by_word(corpus.train, written, logits) if corpus.train.rows.per_token else np.stack(logits)
 
@@ -211,7 +211,7 @@ class DistilTask(LabelTask):
         if settings.distil.hidden:
             width, taught = model.body.width, matched_teacher(model, corpus).body.width
             if width != taught:
-                with own_randomness(derive(settings.run.seed, STUDENT_PROJECTION)):
+                with isolated_rng(derive(settings.run.seed, STUDENT_PROJECTION)):
                     model.add_module(STUDENT_PROJECTION, nn.Linear(width, taught, bias=False))  # type: ignore[arg-type]
 
     def finish_model(self, model: Labelled) -> Labelled:
@@ -299,7 +299,7 @@ def matched_teacher(model: Labelled, corpus: DistilCorpus) -> Labelled:
 def keep_answers(path: Path, corpus: DistilCorpus, soft: np.ndarray) -> None:
     """Write down what the teacher said, and of what."""
     facts = {"texts": corpus.hash, "teacher": corpus.teacher.hash}
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         save_file({"logits": np.ascontiguousarray(soft)}, temporary, metadata=facts)
         temporary.chmod(0o644)
 

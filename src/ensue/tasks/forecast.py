@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, tell_notes
+from ensue.core.events import Report, report_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one
@@ -129,7 +129,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
             covariates=series.names[series.targets :],
         )
         held = series_in(data.valid, same, notes, settings.model["horizon"])
-    tell_notes(notes, "and {} more notes", report)
+    report_notes(notes, "and {} more notes", report)
     if is_waves(data.files):
         return _waves_corpus(settings, series)
     return _split_corpus(settings, series, held, report)

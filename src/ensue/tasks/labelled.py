@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, tell_notes
+from ensue.core.events import Report, report_notes
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one, describe
@@ -224,7 +224,7 @@ class LabelTask:
         labels = data.labels or (self.kind.labels(train) if train else ())
         if how.skip_short:
             valid = with_known_labels(self.kind, valid, labels, notes)
-        tell_notes(notes, "and {} more notes", report)
+        report_notes(notes, "and {} more notes", report)
         if not valid and data.holdout and len(train) > 1:
             chosen = evenly_spaced_groups(self.kind.together(train), min(data.holdout, MOST_HELD_OUT / len(train)))
             out = set(chosen)

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report, silent, tell_notes
+from ensue.core.events import Abandoned, Report, report_notes, silent
 from ensue.core.run_folder import RunFolder
-from ensue.core.seeds import derive, own_randomness
+from ensue.core.seeds import derive, isolated_rng
 from ensue.core.settings import check, check_below_one
 from ensue.data.batches import StreamBatches, WindowBatches
 from ensue.data.dates import DATES
@@ -167,7 +167,7 @@ def prepare(
         return text if data.direction == "forward" else replace(text, tokens=text.tokens[::-1])
 
     corpus = Corpus(tokenizer, read(train, "the text"), read(valid, "the validation text") if valid else None)
-    tell_notes(notes, "and {} more files were skipped", report)
+    report_notes(notes, "and {} more files were skipped", report)
     if not any(len(np.unique(part)) > 2 for part in _parts(corpus.train.tokens)):  # one token and the end mark
         what = "the text has a vocabulary of one: there is nothing to predict"
         raise InputError(what, where=", ".join(map(str, data.files)), hint="give another text or tokenizer")
@@ -268,7 +268,7 @@ def sampler(settings: Settings, model: LanguageModel, corpus: Corpus, device: to
     tokenizer, seed = corpus.tokenizer, settings.run.seed
 
     def write() -> str:
-        with own_randomness(seed):
+        with isolated_rng(seed):
             drawn = sample(model, prompt_tokens(tokenizer, "").to(device), Sampling(tokens=60, seed=seed))
         return tokenizer.decode(drawn[0].tokens if settings.data.direction == "forward" else drawn[0].tokens[::-1])
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report, silent, tell_notes
+from ensue.core.events import Abandoned, Report, report_notes, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one
@@ -151,7 +151,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
     report("phase", {"name": "reading the text"})
     train = read_documents(list(data.files), data.field or None, notes)
     valid = read_documents(list(data.valid), data.field or None, notes) if data.valid else []
-    tell_notes(notes, "and {} more notes", report)
+    report_notes(notes, "and {} more notes", report)
     least = 2 if settings.model.get("next_sentence") else 1  # of which one can be elsewhere
     if not valid and data.holdout and len(train) >= 2 * least:
         chosen = evenly_spaced(len(train), max(data.holdout, least / len(train)))
@@ -281,7 +281,7 @@ def score_files(
     """All figures of a model on files."""
     notes: list[str] = []
     documents = tokenised(read_documents(list(files), field, notes), marked(tokenizer))
-    tell_notes(notes, "and {} more notes", report)
+    report_notes(notes, "and {} more notes", report)
     if len(documents.tokens) < 2:
         raise InputError("there is no sentence to score", where=", ".join(str(Path(str(f))) for f in files))
     return scored(settings, model, documents, tokenizer, SCORE_ROWS)

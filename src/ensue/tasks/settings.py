@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ensue.core.run_folder import CLOSING
+from ensue.core.run_folder import LAST_LINE
 from ensue.core.settings import check, toml_lines
 
 VOCABULARIES = ("vocabulary", "source_vocabulary")
@@ -87,4 +87,4 @@ class Settings:
         lines = [*toml_lines(self.run), "", "# The model", *toml_lines(config)]
         for table in self.tables:
             lines += ["", f"[{table}]", *toml_lines(getattr(self, table))]
-        return "\n".join([*lines, "", CLOSING]) + "\n"
+        return "\n".join([*lines, "", LAST_LINE]) + "\n"

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report, tell_notes
+from ensue.core.events import Abandoned, Report, report_notes
 from ensue.core.run_folder import RunFolder
-from ensue.core.seeds import derive, own_randomness
+from ensue.core.seeds import derive, isolated_rng
 from ensue.core.settings import check, check_below_one
 from ensue.core.wording import counted, line_numbers
 from ensue.data.dates import DATES
@@ -148,7 +148,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
     report("phase", {"name": "tokenising the pairs"})
     held = encode(valid, "pairs to validate with") if valid else None
     corpus = PairCorpus(*tokenizers, encode(train, "pairs to learn from"), held, valid)
-    tell_notes(notes, "and {} more, not shown here", report)
+    report_notes(notes, "and {} more, not shown here", report)
     return corpus
 
 
@@ -285,7 +285,7 @@ def sampler(
     translator = Translator(model, corpus.source_tokenizer, corpus.tokenizer)
 
     def write() -> str:
-        with own_randomness(settings.run.seed):
+        with isolated_rng(settings.run.seed):
             return f"{line} → {translator.translate([line], Search(beam=1))[0].text}"
 
     return write

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, tell_notes
+from ensue.core.events import Report, report_notes
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
@@ -99,7 +99,7 @@ def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) ->
         field=settings.data.field or None,
         notes=notes,
     )
-    tell_notes(notes, "and {} more files were skipped", report)
+    report_notes(notes, "and {} more files were skipped", report)
     return corpus
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ensue.core.seeds import own_randomness
+from ensue.core.seeds import isolated_rng
 from ensue.nn.state import State
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.optimisers import build_optimiser
@@ -91,7 +91,7 @@ def steps_within(seconds: float, stages: Sequence[float], unfreezing: LayerUnfre
 
 def update_seconds(training: Training, limit: float, first: int = 0) -> float:
     """Return the median seconds of an update, measured on a copy of the model from step ``first`` on."""
-    with own_randomness(0):
+    with isolated_rng(0):
         trial = replace(training, model=copy.deepcopy(training.model), after_update=())
         if training.compile:
             trial.model.compile()

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.core.files import read_json, sha256, whole_folder, write_json
+from ensue.core.files import atomic_folder, read_json, sha256, write_json
 
 Tensors = dict[str, Tensor]
 BEST, STOP = "best", "stop"
@@ -53,7 +53,7 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint, name: str = "") -> None:
         """Write a checkpoint atomically, then remove old ones."""
         path = self.folder / (name or f"step-{checkpoint.step:08d}")
-        with whole_folder(path) as temporary:
+        with atomic_folder(path) as temporary:
             self.write_files(temporary, checkpoint)
         self.remove_old()
 

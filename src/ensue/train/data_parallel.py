@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ensue.core import torchrun
 from ensue.core.errors import InputError
-from ensue.core.seeds import derive, random_state, restore_random_state, seed_everything
+from ensue.core.seeds import derive, get_random_state, seed_everything, set_random_state
 from ensue.nn.batch_norm import BatchNorm
 from ensue.nn.experts import Experts
 from ensue.nn.state import State
@@ -144,19 +144,19 @@ class DataParallel(Ranks):
         return state.rows(torch.arange(local.start, local.stop))
 
     def random_states(self) -> Tensors:
-        states = self._gather(random_state())
+        states = self._gather(get_random_state())
         return {
             f"{rank}.{name}": value for rank, tensors in enumerate(states) if rank for name, value in tensors.items()
         }
 
-    def restore_random_state(self, saved: Tensors, step: int) -> None:
+    def set_random_state(self, saved: Tensors, step: int) -> None:
         if self.first:
             return
         ranks = {int(name.partition(".")[0]) for name in saved}
         if len(ranks) == self.world_size - 1:
             prefix = f"{self.rank}."
             own = {name.removeprefix(prefix): value for name, value in saved.items() if name.startswith(prefix)}
-            restore_random_state(own)
+            set_random_state(own)
         else:  # saved with another number of ranks
             seed_everything(derive(torch.initial_seed(), "rank", self.rank, step))
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.seeds import random_state, restore_random_state
+from ensue.core.seeds import get_random_state, set_random_state
 from ensue.nn.state import State
 from ensue.train.checkpoints import BEST, STOP, Checkpoint, Tensors
 from ensue.train.interrupts import Interrupts
@@ -158,7 +158,7 @@ def save(
     groups: dict[str, Tensors] = {
         "model": dict(training.model.state_dict()),
         "optimiser": optimiser_tensors(optimiser),
-        "random": random_state(),
+        "random": get_random_state(),
         "state": dict(full_state.tensors()) if full_state is not None else {},
     }
     groups |= {"ranks": states} if (states := training.ranks.random_states()) else {}
@@ -173,12 +173,12 @@ def restore(
     while training.checkpoints.notes:
         training.report("note", {"text": training.checkpoints.notes.pop()})
     if checkpoint is None:
-        training.ranks.restore_random_state({}, 0)
+        training.ranks.set_random_state({}, 0)
         training.run_hooks(0)
         return Progress(), None
     training.ranks.restore(training.model, optimiser, checkpoint)
-    restore_random_state(checkpoint.tensors["random"])
-    training.ranks.restore_random_state(checkpoint.tensors.get("ranks", {}), checkpoint.step)
+    set_random_state(checkpoint.tensors["random"])
+    training.ranks.set_random_state(checkpoint.tensors.get("ranks", {}), checkpoint.step)
     values = {**checkpoint.progress, "step": checkpoint.step}
     values["best"] = math.inf if values["best"] is None else values["best"]
     state = None

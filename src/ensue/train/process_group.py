@@ -16,7 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from ensue.core import torchrun
-from ensue.core.errors import InputError, Interrupted, Lost, OwnError
+from ensue.core.errors import InputError, Interrupted, OtherRankFailed, RankError
 from ensue.train.data_parallel import DataParallel
 from ensue.train.interrupts import handle_signal
 from ensue.train.ranks import Ranks
@@ -45,17 +45,17 @@ def join_process_group() -> Iterator[Ranks]:
     An error on one rank ends all ranks and is reported once.
     """
     torchrun.check()
-    if torchrun.count() == 1:
+    if torchrun.world_size() == 1:
         yield Ranks()
         return
     if dist.is_initialized():  # by the calling program
         yield DataParallel()
         return
-    torch.set_num_threads(torchrun.threads())
+    torch.set_num_threads(torchrun.threads_per_rank())
     has_gpu = torch.cuda.is_available() and torchrun.local_rank() < torch.cuda.device_count()
     if has_gpu:
         torch.cuda.set_device(torchrun.local_rank())
-    backend, rank, world_size = "cpu:gloo,cuda:nccl" if has_gpu else "gloo", torchrun.rank(), torchrun.count()
+    backend, rank, world_size = "cpu:gloo,cuda:nccl" if has_gpu else "gloo", torchrun.rank(), torchrun.world_size()
     store = PrefixStore(f"ensue-{next(GROUP_NUMBERS)}", rendezvous_store())
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=COLLECTIVE_TIMEOUT)
     try:
@@ -72,7 +72,7 @@ def join_process_group() -> Iterator[Ranks]:
 
 
 def error_to_report(error: Exception, failed: Store, rank: int, world_size: int) -> Exception:
-    """Return the error that this rank raises: the error itself, or ``Lost`` if another rank reports it.
+    """Return the error that this rank raises: the error itself, or ``OtherRankFailed`` if another rank reports it.
 
     The first rank reports what fails on all ranks. Where a single rank fails, the others only see that it has ended.
     """
@@ -85,9 +85,9 @@ def error_to_report(error: Exception, failed: Store, rank: int, world_size: int)
     deadline = time.monotonic() + REPORT_WAIT
     while time.monotonic() < deadline:
         if any(failed.check([str(other)]) for other in others):
-            return Lost()
+            return OtherRankFailed()
         time.sleep(0.05)
     if lost_peer:
         hint = "see its error message, and continue with --resume"
-        return OwnError("another rank has ended", hint=hint) if rank == 0 else Lost()
-    return OwnError(f"rank {rank}: {error}") if isinstance(error, InputError) else error
+        return RankError("another rank has ended", hint=hint) if rank == 0 else OtherRankFailed()
+    return RankError(f"rank {rank}: {error}") if isinstance(error, InputError) else error

@@ -119,7 +119,7 @@ class Ranks:
         """Gather the random number generators' states of the other ranks."""
         return {}
 
-    def restore_random_state(self, saved: Tensors, step: int) -> None:
+    def set_random_state(self, saved: Tensors, step: int) -> None:
         """On every rank but the first, restore the random state saved for it, or seed a new one."""
 
     def checkpoints(self, folder: Path, keep: int) -> Checkpoints:

@@ -31,7 +31,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 
 from ensue.core.errors import InputError
-from ensue.core.files import ROOM, whole_folder
+from ensue.core.files import DISK_FULL_HINT, atomic_folder
 from ensue.nn.experts import Experts
 from ensue.train.checkpoints import SHARDS, Checkpoint, Checkpoints, Tensors
 from ensue.train.data_parallel import DataParallel, SharedCheckpoints
@@ -149,7 +149,7 @@ class ShardedCheckpoints(SharedCheckpoints):
         if not self.ranks.first:
             self._write_parts(Path(self.ranks.broadcast("")), sharded)
         else:
-            with whole_folder(path) as temporary:
+            with atomic_folder(path) as temporary:
                 self._write_parts(Path(self.ranks.broadcast(str(temporary))), sharded)
                 self.write_files(temporary, Checkpoint(checkpoint.step, rest, checkpoint.progress))
             self.remove_old()
@@ -164,7 +164,7 @@ class ShardedCheckpoints(SharedCheckpoints):
             except CheckpointException as error:  # an error on any rank is raised on all
                 rank, (cause, _) = next(iter(error.failures.items()))
                 what = f"rank {rank} cannot write its part ({str(cause).strip().splitlines()[0]})"
-                raise InputError(what, where=str(self.folder), hint=ROOM) from cause
+                raise InputError(what, where=str(self.folder), hint=DISK_FULL_HINT) from cause
 
 
 def shard_units(model: nn.Module) -> list[nn.Module]:

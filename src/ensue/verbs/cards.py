@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ensue.core.durations import spoken
+from ensue.core.durations import duration_in_words
 from ensue.core.table import load_target
 from ensue.models.table import SYSTEMS
 from ensue.runs.run import Run
@@ -19,7 +19,7 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
     run: type[Run] = load_target(spec.run)
     systems = SYSTEMS if settings.run.system in SYSTEMS else spec.systems
     summary = systems.entries[settings.run.system].summary
-    took = f"{figures['steps']:,} {figures['unit']}, {spoken(figures['seconds'])}"
+    took = f"{figures['steps']:,} {figures['unit']}, {duration_in_words(figures['seconds'])}"
     lines = [
         f"# {settings.run.system}" + (f" to {spec.name}" if spec.by_name else ""),
         "",

@@ -56,7 +56,7 @@ def convert(
     name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
     folder = RunFolder(Path(out) if out else Path("runs") / name)
     if path.is_dir():
-        if RunFolder(path).ours():
+        if RunFolder(path).is_run():
             raise InputError("convert to what?", where=str(path), hint=f"add --to {', --to '.join(TARGETS)}")
         return _from_folder(path, folder, task, force, report)
     if not path.exists():

@@ -10,7 +10,7 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.core.files import whole_file
+from ensue.core.files import atomic_file
 from ensue.data.labelled import read_texts
 from ensue.runs.load import load
 
@@ -48,7 +48,7 @@ def embed(
 
 def write_vectors(vectors: np.ndarray, path: Path) -> None:
     """A matrix (.npy), numbers between tabs (.tsv), or a JSON list a line (.jsonl)."""
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         if path.suffix == ".npy":
             with temporary.open("wb") as file:
                 np.save(file, vectors, allow_pickle=False)

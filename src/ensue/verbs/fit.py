@@ -21,7 +21,7 @@ from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, silent
 from ensue.core.files import write_text
-from ensue.core.memory import give_back_memory, keep_freed_memory
+from ensue.core.memory import keep_freed_memory, release_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.models.ngram import NGram
 from ensue.nn.recompute import recompute
@@ -213,7 +213,7 @@ def _prepare_memory(settings: Settings) -> None:
     """Keep freed memory, except when peak memory matters: for counting, and with recomputed blocks."""
     counts = hasattr(model_class(settings.run.system, settings.run.task), "counter")
     if counts or getattr(settings.train, "recompute", "none") != "none":
-        give_back_memory()
+        release_freed_memory()
     else:
         keep_freed_memory()
 
@@ -222,7 +222,7 @@ def _run(work: Fit, parts: Parts | None) -> Run:
     """Train and write; an interrupt at any moment says how to resume."""
     _prepare_memory(work.settings)  # loading another run for its weights may have changed it
     path, again = work.folder.path, f"ensue fit {shlex.quote(str(work.folder.path))} --resume"
-    with work.folder.held() if work.ranks.first else nullcontext(), sigterm_as_interrupt():
+    with work.folder.lock() if work.ranks.first else nullcontext(), sigterm_as_interrupt():
         try:
             stopped = _train_and_write(work, parts)
         except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.memory import ROOM, memory_here
+from ensue.core.memory import MEMORY_VARIABLE, available_memory
 from ensue.core.sizes import size_in_words
 from ensue.measure.cost import LOSSES, training_state_bytes
 from ensue.tasks.machine import check_device
@@ -30,7 +30,7 @@ def check_room(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
     if values is None or hasattr(cls, "counter"):
         return
     device = ranks.device(check_device(settings.run.device))
-    room = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else memory_here()
+    room = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else available_memory()
     parts = ranks.world_size if settings.train.shard else 1
     model = _shape(cls, values)
     if model is None:
@@ -40,7 +40,7 @@ def check_room(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
         return
     sizes = [size_in_words(one) for one in (sum(needed), *needed, room)]
     what = "training needs {} before any activation ({} weights, {} gradients, {} optimiser), and there is {}"
-    hint = f"choose smaller settings (`ensue cost` counts them), or say with {ROOM}=64G that there is more"
+    hint = f"choose smaller settings (`ensue cost` counts them), or say with {MEMORY_VARIABLE}=64G that there is more"
     raise InputError(what.format(*sizes), hint=hint)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ensue.core.errors import InputError, Interrupted
-from ensue.core.events import Report, silent, told_once
+from ensue.core.events import Report, silent, without_repeated_notes
 from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.look.saving import save_chart
@@ -72,7 +72,7 @@ def race(
         settings=settings or {},
     )
     _check_folder(folder, force, resume)
-    report = told_once(report)
+    report = without_repeated_notes(report)
     corpus = common_corpus(terms, report)
     result = Race(_facts(terms, settings or {}, corpus), [], terms.rules, terms.task.labels)
     _begin(folder, result.facts, resume)

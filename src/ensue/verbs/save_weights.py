@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ensue.core.files import whole_file
+from ensue.core.files import atomic_file
 from ensue.core.run_folder import RunFolder
 
 KINDS = {
@@ -28,7 +28,7 @@ BLOCK = 1 << 22
 
 def write_weights(model: torch.nn.Module, folder: RunFolder) -> None:
     """Write model.safetensors."""
-    with whole_file(folder.weights) as temporary:
+    with atomic_file(folder.weights) as temporary:
         write_tensors(own_tensors(model), temporary)
         temporary.chmod(0o644)
 

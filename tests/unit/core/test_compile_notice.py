@@ -1,4 +1,4 @@
-"""Who waits for a compiler is told so, once, and nobody who does not."""
+"""On a terminal, one line is printed while kernels compile."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from ensue.core import compiling
+from ensue.core import compile_notice
 
-compiling.tell(print)
+compile_notice.set_printer(print)
 import made
 
 print([made.twice(3), made.thrice(3)])
@@ -30,7 +30,7 @@ def thrice(x):
 """
 
 
-def test_it_is_said_once_and_only_while_nothing_is_kept(tmp_path: Path) -> None:
+def test_the_notice_is_printed_once_and_only_without_a_cache(tmp_path: Path) -> None:
     (tmp_path / "made.py").write_text(MODULE.replace("watch()\n", "watch()\nwatch()\n"))
     script = SCRIPT.format(folder=str(tmp_path))
     said = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in "ab"]
@@ -39,8 +39,8 @@ def test_it_is_said_once_and_only_while_nothing_is_kept(tmp_path: Path) -> None:
     assert len(second) == 1
 
 
-def test_nobody_is_told_who_did_not_ask(tmp_path: Path) -> None:
+def test_nothing_is_printed_without_a_printer(tmp_path: Path) -> None:
     (tmp_path / "made.py").write_text(MODULE)
-    script = SCRIPT.format(folder=str(tmp_path)).replace("compiling.tell(print)\n", "")
+    script = SCRIPT.format(folder=str(tmp_path)).replace("compile_notice.set_printer(print)\n", "")
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert (said.stdout, said.stderr) == ("[6, 9]\n", "")

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.core.files import whole_file
+from ensue.core.files import atomic_file
 
 
 def test_a_folder_of_the_path_that_is_a_file_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("kept", encoding="utf-8")
     for path in (tmp_path / "taken" / "x.txt", tmp_path / "taken" / "deeper" / "x.txt"):
         said = r"x\.txt: a part of this path is a file, not a folder"
-        with pytest.raises(InputError, match=said), whole_file(path) as temporary:
+        with pytest.raises(InputError, match=said), atomic_file(path) as temporary:
             temporary.write_text("new", encoding="utf-8")
     assert (tmp_path / "taken").read_text(encoding="utf-8") == "kept"
 
@@ -20,7 +20,7 @@ def test_a_folder_of_the_path_that_is_a_file_is_named_in_one_line(tmp_path: Path
 def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("old", encoding="utf-8")
-    with pytest.raises(ZeroDivisionError), whole_file(path) as temporary:
+    with pytest.raises(ZeroDivisionError), atomic_file(path) as temporary:
         temporary.write_text("new", encoding="utf-8")
         1 / 0  # noqa: B018
     assert [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()] == ["old"]

@@ -3,11 +3,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from ensue.core.durations import seconds, spoken
+from ensue.core.durations import duration_in_words, seconds
 from ensue.core.errors import InputError
 from ensue.core.settings import build, convert, describe, parse_assignments, toml_lines, toml_value
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings_resolution import foreign, read_settings, resolve
+from ensue.tasks.settings_resolution import all_names, of_other_tasks, read_settings, resolve
+from ensue.tasks.table import all_tasks
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.verbs.systems import systems
 
@@ -150,10 +151,10 @@ def test_every_preset_can_be_had(system):
 def test_what_older_versions_wrote_can_be_read(tmp_path, system):
     """They wrote the settings of every task into run.toml, where they did nothing."""
     text = resolve(system, layers=[]).toml()
-    for name, defaults in foreign(system).items():
-        if name.startswith("train."):
-            default = next(iter(defaults.values()))
-            text = text.replace("[train]\n", f"[train]\n{name.removeprefix('train.')} = {toml_value(default)}\n")
+    for name in {field.name for spec in all_tasks() for field in describe(spec.settings["train"])}:
+        if f"train.{name}" not in all_names(system):
+            default = next(iter(of_other_tasks(f"train.{name}").values()))
+            text = text.replace("[train]\n", f"[train]\n{name} = {toml_value(default)}\n")
     path = tmp_path / "run.toml"
     path.write_text(text, encoding="utf-8")
     assert resolve(system, layers=[read_settings(path)]) == resolve(system, layers=[])
@@ -173,7 +174,7 @@ def test_assignments_and_times():
     for bad in ("", "soon", "10 x", "0s", "-3s", "m5"):
         with pytest.raises(InputError, match="time"):
             seconds(bad)
-    assert spoken(3599) == "59 min 59 s"
+    assert duration_in_words(3599) == "59 min 59 s"
 
 
 def test_numbers_out_of_range_are_refused_with_what_is_allowed():

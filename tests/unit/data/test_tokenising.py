@@ -118,7 +118,7 @@ def test_what_was_stopped_goes_on_where_it_was(workers: int, files: list[Path], 
 
 
 def test_an_interruption_says_what_is_kept(files: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(Paused, match="tokenised, and the same command goes on from there"):
+    with pytest.raises(Paused, match="tokenised, and the same command continues from there"):
         tokenize(files, ByteTokenizer(), cache=tmp_path / "c", workers=2, report=stopping(3, KeyboardInterrupt))
     assert len(list((tmp_path / "c").iterdir())) == 2
 

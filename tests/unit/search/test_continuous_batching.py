@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ensue.core.errors import NoDistribution
+from ensue.core.errors import InvalidDistribution
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, Row
@@ -114,7 +114,7 @@ def test_a_row_that_can_draw_nothing_leaves_alone() -> None:
     together.join(own[:2])
     together._logits[1] = float("nan")
     first, second = together.step()
-    assert isinstance(first[1], DrawnToken) and isinstance(second[1], NoDistribution) and together.rows == own[:1]
+    assert isinstance(first[1], DrawnToken) and isinstance(second[1], InvalidDistribution) and together.rows == own[:1]
     got[id(own[0])] = [first[1].token]
     while len(together):
         run(together, got)

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import Trigrams
 
-from ensue.core.errors import InputError, NoDistribution
+from ensue.core.errors import InputError, InvalidDistribution
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.search.beam import Search, beam_search
 from ensue.search.sampling import Sampling, draw, filtered, next_distribution, sample
@@ -124,7 +124,7 @@ def test_what_is_no_number_is_not_drawn_from_greedily_or_not(temperature, wrong)
     model = LSTMLanguageModel(LSTMConfig(vocabulary=7, hidden=6)).eval()
     with torch.no_grad():
         model.head.bias.fill_(wrong)
-    with pytest.raises(NoDistribution, match="the model's answer is no distribution"):
+    with pytest.raises(InvalidDistribution, match="the model's output is not a probability distribution"):
         sample(model, torch.tensor([1, 2]), Sampling(tokens=3, temperature=temperature))
-    with pytest.raises(NoDistribution):
+    with pytest.raises(InvalidDistribution):
         draw(model, model.start(2), 1, end=0, how=Sampling(tokens=3, temperature=temperature))

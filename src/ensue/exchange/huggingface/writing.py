@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
-from ensue.core.files import whole_file, write_json, write_text
+from ensue.core.files import atomic_file, write_json, write_text
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
 from ensue.exchange.huggingface.families import DISTILBERT, GPT2, ROBERTA, Family
@@ -82,7 +82,7 @@ def write_folder(
     }
     weights = export_model_weights(model, form, pad)
     write_json(out / "config.json", config)
-    with whole_file(out / "model.safetensors") as temporary:
+    with atomic_file(out / "model.safetensors") as temporary:
         save_file(weights, temporary, metadata={"format": "pt"})
         temporary.chmod(0o644)
     _write_tokenizer(out, tokenizer_state, tokens, special, form)

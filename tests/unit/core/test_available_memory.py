@@ -1,25 +1,25 @@
-"""How much memory there is for this process."""
+"""Memory available to this process."""
 
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.core.memory import NONE, _limits, memory_here
+from ensue.core.memory import UNLIMITED, _limits, available_memory
 
 
-def test_what_is_said_counts(monkeypatch):
+def test_ensue_memory_overrides_the_machine(monkeypatch):
     monkeypatch.setenv("ENSUE_MEMORY", "3G")
-    assert memory_here() == 3 * 10**9
+    assert available_memory() == 3 * 10**9
     monkeypatch.setenv("ENSUE_MEMORY", "much")
-    with pytest.raises(InputError, match="no amount of memory"):
-        memory_here()
+    with pytest.raises(InputError, match="is not a size"):
+        available_memory()
 
 
-def test_else_it_is_the_machines(monkeypatch):
+def test_the_default_is_the_memory_of_the_machine(monkeypatch):
     monkeypatch.delenv("ENSUE_MEMORY", raising=False)
-    assert 1 << 28 < memory_here() < 1 << 50
+    assert 1 << 28 < available_memory() < 1 << 50
 
 
-def test_a_group_has_no_more_than_the_one_it_is_in(tmp_path):
+def test_limits_of_parent_control_groups_apply(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "memory.max").write_text("5000\n")
     (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
@@ -27,15 +27,15 @@ def test_a_group_has_no_more_than_the_one_it_is_in(tmp_path):
     assert min(_limits(tmp_path / "mine", tmp_path)) == 5000
 
 
-def test_groups_of_the_first_version(tmp_path):
+def test_control_groups_of_version_1(tmp_path):
     (tmp_path / "memory" / "a").mkdir(parents=True)
     (tmp_path / "memory" / "a" / "memory.limit_in_bytes").write_text("7000\n")
     (tmp_path / "mine").write_text("5:cpu,cpuacct:/a\n4:memory:/a\n0::/\n")
     assert min(_limits(tmp_path / "mine", tmp_path)) == 7000
 
 
-def test_a_container_that_sees_no_group_of_that_name(tmp_path):
+def test_a_control_group_outside_the_container(tmp_path):
     (tmp_path / "memory.max").write_text("9000\n")
     (tmp_path / "mine").write_text("0::/../elsewhere\n")
     assert min(_limits(tmp_path / "mine", tmp_path)) == 9000
-    assert list(_limits(tmp_path / "no such file", tmp_path)) == [NONE]
+    assert list(_limits(tmp_path / "no such file", tmp_path)) == [UNLIMITED]
