@@ -19,8 +19,8 @@ from benchmarks.record import data_folder, record
 from ensue.core.events import silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import parse_assignments
+from ensue.runs.settings_resolution import resolve
 from ensue.tasks import masked_modelling as masked
-from ensue.tasks.settings_resolution import resolve
 
 TEXTS = ("text/brown.txt.gz", "text/wikitext2.valid.txt.gz")
 

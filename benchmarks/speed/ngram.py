@@ -107,7 +107,7 @@ def from_text(path: Path, words: int) -> Work:
 def to_run(path: Path, words: int, folder: Path) -> Work:
     """The model and the tokenizer, written as a run has them."""
     from ensue.data.tokenizers.registry import save_tokenizer
-    from ensue.verbs.save_weights import own_tensors, write_tensors
+    from ensue.runs.save_weights import own_tensors, write_tensors
 
     def work() -> None:
         tokenizer, ids = tokenised(path)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from ensue.models.laws import findings
 from ensue.models.table import SYSTEMS
-from ensue.verbs.save_weights import own_tensors
+from ensue.runs.save_weights import own_tensors
 
 VOCABULARY = 11
 VARIANTS = {

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from ensue.models.bert import BERT
 from ensue.models.laws import findings, laws_of
 from ensue.models.table import SYSTEMS
-from ensue.verbs.save_weights import own_tensors
+from ensue.runs.save_weights import own_tensors
 
 VOCABULARY = 11
 SMALL = {"vocabulary": VOCABULARY, "layers": 2, "heads": 2, "hidden": 8, "context": 16}

@@ -9,7 +9,7 @@ from typed import ensue
 
 from ensue.core.settings import read_toml
 from ensue.verbs import race
-from ensue.verbs.equal_sizes import parameters
+from ensue.verbs.racing.equal_sizes import parameters
 
 SMALL = ("--tokenizer", "word", "--set", "train.batch=4", "--set", "train.length=8", "--out", "race")
 SHORT = ("--set", "train.steps=2", "--budget", "1s")

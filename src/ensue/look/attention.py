@@ -26,11 +26,11 @@ from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
 from ensue.runs.labelled import LabelRun
 from ensue.runs.language import LanguageRun
+from ensue.runs.mask_filling import with_masks
 from ensue.runs.run import Run
 from ensue.runs.translation import TranslationRun, pair_tokens
 from ensue.search.beam import Search
 from ensue.tasks.backbones import body_of
-from ensue.tasks.mask_filling import with_masks
 
 PARTS = {"cross": "target to source", "source": "source to source"}
 """The attention of a translation model that can be shown."""

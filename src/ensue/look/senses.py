@@ -18,8 +18,8 @@ from ensue.look.view import View
 from ensue.measure.senses import sense_score, similarities
 from ensue.models.ngram import NGram
 from ensue.runs.run import Run
+from ensue.runs.senses import context_vectors, depth_of
 from ensue.tasks.backbones import body_of
-from ensue.tasks.senses import context_vectors, depth_of
 
 NEIGHBOURS = 3
 """Neighbours that are listed for each context."""

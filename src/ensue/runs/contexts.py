@@ -9,10 +9,10 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.sources import Source
 from ensue.measure.contexts import ContextScore
+from ensue.runs.cloze import filled_gaps
+from ensue.runs.mask_filling import Filled
 from ensue.runs.run import Run, Text
-from ensue.tasks.cloze import filled_gaps
 from ensue.tasks.contexts import score_files
-from ensue.tasks.mask_filling import Filled
 
 
 class ContextRun(Run):
@@ -50,7 +50,7 @@ class ContextRun(Run):
         return score_files(self.model, self.tokenizer, files, field, length, report)
 
     def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
-        """Which words fit into the gaps of a text, each [MASK]; see ``ensue.tasks.cloze.filled_gaps``."""
+        """Which words fit into the gaps of a text, each [MASK]; see ``ensue.runs.cloze.filled_gaps``."""
         if rounds or temperature:
             raise InputError(
                 "its gaps are filled one by one, by the likeliest word", hint="leave out the other options"

@@ -15,9 +15,9 @@ from ensue.data.sources import Source
 from ensue.data.tables import matching_columns
 from ensue.runs.run import Run
 from ensue.tasks.example_encoding import texts_of
+from ensue.tasks.label_kind import LabelKind
 from ensue.tasks.labelled import with_known_labels
 from ensue.tasks.labeller import Labeller, quantised
-from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.load_model import form_in
 

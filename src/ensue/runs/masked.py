@@ -11,10 +11,10 @@ from ensue.core.events import Report, silent
 from ensue.data.labelled import read_texts
 from ensue.data.sources import Source
 from ensue.measure.masked import MaskedScore
+from ensue.runs.mask_filling import Filled, filled
 from ensue.runs.run import Run, Text
-from ensue.tasks.mask_filling import Filled, filled
+from ensue.runs.settings_resolution import resolve
 from ensue.tasks.masked_modelling import follows, score_files
-from ensue.tasks.settings_resolution import resolve
 
 
 class MaskedRun(Run):
@@ -87,7 +87,7 @@ class MaskedRun(Run):
         return [{"follows": p >= 0.5, "probability": p} for p in chances]
 
     def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
-        """Fill in every [MASK] of a text; see ``ensue.tasks.mask_filling.filled``."""
+        """Fill in every [MASK] of a text; see ``ensue.runs.mask_filling.filled``."""
         return filled(self.model, self.tokenizer, text, top=top, rounds=rounds, seed=seed, temperature=temperature)
 
     def generate(self, prompt: str = "", **how: Any) -> list[Text]:

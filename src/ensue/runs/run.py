@@ -22,15 +22,15 @@ from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.kernels.int8 import quantise
 from ensue.models.ngram import NGram
+from ensue.runs.embedding import sentence_vectors
+from ensue.runs.mask_filling import Filled
+from ensue.runs.word_tables import table_vectors
 from ensue.search.sampling import Sample
 from ensue.tasks.backbones import body_of
-from ensue.tasks.embedding import sentence_vectors
 from ensue.tasks.load_model import model_in
-from ensue.tasks.mask_filling import Filled
 from ensue.tasks.spec import TaskSpec
 from ensue.tasks.table import task_name, task_spec
 from ensue.tasks.translator import Translation
-from ensue.tasks.word_tables import table_vectors
 
 VIEWS = "ensue.look.run_views:RunViews"
 """Named, not imported: views are drawn of runs, so they are in a package above this one."""
@@ -226,7 +226,7 @@ class Run:
         raise self._cannot("fill in what is hidden")
 
     def embed(self, texts: Sequence[str], *, report: Report = silent, **how: Any) -> np.ndarray:
-        """A vector for each text, (N, D); see ``ensue.tasks.embedding.sentence_vectors`` for how."""
+        """A vector for each text, (N, D); see ``ensue.runs.embedding.sentence_vectors`` for how."""
         body = body_of(self.model)
         if not self.reads_texts or isinstance(body, NGram):
             raise self._cannot("make a vector of a text")

@@ -11,9 +11,9 @@ import torch
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.language import log_probs, most_probable
 from ensue.runs.run import Run
+from ensue.runs.stream_detokenizer import OVERLAP, GrowingText, added
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.schemas import LogProbs
-from ensue.tasks.stream_detokenizer import OVERLAP, GrowingText, added
 
 
 def _empty() -> LogProbs:

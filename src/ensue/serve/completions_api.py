@@ -15,13 +15,13 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.runs.stream_detokenizer import GrowingText
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.completion_choices import ChoiceBuilder, Echo, echo_of
 from ensue.serve.errors import ApiError, error_body
 from ensue.serve.model_registry import ServedModel, api_error
 from ensue.serve.request_queue import REQUEST_TIMEOUT, disconnected
 from ensue.serve.schemas import Choice, Completion, CompletionRequest, Usage
-from ensue.tasks.stream_detokenizer import GrowingText
 
 MAX_PROMPT_TOKENS = 8192
 MAX_TEXTS = 32

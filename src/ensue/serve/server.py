@@ -20,7 +20,7 @@ from ensue.search.model_step import set_eval
 from ensue.serve.app import create_app
 from ensue.serve.connection_limits import LimitedProtocol
 from ensue.serve.model_registry import ModelRegistry
-from ensue.verbs.race_folder import is_race, runs_of
+from ensue.verbs.racing.folder import is_race, runs_of
 
 WILDCARD_HOSTS = ("0.0.0.0", "::")
 """All addresses of the machine."""

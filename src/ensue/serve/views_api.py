@@ -19,7 +19,7 @@ from ensue.search.beam import Search
 from ensue.serve import schemas
 from ensue.serve.errors import ApiError
 from ensue.serve.model_registry import ModelRegistry, ServedModel, jsonable
-from ensue.verbs.race_folder import open_race
+from ensue.verbs.racing.folder import open_race
 from ensue.verbs.translate import trace_of
 
 VIEWS = (

@@ -33,9 +33,9 @@ from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import Labelled
 from ensue.tasks.example_encoding import form_of, texts_of
+from ensue.tasks.label_kind import Form, Written
 from ensue.tasks.labelled import Corpus, LabelTask
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
-from ensue.tasks.labels.kind import Form, Written
 from ensue.tasks.load_model import form_in, model_in
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import TaskSpec

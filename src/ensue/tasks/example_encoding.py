@@ -14,7 +14,7 @@ from ensue.models.bert import BERT
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.table import SYSTEMS
 from ensue.tasks.features import feature_tokenizer, most_tokens
-from ensue.tasks.labels.kind import Form
+from ensue.tasks.label_kind import Form
 from ensue.tasks.masked_modelling import encoder_tokenizer
 from ensue.tasks.settings import Settings
 

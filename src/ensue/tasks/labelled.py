@@ -27,13 +27,13 @@ from ensue.nn.adapters import adapt, adaptable, merge
 from ensue.tasks.backbones import body_for
 from ensue.tasks.example_encoding import form_of
 from ensue.tasks.features import Remembered, check_reads, features_for
+from ensue.tasks.label_kind import Form, LabelKind, Written
 from ensue.tasks.labeller import Labeller, logits_of, tell_cut
-from ensue.tasks.labels.kind import Form, LabelKind, Written
 from ensue.tasks.machine import fill_common
 from ensue.tasks.masked_modelling import MarkedTokenizerSettings
 from ensue.tasks.recipes import Recipe
 from ensue.tasks.settings import Settings
-from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, TrainingOptions
+from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, TrainingOptions, model_shape
 from ensue.train.label_objectives import LabelLoss
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.objectives import Objective
@@ -193,7 +193,7 @@ class LabelTask:
 
     def preset(self, preset: Mapping[str, Any], recipe: Recipe | None, initialised: bool) -> dict[str, Any]:
         """The model's shape and, without weights to start from, its tokenizer; training is the task's own."""
-        shape = {name: value for name, value in preset.items() if "." not in name}
+        shape = model_shape(preset, recipe, initialised)
         if not initialised and "tokenizer.kind" in preset:
             shape["tokenizer.kind"] = preset["tokenizer.kind"]
         whole = self.kind.head in ("whole", "choice")

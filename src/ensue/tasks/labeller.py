@@ -17,7 +17,7 @@ from ensue.core.events import Abandoned, Report, silent
 from ensue.data.labelled_rows import LabelledRows, evaluation_batches, make_batch
 from ensue.kernels.int8 import quantise
 from ensue.models.labelled import Labelled
-from ensue.tasks.labels.kind import Form, LabelKind, Written
+from ensue.tasks.label_kind import Form, LabelKind, Written
 
 AT_ONCE = 2048
 """Tokens that are read at once: enough for the matrix products; more gains nothing and takes memory."""

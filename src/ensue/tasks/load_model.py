@@ -19,7 +19,7 @@ from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
 from ensue.tasks.backbones import body_for, system_config
 from ensue.tasks.features import acquaint, features_in
-from ensue.tasks.labels.kind import Form
+from ensue.tasks.label_kind import Form
 from ensue.tasks.table import model_class
 
 

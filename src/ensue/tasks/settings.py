@@ -1,4 +1,4 @@
-"""The settings of a run, as run.toml holds them; ``ensue.tasks.settings_resolution`` resolves them."""
+"""The settings of a run, as run.toml holds them; ``ensue.runs.settings_resolution`` resolves them."""
 
 from __future__ import annotations
 

@@ -107,6 +107,11 @@ def preset_with_recipe(preset: Mapping[str, Any], recipe: Recipe | None, initial
     return {**preset, **(recipe.language if recipe and initialised else {})}
 
 
+def model_shape(preset: Mapping[str, Any], recipe: Recipe | None, initialised: bool) -> dict[str, Any]:
+    """A preset's settings of the model, without those of training: for systems made for another task."""
+    return {name: value for name, value in preset.items() if "." not in name}
+
+
 def tokenizer_size(settings: Settings, corpus: Any) -> dict[str, Any]:
     """The size of the vocabulary, and the token that ends a text."""
     return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}

@@ -26,9 +26,9 @@ from ensue.models.labelled import Labelled
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
 from ensue.runs.load import load
+from ensue.runs.save_weights import write_weights
+from ensue.runs.word_tables import vectors_in
 from ensue.tasks.backbones import system_config
-from ensue.tasks.word_tables import vectors_in
-from ensue.verbs.save_weights import write_weights
 
 TARGETS = ("hf", "onnx", "arpa", "word2vec")
 

@@ -12,8 +12,8 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build as build_settings
 from ensue.models.table import SYSTEMS
+from ensue.runs.settings_resolution import read_settings, resolve
 from ensue.tasks.settings import VOCABULARIES
-from ensue.tasks.settings_resolution import read_settings, resolve
 from ensue.tasks.table import task_name, task_spec
 
 if TYPE_CHECKING:

@@ -25,7 +25,13 @@ from ensue.core.memory import keep_freed_memory, release_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.models.ngram import NGram
 from ensue.nn.recompute import recompute
+from ensue.runs.fit_settings import flat_settings, new_settings, resumed_settings
+from ensue.runs.init_from import begun_model, check_apart, first_folder
 from ensue.runs.load import Run, load
+from ensue.runs.memory_check import check_room
+from ensue.runs.model_card import model_card
+from ensue.runs.save_weights import write_weights
+from ensue.runs.shared_reading import check_learns, check_ranks, in_turn, read_corpus, trainers
 from ensue.tasks.backbones import system_config
 from ensue.tasks.build_model import build_model
 from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
@@ -45,12 +51,6 @@ from ensue.train.objectives import Objective
 from ensue.train.process_group import join_process_group
 from ensue.train.ranks import Evaluate, Ranks
 from ensue.train.training import Outcome, Training
-from ensue.verbs.cards import model_card
-from ensue.verbs.fit_settings import flat_settings, new_settings, resumed_settings
-from ensue.verbs.init_from import begun_model, check_apart, first_folder
-from ensue.verbs.memory_check import check_room
-from ensue.verbs.ranks import check_learns, check_ranks, in_turn, read_corpus, trainers
-from ensue.verbs.save_weights import write_weights
 
 COUNTING = "counting"
 """The folder in a run where n-grams are sorted that do not fit into memory; deleted when the run is complete."""

@@ -14,7 +14,7 @@ from ensue.look.view import View
 from ensue.look.views import check_request, show
 from ensue.look.word_map import WordVectorSource
 from ensue.runs.load import load
-from ensue.verbs.race_folder import open_race
+from ensue.verbs.racing.folder import open_race
 from ensue.verbs.words import vectors_of
 
 RunOrPath = str | PathLike[str]

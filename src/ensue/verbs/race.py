@@ -24,9 +24,9 @@ from ensue.nn.recurrent import Recurrent
 from ensue.runs.load import Run, load
 from ensue.tasks.table import race_task
 from ensue.verbs.fit import fit
-from ensue.verbs.race_folder import open_race
-from ensue.verbs.race_plan import Lane, Terms, agreed, begun_facts, common_corpus, lanes
-from ensue.verbs.race_results import Entrant, Race, mean_entrant, run_figures
+from ensue.verbs.racing.folder import open_race
+from ensue.verbs.racing.plan import Lane, Terms, agreed, begun_facts, common_corpus, lanes
+from ensue.verbs.racing.results import Entrant, Race, mean_entrant, run_figures
 
 DEFAULT_TASK = "lm"
 """The race of language models; race.json names the task of any other."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
+from ensue.runs.settings_resolution import tables
 from ensue.tasks.recipes import recipes_for
 from ensue.tasks.settings import VOCABULARIES
-from ensue.tasks.settings_resolution import tables
 from ensue.tasks.table import all_tasks
 
 

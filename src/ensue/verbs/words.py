@@ -11,8 +11,8 @@ from ensue.data.word_vectors import WordVectors
 from ensue.measure import words as measured
 from ensue.measure.words import SectionScore, SimilarityScore
 from ensue.runs.load import Run, load
+from ensue.runs.word_tables import vectors_in
 from ensue.runs.words import WordRun
-from ensue.tasks.word_tables import vectors_in
 
 MEASURES = ("cosine", "probability", "context")
 

@@ -7,7 +7,7 @@ from ensue.core.durations import duration_in_words, seconds
 from ensue.core.errors import InputError
 from ensue.core.settings import build, convert, describe, parse_assignments, toml_lines, toml_value
 from ensue.models.table import SYSTEMS
-from ensue.tasks.settings_resolution import all_names, of_other_tasks, read_settings, resolve
+from ensue.runs.settings_resolution import all_names, of_other_tasks, read_settings, resolve
 from ensue.tasks.table import all_tasks
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.verbs.systems import systems

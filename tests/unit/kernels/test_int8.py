@@ -26,7 +26,7 @@ from ensue.models.window import WindowLanguageModel
 from ensue.nn.layout import Layout
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.mixer import MixerConfig
-from ensue.tasks.embedding import sentence_vectors
+from ensue.runs.embedding import sentence_vectors
 from ensue.tasks.labeller import logits_of
 
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ import pytest
 
 from ensue.data.tokenizers.char import ByteTokenizer
 from ensue.tasks.distillation import same_rows
-from ensue.tasks.labels.kind import Form
+from ensue.tasks.label_kind import Form
 
 
 @pytest.mark.parametrize("other", [{"length": 9}, {"stride": 2}, {"bare": True}])

@@ -5,9 +5,9 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.core.events import silent
+from ensue.runs.settings_resolution import resolve
 from ensue.tasks import forecast
 from ensue.tasks.build_model import build_model
-from ensue.tasks.settings_resolution import resolve
 
 
 def settings(path, system="linear", **layer):

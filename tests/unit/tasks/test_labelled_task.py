@@ -12,11 +12,11 @@ from ensue.core.errors import InputError
 from ensue.core.events import silent
 from ensue.data.labelled_rows import make_rows
 from ensue.models.labelled import HeadConfig
+from ensue.runs.settings_resolution import resolve
 from ensue.tasks.build_model import build_model
 from ensue.tasks.example_encoding import row_length
 from ensue.tasks.labelled import batch_tokens, drawn, mean_loss
 from ensue.tasks.labeller import Labeller, logits_of
-from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.table import task_of
 from ensue.train.label_objectives import LabelLoss
 from ensue.train.settings import LabelTrainSettings

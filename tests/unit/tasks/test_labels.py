@@ -12,8 +12,8 @@ from ensue.data.labelled_rows import IGNORE_INDEX
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
+from ensue.tasks.label_kind import Form, in_order, label_number, softmax
 from ensue.tasks.labels.answer import LONGEST_ANSWER, best_span, windows
-from ensue.tasks.labels.kind import Form, in_order, label_number, softmax
 from ensue.tasks.table import all_tasks
 
 LABEL_KINDS = {spec.name: spec.kind for spec in all_tasks() if spec.labels}

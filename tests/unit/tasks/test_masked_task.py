@@ -12,9 +12,9 @@ from ensue.core.events import silent
 from ensue.data.splitting import evenly_spaced
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.measure.masked import masked_score
+from ensue.runs.settings_resolution import resolve
 from ensue.tasks import masked_modelling as masked
 from ensue.tasks.build_model import build_model
-from ensue.tasks.settings_resolution import resolve
 
 SMALL = {
     "layers": 1,

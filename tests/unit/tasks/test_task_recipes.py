@@ -4,9 +4,9 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.models.table import SYSTEMS
+from ensue.runs.settings_resolution import resolve
 from ensue.tasks.labelled import FROM_SCRATCH, READERS
 from ensue.tasks.recipes import RECIPES, recipe_of, recipes_for
-from ensue.tasks.settings_resolution import resolve
 
 BEGUN = {"begin_with": "run"}
 

@@ -10,10 +10,10 @@ from ensue.core.errors import InputError
 from ensue.core.run_folder import RunFolder
 from ensue.data.pairs import Pairs
 from ensue.data.tokenizers.registry import load_tokenizer
+from ensue.runs.settings_resolution import resolve
 from ensue.search.beam import Search
 from ensue.tasks import translation
 from ensue.tasks.build_model import build_model
-from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.table import task_of
 from ensue.tasks.translation import PairSettings, PairTokenizerSettings
 from ensue.tasks.translator import Translator

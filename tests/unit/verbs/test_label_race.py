@@ -12,13 +12,13 @@ from ensue.core.files import read_json
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
 from ensue.look.label_curve import savings
-from ensue.tasks.settings_resolution import resolve
+from ensue.runs.settings_resolution import resolve
 from ensue.tasks.table import race_task, task_spec
 from ensue.verbs import race as module
 from ensue.verbs.fit import fit
 from ensue.verbs.race import race
-from ensue.verbs.race_plan import UPDATES, agreed, common_corpus, lanes
-from ensue.verbs.race_results import Entrant, Race
+from ensue.verbs.racing.plan import UPDATES, agreed, common_corpus, lanes
+from ensue.verbs.racing.results import Entrant, Race
 
 SHAPE = {"hidden": 16, "layers": 1, "bert.heads": 2, "bert.inner": 16, "bert.context": 24}
 TINY = {**SHAPE, "train.steps": 2, "train.batch_tokens": 200, "train.eval_every": 2, "train.threads": 1}

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from ensue.core.errors import InputError
+from ensue.runs.shared_reading import check_ranks
 from ensue.train.ranks import SINGLE, Ranks
 from ensue.verbs.fit import fit
-from ensue.verbs.ranks import check_ranks
 
 
 class Two(Ranks):

@@ -23,8 +23,8 @@ from ensue.data.tokenizers.batch_encoding import encode_texts
 from ensue.data.tokenizers.spans import token_spans
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.answers import answer_scores
+from ensue.tasks.label_kind import Form, Written
 from ensue.tasks.labelled import label_task
-from ensue.tasks.labels.kind import Form, Written
 from ensue.tasks.spec import Measure
 
 LONGEST_ANSWER = 30

@@ -14,8 +14,8 @@ from ensue.data.labelled import ChoiceQuestion, ReadOptions
 from ensue.data.labelled_rows import make_rows
 from ensue.data.tokenizers.batch_encoding import encode_texts
 from ensue.data.tokenizers.special_tokens import add_special_tokens
+from ensue.tasks.label_kind import Form, Written, softmax
 from ensue.tasks.labelled import label_task
-from ensue.tasks.labels.kind import Form, Written, softmax
 from ensue.tasks.spec import Measure
 
 

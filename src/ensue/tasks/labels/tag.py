@@ -14,8 +14,8 @@ from ensue.data.labelled_rows import IGNORE_INDEX, make_rows
 from ensue.data.tokenizers.spans import encode_words
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.entities import are_entities, spans_of, tag_scores
+from ensue.tasks.label_kind import Form, Written, label_number, softmax
 from ensue.tasks.labelled import label_task
-from ensue.tasks.labels.kind import Form, Written, label_number, softmax
 from ensue.tasks.spec import Measure
 
 

@@ -15,8 +15,8 @@ from ensue.data.tokenizers.batch_encoding import encode_texts
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores
+from ensue.tasks.label_kind import Form, Written, in_order, label_number, softmax
 from ensue.tasks.labelled import label_task
-from ensue.tasks.labels.kind import Form, Written, in_order, label_number, softmax
 from ensue.tasks.spec import Measure
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.tasks.settings_resolution import resolve
+from ensue.runs.memory_check import check_room
+from ensue.runs.settings_resolution import resolve
 from ensue.train.ranks import Ranks
-from ensue.verbs.memory_check import check_room
 
 
 def test_gpt_3_is_refused_in_one_line_that_says_what_it_needs_and_what_there_is(monkeypatch, tmp_path):

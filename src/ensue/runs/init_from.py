@@ -19,12 +19,12 @@ from ensue.models.labelled import Labelled
 from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS
 from ensue.runs.load import Run, load
+from ensue.runs.word_tables import start_tables
 from ensue.tasks.backbones import body_of
 from ensue.tasks.build_model import build_model
 from ensue.tasks.features import BODY, COVE, FEATURE_SETTINGS, lends
 from ensue.tasks.settings import Settings
 from ensue.tasks.table import TASKS, all_tasks, model_class, task_name, task_spec
-from ensue.tasks.word_tables import start_tables
 
 
 def system_and_task(what: str, model: str, initial: Run | None, said: Mapping[str, Any]) -> tuple[str, str]:

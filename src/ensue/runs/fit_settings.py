@@ -11,12 +11,12 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
+from ensue.runs.init_from import begun_settings, lends_features, system_and_task
 from ensue.runs.load import Run, load
+from ensue.runs.settings_resolution import read_settings, resolve
 from ensue.tasks.machine import check_device, data_files
 from ensue.tasks.settings import VOCABULARIES, Settings
-from ensue.tasks.settings_resolution import read_settings, resolve
 from ensue.tasks.table import check_task, model_class, task_spec
-from ensue.verbs.init_from import begun_settings, lends_features, system_and_task
 
 RUNS = ("begin_with", "embeddings", "teacher", "features.run")
 """Settings that name a run; run.toml holds absolute paths."""

@@ -10,7 +10,7 @@ from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.word_vectors import WordVectors
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
-from ensue.tasks.word_tables import start_table, table_vectors, words_of_tokens
+from ensue.runs.word_tables import start_table, table_vectors, words_of_tokens
 
 TEXT = [("the cat sat on the mat\nthe dog sat\n" * 20, True, True)]
 

@@ -13,7 +13,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
-from ensue.tasks.mask_filling import GAP, Filled
+from ensue.runs.mask_filling import GAP, Filled
 
 
 @torch.inference_mode()

@@ -5,9 +5,9 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.models.labelled import HeadConfig
 from ensue.models.table import SYSTEMS
+from ensue.runs.settings_resolution import resolve
 from ensue.tasks.labelled import READERS, LabelSettings
 from ensue.tasks.masked_modelling import DocumentSettings
-from ensue.tasks.settings_resolution import resolve
 from ensue.tasks.table import all_tasks, check_task, systems_for, task_name, task_of, task_spec
 from ensue.train.settings import LabelTrainSettings, MaskedTrainSettings
 

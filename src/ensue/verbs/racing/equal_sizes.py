@@ -9,8 +9,8 @@ import torch
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
+from ensue.runs.settings_resolution import own_settings, resolve
 from ensue.tasks.backbones import body_of
-from ensue.tasks.settings_resolution import own_settings, resolve
 from ensue.tasks.spec import TaskSpec
 
 REFERENCE = "lstm"

@@ -12,8 +12,8 @@ from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.window import WindowConfig, WindowLanguageModel
-from ensue.tasks import embedding
-from ensue.tasks.embedding import sentence_vectors
+from ensue.runs import embedding
+from ensue.runs.embedding import sentence_vectors
 
 TEXTS = ["a cat", "the big dog ran to the house", "", "milk", "snow is cold and white and deep " * 9, "a cat"]
 

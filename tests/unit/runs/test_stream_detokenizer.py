@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.data.tokenizers.char import ByteTokenizer
-from ensue.tasks.stream_detokenizer import GrowingText
+from ensue.runs.stream_detokenizer import GrowingText
 
 BYTES = ByteTokenizer()
 

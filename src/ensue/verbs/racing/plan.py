@@ -22,16 +22,16 @@ from ensue.data.labelled_rows import RowBatches
 from ensue.look.label_curve import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
+from ensue.runs.init_from import begun_settings
 from ensue.runs.load import Run, load
+from ensue.runs.settings_resolution import own_settings, resolve
 from ensue.tasks.example_encoding import row_length
 from ensue.tasks.labelled import batch_tokens
 from ensue.tasks.machine import data_files
 from ensue.tasks.settings import Settings
-from ensue.tasks.settings_resolution import own_settings, resolve
 from ensue.tasks.spec import RaceSpec, TaskSpec
 from ensue.tasks.table import check_task, task_name
-from ensue.verbs.equal_sizes import matched_sizes
-from ensue.verbs.init_from import begun_settings
+from ensue.verbs.racing.equal_sizes import matched_sizes
 
 PRETRAINED = "pre-trained"
 BUDGET = "60s"

@@ -6,8 +6,8 @@ import torch
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.models.bert import BERT, BERTConfig
+from ensue.runs.mask_filling import filled, gapped, special
 from ensue.search.mask_filling import distributions, fill_in
-from ensue.tasks.mask_filling import filled, gapped, special
 
 TEXTS = ["the cat sat on the mat", "a dog ran to the big house", "milk is white and snow is cold"] * 4
 MASK = 4

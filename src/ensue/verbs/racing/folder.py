@@ -11,7 +11,7 @@ from ensue.core.files import read_json
 from ensue.look.race import RaceRecord, entrant_name
 from ensue.tasks.table import race_task
 from ensue.train.metrics import read_metrics
-from ensue.verbs.race_plan import lane_folder
+from ensue.verbs.racing.plan import lane_folder
 
 
 def is_race(folder: str | PathLike[str]) -> bool:

@@ -1,0 +1,1 @@
+"""A race: its plan, its results, its folder."""
