@@ -29,7 +29,7 @@ def scored(run: Any) -> dict[str, Any]:
     """The held-out documents with 15 % hidden."""
     settings = resolve(run.system, layers=[run.settings])
     settings = replace(settings, train=replace(settings.train, mask=0.15))
-    corpus = masked.corpus_of(settings, RunFolder(run.folder.path), silent)
+    corpus = masked.read_corpus(settings, RunFolder(run.folder.path), silent)
     assert corpus.valid is not None
     return masked.scored(settings, run.model, corpus.valid, corpus.tokenizer, 2000, known=corpus.train).as_dict()
 
