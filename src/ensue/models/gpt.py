@@ -172,6 +172,8 @@ class GPTLanguageModel(LanguageModel):
         if config.tied:
             self.head.weight = self.embed.weight
         self.dropout = Dropout(p)
+        self.slides = not self.blocks.bounded or config.positions == "learned"
+        """Whether there is a window: a state that grows, or positions that end."""
         self._steps = DecodeSteps()
         self._initialise()
 
@@ -183,11 +185,6 @@ class GPTLanguageModel(LanguageModel):
                 nn.init.normal_(weight, std=0.02 / (2 * self.config.layers) ** 0.5 if joins else 0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
-
-    @property
-    def slides(self) -> bool:
-        """Whether there is a window: a state that grows, or positions that end."""
-        return not self.blocks.bounded or self.config.positions == "learned"
 
     @property
     def traits(self) -> Traits:
