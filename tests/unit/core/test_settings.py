@@ -94,7 +94,7 @@ def test_run_toml_says_everything_with_its_meaning():
         and flat["train"]["steps"] == 3
         and set(flat["train"]) == {f.name for f in describe(TextTrainSettings)}
     )
-    assert "# How many recurrent layers stand on each other.\nlayers = 1" in text
+    assert "# Number of recurrent layers.\nlayers = 1" in text
 
 
 @pytest.mark.parametrize(
