@@ -36,7 +36,7 @@ def test_gradients_and_gates_of_runs(runs):
     ("words", "said"),
     [
         (("gradients", "bilm", "--text", TEXT), "bilm: a model that sees both sides of a word has no gradient"),
-        (("gradients", "ngram", "--text", TEXT), "ngram: a model of counts has no gradients"),
+        (("gradients", "ngram", "--text", TEXT), "ngram: a count-based model has no gradients"),
         (("gradients", "lstm"), 'shown on a text; give it with --text "…"'),
         (("gates", "gpt", "--text", TEXT), "has no gates; name an rnn, gru or lstm"),
         (("curves", "lstm", "--steps", "3"), "curves cannot use --steps; it is for bptt"),
@@ -56,5 +56,5 @@ def test_probes(runs):
     assert numbers["pairs"] == 2 and 0 <= numbers["accuracy"] <= 1 and len(numbers["by"]["kind"]) == 2
     both = ensue("score", runs / "lstm", "pairs.tsv", "--probe", "pairs.tsv")
     assert both.code == 2 and "--probe takes no files" in both.err
-    assert "sees both sides" in ensue("score", runs / "bilm", "--probe", "pairs.tsv").err
+    assert "a bidirectional model" in ensue("score", runs / "bilm", "--probe", "pairs.tsv").err
     assert "there is no such file" in ensue("score", runs / "lstm", "--probe", "absent.tsv").err

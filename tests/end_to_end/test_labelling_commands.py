@@ -180,7 +180,7 @@ def test_fill(encoders):
     assert len(found["gaps"]) == 2 and len(found["gaps"][0]) == 5 and len(found["steps"]) == 2
     assert "[MASK]" not in found["text"]
     shown = output("fill", encoders / "bert", "the [MASK] was [MASK]", "--top", "2")
-    assert shown.count("gap ") == 2 and "round 2:" in shown and shown.splitlines()[-1] == found["text"]
+    assert shown.count("mask ") == 2 and "round 2:" in shown and shown.splitlines()[-1] == found["text"]
     drawn = [
         output("fill", encoders / "bert", "[MASK] film", "--temperature", "1", "--seed", s, "--json") for s in "112"
     ]
@@ -192,7 +192,7 @@ def test_embed(encoders, run, monkeypatch):
     Path("texts.txt").write_text("the film\na great book was really fine\nit\n")
     vectors = {}
     for ending in ("npy", "tsv", "jsonl"):
-        assert "3 vectors of 16" in output("embed", encoders / run, "texts.txt", "--out", f"x.{ending}")
+        assert "3 vectors of size 16" in output("embed", encoders / run, "texts.txt", "--out", f"x.{ending}")
     vectors["npy"] = np.load("x.npy")
     vectors["tsv"] = np.loadtxt("x.tsv", delimiter="\t")
     vectors["jsonl"] = np.array([json.loads(line) for line in Path("x.jsonl").read_text().splitlines()])

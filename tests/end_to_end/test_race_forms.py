@@ -8,6 +8,7 @@ import pytest
 from typed import ensue
 
 from ensue.core.settings import read_toml
+from ensue.tasks.table import TASKS
 from ensue.verbs import race
 from ensue.verbs.racing.equal_sizes import parameters
 
@@ -40,7 +41,7 @@ def test_match_params_makes_all_as_large(text):
         chosen = read_toml(Path(f"race/{name}/run.toml"))
         own = {"context": chosen["context"]} if "context" in chosen else {}
         sizes = {
-            width: parameters(name, facts["vocabulary"], own, width)
+            width: parameters(name, facts["vocabulary"], own, width, TASKS.load("language"))
             for width in range(chosen["hidden"] - 16, chosen["hidden"] + 17, 16)
         }
         assert systems[name]["parameters"] == sizes[chosen["hidden"]] == pytest.approx(target, rel=0.15)

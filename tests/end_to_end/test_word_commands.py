@@ -92,7 +92,7 @@ def test_run_toml_says_all_and_another_run_from_it_is_the_same(made):
 def test_a_run_that_is_stopped_goes_on_to_the_bit(made, monkeypatch):
     from ensue.models.word2vec_training import Word2VecTrainer
 
-    plain, steps = Word2VecTrainer.learn, []
+    plain, steps = Word2VecTrainer.update, []
 
     def broken(self, step, of):
         steps.append(step)
@@ -100,7 +100,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_bit(made, monkeypatch):
             raise KeyboardInterrupt
         return plain(self, step, of)
 
-    monkeypatch.setattr(Word2VecTrainer, "learn", broken)
+    monkeypatch.setattr(Word2VecTrainer, "update", broken)
     how = ("--config", made / "sg" / "run.toml", "--set", "train.checkpoint_every=3", "--out", "broken")
     answer = ensue("fit", "word2vec", *how)
     assert answer.code == 130 and "--resume" in answer.err
