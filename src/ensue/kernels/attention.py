@@ -170,7 +170,10 @@ def _packed_short(
 def _can_run_packed_short(
     parts: Parts, heads: int, packing: Packing, rows: Rows, *, causal: bool = False, dropout: float = 0.0
 ) -> bool:
-    width, times = short_attention.width(parts), [rows.least, rows.longest]
+    width, times = (
+        short_attention.width(parts),
+        [rows.least],
+    )  # a packing may lengthen its last row beyond what is short
     return (
         not dropout and short_attention.able(heads, width, times, *parts) and all(one.stride(-1) == 1 for one in parts)
     )

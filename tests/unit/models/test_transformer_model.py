@@ -6,6 +6,8 @@ from torch.nn import functional as F
 
 import ensue.models.model as model_module
 from ensue.core.errors import InputError
+from ensue.kernels.attention import attend_packed
+from ensue.kernels.packing import Packing, Rows
 from ensue.models.conditional import ConditionalModel
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn.feed_forward import FeedForward
@@ -270,3 +272,14 @@ def test_no_rows_at_all_are_no_fault() -> None:
         SelfAttention(MixerConfig(width=64, heads=4)),
     ):
         assert attention(none)[0].shape == (0, 16, 64)
+
+
+def test_packed_rows_take_the_short_kernel_however_long_the_last_is_made() -> None:
+    lengths = next(
+        one
+        for one in (torch.randint(8, 25, (96,), generator=torch.Generator().manual_seed(seed)) for seed in range(50))
+        if Packing.of(one, 96, 24, 8, spared=True).counts.max() > 64
+    )
+    packing = Packing.of(lengths, 96, 24, 8, spared=True)
+    parts = (torch.randn(len(packing.index), 3 * 64, requires_grad=True),)
+    assert attend_packed.choice(parts, 4, packing, Rows.of(packing, packing, lengths), causal=True) == "short"
