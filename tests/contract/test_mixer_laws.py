@@ -25,6 +25,7 @@ PARTS = [
     {"attention": "mean", "positions": "sinusoidal"},
     {"kv_heads": 2},
     {"kv_heads": 1, "attention": "local:span=4"},
+    {"feed": "relu", "bias": False},
     {"norm": "rms", "feed": "swiglu", "bias": False, "kv_heads": 2, "tied": False},
     {"norm": "post-rms", "feed": "geglu"},
     {"positions": "alibi"},

@@ -155,39 +155,27 @@ def attend_cached(
     return y.transpose(1, 2).flatten(2)
 
 
-def _packed_reference(
-    parts: Parts, heads: int, packing: Packing, rows: Rows, *, causal: bool = False, dropout: float = 0.0
-) -> Tensor:
+def _packed_reference(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> Tensor:
     return short_attention.equation(parts, heads, rows, causal, dropout)
 
 
-def _packed_short(
-    parts: Parts, heads: int, packing: Packing, rows: Rows, *, causal: bool = False, dropout: float = 0.0
-) -> Tensor:
+def _packed_short(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> Tensor:
     return short_attention.packed(parts, heads, rows, causal)
 
 
-def _can_run_packed_short(
-    parts: Parts, heads: int, packing: Packing, rows: Rows, *, causal: bool = False, dropout: float = 0.0
-) -> bool:
-    width, times = (
-        short_attention.width(parts),
-        [rows.least],
-    )  # a packing may lengthen its last row beyond what is short
-    return (
-        not dropout and short_attention.able(heads, width, times, *parts) and all(one.stride(-1) == 1 for one in parts)
-    )
+def _can_run_packed_short(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> bool:
+    times = [rows.least]  # a packing may lengthen its last row beyond what is short
+    able = not dropout and short_attention.able(heads, short_attention.width(parts), times, *parts)
+    return able and all(one.stride(-1) == 1 for one in parts)
 
 
-def _grouped(
-    parts: Parts, heads: int, packing: Packing, rows: Rows, *, causal: bool = False, dropout: float = 0.0
-) -> Tensor:
+def _grouped(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> Tensor:
     """Torch's kernel on the rows of one length at a time, which are a plain view."""
     (projected,) = parts
     D = projected.shape[1] // 3
     y = projected.new_empty(len(projected), D)
     start = 0
-    for count, time in packing.groups:
+    for count, time in rows.groups:
         stop = start + count * time
         q, k, v = projected[start:stop].view(count, time, 3, heads, D // heads).permute(2, 0, 3, 1, 4)
         found = F.scaled_dot_product_attention(q, k, v, None, dropout, causal and time > 1)
@@ -196,10 +184,8 @@ def _grouped(
     return y
 
 
-def _can_group(
-    parts: Parts, heads: int, packing: Packing, rows: Rows, *, causal: bool = False, dropout: float = 0.0
-) -> bool:
-    return len(parts) == 1 and not torch.is_grad_enabled()
+def _can_group(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> bool:
+    return len(parts) == 1 and bool(rows.groups) and not torch.is_grad_enabled()
 
 
 attend_packed = Kernel(
@@ -208,9 +194,9 @@ attend_packed = Kernel(
     Fast("short", _packed_short, _can_run_packed_short),
     Fast("grouped", _grouped, _can_group),
 )
-"""Attention within packed rows, (M, …) → (M, D): (parts, heads, packing, rows, *, causal=False, dropout=0.0).
+"""Attention of packed rows, (M, …) → (M, D): (parts, heads, rows, *, causal=False, dropout=0.0).
 
-``packing`` is that of the keys, ``rows`` says which keys each row of queries sees.
+``rows`` says which keys each row of queries sees.
 """
 
 

@@ -12,7 +12,7 @@ Legend: B rows, T tokens of the longest, M = Σ lengths, K positions of a row th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -96,6 +96,8 @@ class Rows:
     """How many weights of attention there are in each head."""
     least: int
     """The fewest queries or keys of a row."""
+    groups: tuple[tuple[int, int], ...] = ()
+    """Where rows attend to themselves and are packed: the number of rows of each length, and the length."""
 
     @property
     def longest(self) -> int:
@@ -110,7 +112,8 @@ class Rows:
         """
         begin, count = queries.restore(queries.at), queries.restore(queries.counts)
         begin_keys, count_keys = keys.restore(keys.at), keys.restore(keys.counts)
-        return Rows._made(begin, count, begin_keys, count_keys, lengths.clamp(max=keys.shape[1]))
+        made = Rows._made(begin, count, begin_keys, count_keys, lengths.clamp(max=keys.shape[1]))
+        return replace(made, groups=keys.groups) if queries is keys else made
 
     @staticmethod
     def padded(rows: int, queries: int, keys: int, lengths: Tensor | None = None) -> Rows:

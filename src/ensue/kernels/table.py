@@ -8,10 +8,12 @@ from ensue.kernels.add_norm import add_norm
 from ensue.kernels.attention import attend, attend_packed
 from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.kernels.dropout import dropout_add
+from ensue.kernels.experts import mix_experts
 from ensue.kernels.feed_forward import feed_forward
 from ensue.kernels.kernel import Kernel
 from ensue.kernels.lstmp import lstmp
 from ensue.kernels.matmul import linear, matmul, weight_gradient
+from ensue.kernels.recurrent import scan
 
 _ALL: tuple[Kernel[..., Any], ...] = (
     feed_forward,
@@ -21,6 +23,8 @@ _ALL: tuple[Kernel[..., Any], ...] = (
     attend_packed,
     mean_cross_entropy,
     lstmp,
+    scan,
+    mix_experts,
     linear,
     matmul,
     weight_gradient,

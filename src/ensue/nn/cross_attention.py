@@ -15,8 +15,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ensue.kernels import short_attention
-from ensue.kernels.attention import attend, attend_cached, attention_weights
+from ensue.kernels.attention import attend, attend_cached, attend_packed, attention_weights
 from ensue.kernels.matmul import linear
 from ensue.kernels.packing import Rows
 from ensue.nn.source import Source
@@ -54,7 +53,7 @@ class CrossAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from x (B, T, D), or packed rows (M, D), to the source; weights are (B, H, T, S)."""
         if isinstance(source, Rows):
-            y = short_attention.packed((linear(self.query, x), *memory), self.heads, source)
+            y = attend_packed((linear(self.query, x), *memory), self.heads, source)
             return linear(self.out, y), None
         query, (key, value) = source.fold(linear(self.query, x)), memory  # (N, k·T, D)
         mask, dropout = source.mask(key.shape[2]), self.dropout if self.training else 0.0

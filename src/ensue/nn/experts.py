@@ -29,8 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.kernels.autograd_guards import visible
-from ensue.kernels.threads import is_fake
+from ensue.kernels.experts import mix_experts
 
 _balances: ContextVar[list[Tensor] | None] = ContextVar("balances", default=None)
 
@@ -81,37 +80,8 @@ class NoisyGate(Gate):
 
 
 GATES: dict[str, type[Gate]] = {"plain": Gate, "noisy": NoisyGate}
-Expert = Callable[[Tensor], Tensor]
 Added = Callable[[Tensor], Tensor]
 """How often each expert was chosen (E,), here and by all processes that have rows of the same batch."""
-
-
-def reference(x: Tensor, experts: Sequence[Expert], weights: Tensor, chosen: Tensor) -> Tensor:
-    """Every expert on every token, weighed by 0 where it was not chosen: (M, D), (M, k), (M, k) → (M, D)."""
-    gates = torch.zeros(x.shape[0], len(experts), dtype=weights.dtype, device=x.device).scatter(1, chosen, weights)
-    return torch.stack([gates[:, i, None] * expert(x) for i, expert in enumerate(experts)]).sum(0)
-
-
-def grouped(x: Tensor, experts: Sequence[Expert], weights: Tensor, chosen: Tensor) -> Tensor:
-    """The same, each expert only on the tokens that chose it."""
-    k, learns = chosen.shape[1], torch.is_grad_enabled()
-    order = chosen.flatten().argsort(stable=True)
-    token = order.div(k, rounding_mode="floor")
-    parts = torch.split(x.index_select(0, token), _sizes(chosen, len(experts)))
-    # an expert that nobody chose still has gradients, zeros, if it learns: ranks and optimisers count on them
-    found = [expert(part) for expert, part in zip(experts, parts) if learns or len(part)]
-    weighed = torch.cat(found) * weights.flatten().index_select(0, order)[:, None] if found else x
-    return torch.zeros_like(x, dtype=weighed.dtype).index_add(0, token, weighed)
-
-
-def _sizes(chosen: Tensor, experts: int) -> list[int]:
-    """How many tokens chose each expert; where there are no numbers, as many each."""
-    if is_fake(chosen):
-        return [chosen.numel() // experts + (i < chosen.numel() % experts) for i in range(experts)]
-    return chosen.flatten().bincount(minlength=experts).tolist()
-
-
-KERNELS = {"reference": reference, "grouped": grouped}
 
 
 def balance_of(probabilities: Tensor, chosen: Tensor, added: Added | None = None) -> Tensor:
@@ -125,10 +95,10 @@ def balance_of(probabilities: Tensor, chosen: Tensor, added: Added | None = None
 class Experts(nn.Module):
     """y = Σ_i g_i FFN_i(x), the same at every position."""
 
-    def __init__(self, gate: Gate, experts: Sequence[nn.Module], active: int, kernel: str = "auto") -> None:
+    def __init__(self, gate: Gate, experts: Sequence[nn.Module], active: int) -> None:
         super().__init__()
         assert 0 < active <= len(experts)
-        self.gate, self.active, self.kernel = gate, active, kernel
+        self.gate, self.active = gate, active
         self.experts = nn.ModuleList(experts)
         self.added: Added | None = None
         """Adds up how often experts were chosen in a batch of which others have rows too."""
@@ -160,8 +130,4 @@ class Experts(nn.Module):
             balance, found = balance_of(probabilities, chosen, self.added), _balances.get()
             if found is not None:
                 found.append(balance)
-        kernel = self.kernel
-        if kernel == "auto":
-            kernel = "reference" if visible() else "grouped"
-        y = KERNELS[kernel](flat, list(self.experts), weights.to(x.dtype), chosen)
-        return y.view(x.shape)
+        return mix_experts(flat, list(self.experts), weights.to(x.dtype), chosen).view(x.shape)

@@ -18,11 +18,11 @@ __all__ = ["ACTIVATIONS", "FeedForward"]
 class FeedForward(nn.Module):
     """FFN(x) = W_2 f(W_1 x + b_1) + b_2; f is one of ``ACTIVATIONS``."""
 
-    def __init__(self, width: int, inner: int, activation: str = "gelu") -> None:
+    def __init__(self, width: int, inner: int, activation: str = "gelu", bias: bool = True) -> None:
         super().__init__()
         self.activation = activation
-        self.up: nn.Linear | QuantisedLinear = nn.Linear(width, inner)  # W_1, b_1
-        self.down: nn.Linear | QuantisedLinear = nn.Linear(inner, width)  # W_2, b_2
+        self.up: nn.Linear | QuantisedLinear = nn.Linear(width, inner, bias)  # W_1, b_1
+        self.down: nn.Linear | QuantisedLinear = nn.Linear(inner, width, bias)  # W_2, b_2
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""

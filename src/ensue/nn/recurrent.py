@@ -1,7 +1,6 @@
 """Recurrent cells, and the layer that runs one over time.
 
-A cell is one step and holds the equation, in ``step``; a layer is the loop. A faster kernel for the same equation is
-chosen from ``KERNELS`` by name and tested against it.
+A cell is one step and holds the equation, in ``step``; a layer is the loop, ``ensue.kernels.recurrent.scan``.
 
     a_t = W x_t + b                      for all t at once
     h_t = step(a_t, h_{t-1})             one cell
@@ -16,16 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ensue.kernels.lstmp import lstmp
+from ensue.kernels.recurrent import CellState, scan
 from ensue.nn.state import State, zeros_beside
 
-CellState = tuple[Tensor, ...]
-"""A cell's state, with the output h first: (h,) or (h, c), each (B, N)."""
 Watch = Callable[[Tensor, CellState, CellState], CellState]
 """Called at every step with W x_t + b and the states before and after it; returns the state to continue with."""
 
@@ -220,59 +217,6 @@ class ProjectedLSTMCell(LSTMCell):
         return [*super().weights(), self.weight_p]
 
 
-def reference(cell: Cell, x: Tensor, memory: CellState, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-    """The loop over time that defines every recurrent layer."""
-    outputs = []
-    for t, a in enumerate(nn.functional.linear(x, cell.weight_x, cell.bias).unbind(1)):
-        new = cell.step(a, memory)
-        if lengths is not None:  # a row that has ended keeps its state
-            new = tuple(torch.where((t < lengths)[:, None], n, m) for n, m in zip(new, memory))
-        memory = new if cell.watch is None else cell.watch(a, memory, new)
-        outputs.append(memory[0])
-    return torch.stack(outputs, 1), memory
-
-
-def on_cpu(cell: ProjectedLSTMCell, x: Tensor, memory: CellState, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-    """The LSTM with a projection, which oneDNN does not have; see ensue.kernels.lstmp."""
-    h, c = memory
-    y, cells = lstmp(x, cell.weight_x, cell.weight_h, cell.bias, cell.weight_p, h, c)
-    if lengths is None:
-        return y, (y[:, -1], cells[:, -1])
-    last = (torch.arange(len(x), device=x.device), (lengths - 1).clamp(min=0))
-    begun = (lengths > 0)[:, None]
-    return y, (torch.where(begun, y[last], h), torch.where(begun, cells[last], c))
-
-
-def fused(cell: Cell, x: Tensor, memory: CellState, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-    """torch's layer for the cell's equation: oneDNN on the CPU, cuDNN on a GPU.
-
-    Padded rows run to the end of the longest row. The final h is read at each row's last token; c is frozen at padding
-    by an extra input that closes the gates, c_t = 1 ∘ c_{t-1} + 0 ∘ c̃_t. This takes a third of the time of packed
-    sequences.
-    """
-    if isinstance(cell, ProjectedLSTMCell) and x.device.type == "cpu":
-        return on_cpu(cell, x, memory, lengths)
-    kernel: Callable[..., Any] = getattr(torch, cell.fused)
-    first = tuple(part[None].contiguous() for part in memory)
-    start = first if len(first) > 1 else first[0]
-    weights = cell.weights()
-    if lengths is not None and len(memory) > 1:
-        padded = torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
-        x = torch.cat([x, padded[..., None].to(x.dtype)], dim=-1)
-        weights[0] = torch.cat([weights[0], cell.hold()[:, None]], dim=-1)
-    y, *last = kernel(x, start, weights, True, 1, 0.0, cell.training, False, True)
-    if lengths is None:
-        return y, tuple(part[0] for part in last)
-    h = y.gather(1, (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[-1]))[:, 0]
-    return y, (torch.where((lengths > 0)[:, None], h, memory[0]), *(part[0] for part in last[1:]))
-
-
-KERNELS: dict[str, Callable[[Cell, Tensor, CellState, Tensor | None], tuple[Tensor, CellState]]] = {
-    "reference": reference,
-    "fused": fused,
-}
-
-
 class Recurrent(nn.Module):
     """Runs a cell over time: (B, T, D) → (B, T, N), and returns the state at each row's last token.
 
@@ -296,9 +240,8 @@ class Recurrent(nn.Module):
         state = state or self.start(len(x))
         if x.shape[1] == 0:
             return x.new_zeros(len(x), 0, self.output), state
-        plain = self.cell.watch is None and (lengths is None or self.cell.bounded)
-        kernel = self.kernel if plain else "reference"
-        y, memory = KERNELS[kernel](self.cell, x, state.memory, lengths)
+        run = scan if self.kernel == "fused" else scan.reference
+        y, memory = run(self.cell, x, state.memory, lengths)
         return y, RecurrentState(memory)
 
 

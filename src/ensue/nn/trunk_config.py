@@ -69,7 +69,6 @@ class TrunkConfig:
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
         check(self, "rope_base", self.rope_base > 1, "more than 1")
-        check(self, "bias", self.bias or self.feed_kind in GATES, f"true with feed = {self.feed_kind}")
         even = not rotary or self.hidden // self.heads % 2 == 0
         check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
 
@@ -97,9 +96,8 @@ def last_norm(config: TrunkConfig, epsilon: float = 1e-5) -> nn.Module:
 
 def build_feed(config: TrunkConfig) -> FeedForward | GatedFeedForward:
     """A block's feed-forward network."""
-    if config.feed_kind in GATES:
-        return GatedFeedForward(config.hidden, config.feed_width, config.feed_kind, config.bias)
-    return FeedForward(config.hidden, config.feed_width, config.feed_kind)
+    network = GatedFeedForward if config.feed_kind in GATES else FeedForward
+    return network(config.hidden, config.feed_width, config.feed_kind, config.bias)
 
 
 def build_experts(config: TrunkConfig, experts: int, active: int, gate: str) -> nn.Module:

@@ -441,6 +441,7 @@ def test_rows_can_attend_to_a_cache_by_index():
         {"feed": "swiglu"},
         {"feed": "geglu"},
         {"feed": "swiglu", "bias": False},
+        {"feed": "relu", "bias": False},
         {"heads": 4, "kv_heads": 1},
         {"heads": 4, "kv_heads": 2, "norm": "rms", "feed": "swiglu", "bias": False},  # Llama's block
     ],

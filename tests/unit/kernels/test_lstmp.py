@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ensue.kernels.lstmp import lstmp
-from ensue.nn.recurrent import ProjectedLSTMCell, Recurrent, reference
+from ensue.kernels.recurrent import scan
+from ensue.nn.recurrent import ProjectedLSTMCell, Recurrent
 
 FUSED = lstmp.implementations["fused"]
 
@@ -37,7 +38,7 @@ def test_a_layer_ends_each_row_where_it_ends():
     cell = ProjectedLSTMCell(5, 7, 3).double()
     x, lengths = torch.randn(3, 6, 5, dtype=torch.double), torch.tensor([6, 2, 0])
     y, state = Recurrent(cell)(x, None, lengths)
-    wanted, memory = reference(cell, x, cell.start(3), lengths)
+    wanted, memory = scan.reference(cell, x, cell.start(3), lengths)
     real = torch.arange(6) < lengths[:, None]
     torch.testing.assert_close(y[real], wanted[real], atol=1e-12, rtol=0)
     torch.testing.assert_close(state.memory, memory, atol=1e-12, rtol=0)

@@ -19,6 +19,7 @@ from ensue.kernels.kernel import use
 from ensue.kernels.packing import Packing, Rows
 from ensue.kernels.table import KERNELS
 from ensue.kernels.threads import torch_threads
+from ensue.nn.recurrent import Cell, GRUCell, LSTMCell
 
 pytestmark = [
     pytest.mark.skipif(torch_threads() is None, reason="torch runs on another OpenMP here"),
@@ -79,12 +80,24 @@ def padded(time: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
 def packed(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     lengths = torch.arange(rows) % 9 + 9
     packing = Packing.of(lengths, rows, 17, 8)
-    return (rand(len(packing.index), 3 * D, dtype=dtype),), HEADS, packing, Rows.of(packing, packing, lengths)
+    return (rand(len(packing.index), 3 * D, dtype=dtype),), HEADS, Rows.of(packing, packing, lengths)
 
 
 def recurrent(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     shapes = ((rows, 5, D), (64, D), (64, 8), (64,), (8, 16), (rows, 8), (rows, 16))
     return tuple(rand(*shape, dtype=dtype) for shape in shapes)
+
+
+def cell(rows: int, dtype: torch.dtype, kind: type[Cell] = LSTMCell) -> tuple[Any, ...]:
+    one = kind(D, 16).to(dtype)
+    state = tuple(rand(rows, 16, dtype=dtype) for _ in one.start(1))
+    return one, rand(rows, 5, D, dtype=dtype), state
+
+
+def mixture(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+    experts = (torch.sin, torch.cos, torch.tanh)
+    chosen = torch.stack([torch.arange(rows) % 3, (torch.arange(rows) + 1) % 3], dim=1)
+    return rand(rows, D, dtype=dtype), experts, rand(rows, 2, dtype=dtype), chosen
 
 
 BOTH, DOUBLE = (torch.float32, torch.float64), (torch.float64,)
@@ -114,6 +127,9 @@ CASES = [
         empty=False,
     ),
     Case("lstmp", "fused", recurrent, rows=4, types=BOTH, empty=False),
+    Case("recurrent", "fused", cell, rows=4, types=BOTH, empty=False),
+    Case("recurrent", "fused", lambda n, t: cell(n, t, GRUCell), rows=4, types=BOTH, empty=False),
+    Case("experts", "grouped", mixture, rows=9, types=BOTH),
     Case("linear", "onednn", lambda n, t: (layers(t)[0], rand(n, D, dtype=t))),
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
     Case("weight_gradient", "onednn", lambda n, t: (torch.randn(n, 48), torch.randn(n, D)), {}, False, empty=False),
@@ -139,12 +155,16 @@ def made(case: Case, dtype: torch.dtype, rows: int | None = None) -> tuple[Any, 
     return case.make(case.rows if rows is None else rows, dtype)
 
 
+def flattened(found: Any) -> list[Tensor]:
+    return [one for part in found for one in flattened(part)] if isinstance(found, tuple) else [found]
+
+
 def computed(case: Case, implementation: str, args: tuple[Any, ...], twice: bool = False) -> list[Tensor]:
     """Outputs and gradients of the inputs; with ``twice`` the gradients of the gradients' size."""
     torch.manual_seed(1)
     with torch.set_grad_enabled(case.gradients):
         found = KERNELS[case.kernel].implementations[implementation](*args, **case.keywords)
-    outputs = list(found) if isinstance(found, tuple) else [found]
+    outputs = flattened(found)
     if not case.gradients:
         return outputs
     inputs = case.inputs(args)
@@ -186,7 +206,7 @@ def test_outputs_and_gradients_are_those_of_the_reference(case: Case) -> None:
 def test_gradients_of_gradients_are_those_of_the_reference(case: Case) -> None:
     if not case.gradients:
         pytest.skip("runs outside autograd")
-    if case.fast == "scaled_dot_product":
+    if case.fast == "scaled_dot_product" or case.kernel == "recurrent":
         pytest.skip("torch's kernel is not twice differentiable")
     for dtype in case.types:
         args = made(case, dtype)

@@ -282,4 +282,4 @@ def test_packed_rows_take_the_short_kernel_however_long_the_last_is_made() -> No
     )
     packing = Packing.of(lengths, 96, 24, 8, spared=True)
     parts = (torch.randn(len(packing.index), 3 * 64, requires_grad=True),)
-    assert attend_packed.choice(parts, 4, packing, Rows.of(packing, packing, lengths), causal=True) == "short"
+    assert attend_packed.choice(parts, 4, Rows.of(packing, packing, lengths), causal=True) == "short"

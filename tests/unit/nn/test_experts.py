@@ -5,10 +5,12 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.exchange.huggingface.writing import _check_gpt
+from ensue.kernels.experts import mix_experts
 from ensue.kernels.int8 import QuantisedLinear, quantise
+from ensue.kernels.kernel import use
 from ensue.measure.cost import active_parameters, flops_per_token
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
-from ensue.nn.experts import GATES, KERNELS, Experts, Gate, balance_of, balances
+from ensue.nn.experts import GATES, Experts, Gate, balance_of, balances
 from ensue.nn.feed_forward import FeedForward
 
 
@@ -29,11 +31,11 @@ def test_grouped_tokens_give_what_all_experts_on_all_tokens_give(experts, active
     model = mixture(experts=experts, active=active)
     x, above = torch.randn(3, 7, 8, dtype=torch.float64), torch.randn(3, 7, 8, dtype=torch.float64)
     found = {}
-    for kernel in KERNELS:
-        model.kernel = kernel
+    for kernel in mix_experts.implementations:
         model.zero_grad()
         given = x.clone().requires_grad_()
-        y = model(given)
+        with use(kernel, "experts"):
+            y = model(given)
         y.backward(above)
         found[kernel] = [y.detach(), given.grad, *(p.grad for p in model.parameters())]
     for one, other in zip(*found.values(), strict=True):

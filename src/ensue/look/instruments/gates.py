@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.kernels.recurrent import CellState
 from ensue.look.instruments.gradient_flow import RecurrentState, find_probe
-from ensue.nn.recurrent import CellState, watched
+from ensue.nn.recurrent import watched
 
 LEGEND = {
     "forget": "1 keeps the cell, 0 erases it",

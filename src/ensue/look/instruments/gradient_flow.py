@@ -33,9 +33,10 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.kernels.int8 import QuantisedLinear
+from ensue.kernels.recurrent import CellState
 from ensue.nn.blocks import Block
 from ensue.nn.intra_attention import IntraAttention
-from ensue.nn.recurrent import Cell, CellState, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
+from ensue.nn.recurrent import Cell, Recurrent, ReluCell, SigmoidCell, TanhCell, watched
 
 ROWS = 32
 """The batch size: losses J_t differentiated at once."""

@@ -64,7 +64,7 @@ class SelfAttention(Mixer):
         """Attend from x (B, T, D), or packed rows (M, D), to what each position may see."""
         if layout.packing is not None:
             parts, p = (linear(self.project, x),), self.dropout if self.training else 0.0
-            y = attend_packed(parts, self.heads, layout.packing, layout.rows, causal=self.causal, dropout=p)
+            y = attend_packed(parts, self.heads, layout.rows, causal=self.causal, dropout=p)
             return Mixed(linear(self.out, y), None, None)
         if self.causal:
             return self._causal(x, state or self.start(len(x)), layout, weights)  # type: ignore[arg-type]
