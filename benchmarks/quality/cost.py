@@ -24,10 +24,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.record import record
-from ensue.measure.cost import LOSSES, reference_kernels, training
+from ensue.measure.cost import reference_kernels, training
 from ensue.measure.hardware import measured
 from ensue.models.table import SYSTEMS
 from ensue.nn.feed_forward import FeedForward
+from ensue.tasks.table import task_spec
 from ensue.train.optimisers import build_optimiser, clipped_step, gradient_norm, gradients_of
 from ensue.train.settings import TrainSettings
 
@@ -50,10 +51,15 @@ def build(system: str) -> Any:
     return cls(cls.Config(**CASES[system][0])).train()
 
 
+def example_loss(model: Any, rows: int, length: int, settings: TrainSettings | None = None) -> Any:
+    """The loss of a batch of full rows, by the model's task."""
+    return task_spec(model.task).example_loss(model, rows, length, settings)
+
+
 def step(model: Any, optimiser: Any, rows: int, length: int, settings: TrainSettings) -> None:
     """One update, as the training loop does it."""
     optimiser.zero_grad(set_to_none=True)
-    LOSSES[model.task](model, rows, length, settings).backward()
+    example_loss(model, rows, length, settings).backward()
     gradients = gradients_of(model)
     clipped_step(optimiser, gradients, gradient_norm(gradients), settings.clip)
 
@@ -69,7 +75,7 @@ def counted_by_torch(system: str) -> dict[str, float]:
 
     plain = sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16)  # none of our loops
     with reference_kernels(model), plain[0], plain[1], FlopCounterMode(display=False) as counter:
-        LOSSES[model.task](model, rows, length, None).backward()
+        example_loss(model, rows, length).backward()
     return {"flops": counter.get_total_flops()}
 
 
@@ -127,7 +133,7 @@ def timed(system: str) -> dict[str, Any]:
     keep_freed_memory()
     _, rows, length = CASES[system]
     settings = TrainSettings()
-    counted = training(lambda: build(system), rows, length, settings)
+    counted = training(lambda: build(system), example_loss, rows, length, settings)
     assert counted is not None
     model = build(system)
     optimiser = build_optimiser(model, settings)
@@ -163,7 +169,7 @@ def main(systems: list[str]) -> None:
     """Predict, measure, compare, write down."""
     for system in systems:
         values, rows, length = CASES[system]
-        counted = training(lambda system=system: build(system), rows, length, TrainSettings())
+        counted = training(lambda system=system: build(system), example_loss, rows, length, TrainSettings())
         assert counted is not None
         found = {what: alone(what, system) for what in ("counted_by_torch", "memory", "resident", "timed")}
         real = {

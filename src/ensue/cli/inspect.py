@@ -23,6 +23,7 @@ def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_j
         for n, entry in SYSTEMS.entries.items():
             print_line(f"{n:<12} {entry.summary}")
         return
+    from ensue.tasks.table import all_tasks
     from ensue.verbs.systems import systems as verb
 
     system = verb(name)
@@ -38,9 +39,10 @@ def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_j
         print_line(f"  {preset}: " + (", ".join(f"{k}={v}" for k, v in values.items()) or "the defaults"))
     for figure in system["figures"]:
         print_line(f"\nexpected result: {figure}")
-    if "forecast" in system:
-        settings = ", ".join(setting["name"] for setting in system["forecast"]["settings"])
-        print_line(f"\nsettings as a forecaster (`ensue fit forecast my.csv --model {name}`): {settings}")
+    for task in (spec for spec in all_tasks() if spec.name in system):
+        settings = ", ".join(setting["name"] for setting in system[task.name]["settings"])
+        command = f"ensue fit {task.name} {task.example_file} --model {name}"
+        print_line(f"\nsettings for {task.name} (`{command}`): {settings}")
 
 
 def _print_checks(checks: list[dict[str, Any]], width: int) -> None:

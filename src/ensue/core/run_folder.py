@@ -136,10 +136,7 @@ class RunFolder:
 
     def write_config(self, system: str, config: Any, version: str, **more: Any) -> None:
         """Write config.json."""
-        write_json(
-            self.config,
-            {"ensue": version, "format": FORMAT, "system": system, "model": asdict(config), **more},
-        )
+        write_json(self.config, {"ensue": version, "format": FORMAT, "system": system, "model": asdict(config), **more})
 
     def read_config(self) -> dict[str, Any]:
         """Read config.json; raise InputError if it is not ours or from a newer version."""
@@ -153,9 +150,7 @@ class RunFolder:
         kinds = {"format": int, "system": str, "model": dict}
         if not isinstance(config, dict) or not all(isinstance(config.get(n), kind) for n, kind in kinds.items()):
             raise InputError(
-                "was not made by ensue",
-                where=str(self.config),
-                hint="`ensue convert` reads folders of other tools",
+                "was not made by ensue", where=str(self.config), hint="`ensue convert` reads folders of other tools"
             )
         if config["format"] > FORMAT:
             raise InputError(

@@ -21,20 +21,15 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 from torch.utils.flop_counter import FlopCounterMode
 
-from ensue.data.batches import Batch
 from ensue.measure.op_counter import OpCounter, Operation, fake_tensors
 from ensue.nn.experts import Experts
 from ensue.nn.recompute import recompute_blocks
 from ensue.nn.recurrent import Recurrent
-from ensue.train.label_objectives import masked_language_loss
-from ensue.train.objectives import OBJECTIVES, context_loss
 from ensue.train.optimisers import build_optimiser
 from ensue.train.settings import TrainSettings
 
 LENGTH = 64
 """Tokens of a text, for models without a context size."""
-MASK_SHARE = 0.15
-"""The default share of masked tokens."""
 
 
 def parameter_parts(model: nn.Module) -> dict[str, int]:
@@ -161,30 +156,30 @@ class Training:
 
 def training(
     build: Callable[[], nn.Module],
+    loss: Callable[[Any, int, int, Any], Tensor],
     rows: int,
     length: int,
     settings: TrainSettings | None = None,
     precision: str = "float32",
-) -> Training | None:
-    """The cost of a training step; None for a model that is not trained by gradient.
+) -> Training:
+    """The cost of a training step.
 
-    ``build`` makes the model, on fake tensors. ``bf16`` is mixed precision: weights, gradients and optimiser state stay
-    in float32. ``train.recompute`` is followed.
+    ``build`` makes the model, on fake tensors, and ``loss`` computes the loss of full rows (``TaskSpec.example_loss``).
+    ``bf16`` is mixed precision: weights, gradients and optimiser state stay in float32. ``train.recompute`` is
+    followed.
     """
     chosen = settings or TrainSettings()
     counter = OpCounter()
     with fake_tensors(counter):
         model: Any = build()
-        if getattr(model, "task", "") not in LOSSES:
-            return None
         model.train()
         weights = {counter.hold(p) for p in (*model.parameters(), *model.buffers())}
         if chosen.recompute == "blocks":
             recompute_blocks(model)
         before = len(counter.operations)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            loss = LOSSES[model.task](model, rows, length, settings)
-        loss.backward()  # type: ignore[no-untyped-call]
+            value = loss(model, rows, length, settings)
+        value.backward()  # type: ignore[no-untyped-call]
         done = counter.operations[before:]
         trained = [p for p in model.parameters() if p.grad is not None]
         gradients = {counter.hold(p.grad) for p in trained if p.grad is not None}
@@ -218,62 +213,3 @@ def _optimiser_bytes(model: nn.Module, settings: TrainSettings) -> int:
     optimiser = build_optimiser(model, settings)
     optimiser.step()
     return _bytes(dict(optimiser.state))
-
-
-def _tokens(rows: int, length: int) -> Tensor:
-    return torch.zeros(rows, length, dtype=torch.long)
-
-
-def _language(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
-    tokens = _tokens(rows, length)
-    return OBJECTIVES[model.objective](model, Batch(tokens, tokens, reset_state=True), None)[0]
-
-
-def _translation(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
-    tokens = _tokens(rows, length)
-    smoothing = float(getattr(settings, "label_smoothing", 0.0))
-    loss: Tensor = model.loss(tokens, tokens, model.start(tokens), None, smoothing, goes_on=False)[0]
-    return loss
-
-
-@dataclass(frozen=True)
-class _MaskedBatch:
-    """A batch of full rows with some tokens masked."""
-
-    tokens: Tensor
-    positions: Tensor
-    is_masked: Tensor
-    targets: Tensor
-    segments: Tensor | None
-    not_next: Tensor | None
-    lengths: None = None
-
-
-def _masked(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
-    tokens = _tokens(rows, length)
-    positions = _tokens(rows, max(1, round(length * float(getattr(settings, "mask", MASK_SHARE)))))
-    pairs = model.config.next_sentence
-    batch = _MaskedBatch(
-        tokens,
-        positions,
-        torch.ones_like(positions, dtype=torch.bool),
-        positions.flatten(),
-        tokens if pairs else None,
-        tokens[:, 0] if pairs else None,
-    )
-    return masked_language_loss(model, batch, None)[0]
-
-
-def _contexts(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
-    return context_loss(
-        model, Batch(_tokens(rows, length), _tokens(rows, length), True, torch.full((rows,), length)), None
-    )[0]
-
-
-LOSSES: dict[str, Callable[[Any, int, int, TrainSettings | None], Tensor]] = {
-    "language": _language,
-    "translation": _translation,
-    "masked": _masked,
-    "contexts": _contexts,
-}
-"""The loss of a batch of full rows, by task."""

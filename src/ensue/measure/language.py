@@ -78,11 +78,7 @@ def language_score(
     whole = nll_total + surcharge * math.log(2)
     return LanguageScore(
         bits_per_byte=None if pseudo else whole / math.log(2) / size,
-        perplexity={
-            "token": _exp(nll_total / tokens),
-            "word": _exp(whole / words),
-            "byte": _exp(whole / size),
-        },
+        perplexity={"token": _exp(nll_total / tokens), "word": _exp(whole / words), "byte": _exp(whole / size)},
         nll=nll_total / tokens,
         nll_total=nll_total,
         tokens=tokens,

@@ -47,11 +47,7 @@ class MaskedScore:
 
 @torch.no_grad()
 def masked_score(
-    model: Any,
-    batches: Iterable[Any],
-    counts: np.ndarray,
-    unigram_of: str = "training text",
-    ranks: Ranks = SINGLE,
+    model: Any, batches: Iterable[Any], counts: np.ndarray, unigram_of: str = "training text", ranks: Ranks = SINGLE
 ) -> MaskedScore:
     """Evaluate a model over batches; ``counts`` (V,) are token counts of the text ``unigram_of``.
 

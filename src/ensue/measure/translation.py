@@ -176,10 +176,7 @@ def length_edges(sources: Sequence[str], bins: int = 6) -> tuple[int, ...]:
 
 
 def bleu_by_length(
-    sources: Sequence[str],
-    outputs: Sequence[str],
-    references: References,
-    edges: Sequence[int] = LENGTH_EDGES,
+    sources: Sequence[str], outputs: Sequence[str], references: References, edges: Sequence[int] = LENGTH_EDGES
 ) -> list[dict[str, Any]]:
     """BLEU by source length: a bin ends at each edge, in words, and the last is open.
 
@@ -217,11 +214,7 @@ def _span(low: int, high: int | None) -> str:
 
 
 def paired_bootstrap(
-    outputs_a: Sequence[str],
-    outputs_b: Sequence[str],
-    references: References,
-    samples: int = 1000,
-    seed: int = 0,
+    outputs_a: Sequence[str], outputs_b: Sequence[str], references: References, samples: int = 1000, seed: int = 0
 ) -> Bootstrap:
     """Paired bootstrap test of the difference in BLEU (Koehn, 2004).
 

@@ -10,10 +10,10 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.memory import MEMORY_VARIABLE, available_memory
 from ensue.core.sizes import size_in_words
-from ensue.measure.cost import LOSSES, training_state_bytes
+from ensue.measure.cost import training_state_bytes
 from ensue.tasks.machine import check_device
 from ensue.tasks.settings import VOCABULARIES, Settings
-from ensue.tasks.table import model_class, task_of
+from ensue.tasks.table import model_class, task_of, task_spec
 from ensue.train.ranks import Ranks
 
 FEWEST = 2
@@ -47,8 +47,8 @@ def check_room(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
 def _values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
     """The settings of the model as it will be built; None where they follow from more than a vocabulary, or where not
     all of it is learnt."""
-    cls = model_class(settings.run.system, settings.run.task)
-    if getattr(cls, "task", "") not in LOSSES or settings.run.task not in ("", getattr(cls, "task", "")):
+    task = getattr(model_class(settings.run.system, settings.run.task), "task", "")
+    if not task or settings.run.task not in ("", task) or task_spec(task).example_loss is None:
         return None
     facts = task_of(settings).model_settings(settings, corpus) if corpus is not None else {}
     values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}

@@ -19,9 +19,7 @@ MAX_CHARACTERS = 100_000
 EVENT: dict[str, Any] = {
     "type": "object",
     "required": ["data"],
-    "properties": {
-        "data": {"type": "string", "description": "a piece of the completion as JSON; [DONE] at the end"},
-    },
+    "properties": {"data": {"type": "string", "description": "a piece of the completion as JSON; [DONE] at the end"}},
 }
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {

@@ -27,6 +27,7 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import KINDS, load_tokenizer
 from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.data.tokenizers.spelled_words import SpelledWordTokenizer, fit_spelled_words
+from ensue.measure import example_losses
 from ensue.measure.contexts import ContextScore, context_score
 from ensue.models.context import ContextModel, known
 from ensue.tasks.machine import fill_common
@@ -262,6 +263,7 @@ TASK = TaskSpec(
     complete_settings=complete_settings,
     batches=batches,
     objective=objective,
+    example_loss=example_losses.contexts_loss,
     evaluator=evaluator,
     final_figures=final_figures,
     short_evaluation="data.eval_rows=50",

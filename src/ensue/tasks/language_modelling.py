@@ -30,6 +30,7 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import fit_tokenizer, load_tokenizer, resolve_tokenizer
 from ensue.data.tokens import TokenizedText, tokenize
 from ensue.data.waves import WAVES
+from ensue.measure import example_losses
 from ensue.measure.language import LanguageScore, language_score, stream_count, total_log_prob
 from ensue.models.language import LanguageModel
 from ensue.models.layer_depths import body_depths, layers_of
@@ -328,6 +329,7 @@ TASK = TaskSpec(
     complete_settings=complete_settings,
     batches=batches,
     objective=objective,
+    example_loss=example_losses.language_loss,
     evaluator=evaluator,
     options=options,
     sampler=sampler,

@@ -29,6 +29,7 @@ from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer, resolve_tokenizer
 from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
+from ensue.measure import example_losses
 from ensue.measure.masked import MaskedScore, masked_score
 from ensue.models.bert import BERT
 from ensue.tasks.machine import fill_common
@@ -328,6 +329,7 @@ TASK = TaskSpec(
     complete_settings=complete_settings,
     batches=batches,
     objective=objective,
+    example_loss=example_losses.masked_loss,
     evaluator=evaluator,
     final_figures=final_figures,
     short_evaluation="data.eval_rows=50",

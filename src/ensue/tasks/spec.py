@@ -169,6 +169,9 @@ class TaskSpec:
     objective: Callable[[Settings, Any, Any], Objective]
     evaluator: Callable[[Settings, Any, Any], Evaluate | None] = lambda settings, model, corpus: None
     """Make the function that measures the model on held-out data during training."""
+    example_loss: Callable[[Any, int, int, Any], torch.Tensor] | None = None
+    """The loss of a batch of full rows, given model, rows, length and ``train`` settings; None if ``ensue cost`` cannot
+    count a training step."""
     options: Callable[[Settings, Any, Any], TrainingOptions] = lambda settings, model, corpus: TrainingOptions()
     sampler: Callable[[Settings, Any, Any, torch.device], Callable[[], str] | None] = (
         lambda settings, model, corpus, device: None

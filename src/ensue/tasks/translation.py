@@ -29,6 +29,7 @@ from ensue.data.splitting import hold_out_pairs
 from ensue.data.tables import parse_columns
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, load_tokenizer, resolve_tokenizer, save_tokenizer
+from ensue.measure import example_losses
 from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
@@ -383,6 +384,7 @@ TASK = TaskSpec(
     complete_settings=complete_settings,
     batches=batches,
     objective=objective,
+    example_loss=example_losses.translation_loss,
     evaluator=evaluator,
     sampler=sampler,
     final_figures=final_figures,

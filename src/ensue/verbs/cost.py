@@ -84,7 +84,8 @@ def cost(
         recomputed(model, system)
     rows, time = _batch(model, chosen.train, batch, length, ranks)
     forward = flops_per_token(model, length)
-    step = training(build, rows, time, chosen.train, chosen_precision)
+    loss = task_spec(task_name(system)).example_loss
+    step = training(build, loss, rows, time, chosen.train, chosen_precision) if loss else None
     after = generating(model, length) if step is not None else None
     result: dict[str, Any] = {
         "system": system,

@@ -9,11 +9,13 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from ensue.kernels.packing import Rows
-from ensue.measure.cost import LOSSES, active_parameters, flops_per_token, generating, reference_kernels, training
+from ensue.measure import cost
+from ensue.measure.cost import active_parameters, flops_per_token, generating, reference_kernels
 from ensue.measure.op_counter import OpCounter, fake_tensors
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.table import SYSTEMS
+from ensue.tasks.table import task_spec
 from ensue.train.settings import TrainSettings
 
 SMALL = {
@@ -47,6 +49,14 @@ def builder(system, **more):
         return cls(cls.Config(**{**vocabularies, **SMALL[system], **more}))
 
     return build
+
+
+def example_loss(model, rows, length, settings=None):
+    return task_spec(model.task).example_loss(model, rows, length, settings)
+
+
+def training(build, *sizes, **options):
+    return cost.training(build, example_loss, *sizes, **options)
 
 
 def on_meta(system, **more):
@@ -103,7 +113,7 @@ def test_memory_is_what_the_allocator_is_asked_for(system, more, rows, length):
     model = builder(system, **more)().train()
 
     def step():
-        LOSSES[model.task](model, rows, length, None).backward()
+        example_loss(model, rows, length).backward()
 
     step()
     model.zero_grad()
@@ -117,7 +127,7 @@ def test_training_flops_are_what_torch_counts_of_a_real_step(system):
     model = builder(system)().train()
     plain = sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16)  # what torch sees all of
     with reference_kernels(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
-        LOSSES[model.task](model, 4, 16, None).backward()
+        example_loss(model, 4, 16).backward()
     assert counted.flops == pytest.approx(seen.get_total_flops(), rel=0.05)
 
 
@@ -155,7 +165,7 @@ def test_no_kernel_hides_its_products(system, rows, length, more):
         model = build().train()
         plain = sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16)  # what torch sees all of
         with reference_kernels(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
-            LOSSES[model.task](model, rows, length, None).backward()
+            example_loss(model, rows, length).backward()
     assert counted == pytest.approx(seen.get_total_flops(), rel=0.05)
 
 
