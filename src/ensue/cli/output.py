@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from typing import Any
 
+from ensue.core.files import finite
 from ensue.core.wording import table_lines
 
 
 def print_json(value: Any) -> None:
     """Print one JSON object; non-finite numbers become null."""
-    sys.stdout.write(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    sys.stdout.write(json.dumps(finite(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def print_line(text: str = "", end: str = "\n") -> None:

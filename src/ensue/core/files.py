@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ from safetensors import SafetensorError
 
 from ensue.core.errors import InputError
 
-DISK_FULL_HINT = "free some space and try again (--resume continues a run)"
+FULL = ("the disk is full", "free some space and try again (--resume continues a run)")
+READ_ONLY = ("is not writable", "choose another --out")
+NOT_A_FOLDER = ("a part of this path is a file, not a folder", "choose another")
+DISK_ERRORS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), FULL),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), READ_ONLY),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), NOT_A_FOLDER),
+}
+"""Message and hint for errors of the file system."""
 
 
 def sync(path: Path) -> None:
@@ -33,20 +42,14 @@ def disk_errors(path: Path) -> Iterator[None]:
     """Turn errors of the file system into InputError."""
     try:
         yield
-    except SafetensorError as error:  # it wraps the OSError
-        if "os error 28" in str(error) or "No space left" in str(error):
-            raise InputError("the disk is full", where=str(path), hint=DISK_FULL_HINT) from error
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError("the disk is full", where=str(path), hint=DISK_FULL_HINT) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise InputError("is not writable", where=str(path), hint="choose another --out") from error
-        if error.errno in (errno.ENOTDIR, errno.EEXIST):
-            raise InputError(
-                "a part of this path is a file, not a folder", where=str(path), hint="choose another"
-            ) from error
-        raise
+    except (OSError, SafetensorError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        if isinstance(error, SafetensorError) and ("os error 28" in str(error) or "No space left" in str(error)):
+            number = errno.ENOSPC  # it wraps the OSError
+        if number not in DISK_ERRORS:
+            raise
+        what, hint = DISK_ERRORS[number]
+        raise InputError(what, where=str(path), hint=hint) from error
 
 
 @contextmanager
@@ -96,6 +99,19 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write an indented JSON file atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """A value for strict JSON: non-finite numbers become null, tuples lists, names of fields text.
+
+    >>> finite({1: (float("nan"), 0.5)})
+    {'1': [None, 0.5]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): finite(item) for name, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def read_json(path: Path) -> Any:

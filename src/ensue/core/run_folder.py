@@ -32,46 +32,29 @@ LAST_LINE = "# all settings end here"
 """The last line of run.toml: a file without it was cut short."""
 
 
+class _File:
+    """An attribute of a run folder: the path of one of its files."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: RunFolder, owner: type) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The paths of a run, and the reading and writing of its config.json."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """The system and its settings."""
-        return self.path / "config.json"
-
-    @property
-    def weights(self) -> Path:
-        """The weights."""
-        return self.path / "model.safetensors"
-
-    @property
-    def tokenizer(self) -> Path:
-        """The tokenizer."""
-        return self.path / "tokenizer.json"
-
-    @property
-    def settings(self) -> Path:
-        """Every setting, resolved."""
-        return self.path / "run.toml"
-
-    @property
-    def card(self) -> Path:
-        """The model card."""
-        return self.path / "README.md"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def answers(self) -> Path:
-        """The teacher's outputs of a distilled run."""
-        return self.path / "teacher.safetensors"
+    config = _File("config.json")
+    weights = _File("model.safetensors")
+    tokenizer = _File("tokenizer.json")
+    settings = _File("run.toml")
+    card = _File("README.md")
+    checkpoints = _File("checkpoints")
+    teacher_outputs = _File("teacher.safetensors")
 
     def check_free(self, force: bool) -> None:
         """Raise InputError if the folder is not empty, unless it is a run and ``force`` is True."""
@@ -149,13 +132,9 @@ class RunFolder:
         config: dict[str, Any] = read_json(self.config)
         kinds = {"format": int, "system": str, "model": dict}
         if not isinstance(config, dict) or not all(isinstance(config.get(n), kind) for n, kind in kinds.items()):
-            raise InputError(
-                "was not made by ensue", where=str(self.config), hint="`ensue convert` reads folders of other tools"
-            )
+            hint = "`ensue convert` reads folders of other tools"
+            raise InputError("was not made by ensue", where=str(self.config), hint=hint)
         if config["format"] > FORMAT:
-            raise InputError(
-                f"was made by a newer version of ensue ({config.get('ensue', '?')})",
-                where=str(self.path),
-                hint="upgrade ensue",
-            )
+            what = f"was made by a newer version of ensue ({config.get('ensue', '?')})"
+            raise InputError(what, where=str(self.path), hint="upgrade ensue")
         return config

@@ -13,13 +13,13 @@ import textwrap
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ensue.core.errors import InputError, unknown_name
 
 T = TypeVar("T")
-_DESCRIBED: dict[Any, tuple[Field, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,9 @@ class Field:
     meaning: str
 
 
+@cache
 def describe(cls: type[Any]) -> tuple[Field, ...]:
     """The settings of a class, with the description of each."""
-    if cls not in _DESCRIBED:
-        _DESCRIBED[cls] = _read(cls)
-    return _DESCRIBED[cls]
-
-
-def _read(cls: type[Any]) -> tuple[Field, ...]:
     meanings: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
         try:
@@ -49,13 +44,9 @@ def _read(cls: type[Any]) -> tuple[Field, ...]:
         body = ast.parse(textwrap.dedent(source)).body[0]
         assert isinstance(body, ast.ClassDef)
         for line, following in zip(body.body, body.body[1:]):
-            if (
-                isinstance(line, ast.AnnAssign)
-                and isinstance(line.target, ast.Name)
-                and isinstance(following, ast.Expr)
-            ):
-                assert isinstance(following.value, ast.Constant)
-                meanings[line.target.id] = " ".join(str(following.value.value).split())
+            match line, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=meaning)):
+                    meanings[name] = " ".join(str(meaning).split())
     kinds = get_type_hints(cls)
     return tuple(Field(f.name, kinds[f.name], f.default, meanings.get(f.name, "")) for f in fields(cls))
 
@@ -185,7 +176,7 @@ def toml_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         text = repr(value)
-        return text if any(mark in text for mark in ".en") else f"{text}.0"
+        return text if any(sign in text for sign in ".en") else f"{text}.0"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, str):

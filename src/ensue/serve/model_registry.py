@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -140,12 +139,3 @@ def api_error(error: Exception) -> ApiError | None:
     if isinstance(error, InputError):
         return ApiError(400, str(error))
     return error if isinstance(error, ApiError) else None
-
-
-def jsonable(value: Any) -> Any:
-    """A value as strict JSON: non-finite numbers become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): jsonable(item) for name, item in value.items()}
-    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value

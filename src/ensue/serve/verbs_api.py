@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Request
 
+from ensue.core.files import finite
 from ensue.runs.forecast import ForecastRun
 from ensue.runs.language import LanguageRun
 from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
 from ensue.serve import schemas
 from ensue.serve.errors import ApiError
-from ensue.serve.model_registry import ModelRegistry, jsonable
+from ensue.serve.model_registry import ModelRegistry
 from ensue.serve.openai_api import MAX_CHARACTERS
 from ensue.verbs.translate import trace_of
 from ensue.verbs.words import analogy as word_analogy
@@ -44,8 +45,8 @@ def add_verb_routes(app: FastAPI, registry: ModelRegistry) -> None:
         notes: list[str] = []
         options = {"search": search, "prefix": body.prefix, "trace": body.trace, "notes": notes}
         found = await model.ask(lambda report: run.translate(body.lines, **options, report=report), request)  # type: ignore[arg-type]
-        translations = [schemas.Translation(**jsonable(translation.as_dict())) for translation in found]
-        trace = jsonable(trace_of(found[0], run.tokenizer, search)) if body.trace else None
+        translations = [schemas.Translation(**finite(translation.as_dict())) for translation in found]
+        trace = finite(trace_of(found[0], run.tokenizer, search)) if body.trace else None
         return schemas.Translations(model=model.name, translations=translations, trace=trace, notes=notes)
 
     @app.post("/api/predict")
@@ -53,13 +54,13 @@ def add_verb_routes(app: FastAPI, registry: ModelRegistry) -> None:
         model = registry.get(body.model)
         notes: list[str] = []
         found = await model.ask(lambda report: model.run.predict(body.texts, report=report), request, notes)
-        return schemas.Predictions(model=model.name, predictions=jsonable(found), notes=notes)
+        return schemas.Predictions(model=model.name, predictions=finite(found), notes=notes)
 
     @app.post("/api/fill")
     async def fill(body: schemas.FillRequest, request: Request) -> schemas.Filled:
         model = registry.get(body.model)
         found = await model.ask(lambda _: model.run.fill(body.text, top=body.top, rounds=body.rounds), request)
-        filled = jsonable(found.as_dict())
+        filled = finite(found.as_dict())
         return schemas.Filled(model=model.name, text=filled["text"], gaps=filled["gaps"])
 
     @app.post("/api/forecast")
@@ -68,7 +69,7 @@ def add_verb_routes(app: FastAPI, registry: ModelRegistry) -> None:
         run = model.require(ForecastRun, "forecast")
         notes: list[str] = []
         steps = await model.ask(lambda report: run.predict_values(body.values, body.horizon, report), request, notes)
-        return schemas.Forecast(model=model.name, steps=jsonable(steps), notes=notes)
+        return schemas.Forecast(model=model.name, steps=finite(steps), notes=notes)
 
     @app.post("/api/neighbours")
     async def neighbours(body: schemas.NeighboursRequest, request: Request) -> schemas.WordList:

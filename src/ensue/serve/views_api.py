@@ -11,6 +11,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from ensue.core.events import Report
+from ensue.core.files import finite
 from ensue.look.tree_page import tree_html
 from ensue.look.view import View
 from ensue.look.views import show
@@ -18,7 +19,7 @@ from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
 from ensue.serve import schemas
 from ensue.serve.errors import ApiError
-from ensue.serve.model_registry import ModelRegistry, ServedModel, jsonable
+from ensue.serve.model_registry import ModelRegistry, ServedModel
 from ensue.verbs.racing.folder import open_race
 from ensue.verbs.translate import trace_of
 
@@ -54,9 +55,7 @@ def add_view_routes(app: FastAPI, registry: ModelRegistry) -> None:
 
         def draw(_: Any) -> schemas.ViewResponse:
             drawn = _view(view, registry, models, body)
-            chart, numbers = (
-                registry.replace_paths(part) for part in (drawn.draw().to_dict(), jsonable(drawn.numbers))
-            )
+            chart, numbers = (registry.replace_paths(part) for part in (drawn.draw().to_dict(), finite(drawn.numbers)))
             return schemas.ViewResponse(view=view, chart=chart, numbers=numbers)
 
         return await (models[0].ask if models else registry.chart_queue.run)(draw, request)

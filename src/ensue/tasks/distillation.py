@@ -161,10 +161,10 @@ class DistilTask(LabelTask):
     def prepare_corpus(self, settings: Settings, corpus: Corpus, folder: RunFolder, report: Report) -> None:
         """Fill the teacher's columns of the targets: with its answers in the run's folder, or by asking it now."""
         assert isinstance(corpus, DistilCorpus)
-        soft = kept_answers(folder.answers, corpus)
+        soft = kept_answers(folder.teacher_outputs, corpus)
         if soft is None:
             soft = self._asked(corpus, torch.device(settings.run.device), report)
-            keep_answers(folder.answers, corpus, soft)
+            keep_answers(folder.teacher_outputs, corpus, soft)
         else:
             report("note", {"text": "the teacher has answered before, and is not asked again"})
         corpus.train.rows.targets[..., 1:] = soft
