@@ -129,7 +129,7 @@ def test_a_pickle_is_refused_and_never_opened(folder, name):
 def test_weights_that_are_no_numbers_are_named(folder):
     spoilt = "bert.encoder.layer.1.output.dense.weight"
     retensor(folder, lambda w: {**w, spoilt: w[spoilt].clone().index_fill_(0, torch.tensor([2]), float("nan"))})
-    refused(folder, "no number", spoilt)
+    refused(folder, "NaN or infinite", spoilt)
 
 
 def test_what_is_missing_is_named(folder):
@@ -143,7 +143,7 @@ def test_what_has_no_place_is_named_and_buffers_are_not(folder):
     retensor(folder, lambda w: {**w, "bert.embeddings.position_ids": torch.arange(6)[None]})
     read_folder(folder)
     retensor(folder, lambda w: {**w, "bert.encoder.layer.2.output.dense.weight": torch.ones(2)})
-    refused(folder, "no place", "bert.encoder.layer.2.output.dense.weight")
+    refused(folder, "does not have", "bert.encoder.layer.2.output.dense.weight")
 
 
 def test_the_head_of_another_task_is_a_note(folder):
@@ -266,7 +266,7 @@ def test_a_head_that_cannot_be_is_named(tmp_path):
     refused(tmp_path, "classifier_dropout = 'much'")
     change(tmp_path, classifier_dropout=None)
     retensor(tmp_path, lambda weights: {**weights, "classifier.weight": torch.zeros(())})
-    refused(tmp_path, "classifier.weight is no matrix")
+    refused(tmp_path, "classifier.weight is not a matrix")
 
 
 def test_labels_and_tasks_are_what_the_folder_says(tmp_path):
@@ -310,7 +310,7 @@ def test_what_has_no_form_there_says_what_has(tmp_path):
         with pytest.raises(InputError, match=re.escape(hint)) as error:
             write(model, tmp_path / "out", "classify", ["x", "y", "z"])
         assert "\n" not in str(error.value)
-    with pytest.raises(InputError, match="kind byte has no form"):
+    with pytest.raises(InputError, match="kind byte is not supported"):
         write(bert(), tmp_path / "out", state={"kind": "byte"})
     with pytest.raises(InputError, match="2 labels were given for a head of 3"):
         write(labelled(), tmp_path / "out", "classify", ["x", "y"])

@@ -14,13 +14,20 @@ token into a vector for the whole text, of the encoder or of the head. The maps 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 WeightMap = dict[str, tuple[str, str]]
 
 POOLER = "pool"
 
-BERT_BLOCK: WeightMap = {
+ENCODER_EMBEDDINGS: WeightMap = {
+    "embeddings.word_embeddings.weight": ("embed.weight", ""),
+    "embeddings.position_embeddings.weight": ("positions.weight", ""),
+    "embeddings.LayerNorm": ("norm", ""),
+}
+BERT_BODY: WeightMap = {
+    **ENCODER_EMBEDDINGS,
+    "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
     "encoder.layer.*.attention.self.query": ("blocks.*.attention.project", "1/3"),
     "encoder.layer.*.attention.self.key": ("blocks.*.attention.project", "2/3"),
     "encoder.layer.*.attention.self.value": ("blocks.*.attention.project", "3/3"),
@@ -30,18 +37,9 @@ BERT_BLOCK: WeightMap = {
     "encoder.layer.*.output.dense": ("blocks.*.feed.down", ""),
     "encoder.layer.*.output.LayerNorm": ("blocks.*.norm_feed", ""),
 }
-BERT_BODY: WeightMap = {
-    "embeddings.word_embeddings.weight": ("embed.weight", ""),
-    "embeddings.position_embeddings.weight": ("positions.weight", ""),
-    "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
-    "embeddings.LayerNorm": ("norm", ""),
-    **BERT_BLOCK,
-}
 ROBERTA_BODY: WeightMap = {**BERT_BODY, "embeddings.position_embeddings.weight": ("positions.weight", "cut")}
 DISTILBERT_BODY: WeightMap = {
-    "embeddings.word_embeddings.weight": ("embed.weight", ""),
-    "embeddings.position_embeddings.weight": ("positions.weight", ""),
-    "embeddings.LayerNorm": ("norm", ""),
+    **ENCODER_EMBEDDINGS,
     "transformer.layer.*.attention.q_lin": ("blocks.*.attention.project", "1/3"),
     "transformer.layer.*.attention.k_lin": ("blocks.*.attention.project", "2/3"),
     "transformer.layer.*.attention.v_lin": ("blocks.*.attention.project", "3/3"),
@@ -70,32 +68,71 @@ OPENAI_GPT_BODY: WeightMap = {
     "positions_embed.weight": ("positions.weight", ""),
     **GPT_BLOCK,
 }
+TOKEN_HEADS: dict[str, WeightMap] = {"token": {"classifier": ("out", "")}, "span": {"qa_outputs": ("out", "")}}
 
 
-@dataclass(frozen=True, slots=True)
+def _masked(dense: str, norm: str, bias: str) -> WeightMap:
+    return {dense: ("head.dense", ""), norm: ("head.norm", ""), bias: ("head.out.bias", "")}
+
+
+def _pooled(pooler: str, out: str = "classifier") -> WeightMap:
+    return {pooler: (POOLER, ""), out: ("out", "")}
+
+
+CLASSES: dict[str, tuple[str, ...]] = {
+    "ForPreTraining": ("masked", "next"),
+    "ForMaskedLM": ("masked",),
+    "ForNextSentencePrediction": ("next",),
+    "ForSequenceClassification": ("whole",),
+    "ForMultipleChoice": ("choice",),
+    "ForTokenClassification": ("token",),
+    "ForQuestionAnswering": ("span",),
+}
+"""Endings of their classes, and the heads of each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
     """One ``model_type``: weight maps, classes and settings."""
 
     name: str
+    system: str
+    """Our system."""
+    stem: str
+    """How the names of their classes begin."""
+    bare: tuple[str, ...] = ("Model",)
+    """Endings of their classes without a head."""
     prefix: str
     """Prefix of the backbone's names in models with a head."""
     body: WeightMap
     heads: dict[str, WeightMap]
     """Heads by purpose: masked, pooler, next, and labelling heads (whole, choice, token, span)."""
-    classes: dict[str, tuple[str, ...]]
-    """Their classes, and the heads of each."""
     tied: dict[str, str]
     """Names of tied tensors."""
     settings: dict[str, tuple[str, object]]
     """Their setting → ours, and their default."""
+    fixed: dict[str, object] = field(default_factory=dict)
+    """Our settings that are the same for all its models."""
     needs: dict[str, tuple[object, ...]]
     """Allowed values of other settings; the first is written."""
     dropouts: tuple[str, ...]
     """Their other dropout settings; ours has one for the whole backbone."""
     head_dropouts: dict[str, str]
     """The dropout setting of each head; a head that is not listed has none."""
+    dense: str = "tanh"
+    """Activation of the dense layer of heads for whole texts, or none."""
     buffers: tuple[str, ...] = (".position_ids", ".token_type_ids")
     """Suffixes of buffers, which are not trained."""
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """Their classes, and the heads of each."""
+        bare: dict[str, tuple[str, ...]] = {self.stem + ending: () for ending in self.bare}
+        return bare | {self.stem + ending: heads for ending, heads in CLASSES.items() if {*heads} <= {*self.heads}}
+
+    def their(self, setting: str) -> str:
+        """Their name of one of our settings."""
+        return next(theirs for theirs, (ours, _) in self.settings.items() if ours == setting)
 
 
 REQUIRED_SETTINGS: dict[str, tuple[object, ...]] = {
@@ -120,30 +157,19 @@ BERT_SETTINGS: dict[str, tuple[str, object]] = {
 }
 BERT = Family(
     name="bert",
+    system="bert",
+    stem="Bert",
     prefix="bert.",
     body=BERT_BODY,
     heads={
-        "masked": {
-            "cls.predictions.transform.dense": ("head.dense", ""),
-            "cls.predictions.transform.LayerNorm": ("head.norm", ""),
-            "cls.predictions.bias": ("head.out.bias", ""),
-        },
+        "masked": _masked(
+            "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
+        ),
         "pooler": {"bert.pooler.dense": (POOLER, "")},
         "next": {"bert.pooler.dense": (POOLER, ""), "cls.seq_relationship": ("next", "")},
-        "whole": {"bert.pooler.dense": (POOLER, ""), "classifier": ("out", "")},
-        "choice": {"bert.pooler.dense": (POOLER, ""), "classifier": ("out", "")},
-        "token": {"classifier": ("out", "")},
-        "span": {"qa_outputs": ("out", "")},
-    },
-    classes={
-        "BertModel": (),
-        "BertForPreTraining": ("masked", "next"),
-        "BertForMaskedLM": ("masked",),
-        "BertForNextSentencePrediction": ("next",),
-        "BertForSequenceClassification": ("whole",),
-        "BertForMultipleChoice": ("choice",),
-        "BertForTokenClassification": ("token",),
-        "BertForQuestionAnswering": ("span",),
+        "whole": _pooled("bert.pooler.dense"),
+        "choice": _pooled("bert.pooler.dense"),
+        **TOKEN_HEADS,
     },
     tied={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -152,31 +178,20 @@ BERT = Family(
     settings=BERT_SETTINGS,
     needs=REQUIRED_SETTINGS,
     dropouts=("attention_probs_dropout_prob",),
-    head_dropouts={"whole": "classifier_dropout", "choice": "classifier_dropout", "token": "classifier_dropout"},
+    head_dropouts=dict.fromkeys(("whole", "choice", "token"), "classifier_dropout"),
 )
 ROBERTA = Family(
     name="roberta",
+    system="roberta",
+    stem="Roberta",
     prefix="roberta.",
     body=ROBERTA_BODY,
     heads={
-        "masked": {
-            "lm_head.dense": ("head.dense", ""),
-            "lm_head.layer_norm": ("head.norm", ""),
-            "lm_head.bias": ("head.out.bias", ""),
-        },
+        "masked": _masked("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
         "pooler": {"roberta.pooler.dense": (POOLER, "")},
-        "whole": {"classifier.dense": (POOLER, ""), "classifier.out_proj": ("out", "")},
-        "choice": {"roberta.pooler.dense": (POOLER, ""), "classifier": ("out", "")},
-        "token": {"classifier": ("out", "")},
-        "span": {"qa_outputs": ("out", "")},
-    },
-    classes={
-        "RobertaModel": (),
-        "RobertaForMaskedLM": ("masked",),
-        "RobertaForSequenceClassification": ("whole",),
-        "RobertaForMultipleChoice": ("choice",),
-        "RobertaForTokenClassification": ("token",),
-        "RobertaForQuestionAnswering": ("span",),
+        "whole": _pooled("classifier.dense", "classifier.out_proj"),
+        "choice": _pooled("roberta.pooler.dense"),
+        **TOKEN_HEADS,
     },
     tied={
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
@@ -189,26 +204,15 @@ ROBERTA = Family(
 )
 DISTILBERT = Family(
     name="distilbert",
+    system="bert",
+    stem="DistilBert",
     prefix="distilbert.",
     body=DISTILBERT_BODY,
     heads={
-        "masked": {
-            "vocab_transform": ("head.dense", ""),
-            "vocab_layer_norm": ("head.norm", ""),
-            "vocab_projector.bias": ("head.out.bias", ""),
-        },
-        "whole": {"pre_classifier": (POOLER, ""), "classifier": ("out", "")},
-        "choice": {"pre_classifier": (POOLER, ""), "classifier": ("out", "")},
-        "token": {"classifier": ("out", "")},
-        "span": {"qa_outputs": ("out", "")},
-    },
-    classes={
-        "DistilBertModel": (),
-        "DistilBertForMaskedLM": ("masked",),
-        "DistilBertForSequenceClassification": ("whole",),
-        "DistilBertForMultipleChoice": ("choice",),
-        "DistilBertForTokenClassification": ("token",),
-        "DistilBertForQuestionAnswering": ("span",),
+        "masked": _masked("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+        "whole": _pooled("pre_classifier"),
+        "choice": _pooled("pre_classifier"),
+        **TOKEN_HEADS,
     },
     tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     settings={
@@ -221,6 +225,7 @@ DISTILBERT = Family(
         "dropout": ("dropout", 0.1),
         "activation": ("activation", "gelu"),
     },
+    fixed={"segments": 0},
     needs=REQUIRED_SETTINGS,
     dropouts=("attention_dropout",),
     head_dropouts={
@@ -229,23 +234,16 @@ DISTILBERT = Family(
         "token": "dropout",
         "span": "qa_dropout",
     },
+    dense="relu",
 )
 GPT2 = Family(
     name="gpt2",
+    system="gpt",
+    stem="GPT2",
+    bare=("LMHeadModel", "Model"),
     prefix="transformer.",
     body=GPT2_BODY,
-    heads={
-        "whole": {"score.weight": ("out.weight", "")},
-        "token": {"classifier": ("out", "")},
-        "span": {"qa_outputs": ("out", "")},
-    },
-    classes={
-        "GPT2LMHeadModel": (),
-        "GPT2Model": (),
-        "GPT2ForSequenceClassification": ("whole",),
-        "GPT2ForTokenClassification": ("token",),
-        "GPT2ForQuestionAnswering": ("span",),
-    },
+    heads={"whole": {"score.weight": ("out.weight", "")}, **TOKEN_HEADS},
     tied={"lm_head.weight": "transformer.wte.weight"},
     settings={
         "vocab_size": ("vocabulary", 50257),
@@ -255,6 +253,7 @@ GPT2 = Family(
         "n_positions": ("context", 1024),
         "resid_pdrop": ("dropout", 0.1),
     },
+    fixed={"positions": "learned", "norm": "pre"},
     needs={
         "add_cross_attention": (False,),
         "is_encoder_decoder": (False,),
@@ -267,6 +266,7 @@ GPT2 = Family(
     },
     dropouts=("embd_pdrop", "attn_pdrop"),
     head_dropouts={"token": "classifier_dropout"},
+    dense="none",
     buffers=(".attn.bias", ".attn.masked_bias"),
 )
 FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, GPT2)}

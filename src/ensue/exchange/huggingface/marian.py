@@ -50,8 +50,8 @@ def marian_config(config: dict[str, Any]) -> TransformerConfig:
     inner = [config[f"{side}_ffn_dim"] for side in MARIAN_SIDES]
     wrong = [name for name, value in MARIAN_REQUIRED.items() if config.get(name, value) != value]
     if wrong or sides[0] != sides[1] or inner[0] != inner[1] or config["activation_function"] != "relu":
-        what = f"{wrong[0]} = {config[wrong[0]]}" if wrong else "sides that differ, or another activation than relu"
-        raise InputError(f"a Marian model with {what} is no Transformer of ours")
+        what = f"{wrong[0]} = {config[wrong[0]]}" if wrong else "different sides, or an activation other than relu"
+        raise InputError(f"a Marian model with {what} is not supported")
     return TransformerConfig(
         vocabulary=config["vocab_size"],
         source_vocabulary=config["vocab_size"],
@@ -69,8 +69,8 @@ def marian_from_weights(config: dict[str, Any], weights: dict[str, Tensor]) -> T
     """Build our model with Marian's weights, from their configuration and state dict."""
     model = Transformer(marian_config(config))
     if bool(weights["final_logits_bias"].any()):
-        raise InputError("a Marian model with a bias of its logits is no Transformer of ours")
-    width = _turns(config["d_model"])
+        raise InputError("a Marian model with a bias of its logits is not supported")
+    width = _width_order(config["d_model"])
     own = model.state_dict()
     for name in ("embed", "embed_source", "head"):
         own[f"{name}.weight"] = weights["model.shared.weight"][:, width]
@@ -86,19 +86,19 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
     config = model.config
     plain = (config.attention, config.feed_kind, config.positions) == ("full", "relu", "sinusoidal") and config.bias
     if config.norm != "post" or config.tied != "all" or not plain or config.kv_heads not in (0, config.heads):
-        raise InputError("a Transformer without norm=post, tied=all, activation=relu is no Marian model")
-    own, width = model.state_dict(), _turns(config.hidden).argsort()
+        raise InputError("a Transformer without norm=post, tied=all, activation=relu is not a Marian model")
+    own, width = model.state_dict(), _width_order(config.hidden).argsort()
     shared = own["embed.weight"][:, width]
-    found = {"final_logits_bias": shared.new_zeros(1, len(shared))}
+    weights = {"final_logits_bias": shared.new_zeros(1, len(shared))}
     for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"):
-        found[f"{name}.weight"] = shared
+        weights[f"{name}.weight"] = shared
     for ours, theirs, how in _marian_parts(config.layers):
         parts = _ordered(own[ours], how, width).chunk(len(theirs))
-        found |= dict(zip(theirs, parts, strict=True))
-    return {name: tensor.detach().clone() for name, tensor in found.items()}
+        weights |= dict(zip(theirs, parts, strict=True))
+    return {name: tensor.detach().clone() for name, tensor in weights.items()}
 
 
-def _turns(width: int) -> Tensor:
+def _width_order(width: int) -> Tensor:
     """Return the index in their width of each position of ours: 0, D/2, 1, …"""
     return torch.arange(width).view(2, -1).T.flatten()
 
@@ -109,9 +109,8 @@ def _marian_parts(layers: int) -> Iterator[tuple[str, tuple[str, ...], str]]:
         for layer in range(layers):
             for ours, (theirs, how) in parts.items():
                 for kind in ("weight", "bias"):
-                    lies = "" if how == "in" and kind == "bias" else how
                     names = tuple(f"model.{side}.layers.{layer}.{name}.{kind}" for name in theirs)
-                    yield f"{side}.{layer}.{ours}.{kind}", names, lies
+                    yield f"{side}.{layer}.{ours}.{kind}", names, "" if how == "in" and kind == "bias" else how
 
 
 def _ordered(tensor: Tensor, how: str, width: Tensor) -> Tensor:

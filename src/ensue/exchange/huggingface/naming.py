@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -18,27 +19,24 @@ def expand_map(names: WeightMap, layers: int, theirs: str = "", ours: str = "") 
     >>> expand_map({"h.*.ln": ("blocks.*.norm", "")}, 1, ours="body.")
     {'h.0.ln.weight': ('body.blocks.0.norm.weight', ''), 'h.0.ln.bias': ('body.blocks.0.norm.bias', '')}
     """
-    found: WeightMap = {}
+    expanded: WeightMap = {}
     for left, (right, how) in names.items():
         for layer in range(layers if "*" in left else 1):
             for end in ("",) if left.endswith(PARAMETER_SUFFIXES) else PARAMETER_SUFFIXES:
                 name = f"{theirs}{left}{end}".replace("*", str(layer))
-                found[name] = (f"{ours}{right}{end}".replace("*", str(layer)), how)
-    return found
+                expanded[name] = (f"{ours}{right}{end}".replace("*", str(layer)), how)
+    return expanded
 
 
-def backbone_map(family: Family, layers: int, ours: str) -> WeightMap:
-    """Return the map of a family's backbone; ``ours`` is our prefix."""
-    return expand_map(family.body, layers, family.prefix, ours)
+def head_map(family: Family, heads: Iterable[str], pool: str = POOLER) -> WeightMap:
+    """Return the map of some heads; ``pool`` is our name of the pooling layer."""
+    names = {theirs: weight for head in heads for theirs, weight in expand_map(family.heads[head], 1).items()}
+    return {theirs: (re.sub(f"^{POOLER}", pool, ours), how) for theirs, (ours, how) in names.items()}
 
 
-def head_map(family: Family, head: str, pool: str) -> WeightMap:
-    """Return the map of one head; ``pool`` is our name of the pooling layer."""
-    names = expand_map(family.heads[head], 1)
-    return {
-        theirs: (ours.replace(POOLER, pool, 1) if ours.startswith(POOLER) else ours, how)
-        for theirs, (ours, how) in names.items()
-    }
+def model_map(family: Family, layers: int, heads: Iterable[str], ours: str = "", pool: str = POOLER) -> WeightMap:
+    """Return the map of a backbone, with ``ours`` as our prefix, and some heads."""
+    return expand_map(family.body, layers, family.prefix, ours) | head_map(family, heads, pool)
 
 
 def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
@@ -56,7 +54,7 @@ def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int 
 
 def export_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
     """Convert our tensors to theirs; ``unused`` rows of zeros are added at the start of "cut" tensors."""
-    found: dict[str, Tensor] = {}
+    exported: dict[str, Tensor] = {}
     for theirs, (ours, how) in names.items():
         weight = weights[ours]
         if how == "T" and weight.dim() == 2:
@@ -66,5 +64,5 @@ def export_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int 
         elif "/" in how:
             number, count = map(int, how.split("/"))
             weight = weight.chunk(count)[number - 1]
-        found[theirs] = weight.detach().contiguous().clone()
-    return found
+        exported[theirs] = weight.detach().contiguous().clone()
+    return exported

@@ -1,6 +1,6 @@
 """Import folders of Hugging Face models: config.json and safetensors.
 
-``read_folder`` reads and checks; what it finds has every tensor its class needs, under the library's newest names.
+``read_folder`` reads and checks: a ``HubFolder`` has every tensor its class needs, under the library's newest names.
 ``build_model`` builds the model. A pickle is never opened.
 """
 
@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.files import read_json
-from ensue.exchange.huggingface.families import FAMILIES, POOLER, Family, WeightMap
-from ensue.exchange.huggingface.naming import backbone_map, head_map, import_weights
+from ensue.exchange.huggingface.families import FAMILIES, Family
+from ensue.exchange.huggingface.naming import head_map, import_weights, model_map
 from ensue.exchange.huggingface.settings import backbone_settings, check_settings, head_dropout, setting, unused_rows
-from ensue.models.bert import BERT, BERTConfig, RoBERTa, RoBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
+from ensue.models.table import SYSTEMS
 
 WEIGHTS_FILE, INDEX_FILE, CONFIG_FILE = "model.safetensors", "model.safetensors.index.json", "config.json"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
@@ -33,7 +33,8 @@ OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """Old suffixes of layer norms."""
 MAX_NAMES = 3
 """Names listed in an error; the rest are counted."""
-HEAD_TASKS = {"choice": "choose", "token": "tag", "span": "answer"}
+HEAD_TASKS = {"whole": ("classify", 0), "choice": ("choose", 1), "token": ("tag", 0), "span": ("answer", 2)}
+"""The task of each head, and its number of outputs; 0 means one for each label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,11 @@ class HubFolder:
     notes: tuple[str, ...]
     """Notes for the user, one sentence each."""
 
+    @property
+    def where(self) -> str:
+        """The path of config.json, for errors."""
+        return str(self.path / CONFIG_FILE)
+
 
 class ImportedModel(NamedTuple):
     """A model built from a folder, with its system and task."""
@@ -79,11 +85,11 @@ def read_folder(path: str | Path) -> HubFolder:
     family = _family(config, where)
     architecture = _architecture(family, config, where)
     check_settings(family, config, where)
-    raw, notes = _single(_tensors(path))
-    layers = next(setting(family, config, theirs, where) for theirs, (o, _) in family.settings.items() if o == "layers")
-    weights = _untied(family, config, _tidied(family, layers, raw), where)
+    raw, notes = _in_float32(_tensors(path))
+    layers = setting(family, config, family.their("layers"), where)
+    weights = _without_tied(family, config, _renamed(family, layers, raw), where)
     heads = _heads(family, architecture, weights)
-    notes += _checked(family, heads, backbone_map(family, layers, ""), weights, str(path))
+    notes += _check_tensors(family, heads, layers, weights, str(path))
     notes += _remarks(family, config, heads)
     tokenizer = next((path / name for name in TOKENIZER_FILES if (path / name).exists()), None)
     if tokenizer is None:
@@ -93,84 +99,77 @@ def read_folder(path: str | Path) -> HubFolder:
     )
 
 
-def build_model(found: HubFolder) -> ImportedModel:
+def build_model(folder: HubFolder) -> ImportedModel:
     """Build a masked or causal language model, or a labelling model, as the folder's class says, with its weights."""
-    family = FAMILIES[found.family]
-    where = str(found.path / CONFIG_FILE)
-    settings = backbone_settings(family, found.config, where)
-    kind = next((head for head in found.heads if head in KINDS), None)
+    family = FAMILIES[folder.family]
+    settings = backbone_settings(family, folder.config, folder.where)
+    kind = next((head for head in folder.heads if head in KINDS), None)
     if kind is not None:
-        return _labelling(found, family, settings, kind)
-    if family.name == "gpt2":
-        return ImportedModel("gpt", _filled(found, GPTLanguageModel(GPTConfig(**settings)), ""), "language", None)
-    pooled, following = any(_pools(family, head) for head in found.heads), "next" in found.heads
-    cls, form = (RoBERTa, RoBERTaConfig) if family.name == "roberta" else (BERT, BERTConfig)
-    model = cls(form(**settings, pooled=pooled, next_sentence=following))
-    return ImportedModel("roberta" if cls is RoBERTa else "bert", _filled(found, model, "body."), "masked", None)
+        return _labelling_model(folder, family, settings, kind)
+    cls = SYSTEMS.load(family.system)
+    if cls is GPTLanguageModel:
+        return ImportedModel(family.system, _load_weights(folder, cls(cls.Config(**settings)), ""), cls.task, None)
+    pooled = any(_pools(family, head) for head in folder.heads)
+    model = cls(cls.Config(**settings, pooled=pooled, next_sentence="next" in folder.heads))
+    return ImportedModel(family.system, _load_weights(folder, model, "body."), cls.task, None)
 
 
-def _labelling(found: HubFolder, family: Family, settings: dict[str, Any], kind: str) -> ImportedModel:
-    outputs = _outputs(found, family, kind)
-    task, labels = HEAD_TASKS.get(kind, "classify"), found.labels
-    if kind == "whole" and (found.config.get("problem_type") == "regression" or outputs == 1):
-        task = "regress"
-    _may_be_task(found, task, outputs)
+def _labelling_model(folder: HubFolder, family: Family, settings: dict[str, Any], kind: str) -> ImportedModel:
+    outputs = _outputs(folder, family, kind)
+    task, wanted = HEAD_TASKS[kind]
+    if kind == "whole" and (folder.config.get("problem_type") == "regression" or outputs == 1):
+        task, wanted = "regress", 1
+    _check_task(folder, task, outputs, wanted)
     body: nn.Module
-    if family.name == "gpt2":
-        body, system, dense = GPTLanguageModel(GPTConfig(**settings)), "gpt", "none"
+    if family.system == "gpt":
+        body = GPTLanguageModel(GPTConfig(**settings))
     else:
-        form = RoBERTaConfig if family.name == "roberta" else BERTConfig
-        body = Encoder(form(**settings, pooled=_pools(family, kind), next_sentence=False))
-        system, dense = ("roberta" if family.name == "roberta" else "bert"), "tanh"
-        if family.name == "distilbert":
-            dense = "relu"
+        config = SYSTEMS.load(family.system).Config
+        body = Encoder(config(**settings, pooled=_pools(family, kind), next_sentence=False))
     head = HeadConfig(
-        pooling="last" if system == "gpt" else "first",
-        dense=dense,
-        dropout=head_dropout(family, found.config, kind, str(found.path / CONFIG_FILE)),
+        pooling="last" if family.system == "gpt" else "first",
+        dense=family.dense,
+        dropout=head_dropout(family, folder.config, kind, folder.where),
         outputs=outputs,
         kind=kind,
     )
-    choices = found.config.get("num_choices", 1) if kind == "choice" else 1
-    model = _filled(found, Labelled(body, head, choices), "body.")
-    return ImportedModel(system, model, task, labels if task in ("classify", "tag") else None)
+    choices = folder.config.get("num_choices", 1) if kind == "choice" else 1
+    model = _load_weights(folder, Labelled(body, head, choices), "body.")
+    return ImportedModel(family.system, model, task, None if wanted else folder.labels)
 
 
-def _outputs(found: HubFolder, family: Family, kind: str) -> int:
+def _outputs(folder: HubFolder, family: Family, kind: str) -> int:
     """Return the number of outputs of a head: the rows of its last matrix."""
-    names = head_map(family, kind, POOLER)
-    last = next(theirs for theirs, (ours, _) in names.items() if ours == "out.weight")
-    if found.weights[last].dim() != 2:
-        raise InputError(f"{last} is no matrix", where=str(found.path))
-    return len(found.weights[last])
+    last = next(theirs for theirs, (ours, _) in head_map(family, [kind]).items() if ours == "out.weight")
+    if folder.weights[last].dim() != 2:
+        raise InputError(f"{last} is not a matrix", where=str(folder.path))
+    return len(folder.weights[last])
 
 
-def _may_be_task(found: HubFolder, task: str, outputs: int) -> None:
-    where = str(found.path / CONFIG_FILE)
-    if found.config.get("problem_type") == "multi_label_classification":
-        what = "several labels at once (problem_type = multi_label_classification) have no form here"
-        raise InputError(what, where=where, hint="labels here exclude each other")
-    if task in ("classify", "tag") and found.labels is not None and len(found.labels) != outputs:
-        raise InputError(f"id2label has {len(found.labels)} labels, and the head {outputs} outputs", where=where)
-    wanted = {"regress": 1, "choose": 1, "answer": 2}.get(task, outputs)
-    if outputs != wanted:
-        raise InputError(f"a head with {outputs} outputs cannot {task}: that takes {wanted}", where=where)
+def _check_task(folder: HubFolder, task: str, outputs: int, wanted: int) -> None:
+    if folder.config.get("problem_type") == "multi_label_classification":
+        what = "several labels at once (problem_type = multi_label_classification) are not supported"
+        raise InputError(what, where=folder.where, hint="labels here exclude each other")
+    if not wanted and folder.labels is not None and len(folder.labels) != outputs:
+        what = f"id2label has {len(folder.labels)} labels, and the head {outputs} outputs"
+        raise InputError(what, where=folder.where)
+    if wanted and outputs != wanted:
+        raise InputError(f"a head with {outputs} outputs cannot {task}: that takes {wanted}", where=folder.where)
 
 
-def _filled(found: HubFolder, model: nn.Module, ours: str) -> nn.Module:
+def _load_weights(folder: HubFolder, model: nn.Module, ours: str) -> nn.Module:
     """Load the folder's weights into the model; missing ones stay newly initialised."""
-    family, own = FAMILIES[found.family], model.state_dict()
+    family, own = FAMILIES[folder.family], model.state_dict()
     layers = int(getattr(model, "body", model).config.layers)  # type: ignore[union-attr, arg-type]
-    names = backbone_map(family, layers, ours)
-    for head in found.heads:
-        names |= head_map(family, head, "body.pooler" if _pools(family, head) else "dense")
-    new = import_weights(names, found.weights, unused_rows(family, found.config))
+    pool = "body.pooler" if any(_pools(family, head) for head in folder.heads) else "dense"
+    names = model_map(family, layers, folder.heads, ours, pool)
+    new = import_weights(names, folder.weights, unused_rows(family, folder.config))
     wrong = [name for name, tensor in new.items() if tensor.shape != own[name].shape]
     if wrong:
         theirs = [name for name, (here, _) in names.items() if here in wrong]
-        sizes = f"{tuple(found.weights[theirs[0]].shape)}"
-        what = f"{_listed(theirs)}: the sizes, e.g. {sizes}, are not those that {CONFIG_FILE} gives"
-        raise InputError(what, where=str(found.path))
+        size = tuple(folder.weights[theirs[0]].shape)
+        what = f"{_listed(theirs)}: the sizes, e.g. {size}, are not those that {CONFIG_FILE} gives"
+        raise InputError(what, where=str(folder.path))
     with torch.no_grad():
         for name, tensor in new.items():  # tied weights share one tensor, so copying once is enough
             own[name].copy_(tensor)
@@ -178,27 +177,27 @@ def _filled(found: HubFolder, model: nn.Module, ours: str) -> nn.Module:
 
 
 def _pools(family: Family, head: str) -> bool:
-    """Return whether a head uses the backbone's pooled first token."""
+    """True if a head uses the backbone's pooled first token."""
     return f"{family.prefix}pooler.dense" in family.heads[head]
 
 
 def _family(config: dict[str, Any], where: str) -> Family:
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        what = "does not say its model_type" if name is None else f"a model_type {name!r} has no form here"
-        raise InputError(what, where=where, hint=f"there is {', '.join(FAMILIES)}")
+        what = "has no model_type" if name is None else f"model_type {name!r} is not supported"
+        raise InputError(what, where=where, hint=f"available: {', '.join(FAMILIES)}")
     return FAMILIES[name]
 
 
 def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
     """Return the folder's class; the base class if none is given."""
-    said = config.get("architectures") or list(family.classes)[:1]
-    if not isinstance(said, list):
-        raise InputError(f"architectures = {said!r} should be a list of classes", where=where)
-    found = next((name for name in said if name in family.classes), None)
-    if found is None:
-        raise InputError(f"a {said[0]} has no form here", where=where, hint=f"there is {', '.join(family.classes)}")
-    return str(found)
+    names = config.get("architectures") or list(family.classes)[:1]
+    if not isinstance(names, list):
+        raise InputError(f"architectures = {names!r} should be a list of classes", where=where)
+    known = next((name for name in names if name in family.classes), None)
+    if known is None:
+        raise InputError(f"{names[0]} is not supported", where=where, hint=f"available: {', '.join(family.classes)}")
+    return str(known)
 
 
 def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
@@ -222,17 +221,17 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return _file(path / WEIGHTS_FILE)
     if (path / INDEX_FILE).exists():
         index = read_json(path / INDEX_FILE)
-        held = index.get("weight_map") if isinstance(index, dict) else None
-        files = list(held.values()) if isinstance(held, dict) else []
+        names = index.get("weight_map") if isinstance(index, dict) else None
+        files = list(names.values()) if isinstance(names, dict) else []
         if not files or any(Path(str(name)).name != name for name in files):
             raise InputError("is damaged: it does not name the files of this folder", where=str(path / INDEX_FILE))
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name in sorted(set(files)):
-            found |= _file(path / name)
-        absent = sorted(set(index["weight_map"]) - set(found))
-        if absent:
-            raise InputError(f"its files do not hold {_listed(absent)}", where=str(path / INDEX_FILE))
-        return found
+            tensors |= _file(path / name)
+        missing = sorted(set(index["weight_map"]) - set(tensors))
+        if missing:
+            raise InputError(f"its files do not hold {_listed(missing)}", where=str(path / INDEX_FILE))
+        return tensors
     pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES)
     if pickles:
         raise pickle_error(path / pickles[0])
@@ -240,69 +239,62 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def is_pickle(path: Path) -> bool:
-    """Return whether torch.save wrote a file: a pickle, or an archive with one."""
+    """True if torch.save wrote a file: a pickle, or an archive with one."""
     with path.open("rb") as file:
         return path.suffix in PICKLE_SUFFIXES and file.read(4).startswith((b"\x80", b"PK\x03\x04"))
 
 
 def pickle_error(path: Path) -> InputError:
     """Return the error for a pickle: why it is not opened, and what to do."""
-    what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not"
-    hint = "open it with transformers where you trust it and save_pretrained(folder, safe_serialization=True)"
+    what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not read"
+    hint = "if you trust it, open it with transformers and save_pretrained(folder, safe_serialization=True)"
     return InputError(what, where=str(path.parent), hint=hint)
 
 
 def _file(path: Path) -> dict[str, Tensor]:
     try:
-        found: dict[str, Tensor] = load_file(path)
+        tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError as error:
         raise InputError("is missing", where=str(path)) from error
     except SafetensorError as error:
         raise InputError(f"is damaged: {error}", where=str(path)) from error
-    return found
+    return tensors
 
 
-def _single(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+def _in_float32(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     """Convert tensors to float32, with a note if they were not."""
     kinds = {str(t.dtype).removeprefix("torch.") for t in weights.values() if t.is_floating_point()} - {"float32"}
-    single = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-    return single, [f"its weights were {', '.join(sorted(kinds))} and are float32 here"] if kinds else []
+    converted = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    return converted, [f"its weights were {', '.join(sorted(kinds))} and are float32 here"] if kinds else []
 
 
-def _tidied(family: Family, layers: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _renamed(family: Family, layers: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to the library's current names, with the backbone's prefix; buffers are dropped."""
-    known = _known(family, layers)
-    found = {}
+    known = model_map(family, layers, family.heads)
+    renamed = {}
     for name, tensor in weights.items():
         for old, new in OLD_SUFFIXES.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
         if name.endswith(family.buffers):
             continue
-        found[family.prefix + name if name not in known and family.prefix + name in known else name] = tensor
-    return found
+        renamed[family.prefix + name if name not in known and family.prefix + name in known else name] = tensor
+    return renamed
 
 
-def _known(family: Family, layers: int) -> WeightMap:
-    names = backbone_map(family, layers, "")
-    for head in family.heads:
-        names |= head_map(family, head, POOLER)
-    return names
-
-
-def _untied(family: Family, config: dict[str, Any], weights: dict[str, Tensor], where: str) -> dict[str, Tensor]:
+def _without_tied(family: Family, config: dict[str, Any], weights: dict[str, Tensor], where: str) -> dict[str, Tensor]:
     """Drop tied tensors; raise an error for one that should be tied and is not."""
-    found = dict(weights)
+    weights = dict(weights)
     for alias, name in family.tied.items():
-        again = found.pop(alias, None)
-        if again is None:
+        copy = weights.pop(alias, None)
+        if copy is None:
             continue
-        held = found.setdefault(name, again)
-        apart = config.get("tie_word_embeddings") is False and name.startswith(family.prefix)
-        if apart and not torch.equal(held, again):
-            what = f"an output layer of its own ({alias} is not {name}, tie_word_embeddings = false) has no form here"
+        original = weights.setdefault(name, copy)
+        untied = config.get("tie_word_embeddings") is False and name.startswith(family.prefix)
+        if untied and not torch.equal(original, copy):
+            what = f"an untied output layer ({alias} is not {name}, tie_word_embeddings = false) is not supported"
             raise InputError(what, where=where)
-    return found
+    return weights
 
 
 def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tuple[str, ...]:
@@ -311,26 +303,25 @@ def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tup
     if any(head in KINDS for head in heads):
         return heads
     more = (head for head in ("masked", "next", "pooler") if head in family.heads and head not in heads)
-    return heads + tuple(head for head in more if head_map(family, head, POOLER).keys() <= weights.keys())
+    return heads + tuple(head for head in more if head_map(family, [head]).keys() <= weights.keys())
 
 
-def _checked(
-    family: Family, heads: tuple[str, ...], body: WeightMap, weights: dict[str, Tensor], where: str
+def _check_tensors(
+    family: Family, heads: tuple[str, ...], layers: int, weights: dict[str, Tensor], where: str
 ) -> list[str]:
     """Raise an error for missing, unexpected or broken tensors; note unused heads of other tasks."""
-    needed = set(body).union(*(head_map(family, head, POOLER) for head in heads))
+    needed = set(model_map(family, layers, heads))
     missing = sorted(needed - set(weights), key=_natural)
     if missing:
         raise InputError(f"tensors are missing: {_listed(missing)}", where=where)
     broken = sorted((name for name in needed if not bool(weights[name].isfinite().all())), key=_natural)
     if broken:
-        what = f"tensors hold what is no number (NaN or infinite): {_listed(broken)}"
+        what = f"tensors hold NaN or infinite values: {_listed(broken)}"
         raise InputError(what, where=where, hint="save or download the model again")
-    others = {name for head in family.heads for name in head_map(family, head, POOLER)}
     extra = set(weights) - needed
-    if extra - others:
-        what = f"tensors that its class has no place for: {_listed(sorted(extra - others, key=_natural))}"
-        raise InputError(what, where=where)
+    unknown = sorted(extra - head_map(family, family.heads).keys(), key=_natural)
+    if unknown:
+        raise InputError(f"tensors that its class does not have: {_listed(unknown)}", where=where)
     return [f"not used, of another task: {_listed(sorted(extra))}"] if extra else []
 
 
@@ -338,16 +329,16 @@ def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> 
     """Return notes on harmless differences."""
     notes = []
     if "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads):
-        notes.append("the folder has no masked head: a new one, not trained, is put in")
-    dropout = next(theirs for theirs, (ours, _) in family.settings.items() if ours == "dropout")
+        notes.append("the folder has no masked head: a new, untrained one is added")
+    dropout = family.their("dropout")
     share = config.get(dropout, family.settings[dropout][1])
     notes += [
-        f"{name} = {config[name]} is {share} here: there is one dropout for the whole body"
+        f"{name} = {config[name]} is {share} here: there is one dropout for the whole backbone"
         for name in family.dropouts
         if config.get(name, share) != share
     ]
     if config.get("sinusoidal_pos_embds"):
-        notes.append("its positions are sinusoids; here they are learnt on if it is trained")
+        notes.append("its positions are sinusoids; here they change if it is trained")
     return notes
 
 

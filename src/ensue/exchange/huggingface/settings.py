@@ -18,19 +18,14 @@ def check_settings(family: Family, config: dict[str, Any], where: str) -> None:
     needs = dict(family.needs)
     if family.name == "gpt2":
         needs["n_inner"] = (None, 4 * setting(family, config, "n_embd", where))
-    else:
-        activation = next(name for name, (ours, _) in family.settings.items() if ours == "activation")
-        needs[activation] = ("gelu",) if _always_gelu(family, config) else tuple(ACTIVATIONS)
+    else:  # RoBERTa's masked head always uses GELU; ours uses the activation of the blocks
+        always_gelu = family.name == "roberta" and "RobertaForMaskedLM" in (config.get("architectures") or ())
+        needs[family.their("activation")] = ("gelu",) if always_gelu else tuple(ACTIVATIONS)
     for name, allowed in needs.items():
         value = config.get(name, allowed[0])
         if value not in allowed:
-            said = " or ".join(str(one) for one in allowed)
-            raise InputError(f"{name} = {value!r} has no form here", where=where, hint=f"it can be {said}")
-
-
-def _always_gelu(family: Family, config: dict[str, Any]) -> bool:
-    """RoBERTa's masked head always uses GELU; ours uses the activation of the blocks."""
-    return family.name == "roberta" and "RobertaForMaskedLM" in (config.get("architectures") or ())
+            hint = f"it can be {' or '.join(map(str, allowed))}"
+            raise InputError(f"{name} = {value!r} is not supported", where=where, hint=hint)
 
 
 def setting(family: Family, config: dict[str, Any], name: str, where: str) -> Any:
@@ -45,21 +40,16 @@ def setting(family: Family, config: dict[str, Any], name: str, where: str) -> An
 
 def backbone_settings(family: Family, config: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the backbone's settings under our names."""
-    found = {ours: setting(family, config, theirs, where) for theirs, (ours, _) in family.settings.items()}
-    if "activation" in found:
-        found["activation"] = ACTIVATIONS[found["activation"]]
-    if family.name == "roberta":
-        found["context"] -= unused_rows(family, config)
-    if family.name == "distilbert":
-        found["segments"] = 0
-    if family.name == "gpt2":
-        found |= {"positions": "learned", "norm": "pre"}
-    return found
+    settings = {ours: setting(family, config, theirs, where) for theirs, (ours, _) in family.settings.items()}
+    if "activation" in settings:
+        settings["activation"] = ACTIVATIONS[settings["activation"]]
+    settings["context"] -= unused_rows(family, config)
+    return settings | family.fixed
 
 
 def unused_rows(family: Family, config: dict[str, Any]) -> int:
     """Return the number of unused position rows."""
-    if family.name != "roberta":
+    if all(how != "cut" for _, how in family.body.values()):
         return 0
     pad = config.get("pad_token_id", ROBERTA_UNUSED_ROWS - 1)
     return pad + 1 if isinstance(pad, int) else ROBERTA_UNUSED_ROWS
@@ -70,10 +60,9 @@ def head_dropout(family: Family, config: dict[str, Any], kind: str, where: str) 
     name = family.head_dropouts.get(kind)
     if name is None:
         return 0.0
-    body = next(theirs for theirs, (ours, _) in family.settings.items() if ours == "dropout")
     share = config.get(name)
     if share is None:
-        return float(setting(family, config, body, where))
+        return float(setting(family, config, family.their("dropout"), where))
     if not isinstance(share, int | float):
         raise InputError(f"{name} = {share!r} should be a float", where=where)
     return float(share)
@@ -86,9 +75,7 @@ def export_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int 
         ours["inner"] = config.inner or 4 * config.hidden
         ours["segments"] = max(1, config.segments)  # theirs always has one
         ours["activation"] = next(theirs for theirs, name in ACTIVATIONS.items() if name == config.activation)
-    if family.name == "roberta":
-        ours["context"] += unused_rows(family, {"pad_token_id": pad})
-    found = {theirs: ours[name] for theirs, (name, _) in family.settings.items()}
-    found |= {name: values[0] for name, values in family.needs.items() if values[0] not in ({}, None)}
-    found |= dict.fromkeys(family.dropouts, config.dropout)
-    return found
+    ours["context"] += unused_rows(family, {"pad_token_id": pad})
+    settings = {theirs: ours[name] for theirs, (name, _) in family.settings.items()}
+    settings |= {name: values[0] for name, values in family.needs.items() if values[0] not in ({}, None)}
+    return settings | dict.fromkeys(family.dropouts, config.dropout)

@@ -27,7 +27,7 @@ from ensue.core.files import atomic_file, write_json, write_text
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
 from ensue.exchange.huggingface.families import DISTILBERT, GPT2, ROBERTA, Family
-from ensue.exchange.huggingface.naming import backbone_map, export_weights, head_map
+from ensue.exchange.huggingface.naming import export_weights, model_map
 from ensue.exchange.huggingface.settings import export_settings, unused_rows
 from ensue.models.bert import BERT, RoBERTaConfig
 from ensue.models.encoder import Encoder
@@ -76,8 +76,8 @@ def write_folder(
         "architectures": [form.architecture],
         "model_type": form.family.name,
         **export_settings(form.family, form.body.config, pad),
-        **_numbers(form, special, pad),
-        **_labelling(model, labels, task),
+        **_special_ids(form, special, pad),
+        **_label_settings(model, form.family, labels, task),
         "torch_dtype": "float32",
     }
     weights = export_model_weights(model, form, pad)
@@ -103,12 +103,26 @@ def export_form(model: nn.Module) -> ExportForm:
         _check_gpt_head(model)
         return ExportForm(GPT2, (model.config.kind,), model.body, "body.", "")
     name = type(model.body if isinstance(model, Labelled) else model).__name__
-    raise InputError(f"a {name} has no form in Hugging Face's library", hint="bert, roberta and gpt have one")
+    raise _unsupported(f"a {name}", "bert, roberta and gpt are")
+
+
+def _unsupported(what: str, supported: str) -> InputError:
+    return InputError(f"{what} is not supported by Hugging Face's library", hint=supported)
+
+
+def _check_values(what: str, config: Any, **needed: object) -> None:
+    """Raise an error unless these settings have the values that their library supports."""
+    wrong = {name: getattr(config, name) for name, value in needed.items() if getattr(config, name) != value}
+    if wrong:
+        has, wants = (
+            ", ".join(f"{name.removesuffix('_kind')}={values[name]}" for name in wrong) for values in (wrong, needed)
+        )
+        raise _unsupported(f"{what} with {has}", f"one with {wants} is")
 
 
 def _check_encoder(body: Encoder, **needed: object) -> None:
     kind = body.config.activation
-    _check_trunk("encoder", body.config, positions="learned", norm="post", feed_kind=kind, **needed)
+    _check_trunk("an encoder", body.config, positions="learned", norm="post", feed_kind=kind, **needed)
 
 
 def _masked_form(model: BERT) -> ExportForm:
@@ -121,9 +135,7 @@ def _masked_form(model: BERT) -> ExportForm:
         heads += ("pooler",)
     family = BERT_FAMILY
     if isinstance(body.config, RoBERTaConfig) and model.next is None:
-        if body.config.activation != "gelu-erf":
-            what = f"RoBERTa's masked head with activation={body.config.activation} has no form in their library"
-            raise InputError(what, hint="activation=gelu-erf has one")
+        _check_values("RoBERTa's masked head", body.config, activation="gelu-erf")
         family = ROBERTA
     elif heads == ("masked",) and _is_distilled(body):
         family = DISTILBERT
@@ -134,22 +146,13 @@ def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
     head = model.config
     _check_encoder(body)
     whole = head.kind in ("whole", "choice")
-    if whole and head.hidden:
-        what = f"a head with hidden={head.hidden} has no form in Hugging Face's library"
-        raise InputError(what, hint="one with hidden=0 has")
-    if whole and head.norm != "none":
-        what = f"a head with norm={head.norm} has no form in Hugging Face's library"
-        raise InputError(what, hint="one with norm=none has")
-    if whole and head.pooling != "first":
-        what = f"a head with pooling={head.pooling} has no form in Hugging Face's library"
-        raise InputError(what, hint="one with pooling=first has")
+    if whole:
+        _check_values("a head", head, hidden=0, norm="none", pooling="first")
     family = ROBERTA if isinstance(body.config, RoBERTaConfig) else BERT_FAMILY
     if family is BERT_FAMILY and _is_distilled(body) and (not whole or head.dense == "relu"):
         family = DISTILBERT
-    dense = "relu" if family is DISTILBERT else "tanh"
-    if whole and head.dense != dense:
-        what = f"a head with dense={head.dense} has no form in Hugging Face's library for this encoder"
-        raise InputError(what, hint=f"one with dense={dense} has")
+    if whole:
+        _check_values("a head of this encoder", head, dense=family.dense)
     return ExportForm(family, (head.kind,), body, "body.", "body.pooler" if model.dense is None else "dense")
 
 
@@ -162,29 +165,23 @@ def _check_trunk(name: str, config: TrunkConfig, **needed: object) -> None:
     needed |= {"attention": "full", "bias": True}
     if config.kv_heads not in (0, config.heads):
         needed["kv_heads"] = 0
-    other = {key: getattr(config, key) for key, value in needed.items() if getattr(config, key) != value}
-    if other:
-        has, wants = (
-            ", ".join(f"{key.removesuffix('_kind')}={held[key]}" for key in other) for held in (other, needed)
-        )
-        raise InputError(f"a {name} with {has} has no form in Hugging Face's library", hint=f"one with {wants} has")
+    _check_values(name, config, **needed)
 
 
 def _check_gpt(model: GPTLanguageModel) -> None:
     config = model.config
     if config.experts > 1:
-        raise InputError("a gpt with experts has no form in Hugging Face's library", hint="one with experts=1 has")
+        raise _unsupported("a gpt with experts", "one with experts=1 is")
     wide = 4 * config.hidden
-    _check_trunk("gpt", config, positions="learned", norm="pre", feed_kind="gelu", feed_width=wide, tied=True)
+    _check_trunk("a gpt", config, positions="learned", norm="pre", feed_kind="gelu", feed_width=wide, tied=True)
 
 
 def _check_gpt_head(model: Labelled) -> None:
     head = model.config
     if head.kind == "choice":
-        raise InputError("a gpt that chooses has no form in Hugging Face's library", hint="bert and roberta have one")
-    if head.kind == "whole" and (head.pooling, head.dense) != ("last", "none"):
-        what = f"a gpt's head with pooling={head.pooling}, dense={head.dense} has no form in Hugging Face's library"
-        raise InputError(what, hint="one with pooling=last, dense=none has")
+        raise _unsupported("a gpt that chooses", "bert and roberta are")
+    if head.kind == "whole":
+        _check_values("a gpt's head", head, pooling="last", dense=GPT2.dense)
 
 
 def export_model_weights(model: nn.Module, form: ExportForm, pad: int | None) -> dict[str, Tensor]:
@@ -195,9 +192,7 @@ def export_model_weights(model: nn.Module, form: ExportForm, pad: int | None) ->
         own[segments] = torch.zeros(1, form.body.config.hidden)
     if form.family is GPT2 and "whole" in form.heads:
         own = _without_bias(own)
-    names = backbone_map(form.family, form.body.config.layers, form.ours)
-    for head in form.heads:
-        names |= head_map(form.family, head, form.pool)
+    names = model_map(form.family, form.body.config.layers, form.heads, form.ours, form.pool)
     return export_weights(names, own, unused_rows(form.family, {"pad_token_id": pad}))
 
 
@@ -206,10 +201,8 @@ def _without_bias(own: dict[str, Tensor]) -> dict[str, Tensor]:
     weight, bias = own["out.weight"].double(), own["out.bias"].double()
     shift = torch.linalg.pinv(weight) @ bias
     if not torch.allclose(weight @ shift, bias, atol=1e-6):
-        raise InputError(
-            "a gpt's head whose outputs depend on each other has no form in Hugging Face's library",
-            hint="its head has no bias; train with fewer labels or a wider model",
-        )
+        hint = "its head has no bias; train with fewer labels or a wider model"
+        raise _unsupported("a gpt's head whose outputs depend on each other", hint)
     norm = own["body.norm.bias"]
     return {**own, "out.bias": torch.zeros_like(own["out.bias"]), "body.norm.bias": (norm.double() + shift).to(norm)}
 
@@ -223,7 +216,7 @@ def _pad(form: ExportForm, special: SpecialTokens | None) -> int | None:
     return special.pad
 
 
-def _numbers(form: ExportForm, special: SpecialTokens | None, pad: int | None) -> dict[str, int | None]:
+def _special_ids(form: ExportForm, special: SpecialTokens | None, pad: int | None) -> dict[str, int | None]:
     """Return the ids of special tokens that differ from the library's defaults."""
     ends = {"bos_token_id": special.start, "eos_token_id": special.end} if special else {}
     if form.family in (BERT_FAMILY, DISTILBERT):
@@ -231,26 +224,26 @@ def _numbers(form: ExportForm, special: SpecialTokens | None, pad: int | None) -
     return {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": None, **ends}
 
 
-def _labelling(model: nn.Module, labels: Sequence[str] | None, task: str) -> dict[str, Any]:
+def _label_settings(model: nn.Module, family: Family, labels: Sequence[str] | None, task: str) -> dict[str, Any]:
     """Return their settings of a head and its labels."""
     if not isinstance(model, Labelled):
         return {}
-    head, family = model.config, export_form(model).family
-    found: dict[str, Any] = {}
+    head = model.config
+    settings: dict[str, Any] = {}
     name = family.head_dropouts.get(head.kind)
     if name is not None and name not in family.settings:  # otherwise it is the backbone's
-        found[name] = head.dropout
+        settings[name] = head.dropout
     if head.kind == "choice":
-        return {**found, "num_choices": model.choices}
+        return {**settings, "num_choices": model.choices}
     if head.kind == "span":
-        return found
+        return settings
     if task == "regress":
-        return {**found, "problem_type": "regression", "num_labels": 1, **_numbered(["LABEL_0"])}
+        return {**settings, "problem_type": "regression", "num_labels": 1, **_numbered(["LABEL_0"])}
     if labels is None or len(labels) != head.outputs or len(set(labels)) != head.outputs:
         raise InputError(f"{len(labels or ())} labels were given for a head of {head.outputs} outputs")
     if head.kind == "whole":
-        found["problem_type"] = "single_label_classification"
-    return {**found, "num_labels": len(labels), **_numbered(labels)}
+        settings["problem_type"] = "single_label_classification"
+    return {**settings, "num_labels": len(labels), **_numbered(labels)}
 
 
 def _numbered(labels: Sequence[str]) -> dict[str, Any]:
@@ -264,21 +257,20 @@ def token_names(state: Mapping[str, Any]) -> dict[int, str]:
     """Return the name of each token of a tokenizer.json; raise an error for other tokenizers."""
     model = state.get("model")
     if not isinstance(model, Mapping) or not model.get("vocab"):
-        what = f"a tokenizer of kind {state.get('kind', 'unknown')} has no form in Hugging Face's library"
-        raise InputError(what, hint="bpe, wordpiece and unigram have one")
+        raise _unsupported(f"a tokenizer of kind {state.get('kind', 'unknown')}", "bpe, wordpiece and unigram are")
     vocabulary = model["vocab"]
     if isinstance(vocabulary, Mapping):
-        found = {int(number): str(name) for name, number in vocabulary.items()}
+        names = {int(number): str(name) for name, number in vocabulary.items()}
     else:  # unigram: pairs of a name and a score
-        found = {number: str(pair[0]) for number, pair in enumerate(vocabulary)}
-    found |= {int(token["id"]): str(token["content"]) for token in state.get("added_tokens") or ()}
-    return dict(sorted(found.items()))
+        names = {number: str(pair[0]) for number, pair in enumerate(vocabulary)}
+    names |= {int(token["id"]): str(token["content"]) for token in state.get("added_tokens") or ()}
+    return dict(sorted(names.items()))
 
 
 def _write_tokenizer(
     out: Path, state: Mapping[str, Any], tokens: Mapping[int, str], special: SpecialTokens | None, form: ExportForm
 ) -> None:
-    """tokenizer.json, tokenizer_config.json, special_tokens_map.json; vocab.txt for WordPiece."""
+    """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json; vocab.txt for WordPiece."""
     names = _special_names(state, tokens, special, form)
     normalizer = state.get("normalizer") or {}
     settings: dict[str, Any] = {"model_max_length": form.body.config.context, **names}
@@ -306,14 +298,15 @@ def _with_template(
     """Return the tokenizer's file; for a GPT-2 that labels, with a template of the special tokens around texts."""
     if form.family is not GPT2 or not form.heads or special is None or special.omitted:
         return dict(state)
-    first, last = ({"SpecialToken": {"id": tokens[mark], "type_id": 0}} for mark in (special.start, special.end))
+    ids = (special.start, special.end)
+    first, last = ({"SpecialToken": {"id": tokens[number], "type_id": 0}} for number in ids)
     a, b = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-    names = {tokens[mark]: mark for mark in (special.start, special.end)}
+    names = {tokens[number]: number for number in ids}
     frame = {
         "type": "TemplateProcessing",
         "single": [first, a, last],
         "pair": [first, a, last, b, last],
-        "special_tokens": {name: {"id": name, "ids": [mark], "tokens": [name]} for name, mark in names.items()},
+        "special_tokens": {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in names.items()},
     }
     before = state.get("post_processor")
     return {**state, "post_processor": {"type": "Sequence", "processors": [before, frame]} if before else frame}
@@ -331,15 +324,14 @@ def _special_names(
             numbers |= {"cls_token": special.start, "sep_token": special.end}
         if form.family in (ROBERTA, GPT2):
             numbers |= {"bos_token": special.start, "eos_token": special.end}
-    found = {role: tokens[number] for role, number in numbers.items() if number is not None and number in flagged}
+    names = {role: tokens[number] for role, number in numbers.items() if number is not None and number in flagged}
     unknown = state["model"].get("unk_token") or tokens.get(state["model"].get("unk_id", -1))
     if unknown:
-        found["unk_token"] = str(unknown)
-    return found
+        names["unk_token"] = str(unknown)
+    return names
 
 
 def _lowers(normalizer: Mapping[str, Any]) -> bool:
-    """Return whether a normalizer, or one of several, converts to lower case."""
-    inner = normalizer.get("normalizers") or ()
+    """True if a normalizer, or one of several, converts to lower case."""
     lowers = normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase"))
-    return lowers or any(_lowers(one) for one in inner)
+    return lowers or any(map(_lowers, normalizer.get("normalizers") or ()))
