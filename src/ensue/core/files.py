@@ -17,13 +17,13 @@ from safetensors import SafetensorError
 
 from ensue.core.errors import InputError
 
-FULL = ("the disk is full", "free some space and try again (--resume continues a run)")
-READ_ONLY = ("is not writable", "choose another --out")
-NOT_A_FOLDER = ("a part of this path is a file, not a folder", "choose another")
+DISK_FULL_HINT = "free some space and try again (--resume continues a run)"
 DISK_ERRORS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), FULL),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), READ_ONLY),
-    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), NOT_A_FOLDER),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), ("the disk is full", DISK_FULL_HINT)),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), ("is not writable", "choose another --out")),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EEXIST), ("a part of this path is a file, not a folder", "choose another --out")
+    ),
 }
 """Message and hint for errors of the file system."""
 

@@ -13,13 +13,13 @@ import textwrap
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ensue.core.errors import InputError, unknown_name
 
 T = TypeVar("T")
+_DESCRIBED: dict[Any, tuple[Field, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,14 @@ class Field:
     meaning: str
 
 
-@cache
 def describe(cls: type[Any]) -> tuple[Field, ...]:
     """The settings of a class, with the description of each."""
+    if cls not in _DESCRIBED:
+        _DESCRIBED[cls] = _read(cls)
+    return _DESCRIBED[cls]
+
+
+def _read(cls: type[Any]) -> tuple[Field, ...]:
     meanings: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
         try:

@@ -93,8 +93,8 @@ def answer_scores(
     with_answer = [question for question, has in answerable.items() if has]
     without = [question for question, has in answerable.items() if not has]
     best: dict[str, float] = {}
-    for place, name in enumerate(("best_exact", "best_f1") if no_answer else ()):
-        gains = {question: both[place] - (not answerable[question]) for question, both in raw.items()}
+    for index, name in enumerate(("best_exact", "best_f1") if no_answer else ()):
+        gains = {question: both[index] - (not answerable[question]) for question, both in raw.items()}
         gained, at = _best_threshold(gains, no_answer or {})
         best |= {name: 100 * (len(without) + gained) / len(raw), f"{name}_threshold": at}
     return AnswerScores(
@@ -148,7 +148,7 @@ def _choices(wanted_texts: Sequence[str]) -> list[str]:
 
 
 def _part(figures: Mapping[str, tuple[float, ...]], questions: Sequence[str]) -> AnswerPart:
-    means = [100 * math.fsum(figures[question][place] for question in questions) / len(questions) for place in (0, 1)]
+    means = [100 * math.fsum(figures[question][index] for question in questions) / len(questions) for index in (0, 1)]
     return AnswerPart(means[0], means[1], len(questions))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ensue.core.errors import InputError
+from ensue.nn.eval_mode import eval_mode
 from ensue.train.ranks import SINGLE, Ranks
 
 
@@ -47,9 +48,7 @@ def context_score(model: Any, batches: Iterable[Any], ranks: Ranks = SINGLE) -> 
     sums: dict[str, float] = {}
     counts: dict[str, float] = {}
     words = sentences = unknown = 0.0
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         for whole in batches:
             batch, reduction = ranks.local_batch(whole)
             tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
@@ -60,8 +59,6 @@ def context_score(model: Any, batches: Iterable[Any], ranks: Ranks = SINGLE) -> 
             unknown += reduction.total((real & ((tokens >= model.config.vocabulary) | (tokens == 0))).sum())
             words += reduction.total(lengths.sum() - 2 * len(lengths))
             sentences += reduction.total(len(lengths))
-    finally:
-        model.train(was_training)
     if not words:
         raise InputError("there is no word to score", hint="give some sentences")
     means = {name: total / counts[name] for name, total in sums.items()}

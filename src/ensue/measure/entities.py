@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ensue.core.errors import InputError
@@ -42,13 +42,7 @@ class EntityScores:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "precision": self.precision,
-            "recall": self.recall,
-            "f1": self.f1,
-            "accuracy": self.accuracy,
-            "per_type": self.per_type,
-        }
+        return asdict(self)
 
 
 def tag_scores(wanted: Sentences, given: Sentences) -> EntityScores | LabelScores:
@@ -60,12 +54,12 @@ def tag_scores(wanted: Sentences, given: Sentences) -> EntityScores | LabelScore
     (1.0, 0.5)
     """
     _check_lengths(wanted, given)
-    truth, found = _flat(wanted), _flat(given)
-    if are_entities([*truth, *found]):
+    names = sorted({*_flat(wanted), *_flat(given)})
+    if are_entities(names):
         return entity_scores(wanted, given)
-    names = sorted({*truth, *found})
     index = {name: number for number, name in enumerate(names)}
-    return label_scores([index[tag] for tag in truth], [index[tag] for tag in found], names)
+    truth, predicted = ([index[tag] for tag in _flat(tags)] for tags in (wanted, given))
+    return label_scores(truth, predicted, names)
 
 
 def entity_scores(wanted: Sentences, given: Sentences) -> EntityScores:
@@ -77,9 +71,9 @@ def entity_scores(wanted: Sentences, given: Sentences) -> EntityScores:
     """
     _check_lengths(wanted, given)
     count, predicted, right = Counter[str](), Counter[str](), Counter[str]()
-    for truth, found in zip(wanted, given):
-        there, seen = set(spans_of(truth)), set(spans_of(found))
-        for counter, spans in ((count, there), (predicted, seen), (right, there & seen)):
+    for tags, predicted_tags in zip(wanted, given):
+        true, guessed = set(spans_of(tags)), set(spans_of(predicted_tags))
+        for counter, spans in ((count, true), (predicted, guessed), (right, true & guessed)):
             counter.update(type_ for type_, _, _ in spans)
     whole = rates("all", right.total(), count.total(), predicted.total())
     pairs = list(zip(_flat(wanted), _flat(given)))
@@ -87,7 +81,7 @@ def entity_scores(wanted: Sentences, given: Sentences) -> EntityScores:
         precision=whole["precision"],
         recall=whole["recall"],
         f1=whole["f1"],
-        accuracy=sum(truth == found for truth, found in pairs) / len(pairs),
+        accuracy=sum(truth == tag for truth, tag in pairs) / len(pairs),
         per_type=[rates(type_, right[type_], count[type_], predicted[type_]) for type_ in sorted({*count, *predicted})],
     )
 
@@ -132,10 +126,9 @@ def _flat(sentences: Sentences) -> list[str]:
 def _check_lengths(wanted: Sentences, given: Sentences) -> None:
     if len(wanted) != len(given):
         raise InputError(f"{len(wanted)} sentences have tags of {len(given)}", hint="give tags for each sentence")
-    for number, (truth, found) in enumerate(zip(wanted, given), 1):
-        if len(truth) != len(found):
-            raise InputError(
-                f"sentence {number} has {len(truth)} words and {len(found)} tags", hint="give a tag for each word"
-            )
+    for number, (words, tags) in enumerate(zip(wanted, given), 1):
+        if len(words) != len(tags):
+            what = f"sentence {number} has {len(words)} words and {len(tags)} tags"
+            raise InputError(what, hint="give a tag for each word")
     if not any(map(len, wanted)):
         raise InputError("there are no tags to score")

@@ -51,16 +51,16 @@ def seasonal_scale(values: np.ndarray, real: np.ndarray, season: int) -> np.ndar
     return np.stack([(np.abs(values[season:] - values[:-season]) * both).sum(0), both.sum(0)])
 
 
-def pinball(truth: np.ndarray, found: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+def pinball(truth: np.ndarray, forecasts: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     """ρ_τ(y − q) of quantiles (…, Q) against numbers (…)."""
-    error = truth[..., None] - found
+    error = truth[..., None] - forecasts
     tau = np.asarray(levels)
     result: np.ndarray = np.maximum(tau * error, (tau - 1) * error)
     return result
 
 
 def score_forecasts(
-    found: np.ndarray,
+    forecasts: np.ndarray,
     truth: np.ndarray,
     real: np.ndarray,
     levels: Sequence[float],
@@ -75,34 +75,34 @@ def score_forecasts(
     there, of each target (Y,).
     """
     middle = list(levels).index(0.5)
-    error = truth - found[..., middle]
+    error = truth - forecasts[..., middle]
     absolute, scaled = np.abs(error), error / np.where(deviation > 0, deviation, 1.0)
-    inside = (truth >= found[..., 0]) & (truth <= found[..., -1])
+    inside = (truth >= forecasts[..., 0]) & (truth <= forecasts[..., -1])
     mases = mean_of(absolute, real, (0, 1)) / np.where(seasonal > 0, seasonal, np.nan)
     return ForecastScore(
         mse=float(mean_of(error**2, real)),
         mae=float(mean_of(absolute, real)),
         mase=float(mases[np.isfinite(mases)].mean()) if np.isfinite(mases).any() else None,
-        pinball=float(mean_of(pinball(truth, found, levels).mean(-1), real)),
+        pinball=float(mean_of(pinball(truth, forecasts, levels).mean(-1), real)),
         quantiles=tuple(levels),
         coverage=float(mean_of(inside, real)) if len(levels) > 1 else None,
-        origins=len(found),
+        origins=len(forecasts),
         values=int(real.sum()),
         scaled_mse=float(mean_of(scaled**2, real)),
         scaled_mae=float(mean_of(np.abs(scaled), real)),
         by_step=[
-            {"step": step + 1, **_both(error[:, step], real[:, step])}
-            for step in range(found.shape[1])
+            {"step": step + 1, **_mse_and_mae(error[:, step], real[:, step])}
+            for step in range(forecasts.shape[1])
             if real[:, step].any()
         ],
         by_target=[
             {
                 "target": name,
-                **_both(error[..., place], real[..., place]),
-                "mase": float(mases[place]) if np.isfinite(mases[place]) else None,
+                **_mse_and_mae(error[..., column], real[..., column]),
+                "mase": float(mases[column]) if np.isfinite(mases[column]) else None,
             }
-            for place, name in enumerate(names)
-            if real[..., place].any()
+            for column, name in enumerate(names)
+            if real[..., column].any()
         ],
     )
 
@@ -113,7 +113,7 @@ def mean_of(values: np.ndarray, real: np.ndarray, axis: tuple[int, ...] | None =
     return np.asarray(np.where(real, values, 0.0).sum(axis) / np.where(count > 0, count, np.nan))
 
 
-def _both(error: np.ndarray, real: np.ndarray) -> dict[str, float]:
+def _mse_and_mae(error: np.ndarray, real: np.ndarray) -> dict[str, float]:
     return {"mse": float(mean_of(error**2, real)), "mae": float(mean_of(np.abs(error), real))}
 
 

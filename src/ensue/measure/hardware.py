@@ -11,11 +11,12 @@ sizes are timed, because small ones are slower.
 from __future__ import annotations
 
 import math
-import time
+import timeit
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import torch
 
 from ensue.core.errors import unknown_name
@@ -86,13 +87,8 @@ class Curve:
         >>> Curve((1.0, 100.0), (10.0, 1000.0)).at(10.0)
         100.0
         """
-        if size <= self.sizes[0]:
-            return self.speeds[0]
-        for (a, x), (b, y) in zip(zip(self.sizes, self.speeds), zip(self.sizes[1:], self.speeds[1:])):
-            if size <= b:
-                share = math.log(size / a) / math.log(b / a)
-                return round(math.exp(math.log(x) + share * math.log(y / x)), 6)
-        return self.speeds[-1]
+        log_speed = np.interp(math.log(max(size, self.sizes[0])), np.log(self.sizes), np.log(self.speeds))
+        return round(math.exp(log_speed), 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +113,8 @@ class Machine:
     def seconds(self, operations: Iterable[Operation]) -> float:
         """How long operations take, one after the other."""
         total = 0.0
-        for operation in operations:
-            flops, moved = operation.flops, operation.moved
-            compute = flops / self.matmuls.at(flops / operation.steps) if flops else 0.0
+        for flops, moved, steps in operations:
+            compute = flops / self.matmuls.at(flops / steps) if flops else 0.0
             total += self.call + max(compute, moved / self.passes.at(moved))
         return total
 
@@ -149,10 +144,4 @@ def _pass(numbers: int) -> tuple[float, float]:
 
 def _least(work: Callable[[], object], times: int) -> float:
     """The minimum seconds per call over a few trials."""
-    seconds = []
-    for _ in range(TRIES):
-        start = time.perf_counter()
-        for _ in range(times):
-            work()
-        seconds.append((time.perf_counter() - start) / times)
-    return min(seconds)
+    return min(timeit.repeat(work, number=times, repeat=TRIES)) / times

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -46,16 +46,7 @@ class LabelScores:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "accuracy": self.accuracy,
-            "f1": self.f1,
-            "macro_f1": self.macro_f1,
-            "matthews": self.matthews,
-            "majority": self.majority,
-            "per_class": self.per_class,
-            "confusion": self.confusion,
-            "labels": list(self.labels),
-        }
+        return {**asdict(self), "labels": list(self.labels)}
 
 
 def label_scores(wanted: ClassIds, given: ClassIds, names: Sequence[str]) -> LabelScores:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.nn.eval_mode import eval_mode
 from ensue.train.ranks import SINGLE, Ranks
 
 
@@ -56,45 +57,45 @@ def masked_score(
     unigram = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum()))
     device = next(model.parameters()).device
     sums = np.zeros(8)
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         for whole in batches:
             batch, reduction = ranks.local_batch(whole)
-            found = _sums(model, batch, unigram, device)
-            sums += 0.0 if reduction.idle else found
-    finally:
-        model.train(was_training)
-    fill, right, guess, hidden, rows, follow, told, pairs = (ranks.total(float(value)) for value in sums)
-    if not hidden:
+            batch_sums = _sums(model, batch, unigram, device)
+            sums += 0.0 if reduction.idle else batch_sums
+    masked_loss, right, unigram_loss, masked, rows, next_loss, next_right, pairs = map(ranks.total, sums.tolist())
+    if not masked:
         raise InputError("this text has no token to mask", hint="give more text")
-    each = fill / hidden
+    mean = masked_loss / masked
     return MaskedScore(
-        loss=each + (follow / pairs if pairs else 0.0),
-        masked_loss=each,
-        masked_perplexity=math.exp(min(each, 700.0)),
-        accuracy=right / hidden,
-        unigram_loss=guess / hidden,
+        loss=mean + (next_loss / pairs if pairs else 0.0),
+        masked_loss=mean,
+        masked_perplexity=math.exp(min(mean, 700.0)),
+        accuracy=right / masked,
+        unigram_loss=unigram_loss / masked,
         unigram_of=unigram_of,
-        hidden=int(hidden),
+        hidden=int(masked),
         rows=int(rows),
-        next_loss=follow / pairs if pairs else None,
-        next_accuracy=told / pairs if pairs else None,
+        next_loss=next_loss / pairs if pairs else None,
+        next_accuracy=next_right / pairs if pairs else None,
     )
 
 
 def _sums(model: Any, batch: Any, unigram: Tensor, device: torch.device) -> np.ndarray:
-    """Sums over a batch: masked loss, right tokens, unigram loss, masked tokens, rows; and for pairs their loss, right
-    ones, number."""
+    """Sums over a batch: masked loss, right tokens, unigram loss, masked tokens, rows; loss, right ones and number of
+    sentence pairs."""
     args = (batch.tokens, batch.segments, batch.lengths, batch.positions)
     hidden = model.encode(*(x.to(device) for x in args)).hidden
     logits = model.head(hidden[:, 1:][batch.is_masked.to(device)]).float()
     targets = batch.targets.to(device)
-    fill = float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
-    right = int((logits.argmax(-1) == targets).sum())
-    sums = [fill, right, -float(unigram[batch.targets].sum()), len(targets), len(batch.lengths)]
+    loss, right = _loss_and_right(logits, targets)
+    sums = [loss, right, -float(unigram[batch.targets].sum()), len(targets), len(batch.lengths)]
     if batch.not_next is None:
         return np.array([*sums, 0.0, 0.0, 0.0])
-    logits, not_next = model.next_logits(hidden[:, 0]).float(), batch.not_next.to(device)
-    follow = float(torch.nn.functional.cross_entropy(logits, not_next, reduction="sum"))
-    return np.array([*sums, follow, int((logits.argmax(-1) == not_next).sum()), len(not_next)])
+    pairs = _loss_and_right(model.next_logits(hidden[:, 0]).float(), batch.not_next.to(device))
+    return np.array([*sums, *pairs, len(batch.not_next)])
+
+
+def _loss_and_right(logits: Tensor, targets: Tensor) -> tuple[float, int]:
+    """The summed cross-entropy, and the number of right predictions."""
+    loss = float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
+    return loss, int((logits.argmax(-1) == targets).sum())

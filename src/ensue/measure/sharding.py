@@ -50,13 +50,13 @@ def shard(build: Callable[[], nn.Module], ranks: int) -> ShardedSize:
     counts: dict[tuple[Any, ...], int] = {}
     units: dict[tuple[Any, ...], nn.Module] = {}
     for many in list(_outermost(model)):
-        for place, unit in enumerate(many):
+        for index, unit in enumerate(many):
             shapes = tuple((name, tuple(p.shape)) for name, p in unit.named_parameters())
             if not shapes:
                 continue
             counts[shapes] = counts.get(shapes, 0) + 1
             if units.setdefault(shapes, unit) is not unit:
-                many[place] = nn.Identity()
+                many[index] = nn.Identity()
     parts, sizes = 0, []
     with _ranks(ranks) as mesh:
         from torch.distributed.fsdp import fully_shard

@@ -187,27 +187,20 @@ def bleu_by_length(
     if not all(before < after for before, after in pairwise((0, *edges))):
         raise InputError(f"edges {tuple(edges)} do not rise from 1 on", hint="give them in order, such as (8, 12, 20)")
     if len(sources) != len(outputs):
-        raise InputError(f"{len(sources)} sources have {len(outputs)} outputs", hint="give one output a source")
+        raise InputError(f"{len(sources)} sources have {len(outputs)} outputs", hint="give one output for each source")
     counts = _corpus_counts(outputs, references)
     lengths = np.array([len(source.split()) for source in sources])
     rows = []
     for low, high in zip((0, *(edge + 1 for edge in edges)), (*edges, None)):
         chosen = (lengths >= low) & (lengths <= (math.inf if high is None else high))
         if chosen.any():
-            rows.append(
-                {
-                    "label": _span(low, high),
-                    "low": low,
-                    "high": high,
-                    "sentences": int(chosen.sum()),
-                    "words": float(lengths[chosen].mean()),
-                    "bleu": float(_bleu(counts[chosen].sum(0))),
-                }
-            )
+            sizes = {"sentences": int(chosen.sum()), "words": float(lengths[chosen].mean())}
+            bleu = float(_bleu(counts[chosen].sum(0)))
+            rows.append({"label": _bin_label(low, high), "low": low, "high": high, **sizes, "bleu": bleu})
     return rows
 
 
-def _span(low: int, high: int | None) -> str:
+def _bin_label(low: int, high: int | None) -> str:
     if high is None:
         return f"{low} or more" if low else "all"
     return f"up to {high}" if low == 0 else str(low) if low == high else f"{low}–{high}"
@@ -273,10 +266,8 @@ def _choices(outputs: Sequence[str], references: References) -> list[list[str]]:
 
 def _same_number(outputs: Sequence[Any], references: Sequence[Any]) -> None:
     if len(outputs) != len(references):
-        raise InputError(
-            f"{len(outputs)} outputs have {len(references)} references",
-            hint="give each output, also an empty one, its reference or list of references",
-        )
+        hint = "give each output, also an empty one, its reference or list of references"
+        raise InputError(f"{len(outputs)} outputs have {len(references)} references", hint=hint)
     if not outputs:
         raise InputError("there are no outputs to score")
 
