@@ -124,7 +124,7 @@ def stepping(system: str, length: int, vocabulary: int) -> Callable[[], None]:
     model = model_of(system, vocabulary, length)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     text = torch.randint(vocabulary, (ROWS, length + 1))
-    batch = Batch(text[:, :-1], text[:, 1:], fresh=True)
+    batch = Batch(text[:, :-1], text[:, 1:], reset_state=True)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)

@@ -189,11 +189,7 @@ def _infer_columns(
 
 
 def read_labelled(
-    files: Sequence[str | Path],
-    task: TextTask,
-    options: ReadOptions,
-    notes: list[str],
-    keep_empty: bool = False,
+    files: Sequence[str | Path], task: TextTask, options: ReadOptions, notes: list[str], keep_empty: bool = False
 ) -> list[LabelledText]:
     """Read labelled texts: one text for ``classify``, two for ``pair``, one or two for ``regress``.
 

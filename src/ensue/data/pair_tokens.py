@@ -57,12 +57,7 @@ class PairTokens:
 
 
 def encode_pairs(
-    pairs: Pairs,
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
-    *,
-    most: int,
-    notes: list[str] | None = None,
+    pairs: Pairs, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, *, most: int, notes: list[str] | None = None
 ) -> PairTokens:
     """Encode pairs, without those that have more than ``most`` tokens on a side, end token included."""
     texts = ((pairs.source, source_tokenizer), (pairs.target, target_tokenizer))

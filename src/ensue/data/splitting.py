@@ -21,10 +21,7 @@ _STARTS = re.compile(rb"[\x00-\x7f\xc0-\xff]")
 
 
 def hold_out(
-    sources: Sequence[Source] | Source,
-    share: float = 0.1,
-    limit_bytes: int | None = None,
-    field: str | None = None,
+    sources: Sequence[Source] | Source, share: float = 0.1, limit_bytes: int | None = None, field: str | None = None
 ) -> tuple[list[Source], list[Source]]:
     """Split ``sources`` into a training part and a validation tail of about ``share`` of the bytes.
 

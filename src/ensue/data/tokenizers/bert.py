@@ -20,11 +20,7 @@ MAX_WORD_CHARS = 100
 
 
 def bert_tokenizer(
-    vocab: Mapping[str, int],
-    *,
-    lowercase: bool = True,
-    strip_accents: bool | None = None,
-    chinese: bool = True,
+    vocab: Mapping[str, int], *, lowercase: bool = True, strip_accents: bool | None = None, chinese: bool = True
 ) -> EncoderTokenizer:
     """Build BERT's WordPiece tokenizer from a vocabulary with BERT's five special tokens.
 

@@ -95,11 +95,7 @@ def sample_parts(parts: Iterable[Part], share: float) -> Iterator[Part]:
 
 
 def fit_tokenizer_to_parts(
-    kind: str,
-    parts: Iterable[Part],
-    *,
-    vocabulary: int | None = None,
-    min_count: int | None = None,
+    kind: str, parts: Iterable[Part], *, vocabulary: int | None = None, min_count: int | None = None
 ) -> Tokenizer:
     """Fit a tokenizer to texts in memory, each with whether it starts a line and whether it ends its document.
 

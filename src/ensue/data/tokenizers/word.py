@@ -54,12 +54,7 @@ class WordTokenizer:
     lines = True
 
     def __init__(
-        self,
-        names: Iterable[str],
-        end: int,
-        unknown: int | None,
-        spellings: Spellings,
-        gaps: Mapping[str, Spellings],
+        self, names: Iterable[str], end: int, unknown: int | None, spellings: Spellings, gaps: Mapping[str, Spellings]
     ) -> None:
         """``names``: the names of all tokens; ``end`` and ``unknown`` are ids."""
         self.names = list(names)
@@ -145,13 +140,7 @@ class WordTokenizer:
         """Return the words in order, and the spelling models."""
         gaps = {kind: spellings.state() for kind, spellings in self.gaps.items()}
         marks = {"end": self.end, "unknown": self.unknown}
-        return {
-            "kind": self.kind,
-            **marks,
-            "names": self.names,
-            "spellings": self.spellings.state(),
-            "gaps": gaps,
-        }
+        return {"kind": self.kind, **marks, "names": self.names, "spellings": self.spellings.state(), "gaps": gaps}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> WordTokenizer:
