@@ -398,7 +398,7 @@ def test_r114_a_language_model_labels_by_its_last_token_and_keeps_its_own_loss()
     supervised = -p[[0, 1], y].log().mean()
     steps = body(x, None, lengths).logits.log_softmax(-1)
     language = -(steps[0, [0, 1, 2], [2, 3, 4]].sum() + steps[1, 0, 6]) / 4
-    batch = RowBatch(x, torch.zeros_like(x), lengths, y, torch.arange(2))
+    batch = RowBatch(tokens=x, segments=torch.zeros_like(x), lengths=lengths, targets=y, examples=torch.arange(2))
     loss, _ = LabelLoss(language=0.5)(model, batch, None)
     assert loss.item() == pytest.approx((supervised + 0.5 * language).item(), abs=1e-6)
 

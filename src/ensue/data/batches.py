@@ -1,17 +1,92 @@
-"""Batches of text that are a pure function of (seed, step), so that training resumes at any step.
+"""Batches that are a pure function of (seed, step), so that training resumes at any step: what all share, and text.
 
 A text of N tokens has M = N − 1 targets: every token but the first, predicted from those before it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Item = TypeVar("Item")
+AnyBatch = TypeVar("AnyBatch", bound="DataclassInstance")
+
+
+class EpochPlan(Generic[Item]):
+    """The items of endless epochs; an epoch is a pure function of (seed, epoch), and the current one is cached.
+
+    ``arrange`` returns the items of one epoch in a random order. Epochs may differ in size unless ``size`` is given.
+    """
+
+    def __init__(
+        self, arrange: Callable[[np.random.Generator], Sequence[Item]], seed: int, size: int | None = None
+    ) -> None:
+        self._arrange, self._seed, self._size = arrange, seed, size
+        self._starts = [0]
+        self._cached: tuple[int, Sequence[Item]] = (-1, ())
+
+    def epoch(self, number: int) -> Sequence[Item]:
+        """Return the items of an epoch."""
+        if self._cached[0] != number:
+            self._cached = number, self._arrange(_epoch_generator(self._seed, number))
+        return self._cached[1]
+
+    def item(self, index: int) -> Item:
+        """Return an item, counted from 0 over all epochs."""
+        if self._size is not None:
+            return self.epoch(index // self._size)[index % self._size]
+        while self._starts[-1] <= index:
+            self._starts.append(self._starts[-1] + len(self.epoch(len(self._starts) - 1)))
+        number = bisect_right(self._starts, index) - 1
+        return self.epoch(number)[index - self._starts[number]]
+
+
+def _epoch_generator(seed: int, epoch: int) -> np.random.Generator:
+    return np.random.default_rng([seed % 2**64, epoch])
+
+
+def select_rows(batch: AnyBatch, rows: slice) -> AnyBatch:
+    """Return some of the rows of all tensors of a batch, with the same padding."""
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    chosen: dict[str, Any] = {name: value[rows] for name, value in values.items() if isinstance(value, Tensor)}
+    return replace(batch, **chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddedBatch:
+    """B rows of tokens, padded on the right."""
+
+    tokens: Tensor
+    """(B, T), int64: the model's input."""
+    lengths: Tensor
+    """(B,): numbers of tokens without padding."""
+    targets: Tensor
+    reset_state: bool = True
+    """Rows always start from an empty state."""
+
+    @property
+    def size(self) -> int:
+        """Number of tokens without padding."""
+        return int(self.lengths.sum())
+
+    def __len__(self) -> int:
+        """B."""
+        return len(self.tokens)
+
+    def select(self, rows: slice) -> Self:
+        """Return some of the rows, with the same padding."""
+        return select_rows(self, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +115,7 @@ class Batch:
 
     def select(self, rows: slice) -> Batch:
         """Return some of the rows, with the same padding."""
-        lengths = None if self.lengths is None else self.lengths[rows]
-        return replace(self, tokens=self.tokens[rows], targets=self.targets[rows], lengths=lengths)
+        return select_rows(self, rows)
 
 
 class StreamBatches:
@@ -60,8 +134,7 @@ class StreamBatches:
         if self._targets < 1:
             raise InputError(f"a text of {len(tokens)} tokens has nothing to predict", hint="give more text")
         self.rows = max(1, min(rows, self._targets // length))
-        self.length = length
-        self.seed = seed
+        self.length, self.seed = length, seed
         self._row_targets = self._targets // self.rows
         self.steps_per_epoch = -(-self._row_targets // length)
 
@@ -102,10 +175,8 @@ class WindowBatches:
         self._tokens = tokens
         self._count = max(1, (targets - length + 1) // length)
         self._offsets = min(length, targets - self._count * length + 1)
-        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, dtype=np.int64))
-        self.rows = rows
-        self.length = length
-        self.seed = seed
+        self._plan = EpochPlan(self._starts, seed, self._count)
+        self.rows, self.length = rows, length
         self.steps_per_epoch = -(-self._count // rows)
 
     def __len__(self) -> int:
@@ -113,22 +184,13 @@ class WindowBatches:
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step, counted from 0 over all epochs."""
-        windows = (divmod(step * self.rows + row, self._count) for row in range(self.rows))
-        starts = [int(self._starts(epoch)[index]) for epoch, index in windows]
+        starts = [self._plan.item(step * self.rows + row) for row in range(self.rows)]
         return _make_batch([self._tokens[start : start + self.length + 1] for start in starts], reset_state=True)
 
-    def _starts(self, epoch: int) -> np.ndarray:
-        """Return where the windows of an epoch start; the current epoch is cached."""
-        if self._order[0] != epoch:
-            generator = _epoch_generator(self.seed, epoch)
-            offset = int(generator.integers(self._offsets))
-            self._order = epoch, generator.permutation(self._count) * self.length + offset
-        return self._order[1]
-
-
-def _epoch_generator(seed: int, epoch: int) -> np.random.Generator:
-    """Return a random generator that depends on the seed and the epoch only."""
-    return np.random.default_rng([seed % 2**64, epoch])
+    def _starts(self, generator: np.random.Generator) -> Any:
+        """Return where the windows of an epoch start, shuffled."""
+        offset = int(generator.integers(self._offsets))
+        return generator.permutation(self._count) * self.length + offset
 
 
 def _check_shape(rows: int, length: int) -> None:

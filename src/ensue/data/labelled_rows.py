@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ensue.data.length_grouping import LengthGrouping, pad_rows
+from ensue.data.batches import PaddedBatch, select_rows
+from ensue.data.length_grouping import group_by_length, pad_rows
 
 IGNORE_INDEX = -100
 """Target of tokens that do not count in the loss."""
@@ -90,27 +91,14 @@ def make_rows(
     return LabelledRows(*arrays, rows_per_example, per_token)
 
 
-@dataclass(frozen=True, slots=True)
-class RowBatch:
-    """B rows, padded on the right."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBatch(PaddedBatch):
+    """B rows with ``targets`` (B / rows_per_example, …), or (B, T, …) if every token has a target."""
 
-    tokens: Tensor
-    """(B, T), int64."""
     segments: Tensor
     """(B, T), int64."""
-    lengths: Tensor
-    """(B,)."""
-    targets: Tensor
-    """(B / rows_per_example, …), or (B, T, …) if every token has a target."""
     examples: Tensor
     """(B / rows_per_example,): indices of the examples."""
-    reset_state: bool = True
-    """Rows always start from an empty state."""
-
-    @property
-    def size(self) -> int:
-        """Number of tokens without padding."""
-        return int(self.lengths.sum())
 
     def __len__(self) -> int:
         """Number of examples, B / rows_per_example."""
@@ -121,7 +109,7 @@ class RowBatch:
         per_example = len(self.tokens) // len(self)
         rows = slice(examples.start * per_example, examples.stop * per_example)
         targets = self.targets[rows if len(self.targets) == len(self.tokens) else examples]
-        return RowBatch(self.tokens[rows], self.segments[rows], self.lengths[rows], targets, self.examples[examples])
+        return replace(select_rows(self, rows), targets=targets, examples=self.examples[examples])
 
 
 def make_batch(rows: LabelledRows, examples: np.ndarray) -> RowBatch:
@@ -131,8 +119,8 @@ def make_batch(rows: LabelledRows, examples: np.ndarray) -> RowBatch:
     tokens, is_token = pad_rows(rows.tokens, starts, lengths)
     segments, _ = pad_rows(rows.segments, starts, lengths)
     targets = rows.targets[examples] if not rows.per_token else _pad_targets(rows.targets, starts, is_token)
-    tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (tokens, segments, lengths, targets, examples)]
-    return RowBatch(tensors[0], tensors[1], tensors[2], tensors[3], tensors[4])
+    arrays = {"tokens": tokens, "segments": segments, "lengths": lengths, "targets": targets, "examples": examples}
+    return RowBatch(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 
 def _pad_targets(targets: np.ndarray, starts: np.ndarray, is_token: np.ndarray) -> np.ndarray:
@@ -148,8 +136,8 @@ class RowBatches:
 
     def __init__(self, rows: LabelledRows, tokens: int, seed: int = 0) -> None:
         sizes = rows.example_sizes
-        self._rows, self._grouping = rows, LengthGrouping(sizes, tokens, seed)
-        first = self._grouping.first
+        self._rows, self._plan = rows, group_by_length(sizes, tokens, seed)
+        first = self._plan.epoch(0)
         self.rows = max(map(len, first)) * rows.rows_per_example
         """Largest number of rows of a batch in the first epoch."""
         self.steps_per_epoch = len(first)
@@ -159,7 +147,7 @@ class RowBatches:
 
     def batch(self, step: int) -> RowBatch:
         """Return the batch of a step, counted from 0 over all epochs."""
-        return make_batch(self._rows, self._grouping.rows(step))
+        return make_batch(self._rows, self._plan.item(step))
 
 
 def evaluation_batches(rows: LabelledRows, tokens: int) -> list[np.ndarray]:

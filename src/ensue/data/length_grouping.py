@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.data.batches import EpochPlan
 
 LENGTH_NOISE = 0.02
 """Noise relative to a row's length: more noise varies the neighbours more and adds padding."""
@@ -21,45 +22,26 @@ RowOrder = Callable[[np.random.Generator], np.ndarray]
 """Returns the rows of one epoch in an order where neighbours are similar."""
 
 
-class LengthGrouping:
-    """Assigns rows to batches; ``longest`` (N,) is the number of tokens a row takes up."""
+def group_by_length(
+    longest: np.ndarray, tokens: int, seed: int = 0, order: RowOrder | None = None
+) -> EpochPlan[np.ndarray]:
+    """Return a plan of batches, each an array of rows; ``longest`` (N,) is the number of tokens a row takes up."""
+    if tokens < 1:
+        raise InputError(f"batches of {tokens} tokens", hint="choose at least 1")
+    if not len(longest):
+        raise InputError("there are no rows to make batches of", hint="give at least one")
 
-    def __init__(self, longest: np.ndarray, tokens: int, seed: int = 0, order: RowOrder | None = None) -> None:
-        if tokens < 1:
-            raise InputError(f"batches of {tokens} tokens", hint="choose at least 1")
-        if not len(longest):
-            raise InputError("there are no rows to make batches of", hint="give at least one")
-        self.longest, self.tokens, self.seed = longest, tokens, seed
-        self._order = order or self._by_length
-        self._ends: list[int] = []
-        self._plan: tuple[int, list[np.ndarray]] = (-1, [])
-        self.first = self.epoch(0)
-        """The batches of the first epoch."""
-
-    def rows(self, step: int) -> np.ndarray:
-        """Return the rows of a step's batch, counted from 0 over all epochs."""
-        while not self._ends or self._ends[-1] <= step:
-            count = len(self.epoch(len(self._ends)))
-            self._ends.append(count + (self._ends[-1] if self._ends else 0))
-        epoch = int(np.searchsorted(self._ends, step, side="right"))
-        return self.epoch(epoch)[step - (self._ends[epoch - 1] if epoch else 0)]
-
-    def epoch(self, number: int) -> list[np.ndarray]:
-        """Return the rows of each batch of an epoch; the current epoch is cached."""
-        if self._plan[0] != number:
-            generator = np.random.default_rng([self.seed % 2**64, number])
-            order = self._order(generator)
-            batches = np.split(order, batch_boundaries(self.longest[order].tolist(), self.tokens))
-            self._plan = number, [batches[index] for index in generator.permutation(len(batches))]
-        return self._plan[1]
-
-    def _by_length(self, generator: np.random.Generator) -> np.ndarray:
+    def by_length(generator: np.random.Generator) -> np.ndarray:
         """Sort rows by length, with noise that breaks ties and perturbs lengths a little."""
-        longest, count = self.longest, len(self.longest)
-        order: np.ndarray = np.argsort(
-            longest + generator.random(count) + LENGTH_NOISE * longest * generator.random(count)
-        )
-        return order
+        count = len(longest)
+        return np.argsort(longest + generator.random(count) + LENGTH_NOISE * longest * generator.random(count))
+
+    def arrange(generator: np.random.Generator) -> list[np.ndarray]:
+        rows = (order or by_length)(generator)
+        batches = np.split(rows, batch_boundaries(longest[rows].tolist(), tokens))
+        return [batches[index] for index in generator.permutation(len(batches))]
+
+    return EpochPlan(arrange, seed)
 
 
 def batch_boundaries(longest: list[int], tokens: int) -> list[int]:

@@ -13,13 +13,14 @@ Legend: B rows, T tokens, K masked positions of a row.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.data.batches import EpochPlan, PaddedBatch, select_rows
 from ensue.data.length_grouping import pad_rows
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 
@@ -47,48 +48,23 @@ class DocumentTokens:
         return len(self.documents) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedBatch:
-    """B rows with masked tokens, padded on the right."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedBatch(PaddedBatch):
+    """B rows with masked tokens; ``targets`` (M,) are the original tokens at the masked positions, row by row."""
 
-    tokens: Tensor
-    """(B, T): encoder input."""
     segments: Tensor
     """(B, T)."""
-    lengths: Tensor
-    """(B,)."""
     positions: Tensor
     """(B, K): masked positions; rows with fewer repeat position 0."""
     is_masked: Tensor
     """(B, K), bool: which of these positions are masked."""
-    targets: Tensor
-    """(M,): original tokens at the masked positions, row by row."""
     not_next: Tensor | None = None
     """(B,): 1 if the second text is random, 0 if it follows the first; None if rows have one text."""
-    reset_state: bool = True
-    """Rows always start from an empty state."""
-
-    @property
-    def size(self) -> int:
-        """Number of tokens without padding."""
-        return int(self.lengths.sum())
-
-    def __len__(self) -> int:
-        """B."""
-        return len(self.tokens)
 
     def select(self, rows: slice) -> MaskedBatch:
         """Return some of the rows, with their masked positions."""
         before, inside = int(self.is_masked[: rows.start].sum()), int(self.is_masked[rows].sum())
-        return MaskedBatch(
-            tokens=self.tokens[rows],
-            segments=self.segments[rows],
-            lengths=self.lengths[rows],
-            positions=self.positions[rows],
-            is_masked=self.is_masked[rows],
-            targets=self.targets[before : before + inside],
-            not_next=None if self.not_next is None else self.not_next[rows],
-        )
+        return replace(select_rows(self, rows), targets=self.targets[before : before + inside])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,43 +116,29 @@ class MaskedBatches:
         excluded = (special.start, special.separator, special.end, special.pad, special.mask, unknown)
         self._excluded = np.array([token for token in excluded if token is not None])
         self._replacements = np.setdiff1d(np.arange(vocabulary), self._excluded)
-        self._plan: tuple[int, np.ndarray, np.ndarray] = (-1, np.zeros((0, 4), dtype=np.int64), np.zeros(0))
-        self._ends: list[int] = []
         self.rows = rows
-        spans, not_next = self._spans(0)
-        if not len(spans) or (pairs and not_next.all()):
+        self._plan = EpochPlan(self._arrange, seed)
+        first = self._plan.epoch(0)
+        if not first or (pairs and all(not_next.all() for _, not_next in first)):
             hint = "end documents by blank lines, not sentences, or leave the next sentence out: next_sentence=false"
             raise InputError("no document has a sentence that follows another", hint=hint)
-        self.steps_per_epoch = self._steps(0)
+        self.steps_per_epoch = len(first)
+        spans = np.concatenate([spans for spans, _ in first])
         real = (spans[:, 1] - spans[:, 0] + spans[:, 3] - spans[:, 2]).sum()
         self.padding = 1 - float(real / len(spans) + self._row_specials) / length
         """Fraction of padding in the first epoch."""
 
-    def _steps(self, epoch: int) -> int:
-        return -(-len(self._spans(epoch)[0]) // self.rows)
-
-    def _spans(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the spans of every row of an epoch and whether B is random; the current epoch is cached."""
-        if self._plan[0] != epoch:
-            generator = np.random.default_rng([self._seed % 2**64, epoch])
-            choose = sentence_pairs if self._pairs else text_spans
-            spans, not_next = choose(self._documents, self._length - self._row_specials, generator)
-            order = generator.permutation(len(spans))
-            self._plan = epoch, spans[order], not_next[order]
-        return self._plan[1], self._plan[2]
+    def _arrange(self, generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the batches of an epoch: the spans of each row, and whether B is random."""
+        choose = sentence_pairs if self._pairs else text_spans
+        spans, not_next = choose(self._documents, self._length - self._row_specials, generator)
+        order = generator.permutation(len(spans))
+        batches = [order[start : start + self.rows] for start in range(0, len(order), self.rows)]
+        return [(spans[rows], not_next[rows]) for rows in batches]
 
     def batch(self, step: int) -> MaskedBatch:
-        """Return the batch of a step, counted from 0 over all epochs."""
-        while not self._ends or self._ends[-1] <= step:
-            self._ends.append(self._steps(len(self._ends)) + (self._ends[-1] if self._ends else 0))
-        epoch = int(np.searchsorted(self._ends, step, side="right"))
-        index = step - (self._ends[epoch - 1] if epoch else 0)
-        spans, not_next = self._spans(epoch)
-        part = slice(index * self.rows, (index + 1) * self.rows)
-        return self._make_batch(spans[part], not_next[part], step)
-
-    def _make_batch(self, spans: np.ndarray, not_next: np.ndarray, step: int) -> MaskedBatch:
-        """Add special tokens around the spans and mask some of their tokens."""
+        """Return the batch of a step, counted from 0 over all epochs: spans with special tokens, some tokens masked."""
+        spans, not_next = self._plan.item(step)
         rows = [self._row_sources(*span) for span in spans.tolist()]
         lengths = np.array([len(sources) for sources, _ in rows])
         starts = np.concatenate([[0], np.cumsum(lengths)])[:-1]
@@ -184,10 +146,8 @@ class MaskedBatches:
         segments, _ = pad_rows(np.concatenate([parts for _, parts in rows]), starts, lengths)
         special = self._special
         special_ids = np.array([special.pad, special.end, special.separator, special.start])  # sources -4 … -1
-        tokens = np.where(
-            sources < 0, special_ids[sources.clip(max=-1) + 4], self._documents.tokens[sources.clip(min=0)]
-        )
-        tokens = tokens.astype(np.int64)
+        words = self._documents.tokens[sources.clip(min=0)]
+        tokens = np.where(sources < 0, special_ids[sources.clip(max=-1) + 4], words).astype(np.int64)
         generator = np.random.default_rng([self._seed % 2**64, 1 << 32, step])
         maskable = (sources >= 0) & ~np.isin(tokens, self._excluded)
         share, dynamic = self._masking.share, self._masking.dynamic
@@ -203,10 +163,10 @@ class MaskedBatches:
         ]
         row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
         tokens[row[is_masked], positions[is_masked]] = self._corrupt(targets, *draws)[is_masked]
-        arrays = (tokens, segments, lengths, positions, is_masked, targets[is_masked])
-        block = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-        labels = torch.from_numpy(not_next.astype(np.int64)) if self._pairs else None
-        return MaskedBatch(block[0], block[1], block[2], block[3], block[4], block[5], labels)
+        arrays = {"tokens": tokens, "segments": segments, "lengths": lengths, "positions": positions}
+        arrays |= {"is_masked": is_masked, "targets": targets[is_masked]}
+        arrays |= {"not_next": not_next.astype(np.int64)} if self._pairs else {}
+        return MaskedBatch(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
     def _row_sources(self, a: int, b: int, c: int, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the source position of each token of [CLS] A [SEP] B [SEP], negative for special tokens, and the

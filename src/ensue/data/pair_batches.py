@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ensue.data.length_grouping import LENGTH_NOISE, LengthGrouping, pad_rows
+from ensue.data.batches import PaddedBatch
+from ensue.data.length_grouping import LENGTH_NOISE, group_by_length, pad_rows
 from ensue.data.pair_tokens import PairTokens
 
 LENGTH_LAYERS = 60
@@ -17,41 +18,18 @@ LENGTH_LAYERS = 60
 the longer side when there are few; this is near the optimum from 30 to 500 batches per epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairBatch:
-    """B sentence pairs, padded on the right with 0."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairBatch(PaddedBatch):
+    """B sentence pairs, padded with 0.
+
+    ``targets`` (B, T) are the target sentences, each with its end token; ``tokens``, the decoder's input, are the end
+    token as start token, then the target without its last token.
+    """
 
     source: Tensor
     """(B, S), int64: source sentences, each with its end token."""
     source_lengths: Tensor
     """(B,)."""
-    tokens: Tensor
-    """(B, T): decoder input, the end token as start token, then the target without its last token."""
-    targets: Tensor
-    """(B, T): the target sentence and its end token."""
-    lengths: Tensor
-    """(B,): lengths of the targets."""
-    reset_state: bool = True
-    """Rows always start from an empty state."""
-
-    @property
-    def size(self) -> int:
-        """Number of target tokens without padding."""
-        return int(self.lengths.sum())
-
-    def __len__(self) -> int:
-        """B."""
-        return len(self.tokens)
-
-    def select(self, rows: slice) -> PairBatch:
-        """Return some of the pairs, with the same padding."""
-        return PairBatch(
-            source=self.source[rows],
-            source_lengths=self.source_lengths[rows],
-            tokens=self.tokens[rows],
-            targets=self.targets[rows],
-            lengths=self.lengths[rows],
-        )
 
 
 class PairBatches:
@@ -63,10 +41,10 @@ class PairBatches:
     def __init__(self, pairs: PairTokens, tokens: int, end: int, seed: int = 0) -> None:
         self._pairs = pairs
         self._source, self._target = np.diff(pairs.source_at), np.diff(pairs.target_at)
-        self.tokens, self.end, self.seed = tokens, end, seed
+        self.end = end
         longer = np.maximum(self._source, self._target)
-        self._grouping = LengthGrouping(longer, tokens, seed, partial(_order, self._source, self._target))
-        first = self._grouping.first
+        self._plan = group_by_length(longer, tokens, seed, partial(_order, self._source, self._target))
+        first = self._plan.epoch(0)
         self.rows = max(map(len, first))
         """Largest number of rows of a batch in the first epoch."""
         self.steps_per_epoch = len(first)
@@ -81,7 +59,7 @@ class PairBatches:
 
     def batch(self, step: int) -> PairBatch:
         """Return the batch of a step, counted from 0 over all epochs."""
-        rows = self._grouping.rows(step)
+        rows = self._plan.item(step)
         source, _ = pad_rows(self._pairs.source, self._pairs.source_at[rows], self._source[rows])
         targets, is_token = pad_rows(self._pairs.target, self._pairs.target_at[rows], self._target[rows])
         tokens = np.full_like(targets, self.end)

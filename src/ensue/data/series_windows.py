@@ -10,10 +10,13 @@ columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from ensue.data.batches import EpochPlan, select_rows
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class SeriesBatch:
 
     def select(self, rows: slice) -> SeriesBatch:
         """Return some of the windows."""
-        return SeriesBatch(self.x[rows], self.y[rows], self.observed[rows])
+        return select_rows(self, rows)
 
 
 class SeriesBatches:
@@ -92,27 +95,21 @@ class SeriesBatches:
 
     def __init__(self, windows: SeriesWindows, mode: str, targets: int, rows: int, seed: int = 0) -> None:
         self.windows, self.mode, self.targets = windows, mode, targets
-        self.rows, self.seed = min(rows, len(windows)), seed
+        self.rows = min(rows, len(windows))
         self.steps_per_epoch = -(-len(windows) // self.rows)
-        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, dtype=np.int64))
+        self._plan: EpochPlan[int] = EpochPlan(self._shuffle, seed, len(windows))
 
     def batch(self, step: int) -> SeriesBatch:
         """Return the batch of a step, counted from 0 over all epochs."""
-        count = len(self.windows)
-        rows = [divmod(step * self.rows + row, count) for row in range(self.rows)]
-        return self.of(np.array([self._shuffled(epoch)[index] for epoch, index in rows]))
+        return self.of(np.array([self._plan.item(step * self.rows + row) for row in range(self.rows)]))
 
     def of(self, index: np.ndarray) -> SeriesBatch:
         """Return some windows as a batch."""
         values, observed, _ = self.windows.cut(index)
         return make_series_batch(values.astype(np.float32), observed, self.windows.window, self.mode, self.targets)
 
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        """Return the order of an epoch; the current epoch is cached."""
-        if self._order[0] != epoch:
-            generator = np.random.default_rng([self.seed % 2**64, epoch])
-            self._order = epoch, generator.permutation(len(self.windows))
-        return self._order[1]
+    def _shuffle(self, generator: np.random.Generator) -> Any:
+        return generator.permutation(len(self.windows))
 
 
 def make_series_batch(values: np.ndarray, observed: np.ndarray, window: int, mode: str, targets: int) -> SeriesBatch:

@@ -5,7 +5,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.labelled_rows import IGNORE_INDEX, RowBatches, evaluation_batches, make_batch, make_rows
-from ensue.data.length_grouping import LengthGrouping, batch_boundaries, pad_rows
+from ensue.data.length_grouping import batch_boundaries, group_by_length, pad_rows
 
 CHANCE = np.random.default_rng(5)
 LENGTHS = CHANCE.integers(2, 30, size=60)
@@ -111,11 +111,11 @@ def test_reading_in_order_shows_all_once_the_longest_first():
         assert all(len(part) == 1 or len(part) * each * size <= 200 for part, size in zip(found, longest))
 
 
-def test_an_order_of_its_own_and_what_cannot_be_grouped():
-    grouping = LengthGrouping(np.full(6, 2), 4, order=lambda chance: np.arange(6))
-    assert sorted(part.tolist() for part in grouping.first) == [[0, 1], [2, 3], [4, 5]]
+def test_rows_are_grouped_in_a_given_order_and_too_few_rows_or_tokens_are_errors():
+    plan = group_by_length(np.full(6, 2), 4, order=lambda chance: np.arange(6))
+    assert sorted(part.tolist() for part in plan.epoch(0)) == [[0, 1], [2, 3], [4, 5]]
     assert batch_boundaries([9, 1, 1], 2) == [1]
     with pytest.raises(InputError, match="no rows to make batches of"):
-        LengthGrouping(np.zeros(0), 4)
+        group_by_length(np.zeros(0), 4)
     with pytest.raises(InputError, match="batches of 0 tokens"):
-        LengthGrouping(np.ones(2), 0)
+        group_by_length(np.ones(2), 0)

@@ -30,20 +30,26 @@ def tagged():
 BATCHES = {
     "text": Batch(tokens(3, 4), tokens(3, 4) + 1, False, keep_state=True),
     "padded text": Batch(tokens(3, 4), tokens(3, 4) + 1, True, torch.tensor([4, 2, 3])),
-    "pairs": PairBatch(tokens(3, 5), torch.tensor([5, 1, 2]), tokens(3, 4), tokens(3, 4), torch.tensor([4, 3, 1])),
+    "pairs": PairBatch(
+        source=tokens(3, 5),
+        source_lengths=torch.tensor([5, 1, 2]),
+        tokens=tokens(3, 4),
+        targets=tokens(3, 4),
+        lengths=torch.tensor([4, 3, 1]),
+    ),
     "choices": choices(),
     "tags": tagged(),
     "series": SeriesBatch(
         tokens(3, 4, 1).float(), tokens(3, 1, 2, 1).float(), torch.ones(3, 1, 2, 1, dtype=torch.bool)
     ),
-    "hidden": MaskedBatch(
-        tokens(3, 4),
-        tokens(3, 4),
-        torch.tensor([4, 3, 2]),
-        torch.tensor([[1, 2], [1, 0], [0, 1]]),
-        torch.tensor([[True, True], [True, False], [True, True]]),
-        torch.tensor([5, 6, 7, 8, 9]),
-        torch.tensor([0, 1, 1]),
+    "masked": MaskedBatch(
+        tokens=tokens(3, 4),
+        segments=tokens(3, 4),
+        lengths=torch.tensor([4, 3, 2]),
+        positions=torch.tensor([[1, 2], [1, 0], [0, 1]]),
+        is_masked=torch.tensor([[True, True], [True, False], [True, True]]),
+        targets=torch.tensor([5, 6, 7, 8, 9]),
+        not_next=torch.tensor([0, 1, 1]),
     ),
 }
 
@@ -63,8 +69,8 @@ def test_the_parts_of_a_batch_are_the_batch(name):
             assert own == [whole, whole], field
 
 
-def test_hidden_tokens_go_with_their_rows():
-    part = BATCHES["hidden"].select(slice(1, 2))
+def test_masked_tokens_are_selected_with_their_rows():
+    part = BATCHES["masked"].select(slice(1, 2))
     assert part.targets.tolist() == [7] and part.not_next.tolist() == [1]
 
 

@@ -86,13 +86,13 @@ def masked():
     tokens = torch.randint(31, (7, 9))
     hidden = torch.arange(2) < torch.tensor([2, 1, 2, 2, 1, 1, 2])[:, None]
     batch = MaskedBatch(
-        tokens,
-        torch.zeros_like(tokens),
-        torch.tensor([9, 4, 8, 9, 5, 6, 7]),
-        torch.arange(1, 3).expand(7, 2),
-        hidden,
-        torch.randint(31, (int(hidden.sum()),)),
-        torch.tensor([0, 1, 1, 0, 0, 1, 0]),
+        tokens=tokens,
+        segments=torch.zeros_like(tokens),
+        lengths=torch.tensor([9, 4, 8, 9, 5, 6, 7]),
+        positions=torch.arange(1, 3).expand(7, 2),
+        is_masked=hidden,
+        targets=torch.randint(31, (int(hidden.sum()),)),
+        not_next=torch.tensor([0, 1, 1, 0, 0, 1, 0]),
     )
     facts = ("loss", "accuracy", "unigram_loss", "hidden", "rows", "next_loss", "next_accuracy")
 
