@@ -1,12 +1,14 @@
-"""Read lines from a file or from standard input, as soon as they arrive."""
+"""Read lines, and JSON objects on lines, from a file or from standard input, with errors that name the line."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.data.sources import source_files
@@ -30,6 +32,36 @@ def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]
                 yield decode_utf8(data, name, number).removesuffix("\n").removesuffix("\r")
 
 
+def located_lines(source: str | Path) -> Iterator[tuple[str, str]]:
+    """Yield the location of each line, as ``file:line``, and the line."""
+    name = source_name(source)
+    for number, line in enumerate(read_lines(source), start=1):
+        yield f"{name}:{number}", line
+
+
+def parse_object(line: str, where: str, example: str) -> dict[str, Any]:
+    """Parse a line of JSONL; the error shows the ``example`` of an object."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError("not JSON", where=where, hint="give one JSON object a line") from error
+    if not isinstance(record, dict):
+        raise InputError("not a JSON object", where=where, hint=f"a line should look like {{{example}}}")
+    return record
+
+
+def check_text(value: Any, field: str, where: str) -> str:
+    """Return the value of a JSONL field, which must be text."""
+    if not isinstance(value, str):
+        raise InputError(f"the field {field!r} is not text but {type(value).__name__}", where=where)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        hint = "write the character as UTF-8"
+        raise InputError("half of a surrogate pair, which is no character", where=where, hint=hint) from error
+    return value
+
+
 def is_folder(source: str | Path) -> bool:
     """Return whether this is a folder; False for names that no file can have."""
     try:
@@ -48,23 +80,23 @@ def line_blocks(name: str | Path, most: int) -> Iterator[list[str]]:
 
     Standard input ("-") is passed on as it arrives, so that each line typed or piped is processed at once.
     """
-    for lines in map(iter, _typed()) if name == "-" else [read_lines(name)]:
+    for lines in map(iter, _read_stdin()) if name == "-" else [read_lines(name)]:
         while block := list(islice(lines, most)):
             yield block
 
 
-def _typed() -> Iterator[list[str]]:
+def _read_stdin() -> Iterator[list[str]]:
     """Yield the lines of standard input, as many as arrive at a time."""
-    waiting, number = b"", 1
+    rest, number = b"", 1
     while chunk := os.read(sys.stdin.fileno(), STDIN_CHUNK_BYTES):
-        *whole, waiting = (waiting + chunk).split(b"\n")
-        yield _decoded(whole, number)
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield _decode_lines(whole, number)
         number += len(whole)
-    if waiting:
-        yield _decoded([waiting], number)
+    if rest:
+        yield _decode_lines([rest], number)
 
 
-def _decoded(lines: list[bytes], number: int) -> list[str]:
+def _decode_lines(lines: list[bytes], number: int) -> list[str]:
     """Decode lines; ``number`` is that of the first, which may start with a byte order mark."""
     texts = [decode_utf8(line, source_name("-"), number + i).removesuffix("\r") for i, line in enumerate(lines)]
     return [texts[0].removeprefix("\ufeff"), *texts[1:]] if texts and number == 1 else texts

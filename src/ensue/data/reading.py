@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from ensue.core.errors import InputError
 from ensue.data.corpora import BUILTIN, builtin_documents
+from ensue.data.labelled import note_empty_lines, text_schema
+from ensue.data.lines import check_text, parse_object, source_name
 from ensue.data.sources import Slice, Source, TableColumn, as_source_list, is_builtin, is_jsonl, source_files
-from ensue.data.table_texts import table_pieces
+from ensue.data.tables import parse_columns, read_table
 from ensue.data.text_files import BOM, decode_utf8, open_bytes, skip_bom
 from ensue.data.text_pieces import Piece, cut_file, cut_text
 
@@ -32,12 +33,21 @@ def read_pieces(
         if isinstance(source, Slice):
             yield from _read_slice(source, field, notes)
         elif isinstance(source, TableColumn):
-            yield from table_pieces(source, notes)
+            yield from _read_table_texts(source, notes)
         elif is_builtin(source):
             for origin, text in builtin_documents(str(source)):
                 yield from cut_file(io.BytesIO(text.encode()), origin)
         else:
             yield from _read_source(source, field, notes)
+
+
+def table_text_source(file: str | Path | TableColumn, columns: str, skip: bool = False) -> TableColumn:
+    """Return a table as a source of text; ``columns`` must name the text column, so that no label is read as text."""
+    if isinstance(file, TableColumn):
+        return file
+    if set(parse_columns(columns, "text=2")) != {"text"}:
+        raise InputError(f"columns of a text are named as text=2, not {columns!r}", hint="name the text alone")
+    return TableColumn(file, columns, skip)
 
 
 def content_hash(sources: Sequence[Source] | Source, field: str | None = None) -> str:
@@ -83,8 +93,11 @@ def _read_jsonl(file: IO[bytes], name: str, field: str, notes: list[str]) -> Ite
         if not line.strip():
             continue
         where = f"{name}:{number}"
-        text = _field_text(decode_utf8(line, name, number), where, field)
-        if not text:
+        record = parse_object(decode_utf8(line, name, number), where, f'"{field}": "…"')
+        if field not in record:
+            hint = f"name one of its fields: {', '.join(map(str, record))}" if record else "the object is empty"
+            raise InputError(f"there is no field {field!r}", where=where, hint=hint)
+        if not (text := check_text(record[field], field, where)):
             empty += 1
             continue
         count += 1
@@ -95,26 +108,18 @@ def _read_jsonl(file: IO[bytes], name: str, field: str, notes: list[str]) -> Ite
         raise InputError("there is no document in this file", where=name, hint="give one JSON object a line")
 
 
-def _field_text(line: str, where: str, field: str) -> str:
-    """Return the text field of one JSONL line."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError("not JSON", where=where, hint="give one JSON object a line") from error
-    if not isinstance(record, dict):
-        raise InputError("not a JSON object", where=where, hint=f'a line should look like {{"{field}": "…"}}')
-    if field not in record:
-        hint = f"name one of its fields: {', '.join(map(str, record))}" if record else "the object is empty"
-        raise InputError(f"there is no field {field!r}", where=where, hint=hint)
-    text = record[field]
-    if not isinstance(text, str):
-        raise InputError(f"the field {field!r} is not text but {type(text).__name__}", where=where)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        hint = "write the character as UTF-8"
-        raise InputError("half of a surrogate pair, which is no character", where=where, hint=hint) from error
-    return text
+def _read_table_texts(source: TableColumn, notes: list[str]) -> Iterator[Piece]:
+    """Yield the text of each line as a document."""
+    name, full, empty = source_name(source.file), 0, []
+    table = read_table(source.file, text_schema("classify", False), parse_columns(source.columns), notes, source.skip)
+    for number, row in table.rows:
+        text = row.get("text", "").strip()
+        if not text:
+            empty.append(number)
+            continue
+        full += 1
+        yield from cut_text(text, f"{name}:{number}")
+    note_empty_lines(empty, full, name, notes)
 
 
 def _read_slice(part: Slice, field: str | None, notes: list[str]) -> Iterator[Piece]:

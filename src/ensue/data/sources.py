@@ -18,10 +18,8 @@ from ensue.data.corpora import BUILTIN
 
 _NOT_TEXT = """
     .png .jpg .jpeg .gif .bmp .ico .webp .tif .tiff .svgz .pdf .ps .doc .docx .xls .xlsx .ppt .pptx .odt
-    .zip .tar .tgz .bz2 .xz .zst .7z .rar .whl .jar .egg .so
-    .dylib .dll .exe .o .a .lib .bin .dat .pyc .pyo
-    .class .npy .npz .pt .pth .ckpt .safetensors .onnx .pkl .pickle .h5 .hdf5 .parquet .arrow .feather .db
-    .sqlite
+    .zip .tar .tgz .bz2 .xz .zst .7z .rar .whl .jar .egg .so .dylib .dll .exe .o .a .lib .bin .dat .pyc .pyo
+    .class .npy .npz .pt .pth .ckpt .safetensors .onnx .pkl .pickle .h5 .hdf5 .parquet .arrow .feather .db .sqlite
     .mp3 .mp4 .wav .flac .ogg .avi .mov .mkv .webm .ttf .otf .woff .woff2
 """
 NON_TEXT_SUFFIXES = frozenset(_NOT_TEXT.split())
@@ -72,13 +70,19 @@ def is_gzip(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
-def is_jsonl(path: Path) -> bool:
-    """Return whether the suffix is .jsonl, compressed or not.
+def plain_suffix(path: str | Path) -> str:
+    """Return the suffix without .gz, in lower case.
 
-    >>> is_jsonl(Path("a.jsonl")), is_jsonl(Path("a.JSONL.gz")), is_jsonl(Path("a.txt"))
-    (True, True, False)
+    >>> plain_suffix("a.jsonl"), plain_suffix("a.JSONL.gz")
+    ('.jsonl', '.jsonl')
     """
-    return (Path(path.stem) if is_gzip(path) else path).suffix.lower() == ".jsonl"
+    path = Path(path)
+    return (Path(path.stem) if is_gzip(path) else path).suffix.lower()
+
+
+def is_jsonl(path: str | Path) -> bool:
+    """Return whether the suffix is .jsonl, compressed or not."""
+    return plain_suffix(path) == ".jsonl"
 
 
 def source_files(
@@ -90,30 +94,30 @@ def source_files(
     """
     hint = f"{hint}, or the corpus {' or '.join(corpora)}" if corpora else hint
     if source == "-":
-        yield _spooled("-"), "standard input", False
+        yield _spool("-"), "standard input", False
         return
     path = Path(source)
     try:
-        folder, file, there = path.is_dir(), path.is_file(), path.exists() and str(source) != ""
+        is_folder, is_file, exists = path.is_dir(), path.is_file(), path.exists() and str(source) != ""
     except (OSError, ValueError) as error:  # too long for a file name, or with a zero byte: perhaps a text
         raise InputError("this is not the name of a file", where=f"{str(source)[:40]!r}", hint=hint) from error
-    if not there:
-        raise _missing(source, hint, corpora)
-    if folder:
-        for found in _folder(path, notes):
-            yield found, str(found), True
+    if not exists:
+        raise _missing_file(source, hint, corpora)
+    if is_folder:
+        for file in _folder_files(path, notes):
+            yield file, str(file), True
     else:
-        yield path if file else _spooled(str(path)), str(path), False
+        yield path if is_file else _spool(str(path)), str(path), False
 
 
-def _folder(folder: Path, notes: list[str]) -> Iterator[Path]:
+def _folder_files(folder: Path, notes: list[str]) -> Iterator[Path]:
     """Yield the files below a folder in sorted order, without hidden ones and those that are not text."""
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         for name in [name for name in folders if name.startswith(".")]:
-            notes.append(f"{Path(place, name)}: skipped, a hidden folder")
+            notes.append(f"{Path(parent, name)}: skipped, a hidden folder")
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            path = Path(place, name)
+            path = Path(parent, name)
             if name.startswith("."):
                 notes.append(f"{path}: skipped, a hidden file")
             elif path.suffix.lower() in NON_TEXT_SUFFIXES or ".tar." in name.lower():
@@ -123,7 +127,7 @@ def _folder(folder: Path, notes: list[str]) -> Iterator[Path]:
 
 
 @cache
-def _spooled(name: str) -> Path:
+def _spool(name: str) -> Path:
     """Copy a pipe or terminal, which can be read only once, to a temporary file of this process."""
     folder = Path(tempfile.mkdtemp(prefix="ensue-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -137,16 +141,16 @@ def _spooled(name: str) -> Path:
     return copy
 
 
-def _missing(source: str | Path, hint: str, corpora: Sequence[str]) -> InputError:
+def _missing_file(source: str | Path, hint: str, corpora: Sequence[str]) -> InputError:
     """Return the error for a missing file, suggesting the most similar name, or else ``hint``."""
     path = Path(source)
     try:
         names = sorted(file.name for file in path.parent.iterdir() if file.exists())
     except OSError:
         return InputError("there is no such file", where=str(source), hint=f"nor a folder {path.parent}")
-    built = list(corpora) if path.name == source else []
-    for near in difflib.get_close_matches(path.name, [*built, *names], n=1, cutoff=0.6):
-        meant = f"the corpus {near!r}" if near in built else str(path.parent / near)
+    builtin = list(corpora) if path.name == source else []
+    for near in difflib.get_close_matches(path.name, [*builtin, *names], n=1, cutoff=0.6):
+        meant = f"the corpus {near!r}" if near in builtin else str(path.parent / near)
         return InputError("there is no such file", where=str(source), hint=f"did you mean {meant}?")
     return InputError("there is no such file", where=str(source) or "''", hint=hint)
 

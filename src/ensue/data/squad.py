@@ -27,7 +27,7 @@ NO_ANSWER = "ANSWERNOTFOUND"
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RawQuestion:
     """A question as in the file, before its answers are located."""
 
     id: str
@@ -39,13 +39,13 @@ class _Asked:
 
 
 @dataclass(slots=True)
-class _Tally:
-    """Counts of located, moved and missing answers of one file."""
+class _AnswerCounts:
+    """The answers of one file: where they were moved or missing, and how many were located."""
 
     moved: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    found: int = 0
-    asked: int = 0
+    missing: list[str] = field(default_factory=list)
+    located: int = 0
+    questions: int = 0
 
 
 QUESTION_SCHEMA = TableSchema(
@@ -67,83 +67,84 @@ def read_questions(files: Sequence[str | Path], options: ReadOptions, notes: lis
     training, a question whose answers are not in its passage is left out; otherwise it is kept, with answers at -1.
     """
     chosen = parse_columns(options.columns, "question=1,passage=2,answer=3")
-    found: dict[str, Question] = {}
+    by_id: dict[str, Question] = {}
     for file in files:
-        name = source_name(file)
-        tally, before = _Tally(), len(found)
-        for asked in _asked(file, chosen, notes, options.skip_short):
-            tally.asked += 1
-            if asked.answers is None and options.require_labels:
+        counts, before = _AnswerCounts(), len(by_id)
+        for raw in _read_file(file, chosen, notes, options.skip_short):
+            counts.questions += 1
+            if raw.answers is None and options.require_labels:
                 hint = "give answers, or choose their column with --columns answer=…"
-                raise InputError("the answer is missing", where=asked.where, hint=hint)
-            if (question := _located(asked, tally, options.for_training)) is not None:
-                _add(found, question)
-        _tell(tally, list(found.values())[before:], name, notes, options.for_training)
-    questions = list(found.values())
+                raise InputError("the answer is missing", where=raw.where, hint=hint)
+            if (question := _locate_answers(raw, counts, options.for_training)) is not None:
+                _add(by_id, question)
+        _note_answers(counts, list(by_id.values())[before:], source_name(file), notes, options.for_training)
+    questions = list(by_id.values())
     if options.for_training and options.require_labels and not any(question.answers for question in questions):
         hint = "give some that have an answer in their passage, or choose its column with --columns answer=…"
         raise InputError("no question has an answer", where=" ".join(map(source_name, files)), hint=hint)
     return questions
 
 
-def _add(found: dict[str, Question], question: Question) -> None:
+def _add(by_id: dict[str, Question], question: Question) -> None:
     """Add a question; merge its answers if it is already there."""
-    known = found.get(question.id)
-    if known is None:
-        found[question.id] = question
+    known = by_id.setdefault(question.id, question)
+    if known is question:
         return
     if (known.question, known.passage) != (question.question, question.passage):
         hint = "give every question an id of its own"
         raise InputError(f"the id {question.id!r} stands for {known.where}, too", where=question.where, hint=hint)
     answers = known.answers + question.answers
-    found[question.id] = replace(known, answers=answers, impossible=known.impossible and not answers)
+    by_id[question.id] = replace(known, answers=answers, impossible=known.impossible and not answers)
 
 
-def _tell(tally: _Tally, questions: list[Question], name: str, notes: list[str], to_learn: bool) -> None:
+def _note_answers(
+    counts: _AnswerCounts, questions: list[Question], name: str, notes: list[str], for_training: bool
+) -> None:
     """Note how many questions were read, and problems with their answers."""
-    if tally.lost:
-        said = f"{counted(len(tally.lost), 'answer')} {'is' if len(tally.lost) == 1 else 'are'} not in their passage"
-        if not tally.found and to_learn:
+    missing, moved = counts.missing, counts.moved
+    if missing:
+        if not counts.located and for_training:
             hint = "give answers that are copied out of their passages"
-            raise InputError(f"no answer is in its passage (first: {tally.lost[0]})", where=name, hint=hint)
-        notes.append(f"{name}: {said} (first: {tally.lost[0]}){', and left out' if to_learn else ''}")
-    if tally.moved:
-        said = f"{counted(len(tally.moved), 'answer')} found elsewhere in the passage than said, or with other spaces"
-        notes.append(f"{name}: {said} (first: {tally.moved[0]})")
-    if not tally.asked:
+            raise InputError(f"no answer is in its passage (first: {missing[0]})", where=name, hint=hint)
+        what = f"{counted(len(missing), 'answer')} {'is' if len(missing) == 1 else 'are'} not in their passage"
+        notes.append(f"{name}: {what} (first: {missing[0]}){', and left out' if for_training else ''}")
+    if moved:
+        what = f"{counted(len(moved), 'answer')} found at another offset of the passage, or with other spaces"
+        notes.append(f"{name}: {what} (first: {moved[0]})")
+    if not counts.questions:
         raise InputError("there is no question in this file", where=name, hint="give questions and passages")
     none = sum(question.impossible for question in questions)
     more = f", {none:,} of them without an answer" if none else ""
     notes.append(f"{name}: {counted(len(questions), 'question')}{more}")
 
 
-# Where answers stand.
+# Locating answers.
 
 
-def _located(asked: _Asked, tally: _Tally, to_learn: bool) -> Question | None:
+def _locate_answers(raw: _RawQuestion, counts: _AnswerCounts, for_training: bool) -> Question | None:
     """Locate the answers of a question in its passage; None if it has answers but none occurs.
 
     Unless for training, missing answers are kept, at -1.
     """
-    passage = asked.passage
+    passage = raw.passage
     if passage.endswith(NO_ANSWER):
         passage = passage.removesuffix(NO_ANSWER).rstrip()
-    said = [(text, start) for text, start in asked.answers or [] if text.strip() and text.strip() != NO_ANSWER]
+    given = [(text, start) for text, start in raw.answers or [] if text.strip() and text.strip() != NO_ANSWER]
     answers = []
-    for text, start in said:
+    for text, start in given:
         answer = locate_answer(passage, text, start)
         if answer is None:
-            tally.lost.append(asked.where)
-            answers += [] if to_learn else [Answer(text.strip(), -1)]
+            counts.missing.append(raw.where)
+            answers += [] if for_training else [Answer(text.strip(), -1)]
             continue
         if start is not None and answer != Answer(text, start):
-            tally.moved.append(asked.where)
+            counts.moved.append(raw.where)
         answers.append(answer)
-    tally.found += sum(answer.start >= 0 for answer in answers)
-    if said and not answers:
+    counts.located += sum(answer.start >= 0 for answer in answers)
+    if given and not answers:
         return None
-    impossible = asked.answers is not None and not said
-    return Question(asked.id, asked.question, passage, tuple(answers), impossible, asked.where)
+    impossible = raw.answers is not None and not given
+    return Question(raw.id, raw.question, passage, tuple(answers), impossible, raw.where)
 
 
 def locate_answer(passage: str, text: str, start: int | None) -> Answer | None:
@@ -156,39 +157,39 @@ def locate_answer(passage: str, text: str, start: int | None) -> Answer | None:
     """
     if start is not None and start >= 0 and passage.startswith(text, start):
         return Answer(text, start)
-    wanted = start or 0
     for pattern in (re.escape(text), r"\s*".join(map(re.escape, "".join(text.split())))):
-        places = list(re.finditer(pattern, passage))
-        if places:
-            found = min(places, key=lambda place: (_cuts_words(passage, place), abs(place.start() - wanted)))
-            return Answer(found[0], found.start())
+        matches = re.finditer(pattern, passage)
+        nearest = min(
+            matches, key=lambda match: (_cuts_words(passage, match), abs(match.start() - (start or 0))), default=None
+        )
+        if nearest is not None:
+            return Answer(nearest[0], nearest.start())
     return None
 
 
-def _cuts_words(passage: str, found: re.Match[str]) -> bool:
+def _cuts_words(passage: str, match: re.Match[str]) -> bool:
     """Return whether a span begins or ends inside a word."""
-    edges = (found.start(), found.end())
+    edges = match.span()
     return any(passage[edge - 1 : edge].isalnum() and passage[edge : edge + 1].isalnum() for edge in edges if edge)
 
 
 # Files.
 
 
-def _asked(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_Asked]:
+def _read_file(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_RawQuestion]:
     """Yield the questions of a file in any format."""
-    if (file == "-" or not is_jsonl(Path(file))) and (data := _json(file)) is not None:
-        return _articles(data, source_name(file))
-    return _rows(file, columns, notes, skip)
+    if (file == "-" or not is_jsonl(file)) and (data := _read_json(file)) is not None:
+        return _read_articles(data, source_name(file))
+    return _read_rows(file, columns, notes, skip)
 
 
-def _json(file: str | Path) -> Any:
+def _read_json(file: str | Path) -> Any:
     """Return the contents of a JSON file; None if its lines are records or columns."""
-    first = next((line for line in read_lines(file) if line.strip()), "").strip()
-    if not first.startswith(("{", "[")):
-        return None
     lines = list(islice((line for line in read_lines(file) if line.strip()), 2))
+    if not lines or not lines[0].lstrip().startswith(("{", "[")):
+        return None
     try:
-        record = json.loads(first)
+        record = json.loads(lines[0])
     except (ValueError, RecursionError):
         record = None
     if isinstance(record, dict) and ("data" not in record or len(lines) > 1):
@@ -200,22 +201,22 @@ def _json(file: str | Path) -> Any:
         raise InputError(f"not JSON ({error})", where=source_name(file), hint=hint) from error
 
 
-def _articles(data: Any, name: str) -> Iterator[_Asked]:
+def _read_articles(data: Any, name: str) -> Iterator[_RawQuestion]:
     """Yield the questions of SQuAD's JSON, 1.1 or 2.0."""
-    for a, article in enumerate(_held(data, "data", list, name)):
-        at = f"{name}: data[{a}]"
-        for p, paragraph in enumerate(_held(article, "paragraphs", list, at)):
-            place = f"{at}.paragraphs[{p}]"
-            passage = _held(paragraph, "context", str, place)
-            for q, asked in enumerate(_held(paragraph, "qas", list, place)):
-                where = f"{place}.qas[{q}]"
-                question = _held(asked, "question", str, where)
-                own = str(asked.get("id", where))
-                answers = [] if asked.get("is_impossible") else _answers(asked.get("answers"), None, where)
-                yield _Asked(own, question, passage, answers, f"{name}: {own}")
+    for a, article in enumerate(_field(data, "data", list, name)):
+        in_data = f"{name}: data[{a}]"
+        for p, paragraph in enumerate(_field(article, "paragraphs", list, in_data)):
+            in_article = f"{in_data}.paragraphs[{p}]"
+            passage = _field(paragraph, "context", str, in_article)
+            for q, record in enumerate(_field(paragraph, "qas", list, in_article)):
+                where = f"{in_article}.qas[{q}]"
+                question = _field(record, "question", str, where)
+                id_ = str(record.get("id", where))
+                answers = [] if record.get("is_impossible") else _parse_answers(record.get("answers"), None, where)
+                yield _RawQuestion(id_, question, passage, answers, f"{name}: {id_}")
 
 
-def _held(record: Any, name: str, kind: type, where: str) -> Any:
+def _field(record: Any, name: str, kind: type, where: str) -> Any:
     """Return a field of SQuAD's JSON."""
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind):
@@ -224,7 +225,7 @@ def _held(record: Any, name: str, kind: type, where: str) -> Any:
     return value
 
 
-def _rows(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_Asked]:
+def _read_rows(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_RawQuestion]:
     """Yield the questions of a table or JSONL; without an id, equal questions about the same passage are one."""
     name = source_name(file)
     table = read_table(file, QUESTION_SCHEMA, columns, notes, skip)
@@ -237,37 +238,30 @@ def _rows(file: str | Path, columns: dict[str, str], notes: list[str], skip: boo
         if not question or not passage.strip():
             what = f"the {'passage' if question else 'question'} is empty"
             raise InputError(what, where=where, hint="give every question its passage")
-        own = row.get("id", "").strip() or first.setdefault((question, passage), where)
-        answers = _answers(row["answer"], row.get("start"), where) if "answer" in row else None
-        yield _Asked(own, question, passage, answers, where)
+        id_ = row.get("id", "").strip() or first.setdefault((question, passage), where)
+        answers = _parse_answers(row["answer"], row.get("start"), where) if "answer" in row else None
+        yield _RawQuestion(id_, question, passage, answers, where)
 
 
-def _answers(held: Any, start: Any, where: str) -> list[tuple[str, int | None]] | None:
+def _parse_answers(answers: Any, start: Any, where: str) -> list[tuple[str, int | None]] | None:
     """Parse answers: a text, a list, SQuAD's list of objects, or lists of texts and of offsets."""
-    if held is None:
+    if answers is None:
         return None
-    if isinstance(held, str):
-        return [(held, _start(start, where))]
-    if isinstance(held, dict):
-        texts, starts = held.get("text"), held.get("answer_start")
-        if isinstance(texts, list):
-            starts = starts if isinstance(starts, list) and len(starts) == len(texts) else [None] * len(texts)
-            held = [{"text": text, "answer_start": begins} for text, begins in zip(texts, starts)]
-        else:
-            held = [held]
-    if not isinstance(held, list):
-        raise InputError("the answer is not a text", where=where, hint='write {"text": "…", "answer_start": 0}')
-    starts = start if isinstance(start, list) and len(start) == len(held) else [start] * len(held)
-    found = []
-    for answer, begins in zip(held, starts):
+    if isinstance(answers, dict) and isinstance(answers.get("text"), list):
+        answers, start = answers["text"], answers.get("answer_start")
+        start = start if isinstance(start, list) and len(start) == len(answers) else None
+    listed = answers if isinstance(answers, list) else [answers]
+    starts = start if isinstance(start, list) and len(start) == len(listed) else [start] * len(listed)
+    parsed = []
+    for answer, offset in zip(listed, starts):
         text = answer.get("text") if isinstance(answer, dict) else answer
         if not isinstance(text, str):
             raise InputError("the answer is not a text", where=where, hint='write {"text": "…", "answer_start": 0}')
-        found.append((text, _start(answer.get("answer_start") if isinstance(answer, dict) else begins, where)))
-    return found
+        parsed.append((text, _parse_start(answer.get("answer_start") if isinstance(answer, dict) else offset, where)))
+    return parsed
 
 
-def _start(value: Any, where: str) -> int | None:
+def _parse_start(value: Any, where: str) -> int | None:
     """Parse the offset of an answer; of ``(526, 540)`` the first number."""
     if value is None or value in ("", []):
         return None

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted, line_numbers
-from ensue.data.lines import read_lines, source_name
+from ensue.data.lines import check_text, parse_object, read_lines, source_name
 from ensue.data.sources import is_jsonl
 
 SAMPLE_LINES = 200
@@ -287,14 +287,8 @@ def _json_rows(lines: Iterator[str], name: str, schema: TableSchema) -> Iterator
         if not line.strip():
             yield number, None
             continue
-        where = f"{name}:{number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError("not JSON", where=where, hint="give one JSON object a line") from error
-        if not isinstance(record, dict):
-            example = ", ".join(f'"{role.name}": "…"' for role in schema.roles if not role.optional)
-            raise InputError("not a JSON object", where=where, hint=f"a line should look like {{{example}}}")
+        example = ", ".join(f'"{role.name}": "…"' for role in schema.roles if not role.optional)
+        record = parse_object(line, f"{name}:{number}", example)
         nested = record.get(schema.nested_field)
         yield number, nested if isinstance(nested, dict) else record
 
@@ -451,9 +445,4 @@ def _field_value(record: dict[str, Any], name: str, role: ColumnRole, where: str
         return value
     if role.accepts == "value" and (value is None or isinstance(value, int | float)):
         return "" if value is None else json.dumps(value)
-    if not isinstance(value, str):
-        raise InputError(f"the field {name!r} is not text but {type(value).__name__}", where=where)
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
-        hint = "write the character as UTF-8"
-        raise InputError("half of a surrogate pair, which is no character", where=where, hint=hint)
-    return value
+    return check_text(value, name, where)

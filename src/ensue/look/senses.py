@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.sense_files import contexts_in, read_contexts
 from ensue.data.senses import SENSES, Context, contexts
+from ensue.data.word_benchmarks import contexts_in, read_contexts
 from ensue.look.projection import principal
 from ensue.look.runs import label, single
 from ensue.look.senses_chart import senses_chart

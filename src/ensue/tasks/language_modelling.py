@@ -22,10 +22,9 @@ from ensue.core.seeds import derive, isolated_rng
 from ensue.core.settings import check, check_below_one
 from ensue.data.batches import StreamBatches, WindowBatches
 from ensue.data.dates import DATES
-from ensue.data.reading import measure_text
+from ensue.data.reading import measure_text, table_text_source
 from ensue.data.sources import Slice, Source, is_builtin
 from ensue.data.splitting import hold_out
-from ensue.data.table_texts import table_text_source
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import fit_tokenizer, load_tokenizer, resolve_tokenizer
 from ensue.data.tokens import TokenizedText, tokenize

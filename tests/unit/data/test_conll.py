@@ -136,7 +136,7 @@ def test_tags_that_go_on_with_nothing_are_mended_and_counted(tmp_path: Path) -> 
     notes: list[str] = []
     file = put(tmp_path, "a", "a B-PER\nb O\nc I-PER\nd I-LOC\n")
     assert read_tagged([file], ReadOptions(for_training=False), notes)[0].tags == ("B-PER", "O", "B-PER", "B-LOC")
-    assert f"2 tags I- with nothing before to go on with, read as B- (first: {file}:3)" in notes[0]
+    assert f"2 tags I- without a span before, read as B- (first: {file}:3)" in notes[0]
 
 
 @pytest.mark.parametrize(

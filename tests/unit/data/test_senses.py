@@ -5,8 +5,8 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.data.corpora import builtin_documents
-from ensue.data.sense_files import read_contexts
 from ensue.data.senses import PARTS, SENSES, Context, contexts
+from ensue.data.word_benchmarks import read_contexts
 from ensue.data.word_vectors import WordVectors
 
 

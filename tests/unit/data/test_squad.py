@@ -59,7 +59,7 @@ def test_an_answer_elsewhere_is_found_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a.json", squad(asked("what", ("wrote", 30)), asked("when", ("1843", 23))))
     assert read_questions([file], ReadOptions(), notes)[0].answers == (Answer("wrote", 33),)
-    assert "1 answer found elsewhere in the passage than said" in notes[0] and f"(first: {file}: what)" in notes[0]
+    assert "1 answer found at another offset of the passage" in notes[0] and f"(first: {file}: what)" in notes[0]
 
 
 def test_an_answer_that_is_nowhere_is_left_out_and_counted(tmp_path: Path) -> None:

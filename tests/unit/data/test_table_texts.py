@@ -5,10 +5,9 @@ import gzip
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.reading import measure_text, read_pieces
+from ensue.data.reading import measure_text, read_pieces, table_text_source
 from ensue.data.sources import Slice, TableColumn
 from ensue.data.splitting import hold_out
-from ensue.data.table_texts import table_text_source
 from ensue.data.tokenizers.char import ByteTokenizer
 from ensue.data.tokens import tokenize
 
