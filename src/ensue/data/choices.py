@@ -8,9 +8,9 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
-from ensue.data.labelled import SHORT_LINE_HINT, ChoiceQuestion, ReadOptions, note_empty_lines, shorten
+from ensue.data.labelled import SHORT_LINE_HINT, ChoiceQuestion, ReadOptions, note_empty_lines
 from ensue.data.lines import source_name
-from ensue.data.tables import ColumnRole, ParsedTable, TableSchema, parse_columns, read_table
+from ensue.data.tables import ColumnRole, ParsedTable, TableSchema, parse_columns, read_table, shorten
 
 MAX_CHOICES = 10
 """Maximum number of choices in columns, numbered from 0 or from 1."""
@@ -20,12 +20,8 @@ MIN_EXPECTED_ZEROS = 20
 
 def choice_schema(require_labels: bool) -> TableSchema:
     """Return the schema of a table of choices: one column per ending, or a list in one JSONL field."""
-    endings = [
-        ColumnRole(
-            f"ending{n}", tuple(f"{word}{n}" for word in ("ending", "choice", "option", "answer")), optional=True
-        )
-        for n in range(MAX_CHOICES + 1)
-    ]
+    words, numbers = ("ending", "choice", "option", "answer"), range(MAX_CHOICES + 1)
+    endings = [ColumnRole(f"ending{n}", tuple(f"{word}{n}" for word in words), optional=True) for n in numbers]
     return TableSchema(
         (
             ColumnRole("context", ("context", "sent1", "startphrase", "ctx", "ctxa", "premise", "question", "text")),

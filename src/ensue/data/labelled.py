@@ -37,19 +37,18 @@ from ensue.data.tables import (
     normalize_header,
     parse_columns,
     read_table,
+    shorten,
 )
 
 TextTask = Literal["classify", "pair", "regress"]
 
-_TEXT = """
-    text sentence review content comment utterance tweet message document body phrase headline title question query
-"""
-_FIRST = """
-    text1 sentence1 premise question1 #1string texta sentencea s1 first left source1 question query context text
-"""
-_SECOND = """
-    text2 sentence2 hypothesis question2 #2string textb sentenceb s2 second right source2 sentence answer passage
-"""
+_TEXT = (
+    "text sentence review content comment utterance tweet message document body phrase headline title question query"
+)
+_FIRST = "text1 sentence1 premise question1 #1string texta sentencea s1 first left source1 question query context text"
+_SECOND = (
+    "text2 sentence2 hypothesis question2 #2string textb sentenceb s2 second right source2 sentence answer passage"
+)
 _LABEL = """
     label goldlabel class sentiment quality target category polarity intent topic tag isduplicate entailmentjudgment
     labels gold y score similarity stars rating
@@ -259,11 +258,13 @@ def _parse_label(text: str, task: TextTask, required: bool, where: str) -> str |
         if required:
             raise InputError("the label is missing", where=where, hint="give every line a label, or leave the line out")
         return None
-    if task == "regress" and abs(parse_number(label) or 0.0) > MAX_LABEL_VALUE:
-        raise InputError(f"the label {shorten(label)!r} is too large", where=where, hint="divide all of them")
-    if task == "regress" and parse_number(label) is None:
-        hint = "give finite numbers; use classify or pair for classes"
-        raise InputError(f"the label {shorten(label)!r} is not a number", where=where, hint=hint)
+    if task == "regress":
+        number = parse_number(label)
+        if number is None:
+            hint = "give finite numbers; use classify or pair for classes"
+            raise InputError(f"the label {shorten(label)!r} is not a number", where=where, hint=hint)
+        if abs(number) > MAX_LABEL_VALUE:
+            raise InputError(f"the label {shorten(label)!r} is too large", where=where, hint="divide all of them")
     return label
 
 
@@ -316,12 +317,6 @@ def label_range(labels: Iterable[str]) -> str:
     """
     numbers = [float(label) for label in labels]
     return f"{min(numbers):g} to {max(numbers):g}" if numbers else ""
-
-
-def shorten(text: str, most: int = 40) -> str:
-    """Return the start of a text, on one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 # Texts to predict.

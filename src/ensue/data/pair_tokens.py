@@ -41,9 +41,9 @@ class PairTokens:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def pair(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the tokens of a pair."""
-        source, target = (slice(at[place], at[place + 1]) for at in (self.source_at, self.target_at))
+        source, target = (slice(at[index], at[index + 1]) for at in (self.source_at, self.target_at))
         return self.source[source], self.target[target]
 
     @cached_property
@@ -61,32 +61,32 @@ def encode_pairs(
 ) -> PairTokens:
     """Encode pairs, without those that have more than ``most`` tokens on a side, end token included."""
     texts = ((pairs.source, source_tokenizer), (pairs.target, target_tokenizer))
-    sides = [_encoded(text, pairs.numbers, tokenizer) for text, tokenizer in texts]
-    kept = [place for place, both in enumerate(zip(*sides)) if max(map(len, both)) <= most]
+    sides = [_encode(text, pairs.numbers, tokenizer) for text, tokenizer in texts]
+    fits = [max(map(len, both)) <= most for both in zip(*sides)]
+    kept = [index for index, fit in enumerate(fits) if fit]
     if len(kept) < len(pairs):
-        fits = set(kept)
-        long = [number for place, number in enumerate(pairs.numbers) if place not in fits]
+        long = [number for number, fit in zip(pairs.numbers, fits) if not fit]
         what = f"{counted(len(long), 'pair')} with more than {most:,} tokens on a side ({line_numbers(long)})"
         if not kept:
-            raise InputError(f"all there is are {what}", hint="choose a larger context or a coarser tokenizer")
+            raise InputError(f"there is nothing but {what}", hint="choose a larger context or a coarser tokenizer")
         if notes is not None:
             notes.append(f"left out {what}")
-    (source, source_at), (target, target_at) = (_joined([side[place] for place in kept]) for side in sides)
-    said = [pairs.target[place] for place in kept]
+    (source, source_at), (target, target_at) = (_concatenate([side[index] for index in kept]) for side in sides)
+    texts_kept = [pairs.target[index] for index in kept]
     return PairTokens(
         source,
         source_at,
         target,
         target_at,
-        lines=np.array([pairs.numbers[place] for place in kept], dtype=np.int64),
+        lines=np.array([pairs.numbers[index] for index in kept], dtype=np.int64),
         unknown=(_count(source, source_tokenizer.unknown), _count(target, target_tokenizer.unknown)),
-        bytes=sum(len(text.encode()) + 1 for text in said),
-        words=sum(len(text.split()) + 1 for text in said),
-        surcharge=_surcharge(said, target_tokenizer),
+        bytes=sum(len(text.encode()) + 1 for text in texts_kept),
+        words=sum(len(text.split()) + 1 for text in texts_kept),
+        surcharge=_surcharge(texts_kept, target_tokenizer),
     )
 
 
-def _encoded(texts: list[str], numbers: list[int], tokenizer: Tokenizer) -> list[np.ndarray]:
+def _encode(texts: list[str], numbers: list[int], tokenizer: Tokenizer) -> list[np.ndarray]:
     """Encode each sentence with its end token."""
     end = np.array([tokenizer.end], dtype=np.int32)
     result = []
@@ -98,15 +98,13 @@ def _encoded(texts: list[str], numbers: list[int], tokenizer: Tokenizer) -> list
     return result
 
 
-def _joined(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _concatenate(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Concatenate sentences, and return where each begins."""
-    at = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in parts], out=at[1:])
-    return np.concatenate(parts), at
+    return np.concatenate(parts), np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
 
-def _count(tokens: np.ndarray, mark: int | None) -> int:
-    return 0 if mark is None else int((tokens == mark).sum())
+def _count(tokens: np.ndarray, token: int | None) -> int:
+    return 0 if token is None else int((tokens == token).sum())
 
 
 def _surcharge(texts: list[str], tokenizer: Tokenizer) -> float:

@@ -5,6 +5,7 @@ Lines end at LF or CR LF only: a form feed or a Unicode line separator inside a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,58 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted, line_numbers
 from ensue.data.dates import DATES, date_pairs, describe
 from ensue.data.lines import is_folder, read_lines, source_name
-from ensue.data.pair_tables import PAIR_SCHEMA, SIDES, describe_pairs
 from ensue.data.sources import is_builtin, is_jsonl
-from ensue.data.tables import read_table
+from ensue.data.tables import ColumnMap, ColumnRole, ParsedTable, TableSample, TableSchema, read_table
 
 PairRow = tuple[int, str, str]
 """Line number, source and target."""
+SIDES = ("source", "target")
+_WORDS = """
+    source src target tgt trg input output original translation translated text sentence sentences line phrase
+    lang language reference ref hypothesis
+    ar be bg bn ca cs cy da de el en eo es et eu fa fi fr ga gl he hi hr hu hy id is it ja ka kk ko lt lv mk ms nb
+    nl nn no pl pt ro ru sk sl sq sr sv sw ta te th tr uk ur uz vi zh
+    ara bul cat ces cze dan deu ger ell gre eng est fas per fin fra fre gle heb hin hrv hun ind isl ita jpn kor lat
+    lav lit nld dut nob nor pol por ron rum rus slk slv spa sqi srp swe tur ukr urd vie zho chi
+    arabic bulgarian catalan chinese croatian czech danish dutch english estonian finnish french german greek hebrew
+    hindi hungarian icelandic indonesian irish italian japanese korean latin latvian lithuanian norwegian persian
+    polish portuguese romanian russian serbian slovak slovenian spanish swedish turkish ukrainian urdu vietnamese
+"""
+_NAMES = frozenset(_WORDS.split())
+"""Words that occur in headers: column contents, and languages by code or English name."""
+
+
+def infer_sides(sample: TableSample, known: ColumnMap) -> ColumnMap:
+    """Return the first two columns; for JSONL the remaining text fields, if their number matches."""
+    if not isinstance(sample.rows[0], dict):
+        return dict(zip(SIDES, (0, 1)))
+    left = [name for name, value in sample.rows[0].items() if isinstance(value, str) and name not in known.values()]
+    missing = [side for side in SIDES if side not in known]
+    return dict(zip(missing, left)) if len(left) == len(missing) else {}
+
+
+def is_header(first: list[str], columns: ColumnMap, rest: TableSample) -> bool:
+    """Return whether the first line consists of words that occur in headers.
+
+    >>> [is_header(names, {"source": 0, "target": 1}, None) for names in (["en", "de"], ["source_text", "lang2"])]
+    [True, True]
+    >>> is_header(["no", "nein"], {"source": 0, "target": 1}, None)
+    False
+    """
+    chosen = [first[key].strip().lower() for key in columns.values() if isinstance(key, int) and 0 <= key < len(first)]
+    words = [re.sub(r"\d+$", "", name) for name in chosen]
+    return len(set(chosen)) == 2 and all(set(re.split(r"[ _.:-]", word)) <= _NAMES for word in words)
+
+
+PAIR_SCHEMA = TableSchema(
+    tuple(ColumnRole(side, (side,)) for side in SIDES),
+    "pair",
+    infer_sides,
+    is_header=is_header,
+    one_column_hint="give the file of the other language too, or one with a tab between the two sides",
+    nested_field="translation",
+    corpora=(DATES,),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +110,17 @@ def read_pairs(
         description, rows = _read_parallel(sources[0], sources[1])
     else:
         table = read_table(sources[0], PAIR_SCHEMA, columns or {}, notes)
-        description = describe_pairs(table)
+        description = _describe_table(table)
         rows = ((number, row["source"], row["target"]) for number, row in table.rows)
     return _complete_pairs(rows, description, name, notes)
+
+
+def _describe_table(table: ParsedTable) -> str:
+    """Describe how a table of pairs was read."""
+    names = " and ".join(table.column_names[side] for side in SIDES)
+    if table.kind == "JSONL":
+        return f"JSONL, fields {names}"
+    return f"{table.kind}, columns {names}, {'with a' if table.header else 'no'} header"
 
 
 def builtin_pairs(part: str) -> Pairs:
@@ -81,9 +136,9 @@ def _check_sources(sources: list[str | Path], columns: Mapping[str, str] | None)
         hint = "give two parallel files, or one with both languages"
         raise InputError(f"sentence pairs do not come from {len(sources)} files", hint=hint)
     for source in sources:
-        corpus = source == DATES and isinstance(source, str)
-        if (corpus and len(sources) == 2) or (is_builtin(source) and not corpus):
-            what = "must be given alone" if corpus else "has no translations"
+        is_dates = source == DATES and isinstance(source, str)
+        if (is_dates and len(sources) == 2) or (is_builtin(source) and not is_dates):
+            what = "must be given alone" if is_dates else "has no translations"
             raise InputError(f"the corpus {what}", where=str(source), hint="give files, or the corpus dates alone")
         if source != "-" and is_folder(source):
             raise InputError("is a folder", where=str(source), hint="give the two files in it")
@@ -103,8 +158,8 @@ def _complete_pairs(rows: Iterable[PairRow], description: str, name: str, notes:
             continue
         if "\n" in source or "\n" in target:
             broken.append(number)
-        pairs.source.append(_join_lines(source))
-        pairs.target.append(_join_lines(target))
+        pairs.source.append(source.replace("\r\n", " ").replace("\n", " "))
+        pairs.target.append(target.replace("\r\n", " ").replace("\n", " "))
         pairs.numbers.append(number)
     if not len(pairs):
         raise InputError("there is no pair with both sides", where=name, hint="give sentences and translations")
@@ -115,15 +170,10 @@ def _complete_pairs(rows: Iterable[PairRow], description: str, name: str, notes:
     return pairs
 
 
-def _join_lines(text: str) -> str:
-    """Join the lines of a field: a newline would end the sentence."""
-    return text.replace("\r\n", " ").replace("\n", " ") if "\n" in text else text
-
-
 def _read_parallel(source: str | Path, target: str | Path) -> tuple[str, Iterator[PairRow]]:
     """Read two files line by line."""
     for path in (source, target):
-        if is_jsonl(Path(path)):
+        if is_jsonl(path):
             hint = "give it alone, with both languages in it"
             raise InputError("a JSONL file is not one side of parallel files", where=str(path), hint=hint)
     left, right = list(read_lines(source)), list(read_lines(target))

@@ -188,12 +188,9 @@ def read_table(
     kind, rows = _split_lines(source, name, schema)
     read: list[tuple[int, Cells]] = []
     full: list[tuple[int, Cells]] = []
-    for row in rows:
+    while len(full) < SAMPLE_LINES and (row := next(rows, None)) is not None:
         read.append(row)
-        if row[1] is not None:
-            full.append(row)
-        if len(full) == SAMPLE_LINES:
-            break
+        full += [row] if row[1] is not None else []
     if not full:
         raise InputError(f"there is no {schema.noun} in this file", where=name, hint=f"give one {schema.noun} a line")
     where = f"{name}:{full[0][0]}"
@@ -225,7 +222,7 @@ def _split_lines(source: str | Path, name: str, schema: TableSchema) -> tuple[st
     start = list(islice(lines, SAMPLE_LINES))
     sample = [line for line in start if line.strip()]
     all_lines = chain(start, lines)
-    if (source != "-" and is_jsonl(Path(source))) or (sample and is_json_object(sample[0])):
+    if (source != "-" and is_jsonl(source)) or (sample and is_json_object(sample[0])):
         return "JSONL", _json_rows(all_lines, name, schema)
     if 2 * sum("\t" in line for line in sample) >= len(sample):
         return "tab-separated", _tab_rows(all_lines)
@@ -311,16 +308,16 @@ def _assign_columns(
     known = {**named, **given}
     rest = sample if records else TableSample(sample.rows[1:] or sample.rows)
     by_name = any(not name.isdecimal() for name in columns.values())
-    by_name = by_name or (bool(named) and (_is_complete(known, schema) or schema.infer is infer_nothing))
+    required = {role.name for role in schema.roles if not role.optional}
+    by_name = by_name or (bool(named) and (required <= set(known) or schema.infer is infer_nothing))
+
+    def in_order(keys: ColumnMap) -> ColumnMap:
+        return {role.name: keys[role.name] for role in schema.roles if role.name in keys}
+
     if records or by_name or schema.is_header(first, {**schema.infer(rest, given), **given}, rest):
-        required = {role.name for role in schema.roles if not role.optional}
         inferred = {role: key for role, key in schema.infer(rest, known).items() if role in required}
-        return _in_schema_order({**inferred, **known}, schema), True
-    return _in_schema_order({**schema.infer(sample, given), **given}, schema), False
-
-
-def _in_schema_order(keys: ColumnMap, schema: TableSchema) -> ColumnMap:
-    return {role.name: keys[role.name] for role in schema.roles if role.name in keys}
+        return in_order({**inferred, **known}), True
+    return in_order({**schema.infer(sample, given), **given}), False
 
 
 def _headers(first: Cells) -> list[tuple[ColumnKey, str]]:
@@ -340,11 +337,6 @@ def _named_columns(schema: TableSchema, first: Cells, taken: set[ColumnKey]) -> 
     return columns
 
 
-def _is_complete(keys: ColumnMap, schema: TableSchema) -> bool:
-    """Return whether every required role has a column."""
-    return all(role.optional or role.name in keys for role in schema.roles)
-
-
 def _find_column(name: str, first: Cells, where: str) -> ColumnKey:
     """Return the column with a name or number."""
     if not isinstance(first, dict) and name.isdecimal():
@@ -360,9 +352,13 @@ def _find_column(name: str, first: Cells, where: str) -> ColumnKey:
 
 
 def _shorten_cells(first: Cells) -> str:
-    """Return the cells of the first line, shortened to one line."""
-    text = " ".join(", ".join(map(str, first)).split())
-    return text if len(text) <= 80 else text[:79] + "…"
+    return shorten(", ".join(map(str, first)), 80)
+
+
+def shorten(text: str, most: int = 40) -> str:
+    """Return the start of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def _check_columns(keys: ColumnMap, schema: TableSchema, first: Cells, where: str) -> None:
@@ -385,7 +381,6 @@ def _check_columns(keys: ColumnMap, schema: TableSchema, first: Cells, where: st
 
 
 def _min_width(keys: ColumnMap) -> int:
-    """Return the number of columns a line must have."""
     return 1 + max((key for key in keys.values() if isinstance(key, int)), default=-1)
 
 

@@ -135,7 +135,7 @@ def test_notes_say_what_was_understood_and_what_was_left_out(files):
 def test_an_error_says_of_which_pairs_it_is(files, tmp_path):
     long = tmp_path / "long.tsv"
     long.write_text("one two three four\t1 4 9 0\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"^pairs to validate with: all there is are 1 pair with more than 4 tokens"):
+    with pytest.raises(InputError, match=r"^pairs to validate with: there is nothing but 1 pair with more than 4"):
         ready(files, context=4, data__valid=(str(long),))
 
 
