@@ -86,12 +86,12 @@ def test_an_open_quotation_mark_is_named(tmp_path: Path) -> None:
 
 
 def test_standard_input_has_tabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    sources_module._spooled.cache_clear()
+    sources_module._spool.cache_clear()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Hi\tHallo\n\nGo\tGeh\n")))
     notes: list[str] = []
     assert table(read_pairs(["-"], notes=notes)) == [(1, "Hi", "Hallo"), (3, "Go", "Geh")]
     assert notes == ["standard input: left out 1 pair with an empty side (line 2)"]
-    sources_module._spooled.cache_clear()
+    sources_module._spool.cache_clear()
 
 
 # JSONL.

@@ -210,12 +210,12 @@ def test_long_jsonl_documents_come_in_pieces(tmp_path: Path) -> None:
 
 
 def test_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    sources_module._spooled.cache_clear()
+    sources_module._spool.cache_clear()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"t": "abc"}\n')))
     assert joined("-") == '{"t": "abc"}\n'
     assert joined("-") == '{"t": "abc"}\n'
     assert joined("-", "t") == "abc"
-    sources_module._spooled.cache_clear()
+    sources_module._spool.cache_clear()
 
 
 def test_a_pipe_can_be_read_twice(tmp_path: Path) -> None:
