@@ -63,6 +63,11 @@ def select_rows(batch: AnyBatch, rows: slice) -> AnyBatch:
     return replace(batch, **chosen)
 
 
+def as_tensors(**arrays: np.ndarray) -> dict[str, Any]:
+    """Return arrays as tensors, for the fields of a batch."""
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedBatch:
     """B rows of tokens, padded on the right."""

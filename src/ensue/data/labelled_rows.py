@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ensue.data.batches import PaddedBatch, select_rows
+from ensue.data.batches import PaddedBatch, as_tensors, select_rows
 from ensue.data.length_grouping import group_by_length, pad_rows
 
 IGNORE_INDEX = -100
@@ -119,8 +118,7 @@ def make_batch(rows: LabelledRows, examples: np.ndarray) -> RowBatch:
     tokens, is_token = pad_rows(rows.tokens, starts, lengths)
     segments, _ = pad_rows(rows.segments, starts, lengths)
     targets = rows.targets[examples] if not rows.per_token else _pad_targets(rows.targets, starts, is_token)
-    arrays = {"tokens": tokens, "segments": segments, "lengths": lengths, "targets": targets, "examples": examples}
-    return RowBatch(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
+    return RowBatch(**as_tensors(tokens=tokens, segments=segments, lengths=lengths, targets=targets, examples=examples))
 
 
 def _pad_targets(targets: np.ndarray, starts: np.ndarray, is_token: np.ndarray) -> np.ndarray:

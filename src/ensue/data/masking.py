@@ -16,11 +16,10 @@ import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.data.batches import EpochPlan, PaddedBatch, select_rows
+from ensue.data.batches import EpochPlan, PaddedBatch, as_tensors, select_rows
 from ensue.data.length_grouping import pad_rows
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 
@@ -164,9 +163,8 @@ class MaskedBatches:
         row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
         tokens[row[is_masked], positions[is_masked]] = self._corrupt(targets, *draws)[is_masked]
         arrays = {"tokens": tokens, "segments": segments, "lengths": lengths, "positions": positions}
-        arrays |= {"is_masked": is_masked, "targets": targets[is_masked]}
         arrays |= {"not_next": not_next.astype(np.int64)} if self._pairs else {}
-        return MaskedBatch(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
+        return MaskedBatch(**as_tensors(**arrays, is_masked=is_masked, targets=targets[is_masked]))
 
     def _row_sources(self, a: int, b: int, c: int, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the source position of each token of [CLS] A [SEP] B [SEP], negative for special tokens, and the

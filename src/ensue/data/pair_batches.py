@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ensue.data.batches import PaddedBatch
+from ensue.data.batches import PaddedBatch, as_tensors
 from ensue.data.length_grouping import LENGTH_NOISE, group_by_length, pad_rows
 from ensue.data.pair_tokens import PairTokens
 
@@ -65,13 +64,8 @@ class PairBatches:
         tokens = np.full_like(targets, self.end)
         tokens[:, 1:] = targets[:, :-1]
         tokens[~is_token] = 0
-        return PairBatch(
-            source=torch.from_numpy(source),
-            source_lengths=torch.from_numpy(self._source[rows]),
-            tokens=torch.from_numpy(tokens),
-            targets=torch.from_numpy(targets),
-            lengths=torch.from_numpy(self._target[rows]),
-        )
+        lengths = {"source_lengths": self._source[rows], "lengths": self._target[rows]}
+        return PairBatch(**as_tensors(source=source, tokens=tokens, targets=targets, **lengths))
 
 
 def _order(source: np.ndarray, target: np.ndarray, generator: np.random.Generator) -> np.ndarray:
