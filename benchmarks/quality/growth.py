@@ -381,7 +381,7 @@ def draw() -> None:
     chart = (
         alt.vconcat(*grid, spacing=20)
         .resolve_scale(color="shared")
-        .properties(title=heading("How time and memory grow", caption, letters=150), description=plain("; ".join(said)))
+        .properties(title=heading("How time and memory grow", caption, width=150), description=plain("; ".join(said)))
     )
     save_chart(chart, RESULTS / "growth.svg")
 

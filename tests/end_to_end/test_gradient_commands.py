@@ -37,7 +37,7 @@ def test_gradients_and_gates_of_runs(runs):
     [
         (("gradients", "bilm", "--text", TEXT), "bilm: a model that sees both sides of a word has no gradient"),
         (("gradients", "ngram", "--text", TEXT), "ngram: a count-based model has no gradients"),
-        (("gradients", "lstm"), 'shown on a text; give it with --text "…"'),
+        (("gradients", "lstm"), 'gradients needs a text; give it with --text "…"'),
         (("gates", "gpt", "--text", TEXT), "has no gates; name an rnn, gru or lstm"),
         (("curves", "lstm", "--steps", "3"), "curves cannot use --steps; it is for bptt"),
     ],

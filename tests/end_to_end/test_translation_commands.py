@@ -319,7 +319,7 @@ def test_look_at_heads_and_at_given_translations(models):
     assert ensue(*words, "--layer", 1, "--target", "2 1").code == 0
     refused(*words, "--layer", 9, says="there is no layer 9; there are 2")
     refused(*words, "--layer", 1, "--head", 3, says="there is no head 3; there are 2")
-    refused(*words[:3], "--out", "x.json", says="alignment needs a sentence")
+    refused(*words[:3], "--out", "x.json", says="alignment needs a text")
     refused("look", "alignment", models / "lstm", "--text", "one", says="does not translate")
 
 

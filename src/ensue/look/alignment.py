@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from ensue.core.errors import InputError
-from ensue.look.alignment_chart import alignment_chart, alignment_grid
-from ensue.look.runs import label, single, translation_run
+from ensue.look.alignment_chart import alignment_chart
+from ensue.look.attention_chart import heads_chart
+from ensue.look.runs import check_text, label, single, translation_run
 from ensue.look.view import View
 from ensue.runs.run import Run
 from ensue.runs.translation import TranslationRun
@@ -15,15 +16,9 @@ from ensue.search.beam import Search
 
 
 def alignment(
-    runs: Sequence[Run],
-    *,
-    text: str = "",
-    target: str = "",
-    beam: int | None = None,
-    layer: int = 0,
-    head: int = 0,
+    runs: Sequence[Run], *, text: str = "", target: str = "", beam: int | None = None, layer: int = 0, head: int = 0
 ) -> View:
-    """Which source words each target word attends to: of ``target``, or of what beam search finds.
+    """The source words that each word of ``target``, or of the result of beam search, attends to.
 
     ``layer`` and ``head`` count from 1. The default is the mean over the heads of the last layer but one, where
     Transformers align best (Garg et al., 2019), or of the only layer. ``layer`` alone shows all its heads.
@@ -38,9 +33,8 @@ def alignment(
     numbers = {"system": run.system, "text": text, "source": source, "target": words, "layer": number}
     numbers |= {"head": head or None, "weights": weights.tolist()}
     if layer and not head and len(heads) > 1:
-        names = [f"head {n}" for n in range(1, len(heads) + 1)]
-        title = f"{label(run)}, layer {layer}: attention of each head"
-        draw = partial(alignment_grid, source, words, heads, names, title=title)
+        title = f"{label(run)}, layer {layer}: attention of each head from target to source"
+        draw = partial(heads_chart, words, source, {layer: heads}, title=title)
         return View(draw, {**numbers, "heads": heads.tolist()})
     which = f"head {head}" if head else "mean over heads" if len(heads) > 1 else "attention"
     title = f"{label(run)}, layer {number}, {which}: which source words each target word attends to"
@@ -52,8 +46,7 @@ def sentence_request(
 ) -> tuple[TranslationRun, Search]:
     """The run and the search of a view that shows one sentence."""
     run = translation_run(single(runs, view))
-    if not text.strip():
-        raise InputError(f"{view} needs a sentence", hint='give it with --text "…"')
+    check_text(text, view)
     if target and beam is not None:
         raise InputError("a given --target is not searched for", hint="leave out --beam or --target")
     return run, Search() if beam is None else Search(beam=beam)

@@ -1,10 +1,10 @@
-"""Which source words a translation looks at: attention as a soft alignment, one heat map or one for each head.
+"""Attention weights as one heat map: the soft alignment of a translation, or attention rollout.
 
-A cell is α_ti, the weight that target word t gives to source word i; a row adds up to 1. Words in the same order make
-a diagonal, words that change places cross it, and a word that has no counterpart spreads its weight.
+A cell is α_ti, the weight of source word i for target word t; each row sums to 1. Translations in the same word order
+show a diagonal, reordered words leave it, and a word without a counterpart spreads its weight.
 
-The scale of colours goes in even steps of lightness (CIELAB) from white to dark blue: it reads the same for
-colour-blind eyes and in grey print, and the same colour is the same weight in every picture.
+Colours go from white to dark blue in even steps of lightness (CIELAB). The scale always goes from 0 to 1, so that equal
+colours are equal weights in all charts.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import altair as alt
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.look.chart_parts import MAX_MARKS, heading, plain, records, words
+from ensue.look.chart_parts import MAX_MARKS, label_axis, records, shades, titled
 
 CAPTION = (
-    "A row is a target word and adds up to 1; the stronger a cell's colour, the more it looks at that source word."
+    "A row is a target word and sums to 1: the stronger the colour of a cell, the more the target word attends to that "
+    "source word."
 )
-GRID_CAPTION = "One map a head; rows are target words and add up to 1, cells of stronger colour are looked at more."
-COLOURS = ["#ffffff", "#08306b"]
 
 
 def alignment_chart(
@@ -32,134 +31,64 @@ def alignment_chart(
     *,
     title: str = "Attention as alignment",
     caption: str = CAPTION,
-    top: float = 1.0,
     axes: tuple[str, str] = ("source", "target"),
 ) -> Any:
-    """Source words along the top, target words down the side, a cell for each pair; ``top`` has full colour.
+    """A heat map of ``weights`` (T, S), an array or a tensor: source words along the top, target words down the side.
 
-    ``weights`` (T, S) is an array or tensor; words may repeat, each keeps its own row or column.
+    Words may repeat; each has its own row or column.
     """
-    alpha = _checked(weights, (len(target), len(source)), "T target words × S source words")
-    size = cell_size(len(source), len(target), 900)
-    return (
-        _cells(_rows(source, target, alpha[None], [""]), source, target, size, top, axes)
-        .encode(tooltip=_tips(several=False))
-        .properties(
-            width=alt.Step(size),
-            height=alt.Step(size),
-            title=heading(title, caption, 30 + max(12, len(source)) * size // 6),
-            description=f"{title}. {describe(source, target, alpha)}",
+    alpha = check_weights(weights, (len(target), len(source)), "T target words × S source words")
+    size = cell_size(len(source), len(target))
+    rows = [
+        {"t": t, "s": s, "target": target[t], "source": source[s], "weight": round(float(weight), 6)}
+        for (t, s), weight in np.ndenumerate(alpha)
+    ]
+    style = {"labelOverlap": False, "labelFontSize": int(np.clip(size - 3, 10, 14)), "labelLimit": 140}
+    top = label_axis(source, orient="top", labelAngle=-55, labelAlign="left", labelPadding=4, **style)
+    chart = (
+        alt.Chart(records(rows))
+        .mark_rect(stroke="#d9d9d9", strokeWidth=0.5)
+        .encode(
+            x=alt.X("s:O", title=axes[0], axis=top),
+            y=alt.Y("t:O", title=axes[1], axis=label_axis(target, labelPadding=6, **style)),
+            color=shades("weight:Q", "weight", gradientLength=120),
+            tooltip=["target:N", "source:N", alt.Tooltip("weight:Q", format=".4f")],
         )
     )
-
-
-def alignment_grid(
-    source: Sequence[str],
-    target: Sequence[str],
-    weights: Any,
-    names: Sequence[str],
-    *,
-    title: str = "Attention of each head",
-    caption: str = GRID_CAPTION,
-    columns: int = 4,
-    top: float = 1.0,
-) -> Any:
-    """A heat map for each of several heads or layers, ``weights`` (H, T, S), all with the same colours and words."""
-    alpha = _checked(weights, (len(names), len(target), len(source)), "H names × T target words × S source words")
-    across = min(columns, len(names))
-    size = cell_size(len(source) * across, len(target), 1200)
-    strongest = [f"{name}: {_strongest(source, target, head)}" for name, head in zip(names, alpha)]
-    chart = _cells(_rows(source, target, alpha, names), source, target, size, top).encode(tooltip=_tips(several=True))
-    header = alt.Header(title=None, labelExpr=words(names), labelFontSize=12, labelFontWeight="bold")
-    return (
-        chart.properties(width=alt.Step(size), height=alt.Step(size))
-        .facet(facet=alt.Facet("h:O", header=header), columns=across)
-        .resolve_axis(x="independent", y="independent")
-        .properties(
-            title=heading(title, caption, 30 + max(24, len(source) * across) * size // 6),
-            description=f"{title}. {len(names)} heat maps; strongest in each: {'; '.join(strongest)}",
-        )
-    )
+    wrap, step = 30 + max(12, len(source)) * size // 6, alt.Step(size)
+    return titled(chart, title, caption, describe(source, target, alpha), wrap=wrap, width=step, height=step)
 
 
 def describe(source: Sequence[str], target: Sequence[str], alpha: np.ndarray) -> str:
-    """The picture in words: for every target word the source word that it looks at most.
+    """The chart as text: the source word with the largest weight for each target word.
 
     >>> describe(["il", "rit"], ["he", "laughs"], np.array([[0.9, 0.1], [0.25, 0.75]]))
-    'he looks most at il (0.90), laughs looks most at rit (0.75)'
+    'he attends most to il (0.90), laughs attends most to rit (0.75)'
     """
-    at = alpha.argmax(1)
-    text = ", ".join(f"{w} looks most at {source[i]} ({row[i]:.2f})" for w, i, row in zip(target, at, alpha))
-    return plain(text)
+    return ", ".join(
+        f"{word} attends most to {source[i]} ({row[i]:.2f})" for word, i, row in zip(target, alpha.argmax(1), alpha)
+    )
 
 
-def cell_size(across: int, down: int, room: int) -> int:
-    """Pixels of a cell: large for a few words, and for many as small as their labels can still be read.
+def cell_size(across: int, down: int) -> int:
+    """The size of a cell in pixels: smaller for more words, but large enough for readable labels.
 
-    >>> cell_size(5, 4, 900), cell_size(30, 28, 900), cell_size(200, 10, 900)
+    >>> cell_size(5, 4), cell_size(30, 28), cell_size(200, 10)
     (34, 30, 13)
     """
-    return int(np.clip(room // max(across, down), 13, 34))
+    return int(np.clip(900 // max(across, down), 13, 34))
 
 
-def _checked(weights: Any, shape: tuple[int, ...], legend: str) -> np.ndarray:
+def check_weights(weights: Any, shape: tuple[int, ...], legend: str) -> np.ndarray:
+    """Attention weights as an array, checked to be of this shape, not negative and few enough to draw."""
     alpha = np.asarray(weights.detach().cpu() if hasattr(weights, "detach") else weights, dtype=np.float64)
     if alpha.shape != shape:
         raise InputError(f"weights have the shape {alpha.shape} and not {shape}", hint=f"give {legend}")
     if alpha.size == 0:
         raise InputError("there are no words to align", hint="give at least one source and one target word")
     if alpha.size > MAX_MARKS:
-        raise InputError(
-            f"{alpha.size:,} cells are more than a picture of {MAX_MARKS:,} marks holds",
-            hint="choose fewer heads or layers (weights[[0, 5]]), or part of the words (weights[..., :40, :40])",
-        )
+        what = f"{alpha.size:,} cells are more than the {MAX_MARKS:,} marks of a chart"
+        raise InputError(what, hint="choose one head with --head, or a shorter text")
     if not np.isfinite(alpha).all() or alpha.min() < 0:
-        raise InputError("attention weights must be numbers from 0 on", hint="give them after the softmax")
+        raise InputError("attention weights must be finite and not negative", hint="give them after the softmax")
     return alpha
-
-
-def _rows(
-    source: Sequence[str], target: Sequence[str], alpha: np.ndarray, names: Sequence[str]
-) -> list[dict[str, Any]]:
-    return [
-        {"h": h, "t": t, "s": s, "head": name, "target": to, "source": of, "weight": round(float(alpha[h, t, s]), 6)}
-        for h, name in enumerate(names)
-        for t, to in enumerate(target)
-        for s, of in enumerate(source)
-    ]
-
-
-def _cells(
-    rows: list[dict[str, Any]],
-    source: Sequence[str],
-    target: Sequence[str],
-    size: int,
-    top: float,
-    axes: tuple[str, str] = ("source", "target"),
-) -> Any:
-    """Places are numbers, which never repeat; the words are only their labels."""
-    font = int(np.clip(size - 3, 10, 14))
-    look = {"labelOverlap": False, "labelFontSize": font, "labelLimit": 140, "ticks": False, "domain": False}
-    on_top = alt.Axis(orient="top", labelAngle=-55, labelAlign="left", labelExpr=words(source), labelPadding=4, **look)
-    aside = alt.Axis(labelExpr=words(target), labelPadding=6, **look)
-    colours = alt.Scale(domain=[0, top], range=COLOURS, interpolate="lab", clamp=True)
-    legend = alt.Legend(title="weight", format=".1f", gradientLength=120)
-    return (
-        alt.Chart(records(rows))
-        .mark_rect(stroke="#d9d9d9", strokeWidth=0.5)
-        .encode(
-            x=alt.X("s:O", title=axes[0], axis=on_top),
-            y=alt.Y("t:O", title=axes[1], axis=aside),
-            color=alt.Color("weight:Q", scale=colours, legend=legend),
-        )
-    )
-
-
-def _tips(several: bool) -> list[Any]:
-    tips = [alt.Tooltip(f"{name}:N") for name in (("head",) if several else ()) + ("target", "source")]
-    return [*tips, alt.Tooltip("weight:Q", format=".4f")]
-
-
-def _strongest(source: Sequence[str], target: Sequence[str], alpha: np.ndarray) -> str:
-    t, s = divmod(int(alpha.argmax()), len(source))
-    return plain(f"{target[t]} looks at {source[s]} ({alpha[t, s]:.2f})")

@@ -18,7 +18,7 @@ from ensue.look.alignment_chart import alignment_chart
 from ensue.look.attention_chart import heads_chart, layers_that_fit, lines_chart
 from ensue.look.chart_parts import COLOURS, MAX_MARKS
 from ensue.look.instruments.rollout import rollout
-from ensue.look.runs import label, single
+from ensue.look.runs import check_text, label, single
 from ensue.look.view import View
 from ensue.models.encoder import Encoder
 from ensue.models.reader import BidirectionalReader
@@ -36,7 +36,7 @@ PARTS = {"cross": "target to source", "source": "source to source"}
 """The attention of a translation model that can be shown."""
 ROLLOUT_CAPTION = (
     "Attention rollout through all layers (Abnar and Zuidema, 2020), residual connections included. A row is a token "
-    "after the last layer and shows the share of each input token in it: the stronger the colour, the larger."
+    "after the last layer; the stronger the colour of a cell, the larger the share of that input token in it."
 )
 
 
@@ -70,8 +70,7 @@ def attention(
     ``part`` is cross or source, and ``target`` may be given. Layers and heads count from 1. A tab separates two texts.
     """
     run = single(runs, "attention")
-    if not text.strip():
-        raise InputError("attention needs a text", hint='give it with --text "…"')
+    check_text(text, "attention")
     weights = attention_of(run, text, target, part)
     layers, heads = len(weights.layers), len(weights.layers[0])
     check_number("layer", layer, layers)
@@ -111,7 +110,7 @@ def _one_head(weights: AttentionWeights, name: str, numbers: dict[str, Any], lay
     values = weights.layers[layer - 1][head - 1]
     if values.size > MAX_MARKS:
         raise _too_many_tokens(weights, "one of its words with --word")
-    title = f"{name}: layer {layer}, head {head}"
+    title = f"{name}: attention of layer {layer}, head {head}"
     draw = partial(lines_chart, weights.queries, weights.keys, {f"head {head}": values}, title=title)
     return View(draw, {**numbers, "layer": layer, "head": head, "weights": values.round(6).tolist()})
 
@@ -128,13 +127,11 @@ def _one_word(weights: AttentionWeights, name: str, numbers: dict[str, Any], lay
     values = weights.layers[layer - 1][:, position]  # (H, S)
     strongest = np.argsort(-values.max(1), kind="stable")[: len(COLOURS)]
     chosen = [head - 1] if head else sorted(strongest.tolist())
-    caption = (
-        f"What {token} attends to in layer {layer}, a colour per head; the stronger a line, the larger its weight."
-    )
+    caption = "A colour per head; the stronger a line, the larger its weight."
     if len(chosen) < len(values) and not head:
         caption += f" The {len(chosen)} of {len(values)} heads with the largest weights."
     heads = {f"head {h + 1}": weights.layers[layer - 1][h] for h in chosen}
-    title = f"{name}: {token}, layer {layer}"
+    title = f"{name}: what {token} attends to in layer {layer}"
     draw = partial(lines_chart, weights.queries, weights.keys, heads, title=title, caption=caption, only=position)
     rows = {str(h + 1): values[h].round(6).tolist() for h in range(len(values))}
     return View(draw, {**numbers, "layer": layer, "place": position, "heads": rows, "drawn": [h + 1 for h in chosen]})
@@ -148,8 +145,8 @@ def _rollout(weights: AttentionWeights, name: str, numbers: dict[str, Any]) -> V
     if weights.kind == "cross":
         raise InputError("a rollout is of self-attention", hint="use --part source")
     values = rollout(weights.layers)
-    title = f"{name}: share of each token in each, after {len(weights.layers)} layers"
-    axes = ("token", "after the last layer")
+    title = f"{name}: attention rollout over {len(weights.layers)} layers"
+    axes = ("input token", "token after the last layer")
     draw = partial(
         alignment_chart, weights.keys, weights.queries, values, title=title, caption=ROLLOUT_CAPTION, axes=axes
     )

@@ -13,12 +13,15 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ensue.look.chart_parts import COLOURS, MAX_MARKS, SEQUENTIAL, heading, plain, records, words
+from ensue.look.alignment_chart import check_weights
+from ensue.look.chart_parts import MAX_MARKS, cycled, label_axis, records, shades, titled
 
 MIN_WEIGHT = 0.02
 """Lines with less weight are not drawn."""
 LABEL_CELL = 8
 """Cells of fewer pixels get no labels."""
+QUERY, KEY = alt.Tooltip("from:N", title="query"), alt.Tooltip("to:N", title="key")
+TOOLTIP = [QUERY, KEY, alt.Tooltip("weight:Q", format=".3f")]
 GRID_CAPTION = (
     "A map per head, a row of maps per layer. Rows of a map are query tokens, columns key tokens; the stronger the "
     "colour, the larger the weight."
@@ -36,32 +39,27 @@ def layers_that_fit(layers: int, heads: int, queries: int, keys: int) -> int:
 
 
 def heads_chart(
-    queries: Sequence[str], keys: Sequence[str], layers: Mapping[int, np.ndarray], *, title: str, note: str = ""
+    queries: Sequence[str], keys: Sequence[str], layers: Mapping[int, Any], *, title: str, note: str = ""
 ) -> Any:
     """Heat maps of all heads of some layers, by layer number, each (H, T, S); ``note`` ends the caption."""
     heads = len(next(iter(layers.values())))
+    shape, legend = (len(layers), heads, len(queries), len(keys)), "L layers × H heads × T queries × S keys"
+    weights = check_weights(np.stack([np.asarray(layer) for layer in layers.values()]), shape, legend)
     across = heads if len(layers) > 1 else grid_columns(heads, len(keys))
     cell = int(np.clip(1100 // (across * len(keys)), 2, 16))
+    numbers = list(layers)
     rows = [
-        {"layer": layer, "head": h + 1, "t": t, "s": s, "from": queries[t], "to": keys[s], "weight": round(float(w), 5)}
-        for layer, weights in layers.items()
-        for (h, t, s), w in np.ndenumerate(weights)
+        {"layer": numbers[n], "head": h + 1, "t": t, "s": s, "from": queries[t], "to": keys[s], "weight": round(w, 5)}
+        for (n, h, t, s), w in np.ndenumerate(weights)
     ]
-    shade = alt.Scale(domain=[0, 1], range=SEQUENTIAL, interpolate="lab", clamp=True)
     maps = (
         alt.Chart(records(rows))
         .mark_rect()
         .encode(
             x=alt.X("s:O", title="key", axis=_axis(keys, cell)),
             y=alt.Y("t:O", title="query", axis=_axis(queries, cell)),
-            color=alt.Color("weight:Q", scale=shade, legend=alt.Legend(title="weight", format=".1f")),
-            tooltip=[
-                alt.Tooltip("from:N", title="query"),
-                alt.Tooltip("to:N", title="key"),
-                alt.Tooltip("weight:Q", format=".3f"),
-                alt.Tooltip("layer:O"),
-                alt.Tooltip("head:O"),
-            ],
+            color=shades("weight:Q", "weight"),
+            tooltip=[*TOOLTIP, "layer:O", "head:O"],
         )
         .properties(width=cell * len(keys), height=cell * len(queries))
     )
@@ -69,12 +67,15 @@ def heads_chart(
         down = alt.Row("layer:O", title="layer", header=alt.Header(labelAngle=0))
         grid = maps.facet(row=down, column=alt.Column("head:O"), spacing=4)
     else:
-        named = alt.Facet("head:O", header=alt.Header(title=None, labelExpr="'head ' + datum.value", labelPadding=2))
-        grid = maps.facet(facet=named, columns=across, spacing=10).resolve_axis(x="independent", y="independent")
-    return grid.properties(
-        title=heading(title, f"{GRID_CAPTION} {note}".strip()),
-        description=plain(f"{title}. {_summary(queries, keys, layers)}"),
-    )
+        header = alt.Header(title=None, labelExpr="'head ' + datum.value", labelPadding=2)
+        grid = maps.facet(facet=alt.Facet("head:O", header=header), columns=across, spacing=10)
+        grid = grid.resolve_axis(x="independent", y="independent")
+    strongest = [
+        _strongest(f"layer {number} head {h + 1}", queries, keys, head)
+        for number, layer in zip(layers, weights)
+        for h, head in enumerate(layer)
+    ]
+    return titled(grid, title, f"{GRID_CAPTION} {note}", f"{len(strongest)} maps; {'; '.join(strongest)}")
 
 
 def grid_columns(heads: int, tokens: int) -> int:
@@ -89,10 +90,8 @@ def grid_columns(heads: int, tokens: int) -> int:
 
 def _axis(names: Sequence[str], cell: int) -> Any:
     """An axis with a label per token, if the cells are large enough."""
-    how = {"ticks": False, "domain": False, "labelOverlap": False, "titleFontWeight": "normal"}
-    if cell < LABEL_CELL:
-        return alt.Axis(labels=False, **how)
-    return alt.Axis(labelExpr=words(names), labelFontSize=min(11, cell - 1), labelLimit=80, labelPadding=3, **how)
+    style = {"labelOverlap": False, "labelFontSize": min(11, cell - 1), "labelLimit": 80, "labelPadding": 3}
+    return label_axis(names if cell >= LABEL_CELL else [""], titleFontWeight="normal", **style)
 
 
 def lines_chart(
@@ -115,70 +114,49 @@ def lines_chart(
         if w >= MIN_WEIGHT and only in (None, t)
     ]
     longest = max(len(queries), len(keys))
-    rows_scale = alt.Scale(domain=[-0.5, longest - 0.5], reverse=True, nice=False, zero=False)
+    down = alt.Scale(domain=[-0.5, longest - 0.5], reverse=True, nice=False, zero=False)
     across = alt.Scale(domain=[-0.75, 1.75], nice=False)
-    shades = alt.Scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
-    legend = alt.Legend(title="head") if len(names) > 1 else None
     lines = (
         alt.Chart(records(rows))
         .mark_rule(strokeCap="round")
         .encode(
             x=alt.XDatum(0, scale=across, axis=None),
             x2=alt.X2Datum(1),
-            y=alt.Y("t:Q", scale=rows_scale, axis=None),
+            y=alt.Y("t:Q", scale=down, axis=None),
             y2="s:Q",
             opacity=alt.Opacity("weight:Q", scale=alt.Scale(domain=[0, 1], range=[0.08, 1]), legend=None),
             strokeWidth=alt.StrokeWidth("weight:Q", scale=alt.Scale(domain=[0, 1], range=[0.5, 6]), legend=None),
-            color=alt.Color("head:N", scale=shades, sort=names, legend=legend),
-            tooltip=[
-                alt.Tooltip("from:N", title="query"),
-                alt.Tooltip("to:N", title="key"),
-                alt.Tooltip("weight:Q", format=".3f"),
-                alt.Tooltip("head:N"),
-            ],
-        )
-    )
-    left = _words(queries, -0.04, "right", across, rows_scale, only)
-    right = _words(keys, 1.04, "left", across, rows_scale, None)
-    summary = "; ".join(_strongest(name, queries, keys, weights, only) for name, weights in heads.items())
-    return (
-        alt.layer(lines, left, right)
-        .properties(
-            width=420,
-            height=int(np.clip(20 * longest, 60, 4000)),
-            title=heading(title, caption, 80),
-            description=plain(f"{title}. {summary}"),
-        )
-        .configure_view(stroke=None)
-    )
-
-
-def _words(words: Sequence[str], x: float, align: str, across: Any, rows_scale: Any, bold: int | None) -> Any:
-    """A column of words; all but ``bold`` are faded if it is given."""
-    rows = [{"x": x, "y": y, "word": word, "bold": int(y == bold)} for y, word in enumerate(words)]
-    return (
-        alt.Chart(records(rows))
-        .mark_text(align=align, baseline="middle", fontSize=13, limit=170)
-        .encode(
-            x=alt.X("x:Q", scale=across, axis=None),
-            y=alt.Y("y:Q", scale=rows_scale, axis=None),
-            text="word:N",
-            opacity=alt.condition("datum.bold == 1" if bold is not None else "true", alt.value(1), alt.value(0.45)),
+            color=alt.Color(
+                "head:N", scale=cycled(names), sort=names, legend=alt.Legend(title="head") if len(names) > 1 else None
+            ),
+            tooltip=[*TOOLTIP, "head:N"],
         )
     )
 
+    def column(words: Sequence[str], x: float, align: str, bold: int | None) -> Any:
+        """A column of words; all but ``bold`` are faded if it is given."""
+        opacity = [1 if bold in (None, y) else 0.45 for y in range(len(words))]
+        rows = [{"x": x, "y": y, "word": word, "opacity": opacity[y]} for y, word in enumerate(words)]
+        return (
+            alt.Chart(records(rows))
+            .mark_text(align=align, baseline="middle", fontSize=13, limit=170)
+            .encode(
+                x=alt.X("x:Q", scale=across, axis=None),
+                y=alt.Y("y:Q", scale=down, axis=None),
+                text="word:N",
+                opacity=alt.Opacity("opacity:Q", scale=None),
+            )
+        )
 
-def _strongest(name: str, queries: Sequence[str], keys: Sequence[str], weights: np.ndarray, only: int | None) -> str:
-    """The largest weight of a head."""
-    t, s = (only, int(weights[only].argmax())) if only is not None else divmod(int(weights.argmax()), len(keys))
+    chart = alt.layer(lines, column(queries, -0.04, "right", only), column(keys, 1.04, "left", None))
+    strongest = "; ".join(_strongest(name, queries, keys, weights, only) for name, weights in heads.items())
+    height = int(np.clip(20 * longest, 60, 4000))
+    return titled(chart, title, caption, strongest, wrap=80, width=420, height=height).configure_view(stroke=None)
+
+
+def _strongest(
+    name: str, queries: Sequence[str], keys: Sequence[str], weights: np.ndarray, only: int | None = None
+) -> str:
+    """The largest weight of a head, or of ``only`` one query, in words."""
+    t, s = divmod(int(weights.argmax()), len(keys)) if only is None else (only, int(weights[only].argmax()))
     return f"{name}: {queries[t]} attends most to {keys[s]} ({weights[t, s]:.2f})"
-
-
-def _summary(queries: Sequence[str], keys: Sequence[str], layers: Mapping[int, np.ndarray]) -> str:
-    """The grid as text: the largest weight of each head."""
-    parts = [
-        _strongest(f"layer {number} head {h + 1}", queries, keys, head, None)
-        for number, weights in layers.items()
-        for h, head in enumerate(weights)
-    ]
-    return f"{len(parts)} maps; {'; '.join(parts)}"

@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 
 from ensue.core.errors import InputError
-from ensue.look.chart_parts import COLOURS, heading, short_names
+from ensue.look.chart_parts import by_name, short_names, titled
 from ensue.look.runs import translation_run
 from ensue.look.view import View
 from ensue.runs.run import Run
@@ -33,46 +33,36 @@ def bottleneck(runs: Sequence[Run], *, data: Sequence[Any] = ()) -> View:
     return View(partial(bottleneck_chart, dict(zip(short_names(list(curves)), curves.values()))), {"runs": rows})
 
 
-def bottleneck_chart(
-    curves: dict[str, list[dict[str, Any]]],
-    *,
-    title: str = "BLEU by length of the source",
-    caption: str = "",
-) -> Any:
+def bottleneck_chart(curves: dict[str, list[dict[str, Any]]]) -> Any:
     """BLEU against the number of source words, a line per model; ``curves`` are results of ``bleu_by_length``.
 
-    The default ``caption`` is how each curve changes from its shortest to its longest sentences.
+    The caption says how each curve changes from its shortest to its longest sentences.
     """
     rows = [{"model": model, **row} for model, curve in curves.items() for row in curve]
     if not rows:
         raise InputError("there is no curve to draw", hint="give at least one model with one bin of lengths")
     bins = [label for _, label in sorted({(row["low"], row["label"]): None for row in rows})]
-    models, caption = list(curves), caption or f"{changes(curves)}. {NOISE}"
-    colours = [COLOURS[i % len(COLOURS)] for i in range(len(models))]
-    return (
+    models = list(curves)
+    chart = (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=alt.OverlayMarkDef(size=90, filled=True), strokeWidth=2.5)
         .encode(
             x=alt.X("label:O", sort=bins, title="words in the source sentence", axis=alt.Axis(labelAngle=0)),
             y=alt.Y("bleu:Q", title="BLEU (higher is better)", scale=alt.Scale(zero=True, nice=True)),
-            color=alt.Color("model:N", sort=models, title="model", scale=alt.Scale(domain=models, range=colours)),
+            color=by_name("model:N", models, "model"),
             # shapes too, for print in grey
             shape=alt.Shape("model:N", sort=models, title="model", scale=alt.Scale(domain=models)),
             tooltip=[
-                alt.Tooltip("model:N"),
+                "model:N",
                 alt.Tooltip("label:N", title="source words"),
                 alt.Tooltip("bleu:Q", title="BLEU", format=".2f"),
-                alt.Tooltip("sentences:Q", format=","),
+                "sentences:Q",
                 alt.Tooltip("words:Q", title="mean length", format=".1f"),
             ],
         )
-        .properties(
-            width=600,
-            height=360,
-            title=heading(title, caption),
-            description=f"{title}. {describe(curves)}",
-        )
     )
+    caption = f"{changes(curves)}. {NOISE}"
+    return titled(chart, "BLEU by length of the source", caption, describe(curves), width=600, height=360)
 
 
 def change(curve: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 import altair as alt
@@ -17,16 +18,13 @@ DIVERGING = ["#b2182b", "#f7f7f7", "#2166ac"]
 """Red below 0, blue above."""
 # Okabe and Ito's palette, which is safe for colour-blind readers
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
+DASHES = [[1, 0], [6, 4], [2, 3], [10, 3, 2, 3]]
+"""Lengths of dashes and gaps in pixels."""
 
 
 def records(rows: Sequence[dict[str, Any]]) -> Any:
     """Rows as chart data, as text: Altair would validate each of many records, which is slow."""
     return alt.Data(values=inline(list(rows)), format=alt.DataFormat(type="json"))
-
-
-def words(labels: Sequence[str]) -> str:
-    """A Vega expression from an index to its label. Indices are unique, labels need not be."""
-    return f"{inline(list(labels))}[datum.value]"
 
 
 def inline(value: Any) -> str:
@@ -44,6 +42,11 @@ def heading(title: str, caption: str, width: int = 105) -> Any:
     return alt.TitleParams(title, subtitle=textwrap.wrap(caption, max(40, width)), anchor="start", offset=12)
 
 
+def titled(chart: Any, title: str, caption: str, summary: str, *, wrap: int = 105, **size: Any) -> Any:
+    """The chart with its title, its caption, and the title and ``summary`` as text alternative; and its size."""
+    return chart.properties(title=heading(title, caption, wrap), description=plain(f"{title}. {summary}"), **size)
+
+
 def cut_text(shown: int, total: int) -> str:
     """A note if only the first tokens of a text are shown.
 
@@ -53,13 +56,15 @@ def cut_text(shown: int, total: int) -> str:
     return f"The first {shown:,} of {total:,} tokens." if shown < total else ""
 
 
+def cycled(names: Sequence[str], values: Sequence[Any] = COLOURS) -> Any:
+    """A scale that gives each name a colour (or another of ``values``), starting over after the last."""
+    return alt.Scale(domain=list(names), range=[value for _, value in zip(names, cycle(values))])
+
+
 def by_name(field: str, names: Sequence[str], title: str | None, **legend: Any) -> Any:
     """A colour for each name; the legend has the same order."""
-    shades = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
-    scale = alt.Scale(domain=list(names), range=shades)
-    return alt.Color(
-        field, sort=list(names), title=title, scale=scale, legend=alt.Legend(**{"labelLimit": 320, **legend})
-    )
+    look = alt.Legend(**{"labelLimit": 320, **legend})
+    return alt.Color(field, sort=list(names), title=title, scale=cycled(names), legend=look)
 
 
 def by_run(names: Sequence[str]) -> Any:
@@ -68,16 +73,34 @@ def by_run(names: Sequence[str]) -> Any:
 
 
 def dashes(field: str, names: Sequence[str], title: str) -> Any:
-    """A solid and a dashed line for two names; the legend shows lines, not dots."""
-    line = alt.Legend(
-        symbolType="stroke",
-        symbolSize=900,
-        symbolStrokeWidth=2,
-        symbolFillColor="transparent",
-        symbolStrokeColor="black",
-    )
-    scale = alt.Scale(domain=list(names), range=[[1, 0], [6, 4]])
-    return alt.StrokeDash(field, title=title, sort=list(names), scale=scale, legend=line)
+    """A dash pattern for each name, solid for the first; the legend shows lines, not dots."""
+    symbol = {"symbolType": "stroke", "symbolSize": 900, "symbolStrokeWidth": 2}
+    legend = alt.Legend(**symbol, symbolFillColor="transparent", symbolStrokeColor="black")
+    return alt.StrokeDash(field, title=title, sort=list(names), scale=cycled(names, DASHES), legend=legend)
+
+
+def shades(
+    field: str,
+    title: str,
+    domain: Sequence[float] = (0, 1),
+    *,
+    colours: Sequence[str] = (),
+    kind: str = "linear",
+    form: str = ".1f",
+    **legend: Any,
+) -> Any:
+    """A continuous colour for a number: white to blue, or with a ``domain`` of three numbers red, white, blue.
+
+    ``kind`` is the type of the scale, ``form`` the number format of its legend.
+    """
+    colours = colours or (SEQUENTIAL if len(domain) == 2 else DIVERGING)
+    scale = alt.Scale(type=kind, domain=list(domain), range=list(colours), interpolate="lab", clamp=True)
+    return alt.Color(field, scale=scale, legend=alt.Legend(title=title, format=form, **legend))
+
+
+def label_axis(labels: Sequence[str], **style: Any) -> Any:
+    """An axis of indices that shows a label for each. Indices are unique, labels need not be."""
+    return alt.Axis(**{"ticks": False, "domain": False, "labelExpr": f"{inline(list(labels))}[datum.value]", **style})
 
 
 def short_names(runs: Sequence[str]) -> list[str]:

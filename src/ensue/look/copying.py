@@ -9,10 +9,9 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ensue.core.errors import InputError
 from ensue.data.copy_task import COPY_LETTERS, MAX_GAP, copy_questions
-from ensue.look.chart_parts import by_run, heading, records, short_names
-from ensue.look.runs import language_run
+from ensue.look.chart_parts import by_run, records, titled
+from ensue.look.runs import language_run, named
 from ensue.look.view import View
 from ensue.measure.probes import text_log_probs
 from ensue.runs.language import LanguageRun
@@ -23,11 +22,9 @@ GAPS = (0, 1, 2, 4, 6, 8, 12, 16, 20, 25, 30, 40, 50, 60)
 
 def copying(runs: Sequence[Run], *, seed: int = 0) -> View:
     """Accuracy of runs trained on the corpus ``copying``, by the length of the gap."""
-    if not runs:
-        raise InputError("of which run?", hint="name one or more")
     rows = []
-    for name, run in zip(short_names([str(run) for run in runs]), map(language_run, runs)):
-        by_gap = [{"gap": gap, **copy_accuracy(run, gap, seed)} for gap in GAPS]
+    for name, run in named(runs, "copying"):
+        by_gap = [{"gap": gap, **copy_accuracy(language_run(run), gap, seed)} for gap in GAPS]
         rows.append({"name": name, "run": str(run), "system": run.system, "by_gap": by_gap})
     chance = 1 / len(COPY_LETTERS)
     return View(partial(copying_chart, rows, chance, MAX_GAP), {"runs": rows, "chance": chance, "longest": MAX_GAP})
@@ -44,7 +41,6 @@ def copy_accuracy(run: LanguageRun, gap: int, seed: int = 0) -> dict[str, Any]:
 
 def copying_chart(runs: list[dict[str, Any]], chance: float, longest: int) -> Any:
     """Accuracy against the gap, a line per run; the dashed line is chance."""
-    names = [run["name"] for run in runs]
     rows = [{"run": run["name"], **row} for run in runs for row in run["by_gap"]]
     lines = (
         alt.Chart(records(rows))
@@ -52,13 +48,8 @@ def copying_chart(runs: list[dict[str, Any]], chance: float, longest: int) -> An
         .encode(
             x=alt.X("gap:Q", title="gap: dots between a letter and its copy"),
             y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
-            color=by_run(names),
-            tooltip=[
-                alt.Tooltip("run:N"),
-                alt.Tooltip("gap:Q"),
-                alt.Tooltip("accuracy:Q", format=".1%"),
-                alt.Tooltip("asked:Q", format=","),
-            ],
+            color=by_run([run["name"] for run in runs]),
+            tooltip=["run:N", "gap:Q", alt.Tooltip("accuracy:Q", format=".1%"), "asked:Q"],
         )
     )
     rule = alt.Chart(records([{"y": chance}])).mark_rule(strokeDash=[6, 4]).encode(y=alt.Y("y:Q", title="accuracy"))
@@ -66,11 +57,7 @@ def copying_chart(runs: list[dict[str, Any]], chance: float, longest: int) -> An
         f"How often the right one of {round(1 / chance)} letters is the most probable. "
         f"Gaps in training were up to {longest}. Dashed: chance."
     )
-    return (lines + rule).properties(
-        width=600,
-        height=340,
-        title=heading("Copying over a gap", caption),
-        description="; ".join(
-            f"{run['name']}: " + ", ".join(f"{r['gap']}: {r['accuracy']:.0%}" for r in run["by_gap"]) for run in runs
-        ),
+    summary = "; ".join(
+        f"{run['name']}: " + ", ".join(f"{r['gap']}: {r['accuracy']:.0%}" for r in run["by_gap"]) for run in runs
     )
+    return titled(lines + rule, "Copying a letter over a gap", caption, summary, width=600, height=340)

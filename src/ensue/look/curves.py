@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from ensue.look.chart_parts import by_run, dashes, heading, plain, short_names
+from ensue.look.chart_parts import by_run, dashes, short_names, titled
 from ensue.look.view import View
 from ensue.runs.run import Run
 from ensue.train.metrics import read_metrics
@@ -37,23 +37,18 @@ def curves_chart(runs: dict[str, list[dict[str, Any]]], units: Sequence[str] = (
     ends = {
         (row["run"], row["on"]): f"{row['run']}, {row['on']}: {row['loss']:.4g} at step {row['step']:,}" for row in rows
     }
-    return (
+    chart = (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=len(rows) < 400)
         .encode(
-            x=alt.X("step:Q", title="step"),
+            x=alt.X("step:Q", title="training step"),
             y=alt.Y("loss:Q", title=", ".join(filter(None, ("loss", " or ".join(units)))), scale=alt.Scale(zero=False)),
             color=by_run(list(runs)),
             strokeDash=dashes("on:N", ("training", "validation"), "measured on"),
             tooltip=["run:N", "on:N", "step:Q", "loss:Q"],
         )
-        .properties(
-            width=640,
-            height=400,
-            title=heading("Learning curves", CAPTION),
-            description=plain(f"Learning curves. {'; '.join(ends.values())}"),
-        )
     )
+    return titled(chart, "Learning curves", CAPTION, "; ".join(ends.values()), width=640, height=400)
 
 
 def thinned(records: list[dict[str, Any]], most: int = 2000) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ensue.core.errors import unknown_name
 from ensue.data.series import Series
-from ensue.look.chart_parts import heading, plain
+from ensue.look.chart_parts import cycled, titled
 from ensue.look.runs import forecast_run, single
 from ensue.look.view import View
 from ensue.runs.forecast import ForecastRun
@@ -45,13 +45,12 @@ def forecast_numbers(run: ForecastRun, files: Sequence[Any] = (), target: str = 
     levels = tuple(run.model.config.quantiles)
     if not levels:
         forecasts, levels = with_band(forecasts, run.band)
-    panels = []
-    for i, origin in enumerate(last):
-        for name in shown[:MAX_PANELS]:
-            column = names.index(name)
-            panels.append(
-                _panel_numbers(run, series, int(origin), name, forecasts[i, :, column], truth[i, :, column], levels)
-            )
+    columns = {name: names.index(name) for name in shown[:MAX_PANELS]}
+    panels = [
+        _panel_numbers(run, series, int(origin), name, forecasts[i, :, column], truth[i, :, column], levels)
+        for i, origin in enumerate(last)
+        for name, column in columns.items()
+    ]
     return {"run": str(run), "system": run.system, "quantiles": list(levels), "panels": panels}
 
 
@@ -90,17 +89,13 @@ def forecast_chart(numbers: dict[str, Any]) -> Any:
     levels, panels = numbers["quantiles"], numbers["panels"]
     wide = len(panels) == 1
     charts = [_panel(panel, levels, 640 if wide else 560, 320 if wide else 150) for panel in panels]
-    band = f"; the band is to contain {100 * (levels[-1] - levels[0]):.0f} % of the truth" if len(levels) > 1 else ""
-    title = f"Forecast of {numbers['system']}"
-    name = PurePath(numbers["run"]).name
-    caption = f"{name}: grey is the past, black the truth, dashed the forecast{band}."
-    return alt.vconcat(*charts).properties(
-        title=heading(title, caption), description=plain(f"{title}. {'; '.join(map(_summary, panels))}")
-    )
+    band = f"; the band should contain {100 * (levels[-1] - levels[0]):.0f} % of the truth" if len(levels) > 1 else ""
+    caption = f"{PurePath(numbers['run']).name}: grey is the past, black the truth, dashed the forecast{band}."
+    return titled(alt.vconcat(*charts), f"Forecast of {numbers['system']}", caption, "; ".join(map(_summary, panels)))
 
 
 def _summary(panel: dict[str, Any]) -> str:
-    """A panel as text: the last value seen, and forecast and truth at the horizon."""
+    """A panel as text: the last observation, and forecast and truth at the horizon."""
     true = f", truth {panel['truth'][-1]['value']:.4g}" if panel["truth"] else ""
     ahead = panel["forecast"]
     return (
@@ -115,31 +110,28 @@ def _panel(panel: dict[str, Any], levels: list[float], width: int, height: int) 
     lines = [{**point, "what": "past"} for point in panel["past"]]
     lines += [{**point, "what": "truth"} for point in (joint, *panel["truth"])]
     lines += [{"at": p["at"], "value": p["value"], "what": "forecast"} for p in (joint, *panel["forecast"])]
-    kind = "T" if panel["dated"] else "Q"
     x = (
         alt.X("at:T", title="date", axis=alt.Axis(format="%d %b %Y", labelOverlap=True))
         if panel["dated"]
-        else alt.X("at:Q", title="steps after the last one seen (0)")
+        else alt.X("at:Q", title="steps after the last observation (0)")
     )
-    y = alt.Y("value:Q", title=panel["title"], scale=alt.Scale(zero=False))
-    colour = alt.Color(
-        "what:N", title=None, scale=alt.Scale(domain=list(LINE_COLOURS), range=list(LINE_COLOURS.values()))
-    )
-    dash = alt.StrokeDash(
-        "what:N", scale=alt.Scale(domain=list(LINE_COLOURS), range=[[1, 0], [1, 0], [6, 3]]), legend=None
-    )
-    tips = ["what:N", f"at:{kind}", alt.Tooltip("value:Q", format=".5g")]
-    drawn = (
+    kind = "T" if panel["dated"] else "Q"
+    y = {"title": panel["title"], "scale": alt.Scale(zero=False)}
+    names = list(LINE_COLOURS)
+    chart = (
         alt.Chart(alt.Data(values=lines))
         .mark_line(point=len(panel["truth"]) < 3)
-        .encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tips)
+        .encode(
+            x=x,
+            y=alt.Y("value:Q", **y),
+            color=alt.Color("what:N", title=None, scale=cycled(names, list(LINE_COLOURS.values()))),
+            strokeDash=alt.StrokeDash("what:N", scale=cycled(names, [[1, 0], [1, 0], [6, 3]]), legend=None),
+            tooltip=["what:N", f"at:{kind}", alt.Tooltip("value:Q", format=".5g")],
+        )
     )
     if len(levels) > 1:
         first = {"at": joint["at"], "low": joint["value"], "high": joint["value"]}
-        area = alt.Chart(alt.Data(values=[first, *panel["forecast"]])).mark_area(
-            opacity=0.25, color=LINE_COLOURS["forecast"]
-        )
-        drawn = (
-            area.encode(x=x, y=alt.Y("low:Q", title=panel["title"], scale=alt.Scale(zero=False)), y2="high:Q") + drawn
-        )
-    return drawn.properties(width=width, height=height)
+        band = alt.Chart(alt.Data(values=[first, *panel["forecast"]]))
+        band = band.mark_area(opacity=0.25, color=LINE_COLOURS["forecast"])
+        chart = band.encode(x=x, y=alt.Y("low:Q", **y), y2="high:Q") + chart
+    return chart.properties(width=width, height=height)

@@ -10,10 +10,9 @@ import altair as alt
 import numpy as np
 import torch
 
-from ensue.look.chart_parts import DIVERGING, MAX_MARKS, SEQUENTIAL, cut_text, heading, plain, records, words
+from ensue.look.chart_parts import MAX_MARKS, cut_text, label_axis, records, shades, titled
 from ensue.look.instruments.gates import gates_over, most_active
-from ensue.look.runs import label, single
-from ensue.look.text_tokens import first_tokens, language_runs
+from ensue.look.runs import check_text, first_tokens, label, language_run, single
 from ensue.look.view import View
 from ensue.runs.run import Run
 
@@ -27,7 +26,8 @@ LABEL_WIDTH = 12
 
 def gates(runs: Sequence[Run], *, text: str = "", layer: int = 0, units: int = 0) -> View:
     """Gates and states of a recurrent layer over a text; at most ``units``, those that change most."""
-    (run,) = language_runs([single(runs, "gates")], text)
+    run = language_run(single(runs, "gates"))
+    check_text(text, "gates")
     tokens, text_length = first_tokens(run, text)
     seen = gates_over(run.model, torch.from_numpy(tokens[1:]), layer)
     total = next(iter(seen.states.values())).shape[1]
@@ -75,18 +75,17 @@ def gates_chart(
     note: str = "",
 ) -> Any:
     """Heat maps of some units: gates from 0 (white) to 1 (blue), states red below 0, blue above; then ``note``."""
-    charts = [_map(tokens, units, name, values, legend, (0.0, 1.0), SEQUENTIAL) for name, values in gates.items()]
+    charts = [_map(tokens, units, name, values, legend, (0, 1)) for name, values in gates.items()]
     for name, values in states.items():
         top = max(float(np.abs(values).max()), 1e-9)
-        charts.append(_map(tokens, units, name, values, legend, (-top, top), DIVERGING))
+        charts.append(_map(tokens, units, name, values, legend, (-top, 0, top)))
     shown = f"The {len(units)} of {total:,} units whose state changes most." if len(units) < total else "All units."
     caption = f"{shown} Gates: no colour is closed (0), full colour open (1). States: red below 0, blue above. {note}"
     across = max(1, PAGE_WIDTH // (len(tokens) * _width(len(tokens)) + 140))
-    return (
-        alt.concat(*charts, columns=across)
-        .resolve_scale(color="independent")
-        .properties(title=heading(title, caption), description=f"{title}. {_summary(gates, states)}. {note}".strip())
-    )
+    means = ", ".join(f"{name} {values.mean():.2f}" for name, values in gates.items())
+    sizes = ", ".join(f"{name} {np.abs(values).mean():.2f}" for name, values in states.items())
+    summary = f"Mean gates: {means or 'none'}; mean absolute states: {sizes}. {note}"
+    return titled(alt.concat(*charts, columns=across).resolve_scale(color="independent"), title, caption, summary)
 
 
 def _map(
@@ -95,10 +94,9 @@ def _map(
     name: str,
     values: np.ndarray,
     legend: dict[str, str],
-    ends: tuple[float, float],
-    colours: list[str],
+    domain: tuple[float, ...],
 ) -> Any:
-    """One gate or state: (T, units)."""
+    """A heat map of one gate or state, (T, units)."""
     rows = [
         {"t": t, "u": u, "token": token, "unit": unit, "value": round(float(values[t, u]), 4)}
         for t, token in enumerate(tokens)
@@ -106,26 +104,15 @@ def _map(
     ]
     across = _width(len(tokens))
     down = int(np.clip(240 // max(1, len(units)), 4, 16))
-    along = alt.Axis(
-        orient="top",
-        labelAngle=-55,
-        labelAlign="left",
-        labelExpr=words(tokens),
-        labelOverlap=across < LABEL_WIDTH,
-        ticks=False,
-        domain=False,
-    )
-    aside = alt.Axis(labelExpr=words([str(unit) for unit in units]), labelOverlap=True, ticks=False, domain=False)
-    scale = alt.Scale(domain=_stops(ends, len(colours)), range=colours, interpolate="lab", clamp=True)
-    scale_legend = alt.Legend(title=name, format=".2f", gradientLength=90)
+    top = label_axis(tokens, orient="top", labelAngle=-55, labelAlign="left", labelOverlap=across < LABEL_WIDTH)
     return (
         alt.Chart(records(rows), title=f"{name}: {legend.get(name, '')}".rstrip(": "))
         .mark_rect()
         .encode(
-            x=alt.X("t:O", title=None, axis=along),
-            y=alt.Y("u:O", title="unit", axis=aside),
-            color=alt.Color("value:Q", scale=scale, legend=scale_legend),
-            tooltip=[alt.Tooltip("token:N"), alt.Tooltip("unit:O"), alt.Tooltip("value:Q", title=name, format=".4f")],
+            x=alt.X("t:O", title=None, axis=top),
+            y=alt.Y("u:O", title="unit", axis=label_axis([str(unit) for unit in units], labelOverlap=True)),
+            color=shades("value:Q", name, domain, form=".2f", gradientLength=90),
+            tooltip=["token:N", "unit:O", alt.Tooltip("value:Q", title=name, format=".4f")],
         )
         .properties(width=alt.Step(across), height=alt.Step(down))
     )
@@ -134,15 +121,3 @@ def _map(
 def _width(tokens: int) -> int:
     """Width of a token's column in pixels."""
     return int(np.clip(900 // max(1, tokens), 6, 26))
-
-
-def _stops(ends: tuple[float, float], count: int) -> list[float]:
-    """Evenly spaced values of a colour scale."""
-    return [float(stop) for stop in np.linspace(*ends, count)]
-
-
-def _summary(gates: dict[str, np.ndarray], states: dict[str, np.ndarray]) -> str:
-    """The chart as text."""
-    means = ", ".join(f"{name} {values.mean():.2f}" for name, values in gates.items())
-    sizes = ", ".join(f"{name} {np.abs(values).mean():.2f}" for name, values in states.items())
-    return plain(f"Mean gates: {means or 'none'}; mean absolute states: {sizes}")

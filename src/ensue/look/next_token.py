@@ -9,40 +9,36 @@ from typing import Any
 import altair as alt
 
 from ensue.core.errors import InputError
-from ensue.look.chart_parts import COLOURS, heading, plain, records, short_names
+from ensue.look.chart_parts import COLOURS, records, titled
+from ensue.look.runs import named
 from ensue.look.view import View
 from ensue.runs.run import Run
 
 
 def next_tokens(runs: Sequence[Run], *, text: str = "", top: int = 10) -> View:
     """The most probable next tokens after a text, run by run."""
-    if not runs:
-        raise InputError("what comes next in which run?", hint="name one or more")
     if top < 1:
         raise InputError(f"{top} tokens cannot be shown", hint="give --top 1 or more")
-    names = [str(run) for run in runs]
-    found = [run.next(text, top) for run in runs]
+    predictions = [(name, str(run), run.next(text, top)) for name, run in named(runs, "next")]
     rows = [
-        {"run": name, "next": [{"token": token, "probability": p} for token, p in pairs]}
-        for name, pairs in zip(names, found)
+        {"run": run, "next": [{"token": token, "probability": p} for token, p in pairs]}
+        for _, run, pairs in predictions
     ]
-    return View(partial(next_chart, text, dict(zip(short_names(names), found))), {"text": text, "runs": rows})
+    draw = partial(next_chart, text, {name: pairs for name, _, pairs in predictions})
+    return View(draw, {"text": text, "runs": rows})
 
 
-def next_chart(text: str, found: Mapping[str, Sequence[tuple[str, float]]]) -> Any:
+def next_chart(text: str, predictions: Mapping[str, Sequence[tuple[str, float]]]) -> Any:
     """Bars of probabilities by run, the most probable token on top."""
-    top = max(p for pairs in found.values() for _, p in pairs)
-    charts = [_bars(name, pairs, top, COLOURS[i % len(COLOURS)]) for i, (name, pairs) in enumerate(found.items())]
+    top = max(p for pairs in predictions.values() for _, p in pairs)
+    charts = [_bars(name, pairs, top, COLOURS[i % len(COLOURS)]) for i, (name, pairs) in enumerate(predictions.items())]
     shown = text if len(text) <= 60 else f"… {text[-58:]}"
-    firsts = {name: ", ".join(f"{token} {p:.3f}" for token, p in pairs[:5]) for name, pairs in found.items()}
-    summary = "; ".join(f"{name}: {first}" for name, first in firsts.items())
-    title = f"After “{shown}”"
-    caption = "Probabilities of the next token, all on one scale; ␣ is a space. Tokenizers of runs may differ."
-    return (
-        alt.hconcat(*charts, spacing=28)
-        .properties(title=heading(title, caption), description=plain(f"{title}. {summary}"))
-        .configure_view(stroke=None)
+    summary = "; ".join(
+        f"{name}: {', '.join(f'{token} {p:.3f}' for token, p in pairs[:5])}" for name, pairs in predictions.items()
     )
+    caption = "Probabilities of the next token, all on one scale; ␣ is a space. Tokenizers of runs may differ."
+    chart = alt.hconcat(*charts, spacing=28).configure_view(stroke=None)
+    return titled(chart, f"The next token after “{shown}”", caption, summary)
 
 
 def _bars(name: str, pairs: Sequence[tuple[str, float]], top: float, colour: str) -> Any:

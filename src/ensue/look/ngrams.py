@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import torch
 
-from ensue.look.chart_parts import by_name, heading
+from ensue.look.chart_parts import by_name, titled
 from ensue.look.view import View
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.table import SYSTEMS
@@ -63,26 +63,15 @@ def ngram_chart(counts: list[int], tokens: int, vocabulary: int, neural: dict[st
     title = f"N-grams in {tokens:,} tokens, vocabulary {vocabulary:,}"
     seen = ", ".join(f"{count:,} distinct {n}-grams" for n, count in enumerate(counts, 1))
     sizes = ", ".join(f"{name} has {size:,} parameters" for name, size in neural.items())
-    return (
+    chart = (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
         .encode(
-            x=alt.X("n:O", title="n", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y(
-                "number:Q",
-                title="count (logarithmic)",
-                scale=alt.Scale(type="log"),
-                axis=alt.Axis(format="~e"),
-            ),
+            x=alt.X("n:O", title="n (tokens in an n-gram)", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("number:Q", title="count (logarithmic)", scale=alt.Scale(type="log"), axis=alt.Axis(format="~e")),
             color=by_name("what:N", list(lines), None),
             tooltip=["what:N", "n:O", alt.Tooltip("number:Q", format=",.0f")],
         )
-        .properties(
-            width=560,
-            height=400,
-            title=heading(
-                title, "Tables grow with n until most n-grams are seen once; the size of a neural model is fixed."
-            ),
-            description=f"{title}. {seen}; {sizes}",
-        )
     )
+    caption = "Tables grow with n until most n-grams occur once; the size of a neural model is fixed."
+    return titled(chart, title, caption, f"{seen}; {sizes}", width=560, height=400)

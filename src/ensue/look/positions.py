@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.look.chart_parts import DIVERGING, MAX_MARKS, heading, records
+from ensue.look.chart_parts import MAX_MARKS, records, shades, titled
 from ensue.look.runs import label
 from ensue.look.view import View
 from ensue.nn.positions import LearnedPositions, sinusoids
@@ -52,22 +52,16 @@ def positions_chart(table: np.ndarray, *, title: str, caption: str) -> Any:
     top = max(float(np.abs(table).max()), 1e-9)
     across = int(np.clip(1000 // table.shape[1], 3, 18))
     down = int(np.clip(500 // table.shape[0], 4, 24))
-    axis = {"labelOverlap": True, "labelAngle": 0, "ticks": False, "domain": False}
-    shade = alt.Scale(domain=[-top, 0, top], range=DIVERGING, interpolate="lab")
-    return (
+    axis = alt.Axis(labelOverlap=True, labelAngle=0, ticks=False, domain=False)
+    chart = (
         alt.Chart(records(rows))
         .mark_rect()
         .encode(
-            x=alt.X("dimension:O", title="dimension", axis=alt.Axis(**axis)),
-            y=alt.Y("position:O", title="position", axis=alt.Axis(**axis)),
-            color=alt.Color("value:Q", scale=shade, legend=alt.Legend(title="value", format=".2f")),
+            x=alt.X("dimension:O", title="dimension", axis=axis),
+            y=alt.Y("position:O", title="position", axis=axis),
+            color=shades("value:Q", "value", (-top, 0, top), form=".2f"),
             tooltip=["position:O", "dimension:O", alt.Tooltip("value:Q", format=".4f")],
         )
-        .properties(
-            width=alt.Step(across),
-            height=alt.Step(down),
-            title=heading(title, caption),
-            description=f"{title}. {len(table)} positions by {table.shape[1]} dimensions, from {table.min():.2f} to "
-            f"{table.max():.2f}",
-        )
     )
+    shape, ends = f"{len(table)} positions by {table.shape[1]} dimensions", f"{table.min():.2f} to {table.max():.2f}"
+    return titled(chart, title, caption, f"{shape}, from {ends}", width=alt.Step(across), height=alt.Step(down))

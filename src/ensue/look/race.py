@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from ensue.core.errors import InputError
-from ensue.look.chart_parts import by_name, heading, plain
+from ensue.look.chart_parts import by_name, titled
 from ensue.look.label_curve import label_curve
 from ensue.look.view import View
 
@@ -50,7 +50,7 @@ def labels_chart(record: RaceRecord) -> Any:
             values = [seed[record.measure] for seed in entrant["seeds"]]
             spread = {"low": min(values), "high": max(values)} if len(values) > 1 else {}
             points.append({**{key: entrant[key] for key in ("system", "start", "labels")}, "value": value, **spread})
-    title = f"Value of labels: {record.task} on {', '.join(record.race['data'])}"
+    title = f"Score by number of labels: {record.task} on {', '.join(record.race['data'])}"
     return label_curve(points, record.title, title=title)
 
 
@@ -67,12 +67,7 @@ def race_chart(record: RaceRecord) -> Any:
     """The measure against training time: validation during training as lines, the final score as dots."""
     race, measure, title = record.race, record.measure, record.title
     points = [
-        {
-            "system": entrant_name(race, s),
-            "seconds": s["seconds"],
-            "value": s[measure],
-            "megabytes": s["bytes"] / 1e6,
-        }
+        {"system": entrant_name(race, s), "seconds": s["seconds"], "value": s[measure], "megabytes": s["bytes"] / 1e6}
         for s in race["systems"]
         if s[measure] is not None
     ]
@@ -89,15 +84,9 @@ def race_chart(record: RaceRecord) -> Any:
     y = alt.Y("value:Q", title=axis, scale=alt.Scale(zero=False, padding=30))
     progress = alt.Chart(alt.Data(values=lines)).mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
     size = alt.Size("megabytes:Q", title="size on disk, MB", scale=alt.Scale(range=[60, 900]))
-    tips = [
-        alt.Tooltip("system:N"),
-        alt.Tooltip("value:Q", title=title),
-        alt.Tooltip("seconds:Q"),
-        alt.Tooltip("megabytes:Q"),
-    ]
-    dots = alt.Chart(alt.Data(values=points)).encode(x=x, y=y, color=colour)
-    ends = dots.mark_circle(opacity=0.85).encode(size=size, tooltip=tips)
-    layers = progress + ends
+    tips = ["system:N", alt.Tooltip("value:Q", title=title), "seconds:Q", "megabytes:Q"]
+    dots = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.85)
+    layers = progress + dots.encode(x=x, y=y, color=colour, size=size, tooltip=tips)
     for side, dx in (("left", 24), ("right", -24)):
         named = [point for point in _with_labels(points, lines) if point["side"] == side]
         text = alt.Chart(alt.Data(values=named)).mark_text(align=side, dx=dx, fontSize=12, fontWeight="bold")
@@ -105,11 +94,11 @@ def race_chart(record: RaceRecord) -> Any:
     summary = "; ".join(
         f"{p['system']}: {p['value']:.4g} after {p['seconds']:.0f} seconds, {p['megabytes']:.1f} MB" for p in points
     )
-    name = _title(race)
+    how = "equal data" if race["match"] == "tokens" else f"{race['budget']} of training each"
     caption = "Lines: validation during training. " if lines else ""
     caption += "Dots: score on all held-out data; a larger dot is a larger model."
-    return layers.properties(
-        width=640, height=420, title=heading(name, caption), description=plain(f"{name}, {title}. {summary}")
+    return titled(
+        layers, f"Race on {', '.join(race['data'])}: {how}", caption, f"{title}: {summary}", width=640, height=420
     )
 
 
@@ -136,8 +125,3 @@ def _measured(race: dict[str, Any], record: dict[str, Any], measure: str) -> flo
         surcharge = race["valid_surcharge_bits"] / race["valid_bytes"]
         return float(record["valid_loss"] / math.log(2) * race["valid_tokens"] / race["valid_bytes"] + surcharge)
     return record.get(measure)
-
-
-def _title(race: dict[str, Any]) -> str:
-    how = "equal data" if race["match"] == "tokens" else f"{race['budget']} of training each"
-    return f"Race on {', '.join(race['data'])}: {how}"

@@ -54,7 +54,7 @@ class RunViews:
         """
         if view == "senses":
             if not isinstance(first, str):
-                raise InputError("senses of which word?", hint='e.g. run.look.senses("bank")')
+                raise InputError("senses needs a word", hint='e.g. run.look.senses("bank")')
             options["files"], beside = beside, ()
         if first is not None:
             name = FIRST_ARGUMENT.get(view, "text")

@@ -1,17 +1,22 @@
-"""Checks that views make of the runs they are given. Views take loaded runs and open no run themselves."""
+"""Checks of the runs and texts that views are given. Views take loaded runs and open no run themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
+
 from ensue.core.errors import InputError
+from ensue.look.chart_parts import short_names
 from ensue.runs.forecast import ForecastRun
 from ensue.runs.language import LanguageRun
 from ensue.runs.run import Run
 from ensue.runs.translation import TranslationRun
 
 RunKind = TypeVar("RunKind", bound=Run)
+MAX_TOKENS = 128
+"""Longer texts are cut where the cost grows with the square of the length."""
 
 
 def language_run(run: Run) -> LanguageRun:
@@ -41,6 +46,26 @@ def single(runs: Sequence[Run], view: str) -> Run:
     if len(runs) != 1:
         raise InputError(f"{view} shows one run, not {len(runs)}", hint="name one")
     return runs[0]
+
+
+def named(runs: Sequence[Run], view: str) -> list[tuple[str, Run]]:
+    """The runs of a view that shows one or more, each with a short name."""
+    if not runs:
+        raise InputError(f"{view} needs a run", hint="name one or more")
+    return list(zip(short_names([str(run) for run in runs]), runs))
+
+
+def check_text(text: str, view: str) -> None:
+    """Refuse an empty text."""
+    if not text.strip():
+        raise InputError(f"{view} needs a text", hint='give it with --text "…"')
+
+
+def first_tokens(run: LanguageRun, text: str) -> tuple[np.ndarray, int]:
+    """The end token and the first tokens of a text, up to the context; and the number of tokens in the text."""
+    tokens = run.tokens(text=text).tokens.astype(np.int64)
+    context = run.model.traits.context
+    return tokens[: 1 + min(MAX_TOKENS, context or MAX_TOKENS)], len(tokens) - 1
 
 
 def label(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""One word in many contexts: where each stands in two dimensions, and which other context is nearest to it."""
+"""One word in many contexts: a scatter plot of its vectors, and some contexts with their nearest neighbours."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ from typing import Any
 
 import altair as alt
 
-from ensue.look.chart_parts import COLOURS
+from ensue.look.chart_parts import cycled, titled
 
 AROUND = 5
 """Words that are shown on each side of the word."""
 LISTED = 5
-"""Contexts of each sense whose neighbours are written out."""
+"""Contexts of each sense that are listed."""
 
 
-def snippet(words: list[str], place: int, around: int = AROUND) -> str:
-    """The word between its neighbours.
+def snippet(words: list[str], position: int, around: int = AROUND) -> str:
+    """The word at ``position``, in brackets, with the words ``around`` it.
 
     >>> snippet("a nice walk by the river bank in spring".split(), 6, 2)
     '… the river [bank] in spring'
     """
-    first, last = max(0, place - around), min(len(words), place + around + 1)
-    shown = [f"[{word}]" if at == place else word for at, word in enumerate(words[first:last], start=first)]
+    first, last = max(0, position - around), min(len(words), position + around + 1)
+    shown = [f"[{word}]" if i == position else word for i, word in enumerate(words[first:last], start=first)]
     return " ".join([*(["…"] if first else []), *shown, *(["…"] if last < len(words) else [])])
 
 
 def senses_chart(numbers: dict[str, Any], title: str, caption: str) -> Any:
-    """Points of contexts, coloured by sense, beside a list of some with their nearest neighbours."""
-    rows = [_row(one) for one in numbers["contexts"]]
-    labelled = sorted({row["sense"] for row in rows})
-    colour = alt.Color(
-        "sense:N",
-        title="sense" if any(labelled) else None,
-        scale=alt.Scale(domain=labelled, range=[COLOURS[n % len(COLOURS)] for n in range(len(labelled))]),
-        legend=alt.Legend() if any(labelled) else None,
-    )
-    axes = [f"{name} component ({share:.0%})" for name, share in zip(("first", "second"), numbers["variance"])]
+    """A point for each context, coloured by sense, beside a list of some with their nearest neighbours."""
+    rows = [_row(context) for context in numbers["contexts"]]
+    senses = sorted({row["sense"] for row in rows})
+    legend = alt.Legend(title="sense") if any(senses) else None
+    colour = alt.Color("sense:N", scale=cycled(senses), legend=legend)
+    axes = [
+        f"{name} principal component ({share:.0%} of the variance)"
+        for name, share in zip(("first", "second"), numbers["variance"])
+    ]
     points = (
         alt.Chart(alt.Data(values=rows))
         .mark_circle(size=90, opacity=0.75)
@@ -47,37 +46,33 @@ def senses_chart(numbers: dict[str, Any], title: str, caption: str) -> Any:
         )
         .properties(width=430, height=430)
     )
-    whole = alt.hconcat(points, _listed(rows, labelled, colour))
-    return whole.configure_view(stroke=None).properties(
-        title=alt.TitleParams(title, subtitle=caption, anchor="start", offset=12),
-        description=f"{title}. {caption}",
-    )
+    chart = alt.hconcat(points, _list(rows, senses, colour)).configure_view(stroke=None)
+    return titled(chart, title, caption, caption)
 
 
-def _row(one: dict[str, Any]) -> dict[str, Any]:
-    """What the chart shows of a context."""
-    near = one["nearest"][0]
+def _row(context: dict[str, Any]) -> dict[str, Any]:
+    """The chart data of a context."""
+    nearest = context["nearest"][0]
     return {
-        "x": one["x"],
-        "y": one["y"],
-        "sense": one["sense"],
-        "context": snippet(one["words"], one["place"]),
-        "nearest": snippet(near["words"], near["place"]),
-        "nearest sense": near["sense"],
-        "similarity": near["similarity"],
+        **{name: context[name] for name in ("x", "y", "sense")},
+        "context": snippet(context["words"], context["place"]),
+        "nearest": snippet(nearest["words"], nearest["place"]),
+        "nearest sense": nearest["sense"],
+        "similarity": nearest["similarity"],
     }
 
 
-def _listed(rows: list[dict[str, Any]], senses: list[str], colour: Any) -> Any:
-    """Some contexts of each sense, each over its nearest neighbour, as lines of text."""
+def _list(rows: list[dict[str, Any]], senses: list[str], colour: Any) -> Any:
+    """Some contexts of each sense, each above its nearest neighbour, as lines of text."""
     lines: list[dict[str, Any]] = []
     for sense in senses:
         for row in [row for row in rows if row["sense"] == sense][:LISTED]:
-            lines.append({"line": len(lines), "text": row["context"], "sense": row["sense"], "side": 0})
-            near = {"text": f"→ {row['nearest']}", "sense": row["nearest sense"], "side": 1}
-            lines.append({"line": len(lines), **near})
+            lines.append({"line": len(lines), "text": row["context"], "sense": sense, "side": 0})
+            nearest = {"text": f"→ {row['nearest']}", "sense": row["nearest sense"], "side": 1}
+            lines.append({"line": len(lines), **nearest})
+    title = alt.TitleParams("some contexts, each with its nearest one", anchor="start")
     return (
-        alt.Chart(alt.Data(values=lines))
+        alt.Chart(alt.Data(values=lines), title=title)
         .mark_text(align="left", fontSize=11)
         .encode(
             x=alt.X("side:Q", scale=alt.Scale(domain=[0, 24]), axis=None),
@@ -85,7 +80,5 @@ def _listed(rows: list[dict[str, Any]], senses: list[str], colour: Any) -> Any:
             text="text:N",
             color=colour,
         )
-        .properties(
-            width=440, height=430, title=alt.TitleParams("some contexts, and the nearest other to each", anchor="start")
-        )
+        .properties(width=440, height=430)
     )

@@ -11,8 +11,8 @@ import altair as alt
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.look.chart_parts import cut_text, heading, plain, records, short_names
-from ensue.look.runs import label
+from ensue.look.chart_parts import cut_text, records, shades, titled
+from ensue.look.runs import label, named
 from ensue.look.view import View
 from ensue.runs.language import LanguageRun
 from ensue.runs.run import Run
@@ -28,25 +28,22 @@ CHARACTER_WIDTH, LINE_HEIGHT = 8.4, 24
 
 def surprise(runs: Sequence[Run], *, text: str = "", data: Sequence[Any] = ()) -> View:
     """A text, or the start of a file, coloured by the bits of each token; several runs share one scale."""
-    if not runs:
-        raise InputError("what surprises which run?", hint="name one or more")
     if bool(text.strip()) == bool(data):
-        raise InputError("surprise is shown on a text", hint='give it with --text "…" or --data FILE')
-    rows, notes = [], []
-    for run in runs:
+        raise InputError("surprise needs a text", hint='give it with --text "…" or --data FILE')
+    rows, notes, texts = [], [], {}
+    for name, run in named(runs, "surprise"):
         row, total = token_bits(run, text, data)
         rows.append(row)
         bits, cut = row["bits"], cut_text(len(row["bits"]), total)
+        texts[name] = row["tokens"], bits
         notes.append(f"{sum(bits):,.0f} bits in {len(bits):,} tokens, {np.mean(bits):.2f} per token. {cut}".strip())
-    names = short_names([str(run) for run in runs])
-    texts = {name: (row["tokens"], row["bits"]) for name, row in zip(names, rows)}
-    caption = "The stronger the colour, the more bits."
+    caption = "Bits of each token, −log₂ P(token | tokens before it): the stronger the colour, the more bits."
     if len(runs) == 1:
-        draw = partial(surprise_chart, texts, title=f"{label(runs[0])}: surprise", caption=f"{notes[0]} {caption}")
-        return View(draw, rows[0])
-    caption = f"{caption} All runs on one scale. " + " ".join(f"{name}: {note}" for name, note in zip(names, notes))
+        title = f"{label(runs[0])}: surprise of each token"
+        return View(partial(surprise_chart, texts, title=title, caption=f"{notes[0]} {caption}"), rows[0])
+    caption = f"{caption} All runs on one scale. " + " ".join(f"{name}: {note}" for name, note in zip(texts, notes))
     numbers = {"runs": [{"run": str(run), **row} for run, row in zip(runs, rows)]}
-    return View(partial(surprise_chart, texts, title="Surprise of each run", caption=caption), numbers)
+    return View(partial(surprise_chart, texts, title="Surprise of each token, by run", caption=caption), numbers)
 
 
 def token_bits(run: Run, text: str, data: Sequence[Any]) -> tuple[dict[str, Any], int]:
@@ -78,23 +75,20 @@ def layout(tokens: Sequence[str], length: int = LINE_LENGTH) -> list[tuple[int, 
     return positions
 
 
-def surprise_chart(found: Mapping[str, tuple[Sequence[str], Sequence[float]]], *, title: str, caption: str) -> Any:
+def surprise_chart(texts: Mapping[str, tuple[Sequence[str], Sequence[float]]], *, title: str, caption: str) -> Any:
     """Tokens and bits by run, as running text: the stronger the colour, the more bits.
 
     A panel per run, one below the other, all on one colour scale, so that runs can be compared.
     """
-    top = max(1.0, *(float(np.max(bits)) for _, bits in found.values()))
-    panels = [
-        _panel(tokens, bits, top).properties(
-            **({"title": alt.TitleParams(name, anchor="start")} if len(found) > 1 else {})
-        )
-        for name, (tokens, bits) in found.items()
-    ]
-    drawn = alt.vconcat(*panels).resolve_scale(color="shared") if len(panels) > 1 else panels[0]
-    worst = "; ".join(f"{name}: {_most_bits(tokens, bits)}" for name, (tokens, bits) in found.items())
-    return drawn.properties(
-        title=heading(title, caption), description=plain(f"{title}. {caption} Most bits: {worst}")
-    ).configure_view(stroke=None)
+    top = max(1.0, *(float(np.max(bits)) for _, bits in texts.values()))
+    panels = {name: _panel(tokens, bits, top) for name, (tokens, bits) in texts.items()}
+    if len(panels) > 1:
+        named_panels = [p.properties(title=alt.TitleParams(name, anchor="start")) for name, p in panels.items()]
+        chart = alt.vconcat(*named_panels).resolve_scale(color="shared")
+    else:
+        (chart,) = panels.values()
+    worst = "; ".join(f"{name}: {_most_bits(tokens, bits)}" for name, (tokens, bits) in texts.items())
+    return titled(chart, title, caption, f"{caption} Most bits: {worst}").configure_view(stroke=None)
 
 
 def _panel(tokens: Sequence[str], bits: Sequence[float], top: float) -> Any:
@@ -105,20 +99,13 @@ def _panel(tokens: Sequence[str], bits: Sequence[float], top: float) -> Any:
         for token, cost, (line, column) in zip(tokens, bits, positions)
     ]
     lines = 1 + max(line for line, _ in positions)
-    across = alt.Scale(domain=[0, LINE_LENGTH], nice=False)
-    down = alt.Scale(domain=[0, lines], reverse=True, nice=False)
-    shade = alt.Scale(domain=[0, top], range=SHADES, interpolate="lab")
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, LINE_LENGTH], nice=False), axis=None)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, lines], reverse=True, nice=False), axis=None)
     base = alt.Chart(records(rows)).encode(tooltip=["token:N", alt.Tooltip("bits:Q", format=".2f")])
-    boxes = base.mark_rect(stroke="#ffffff", strokeWidth=1).encode(
-        x=alt.X("x:Q", scale=across, axis=None),
-        x2="x2:Q",
-        y=alt.Y("y:Q", scale=down, axis=None),
-        y2="y2:Q",
-        color=alt.Color("bits:Q", scale=shade, legend=alt.Legend(title="bits", format=".0f")),
-    )
-    words = base.mark_text(
-        align="left", baseline="middle", font="monospace", fontSize=13, dx=1, dy=LINE_HEIGHT / 2
-    ).encode(x=alt.X("x:Q", scale=across, axis=None), y=alt.Y("y:Q", scale=down, axis=None), text="token:N")
+    colour = shades("bits:Q", "bits", (0, top), colours=SHADES, form=".0f")
+    boxes = base.mark_rect(stroke="#ffffff", strokeWidth=1).encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=colour)
+    font = {"font": "monospace", "fontSize": 13, "dx": 1, "dy": LINE_HEIGHT / 2}
+    words = base.mark_text(align="left", baseline="middle", **font).encode(x=x, y=y, text="token:N")
     return (boxes + words).properties(width=int(LINE_LENGTH * CHARACTER_WIDTH), height=LINE_HEIGHT * lines)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import altair as alt
 
 from ensue.core.errors import InputError
-from ensue.look.chart_parts import by_run, heading, records, short_names
+from ensue.look.chart_parts import by_run, records, titled
 from ensue.look.curves import thinned
+from ensue.look.runs import named
 from ensue.look.view import View
 from ensue.runs.run import Run
 from ensue.train.metrics import read_metrics
@@ -20,10 +21,8 @@ COLUMNS = ("step", "norm", "norm_top", "clipped", "updates")
 
 def training(runs: Sequence[Run]) -> View:
     """Gradient norms during training, and how many gradients were clipped."""
-    if not runs:
-        raise InputError("whose training?", hint="name a run")
     rows = []
-    for name, run in zip(short_names([str(run) for run in runs]), runs):
+    for name, run in named(runs, "training"):
         clip = float(run.settings.get("train.clip", 0.0))
         norms = norm_records(read_metrics(run.folder.path), clip)
         if not norms:
@@ -48,36 +47,30 @@ def norm_records(metrics: list[dict[str, Any]], clip: float) -> list[dict[str, A
 
 def training_chart(runs: list[dict[str, Any]]) -> Any:
     """Norm against steps, the threshold as a dashed line, and a triangle wherever gradients were clipped."""
-    names = [run["name"] for run in runs]
-    colour = by_run(names)
+    colour = by_run([run["name"] for run in runs])
     rows = [{"run": run["name"], **row} for run in runs for row in thinned(run["records"]) if row["norm"] > 0]
     limits = [{"run": run["name"], "clip": run["clip"]} for run in runs if run["clip"]]
     base = alt.Chart(records(rows)).encode(x=alt.X("step:Q", title="step"))
     y = alt.Y("norm:Q", title="gradient norm", scale=alt.Scale(type="log"))
-    tips = [alt.Tooltip(name) for name in ("run:N", "step:Q", "norm:Q", "norm_top:Q", "clipped:Q", "updates:Q")]
     line = base.mark_line(strokeWidth=1.5, opacity=0.8).encode(y=y, color=colour)
-    marks = (
+    triangles = (
         base.transform_filter("datum.clipped > 0")
         .mark_point(shape="triangle-down", filled=True, opacity=0.9)
         .encode(
             y=alt.Y("norm_top:Q", title="gradient norm"),
             color=colour,
             size=alt.Size("clipped:Q", title="clipped updates", scale=alt.Scale(range=[20, 140])),
-            tooltip=tips,
+            tooltip=["run:N", "step:Q", "norm:Q", "norm_top:Q", "clipped:Q", "updates:Q"],
         )
     )
-    rule = (
-        alt.Chart(records(limits))
-        .mark_rule(strokeDash=[6, 4])
-        .encode(y=alt.Y("clip:Q", title="gradient norm"), color=colour)
-    )
+    rule = alt.Chart(records(limits)).mark_rule(strokeDash=[6, 4])
+    rule = rule.encode(y=alt.Y("clip:Q", title="gradient norm"), color=colour)
     caption = (
         "Line: the norm before clipping, at each logged step. Triangles: the largest norm since the last logged step, "
         f"where updates were clipped. Dashed: the threshold train.clip. {clipped_text(runs)}"
     )
-    return alt.layer(line, marks, rule).properties(
-        width=640, height=360, title=heading("Gradient norms during training", caption), description=clipped_text(runs)
-    )
+    chart = alt.layer(line, triangles, rule)
+    return titled(chart, "Gradient norms during training", caption, clipped_text(runs), width=640, height=360)
 
 
 def clipped_text(runs: list[dict[str, Any]]) -> str:

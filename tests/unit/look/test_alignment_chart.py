@@ -7,7 +7,9 @@ import torch
 import vl_convert
 
 from ensue.core.errors import InputError
-from ensue.look.alignment_chart import COLOURS, alignment_chart, alignment_grid
+from ensue.look.alignment_chart import alignment_chart
+from ensue.look.attention_chart import heads_chart
+from ensue.look.chart_parts import SEQUENTIAL
 from ensue.look.saving import save_chart
 
 SOURCE, TARGET = ["der", "Hund", "sieht", "der", "Katze", '"</script>'], ["the", "dog", "sees", "the", "cat"]
@@ -46,8 +48,8 @@ def test_source_is_on_top_and_target_goes_down():
 
 def test_colours_go_evenly_from_light_to_dark():
     scale = alignment_chart(SOURCE, TARGET, weights(5, 6)).to_dict()["encoding"]["color"]["scale"]
-    assert scale["interpolate"] == "lab" and scale["domain"] == [0, 1.0] and scale["range"] == COLOURS
-    assert lightness(COLOURS[0]) - lightness(COLOURS[1]) > 70  # far apart in grey print too
+    assert scale["interpolate"] == "lab" and scale["domain"] == [0, 1.0] and scale["range"] == SEQUENTIAL
+    assert lightness(SEQUENTIAL[0]) - lightness(SEQUENTIAL[1]) > 70  # far apart in grey print too
 
 
 def lightness(colour):
@@ -57,10 +59,10 @@ def lightness(colour):
     return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
 
 
-def test_the_picture_is_also_told_in_words():
+def test_the_chart_has_a_text_alternative():
     alpha = np.eye(5, 6)
     text = alignment_chart(SOURCE, TARGET, alpha, title="First try").to_dict()["description"]
-    assert text.startswith("First try. the looks most at der (1.00), dog looks most at Hund (1.00)")
+    assert text.startswith("First try. the attends most to der (1.00), dog attends most to Hund (1.00)")
 
 
 def test_tensors_with_gradients_are_taken():
@@ -68,21 +70,23 @@ def test_tensors_with_gradients_are_taken():
     assert rows(alignment_chart(SOURCE, TARGET, alpha)) == rows(alignment_chart(SOURCE, TARGET, alpha.tolist()))
 
 
-def test_grid_has_a_map_for_each_head_with_names_that_may_repeat():
-    chart = alignment_grid(SOURCE, TARGET, weights(3, 5, 6), ["head 1", "head 2", "head 2"])
+def test_grid_has_a_map_for_each_head_with_words_that_may_repeat():
+    alpha = weights(3, 5, 6)
+    chart = heads_chart(TARGET, SOURCE, {2: alpha}, title="Heads")
     spec = chart.to_dict()
     cells = rows(chart)
-    assert len(cells) == 90 and {c["h"] for c in cells} == {0, 1, 2}
+    assert len(cells) == 90 and {c["head"] for c in cells} == {1, 2, 3} and {c["layer"] for c in cells} == {2}
+    assert all(c["weight"] == pytest.approx(alpha[c["head"] - 1, c["t"], c["s"]], abs=1e-5) for c in cells)
     svg = vl_convert.vegalite_to_svg(spec)
-    assert svg.count(">head 2</text>") == 2 and svg.count(">Katze</text>") == 3
-    assert "3 heat maps" in spec["description"] and spec["description"].count("looks at") == 3
+    assert svg.count(">head 2</text>") == 1 and svg.count(">Katze</text>") == 3 and svg.count(">der</text>") == 6
+    assert "3 maps" in spec["description"] and spec["description"].count("attends most to") == 3
 
 
 def test_at_most_fifty_thousand_marks():
     words = ["w"] * 100
-    alignment_grid(words, words, np.full((5, 100, 100), 0.01), list("abcde"))
-    with pytest.raises(InputError, match=r"60,000 cells .* choose fewer heads"):
-        alignment_grid(words, words, np.full((6, 100, 100), 0.01), list("abcdef"))
+    heads_chart(words, words, {1: np.full((5, 100, 100), 0.01)}, title="Heads")
+    with pytest.raises(InputError, match=r"60,000 cells .* choose one head"):
+        heads_chart(words, words, {1: np.full((6, 100, 100), 0.01)}, title="Heads")
     with pytest.raises(InputError, match="50,000 marks"):
         alignment_chart(["w"] * 251, ["w"] * 200, np.full((200, 251), 0.1))
 
@@ -110,6 +114,6 @@ def test_charts_can_be_saved_and_no_word_ends_their_script(tmp_path):
     chart = alignment_chart(words, words, np.eye(2))
     assert save_chart(chart, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert rows(chart)[3]["source"] == words[1]
-    for made in (chart, alignment_grid(words, words, np.eye(2)[None], ["head"])):
+    for made in (chart, heads_chart(words, words, {1: np.eye(2)[None]}, title="Heads")):
         assert "<" not in json.dumps(made.to_dict())
     assert ">&lt;b></text>" in vl_convert.vegalite_to_svg(chart.to_dict()).replace("&gt;", ">")

@@ -21,7 +21,7 @@ def layers(chart):
 def test_one_cell_for_each_pair_with_its_share_of_the_row():
     scores = label_scores([0, 0, 0, 0, 1], [0, 0, 0, 1, 1], ["no", "yes"])
     chart = confusion_chart(scores.confusion, scores.labels)
-    found = [(cell["wanted"], cell["given"], cell["count"], cell["share"], cell["text"]) for cell in cells(chart)]
+    found = [(cell["true"], cell["predicted"], cell["count"], cell["share"], cell["text"]) for cell in cells(chart)]
     assert found == [
         ("no", "no", 3, 0.75, "3"),
         ("no", "yes", 1, 0.25, "1"),
@@ -30,15 +30,15 @@ def test_one_cell_for_each_pair_with_its_share_of_the_row():
     ]
 
 
-def test_wanted_goes_down_given_across_and_colour_is_the_share():
+def test_rows_are_true_columns_predicted_labels_and_colour_is_the_share():
     squares, numbers = layers(confusion_chart([[3, 1], [0, 1]], ["no", "yes"]))
     encoding = squares["encoding"]
-    assert encoding["x"]["title"] == "given" and encoding["y"]["title"] == "wanted"
+    assert encoding["x"]["title"] == "predicted label" and encoding["y"]["title"] == "true label"
     assert encoding["color"]["field"] == "share" and encoding["color"]["scale"]["domain"] == [0, 1]
     assert numbers["encoding"]["text"]["field"] == "text"
 
 
-def test_a_class_that_was_never_wanted_has_an_empty_row():
+def test_a_class_that_never_occurs_has_an_empty_row():
     chart = confusion_chart([[2, 1], [0, 0]], ["a", "b"])
     assert [cell["share"] for cell in cells(chart)] == [0.666667, 0.333333, 0, 0]
 
@@ -62,19 +62,25 @@ def test_of_many_classes_the_most_confused_are_drawn_and_the_title_says_so():
     assert len(shown) == 40 and shown == sorted(shown) and {0, 1, 2, 7, 8, 49} <= set(shown)
     chart = confusion_chart(counts, [f"c{k}" for k in range(50)])
     spec = chart.to_dict()
-    assert spec["title"]["text"] == "Confusions: the 40 most confused of 50 classes" and len(cells(chart)) == 1600
-    one = next(cell for cell in cells(chart) if (cell["wanted"], cell["given"]) == ("c49", "c0"))
+    assert spec["title"]["text"] == "Confusion matrix: the 40 most confused of 50 classes" and len(cells(chart)) == 1600
+    one = next(cell for cell in cells(chart) if (cell["true"], cell["predicted"]) == ("c49", "c0"))
     assert one["share"] == pytest.approx(5 / 105, abs=1e-6)
     assert "c1 taken for c2 (5)" in spec["description"]
     forty = confusion_chart(np.eye(40), [str(k) for k in range(40)])
-    assert forty.to_dict()["title"]["text"] == "Confusions"
+    assert forty.to_dict()["title"]["text"] == "Confusion matrix"
 
 
-def test_caption_and_description_say_what_is_right():
+def test_caption_and_description_have_the_accuracy():
     spec = confusion_chart([[5, 1], [3, 1]], ["no", "yes"], title="Held out").to_dict()
-    assert "60.0\xa0% of 10 are right." in " ".join(spec["title"]["subtitle"])
-    assert spec["description"].startswith("Held out. 60.0\xa0% of 10 are right; most confused: yes taken for no (3)")
-    assert confusion_chart(np.eye(2, dtype=int), ["a", "b"]).to_dict()["description"].endswith("most confused: none")
+    assert "60.0\xa0% of 10 are correct." in " ".join(spec["title"]["subtitle"])
+    assert spec["description"].startswith(
+        "Held out. 60.0\xa0% of 10 are correct; most frequent errors: yes taken for no (3)"
+    )
+    assert (
+        confusion_chart(np.eye(2, dtype=int), ["a", "b"])
+        .to_dict()["description"]
+        .endswith("most frequent errors: none")
+    )
 
 
 def test_the_picture_can_be_saved_and_no_name_ends_its_script(tmp_path):

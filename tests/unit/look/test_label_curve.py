@@ -48,7 +48,7 @@ def test_caption_says_how_many_labels_are_saved():
     assert savings([*TRAINED[::-1], *SCRATCH[::-1]]) == (
         "bert, pre-trained, reaches with 1,000 labels what it reaches from scratch with 5,000"
     )
-    assert "nowhere reaches" in savings([*SCRATCH, TRAINED[0]])
+    assert "never reaches" in savings([*SCRATCH, TRAINED[0]])
     assert savings(TRAINED) == savings(SCRATCH) == "A line for each system and start"
     spec = label_curve([*SCRATCH, *TRAINED], "accuracy").to_dict()
     assert savings([*SCRATCH, *TRAINED]) in " ".join(spec["title"]["subtitle"])

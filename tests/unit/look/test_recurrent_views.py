@@ -57,12 +57,12 @@ def test_layers_can_be_chosen_and_a_lower_one_has_no_bound(runs):
     ("view", "names", "how", "said"),
     [
         ("gradients", ["ngram"], {"text": TEXT}, "ngram: a count-based model has no gradients"),
-        ("gradients", ["rnn"], {}, "shown on a text; give it with --text"),
-        ("gradients", [], {"text": "a"}, "of which run"),
+        ("gradients", ["rnn"], {}, "gradients needs a text; give it with --text"),
+        ("gradients", [], {"text": "a"}, "gradients needs a run"),
         ("gates", ["gpt"], {"text": TEXT}, "a model without recurrent layers has no gates"),
         ("gates", ["rnn", "lstm"], {"text": TEXT}, "gates shows one run, not 2"),
         ("training", ["ngram"], {}, "its metrics have no gradient norms"),
-        ("training", [], {}, "whose training"),
+        ("training", [], {}, "training needs a run"),
     ],
 )
 def test_what_cannot_be_shown_is_said(runs, view, names, how, said):

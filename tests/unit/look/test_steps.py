@@ -137,8 +137,8 @@ def test_the_view_is_a_page_or_numbers(runs, tmp_path):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({}, "steps needs a sentence"),
-        ({"text": " \n "}, "steps needs a sentence"),
+        ({}, "steps needs a text"),
+        ({"text": " \n "}, "steps needs a text"),
         ({"text": "one " * 20}, "a text of 80 tokens cannot be shown; give 1 to 40 tokens"),
         ({"text": "one", "target": "e" * 40}, "a target of 40 tokens cannot be shown"),
         ({"text": "one", "target": " "}, "a target of 0 tokens cannot be shown"),

@@ -4,7 +4,7 @@ import vl_convert
 
 from ensue.core.errors import InputError
 from ensue.look.saving import save_chart
-from ensue.look.word_map_chart import Frame, describe, placed_labels, word_map
+from ensue.look.word_map_chart import Frame, describe, place_labels, word_map
 
 WORDS = ["king", "queen", "man", "woman", "bread"]
 POINTS = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [3.0, 0.4]])
@@ -51,9 +51,9 @@ def test_both_axes_have_one_scale():
 def test_labels_meet_no_label_and_no_dot_and_stay_in_the_frame():
     points = np.random.default_rng(0).normal(size=(120, 2))
     words = [f"word{number}" for number in range(120)]
-    frame = Frame.around(points)
+    frame = Frame(points.min(0), points.max(0))
     pixels = frame.pixels(points)
-    boxes = placed_labels(words, pixels, frame)
+    boxes = place_labels(words, pixels, frame)
     placed = [(number, box) for number, box in enumerate(boxes) if box is not None]
     assert len(placed) > 80
     for i, (number, box) in enumerate(placed):
@@ -67,18 +67,18 @@ def test_the_words_of_pairs_get_their_labels_first():
     points = np.zeros((60, 2))  # all in one place: few labels find room
     words = [f"word{number}" for number in range(60)]
     frame = Frame(np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
-    boxes = placed_labels(words, frame.pixels(points), frame, arrows=[(58, 59)])
+    boxes = place_labels(words, frame.pixels(points), frame, arrows=[(58, 59)])
     assert boxes[58] and boxes[59] and not all(boxes)
     points[0] = 1.0
     chart = word_map(words, points, pairs=[("word58", "word59")])
-    assert "labels had no room" in " ".join(chart.to_dict()["title"]["subtitle"])
+    assert "There is no room for" in " ".join(chart.to_dict()["title"]["subtitle"])
 
 
 def test_labels_keep_off_arrows():
     points = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.5]])
-    frame = Frame.around(points)
+    frame = Frame(points.min(0), points.max(0))
     (x, y), (x2, _), _ = pixels = frame.pixels(points)
-    for box in placed_labels(["man", "woman", "king"], pixels, frame, arrows=[(0, 1)]):
+    for box in place_labels(["man", "woman", "king"], pixels, frame, arrows=[(0, 1)]):
         assert not overlap(box, (x + 10, y - 1, x2 - 10, y + 1))
 
 
@@ -88,7 +88,7 @@ def test_words_in_one_place_have_no_arrow():
 
 
 def test_words_on_a_line_still_have_room_for_labels():
-    frame = Frame.around(np.array([[0.0, 0.0], [9.0, 0.0]]))
+    frame = Frame(np.array([0.0, 0.0]), np.array([9.0, 0.0]))
     assert frame.height >= frame.width / 3
 
 
@@ -99,7 +99,7 @@ def test_it_can_be_drawn(tmp_path):
     assert save_chart(chart, tmp_path / "map.png").stat().st_size > 1000
 
 
-def test_the_picture_is_said_in_words():
+def test_the_chart_has_a_text_alternative():
     assert describe(WORDS[:2], POINTS[:2]) == "king is nearest to queen, queen to king"
 
 

@@ -197,7 +197,7 @@ def test_words_without_contexts_and_runs_without_vectors_are_refused(elmo):
 
     with pytest.raises(InputError, match="no built-in contexts"):
         look("senses", [elmo.folder.path, "crane"])
-    with pytest.raises(InputError, match="senses of which word"):
+    with pytest.raises(InputError, match="senses needs a word"):
         look("senses", [elmo.folder.path])
     with pytest.raises(InputError, match="no layer 9"):
         look("senses", [elmo.folder.path, "bank"], layer=9)
