@@ -453,12 +453,12 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
     refused(
         "fit", "lstm", text, "--set", "train.objective=reward", "--force", "--out", "run", says="is for sentence pairs"
     )
-    refused("fit", "lstm", text, "--from", "run", "--force", "--out", "run", says="cannot begin with itself")
+    refused("fit", "lstm", text, "--from", "run", "--force", "--out", "run", says="cannot be initialised from itself")
     refused(
         "fit", "lstm", text, "--from", "run", "--tokenizer", "word", "--out", "new", says="tokenizers of its run too"
     )
     refused("fit", "gru", text, "--from", "run", "--out", "new", says="is a run of lstm, not of gru")
-    refused("fit", "ngram", text, "--from", "run", "--out", "new", says="nothing to begin with")
+    refused("fit", "ngram", text, "--from", "run", "--out", "new", says="no weights to initialise")
     refused("race", text, "--force", "--out", "run", says="is not a race")
     Path("thesis").mkdir()
     Path("thesis/config.json").write_text('{"model_type": "gpt2"}')
@@ -467,7 +467,7 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
 
 @pytest.mark.parametrize("system", ["bilm", "ngram"])
 def test_a_model_that_writes_nothing_has_no_samples(system, text):
-    refused("fit", system, text, "--sample-every", 2, "--out", "run", says=f"{system} has no samples to show")
+    refused("fit", system, text, "--sample-every", 2, "--out", "run", says=f"{system} generates no samples")
 
 
 def test_dates_are_of_pairs(text):

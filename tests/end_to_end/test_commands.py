@@ -58,7 +58,7 @@ def test_a_run_goes_on_in_the_direction_of_the_one_it_begins_with(text):
     assert package.load("second").direction == "backward"
     assert ensue(*words, "--set", "data.direction=backward", "--out", "third").code == 0
     turned = ensue(*words, "--set", "data.direction=forward", "--out", "fourth")
-    assert turned.code == 2 and "first: reads backward, so a run that begins with it cannot" in turned.err
+    assert turned.code == 2 and "first: reads backward, so a run initialised from it cannot" in turned.err
     assert not Path("fourth").exists()
 
 

@@ -90,7 +90,7 @@ def test_a_longer_horizon_is_iterated(forecasters, files):
     refusal = ensue("predict", forecasters / "lstm", files / "my.csv", "--horizon", "20")
     assert refusal.code == 2 and "20 steps are more than the model's horizon of 7" in refusal.err
     further = ensue("predict", forecasters / "linear", files / "my.csv", "--horizon", "9", "--json").json
-    assert "there is no band beyond the 7 steps" in further["notes"][-1]
+    assert "there are no quantiles beyond the 7 steps" in further["notes"][-1]
     assert "quantiles" not in further["predictions"][0]
     seasonal = ensue("predict", forecasters / "seasonal", files / "my.csv", "--json").json["predictions"]
     past = table().splitlines()[-7:]
@@ -254,7 +254,7 @@ def test_series_too_short_for_a_window_are_left_out_and_told(files):
     assert ensue("fit", "forecast", "many.csv", *words).code == 0
     answer = ensue("predict", "run", "many.csv", "--json")
     assert answer.code == 0 and [line["series"] for line in answer.json["predictions"]] == ["a"]
-    assert any("series 'b': 5 steps, fewer than the window of 12: it is left out" in n for n in answer.json["notes"])
+    assert any("series 'b': 5 steps, fewer than the window of 12: left out" in n for n in answer.json["notes"])
 
 
 def test_a_race_on_a_series_that_never_changes_says_why_there_is_no_figure():
@@ -277,7 +277,7 @@ def test_what_a_forecaster_cannot_do_is_said(forecasters, files, tmp_path):
     answer = ensue("fit", "lstm", "waves", "--out", "x")
     assert answer.code == 2 and "the corpus holds series, not text" in answer.err
     answer = ensue("words", "neighbours", forecasters / "lstm", "the")
-    assert answer.code == 2 and "lstm has no vectors of words" in answer.err
+    assert answer.code == 2 and "lstm has no word vectors" in answer.err
     answer = ensue("convert", forecasters / "lstm", "--to", "hf")
     assert answer.code == 2 and answer.err.count("\n") == 1
 
@@ -288,7 +288,7 @@ def test_many_series_are_forecast_some_at_a_time(forecasters, files, monkeypatch
     run = load(forecasters / "seasonal")
     series = run.series([files / "my.csv"])
     origins = np.arange(100, 120)
-    whole, _ = run.ahead(series, origins, 7)
+    whole, _ = run.forecasts(series, origins, 7)
     monkeypatch.setattr(series_form, "NUMBERS_AT_ONCE", 50)
-    parts, _ = run.ahead(series, origins, 7)
+    parts, _ = run.forecasts(series, origins, 7)
     assert np.array_equal(whole, parts) and series_form.rows_at_once(run.model.config, run.form.window, 7) < 20

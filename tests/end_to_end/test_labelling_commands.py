@@ -272,11 +272,11 @@ def test_a_run_goes_on_with_the_head_of_another_where_labels_are_the_same(encode
     same = fit("classify", files["classify"], out="same", begin_with="first", settings=small, report=report)
     assert same.model.config.pooling == "mean" and same.model.config.dense == "relu"
     assert np.allclose(same.model.out.weight.detach(), first.model.out.weight.detach(), atol=1e-6)
-    assert not any("head begins anew" in note for note in notes)
+    assert not any("head has new random weights" in note for note in notes)
     text = files["classify"].read_text().replace("\tgood\n", "\tpraise\n")
     Path("other.tsv").write_text(text)
     other = fit("classify", "other.tsv", out="other", begin_with="first", settings=small, report=report)
-    assert any("has other labels, so the head begins anew" in note for note in notes)
+    assert any("has other labels, so the head has new random weights" in note for note in notes)
     assert not np.allclose(other.model.out.weight.detach(), first.model.out.weight.detach(), atol=1e-3)
     weights = (run.model.body.embed.weight.detach() for run in (other, first))
     assert np.allclose(*weights, atol=1e-6)
@@ -490,7 +490,7 @@ def test_commands_that_cannot_be(encoders, files, runs, text):
         ("predict", classify, data, "--text", "x"): "predict what?",
         ("predict", classify, "nowhere.txt"): "there is no such file",
         ("predict", encoders / "pair", "--text", "one text alone"): "1 texts where 2 are needed",
-        ("fill", classify, "the [MASK]"): "bert that learnt to classify cannot fill in",
+        ("fill", classify, "the [MASK]"): "bert trained to classify cannot fill in",
         ("fill", bert, "the film"): "there is nothing to fill in",
         ("fill", bert, "[MASK] " + "film " * 90): "reads at most 48",
         ("fill", bert, "[MASK]", "--rounds", "-1"): "rounds",
@@ -500,11 +500,11 @@ def test_commands_that_cannot_be(encoders, files, runs, text):
         ("embed", bert, text, "--pooling", "sum"): "no pooling 'sum'",
         ("embed", bert, "nowhere.txt"): "there is no such file",
         ("generate", bert): "ensue fill",
-        ("next", bert, "the"): "bert cannot say what comes next",
+        ("next", bert, "the"): "bert cannot predict the next token",
         ("translate", classify, text): "cannot translate",
         ("score", classify, "--text", "x"): "scored on labelled examples",
         ("score", classify, text): "text.txt",
-        ("score", bert, "--text", "x"): "scored on documents",
+        ("score", bert, "--text", "x"): "scored on files",
         ("score", bert, text, "--out", "x.svg"): "only labels have a confusion",
         ("score", encoders / "regress", files["regress"], "--out", "x.svg"): "confusion",
         ("convert", classify): "convert to what?",

@@ -81,6 +81,6 @@ def test_look_words_draws_the_table_of_a_run(runs, tmp_path, text):
 
 
 def test_look_words_says_what_is_wrong(runs):
-    assert "has no vectors of words" in ensue("look", "words", runs / "ngram", "--json").err
+    assert "has no word vectors" in ensue("look", "words", runs / "ngram", "--json").err
     assert "words shows one run, not 2" in ensue("look", "words", runs / "lstm", runs / "gpt", "--json").err
     assert "curves cannot use --pairs; it is for words" in ensue("look", "curves", runs / "lstm", "--pairs", "a:b").err

@@ -300,7 +300,7 @@ WRONG = [
     ("/v1/completions", {"prompt": "x"}, 422, "model: Field required"),
     ("/v1/completions", {"model": "gpt", "max_tokens": -1}, 422, "max_tokens: "),
     ("/v1/completions", {"model": "gpt", "prompt": ["a", 3]}, 422, "prompt"),
-    ("/api/neighbours", {"model": "gpt", "word": "x"}, 400, "are no words"),
+    ("/api/neighbours", {"model": "gpt", "word": "x"}, 400, "are not words"),
     ("/api/forecast", {"model": "gpt", "values": [[1]]}, 400, "cannot forecast"),
     ("/v1/completions", {"model": "gpt", "stop": list("abcde")}, 422, "stop: List should have at most 4 items"),
     ("/v1/completions", {"model": "gpt", "prompt": [-1]}, 422, "prompt.0: Input should be greater than or equal to 0"),

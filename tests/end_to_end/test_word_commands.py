@@ -154,7 +154,7 @@ def test_embeddings_begin_with_vectors(made, text):
     mixed.write_text(royal(30) + Path(text).read_text())
     answer = ensue("fit", "lstm", mixed, *how, "--embeddings", made / "sg", "--out", "begun")
     assert answer.code == 0, answer.err
-    assert "8 of 20 words begin with the vectors of" in answer.err and "12 have none and begin random" in answer.err
+    assert "8 of 20 words start with the vectors of" in answer.err and "12 have none and start random" in answer.err
     run, vectors = package.load("begun"), package.load(made / "sg").vectors
     token = run.tokenizer.encode("queen")[0]
     np.testing.assert_allclose(
@@ -205,7 +205,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(made):
     refused("words", "neighbours", run, "king", "--by", "sound", says="unknown measure 'sound'")
     refused("words", "similarity", run, "nowhere.tsv", says="there is no such file")
     refused("score", run, "text.txt", says="word2vec cannot be scored")
-    refused("generate", run, says="word2vec cannot go on with a text")
+    refused("generate", run, says="word2vec cannot generate text")
     refused("fit", "word2vec", "text.txt", "--valid", "text.txt", "--out", "x", says="learns from the words of a text")
     refused(
         "fit", "word2vec", "text.txt", "--set", "train.batch=3", "--out", "x", says="learns from the words of a text"

@@ -31,6 +31,12 @@ def silent(kind: str, values: dict[str, Any]) -> None:
     """A report that does nothing."""
 
 
+def report_all(notes: Sequence[str], report: Report) -> None:
+    """Report every note."""
+    for note in notes:
+        report("note", {"text": note})
+
+
 def report_notes(notes: Sequence[str], rest: str, report: Report) -> None:
     """Report the first notes, and ``rest`` with the number of the others in place of {}.
 
@@ -42,8 +48,7 @@ def report_notes(notes: Sequence[str], rest: str, report: Report) -> None:
     e
     and 2 more
     """
-    for note in notes[:MAX_NOTES]:
-        report("note", {"text": note})
+    report_all(notes[:MAX_NOTES], report)
     if len(notes) > MAX_NOTES:
         report("note", {"text": rest.format(len(notes) - MAX_NOTES)})
 

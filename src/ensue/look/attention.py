@@ -26,9 +26,9 @@ from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
 from ensue.runs.labelled import LabelRun
 from ensue.runs.language import LanguageRun
-from ensue.runs.mask_filling import with_masks
+from ensue.runs.mask_filling import encode_masks
 from ensue.runs.run import Run
-from ensue.runs.translation import TranslationRun, pair_tokens
+from ensue.runs.translation import TranslationRun, source_and_target
 from ensue.search.beam import Search
 from ensue.tasks.backbones import body_of
 
@@ -190,7 +190,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
     body = body_of(run.model.eval())
     if isinstance(body, Encoder):
         marks = run.labeller().form.marks if isinstance(run, LabelRun) else special_tokens_of(run.tokenizer)
-        texts = [with_masks(run.tokenizer, part.strip()) for part in text.split("\t")][:2]
+        texts = [encode_masks(run.tokenizer, part.strip()) for part in text.split("\t")][:2]
         ids, segments = add_special_tokens(marks, texts[0], texts[1] if len(texts) > 1 else None)
         _check_length(run, len(ids), body.config.context)
         out = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)
@@ -228,7 +228,7 @@ def _translation_attention(run: TranslationRun, text: str, target: str, part: st
     if not isinstance(run.model, Transformer):
         raise _no_attention(run, "'s encoder")
     translator = run.translator()
-    source_ids, _, _ = pair_tokens(translator, text, "x", Search())
+    source_ids, _, _ = source_and_target(translator, text, "x", Search())
     with torch.no_grad():
         encoder_layers = run.model.encode(torch.from_numpy(source_ids)[None], weights=True).weights
     if encoder_layers is None:

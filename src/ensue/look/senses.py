@@ -19,7 +19,7 @@ from ensue.look.view import View
 from ensue.measure.senses import sense_score, similarities
 from ensue.models.ngram import NGram
 from ensue.runs.run import Run
-from ensue.runs.senses import context_vectors, depth_of
+from ensue.runs.senses import context_vectors, layer_count
 from ensue.tasks.backbones import body_of
 
 NEIGHBOURS = 3
@@ -41,7 +41,7 @@ def senses(runs: Sequence[Run], *, word: str = "", layer: int = 0, text: str = "
     body = body_of(run.model)
     vectors = context_vectors(body, run.tokenizer, contexts, layer)
     points, variance = principal(vectors)
-    depth = depth_of(body)
+    depth = layer_count(body)
     numbers: dict[str, Any] = {"system": run.system, "word": word, "layer": layer or depth, "layers": depth}
     caption = f"{len(contexts)} contexts, without senses."
     labels = [context.sense for context in contexts]

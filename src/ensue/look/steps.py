@@ -26,7 +26,7 @@ from ensue.models.convs2s import ConvS2S
 from ensue.models.seq2seq import Seq2Seq
 from ensue.models.transformer import Transformer
 from ensue.runs.run import Run
-from ensue.runs.translation import TranslationRun, pair_tokens
+from ensue.runs.translation import TranslationRun, source_and_target
 from ensue.search.beam import Search
 
 TOP = 5
@@ -58,7 +58,7 @@ def step_numbers(run: TranslationRun, text: str, *, target: str = "", search: Se
     steps            for each target token log P, the sum so far, the most probable tokens and its cross-attention
     """
     search, translator = search or Search(), run.translator()
-    source, ids, ended = pair_tokens(translator, text, target, search)
+    source, ids, ended = source_and_target(translator, text, target, search)
     end, names = translator.tokenizer.end, translator.source_tokenizer.name
     written = [*ids, end] if ended else ids
     with torch.no_grad():

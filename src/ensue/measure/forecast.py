@@ -11,7 +11,7 @@ Imputed values do not count. Legend: N origins, H steps ahead, Y targets, Q quan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,10 @@ class ForecastScore:
     by_step: list[dict[str, Any]]
     """MSE and MAE of each step ahead."""
     by_target: list[dict[str, Any]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
 
 
 def seasonal_scale(values: np.ndarray, real: np.ndarray, season: int) -> np.ndarray:

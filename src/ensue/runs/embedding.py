@@ -1,10 +1,10 @@
-"""Sentence vectors: what an encoder, or any model that reads, makes of a text as a whole.
+"""Sentence vectors: a vector of each text, from the hidden states of an encoder or of any model that reads text.
 
-    mean   v = 1/T Σ_t h_t        over the real tokens, marks included (Reimers and Gurevych, 2019)
+    mean   v = 1/T Σ_t h_t        over the real tokens, special ones included (Reimers and Gurevych, 2019)
     cls    v = h_1                the first token
 
-Normalised to length one, so that a dot product is a cosine. Texts of similar lengths are read together and vectors come
-back in the order of the texts. With ``int8`` linear layers compute in eight bits; see ``ensue.kernels.int8``.
+Vectors have unit length, so that a dot product is a cosine. Texts of similar lengths are in one batch; vectors come in
+the order of the texts. With ``int8`` linear layers compute in int8; see ``ensue.kernels.int8``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ensue.models.encoder import Encoder
 from ensue.models.labelled import pool, width_of
 
 POOLINGS = ("mean", "cls", "last", "max")
-AT_ONCE = 2048
-"""Tokens that are read at once: enough for the matrix products; more gains nothing and takes memory."""
+BATCH_TOKENS = 2048
+"""Tokens in a batch: enough for fast matrix multiplications; more only takes memory."""
 
 
-def most_at_once(body: Any) -> int | None:
-    """The most tokens that a body reads of a text; None where it reads on, however little it sees back."""
+def max_length(body: Any) -> int | None:
+    """The most tokens of a text that a model reads; None if it reads texts of any length."""
     if isinstance(body, Encoder):
         return body.config.context
     context: int | None = body.traits.context
@@ -50,24 +50,24 @@ def sentence_vectors(
     int8: bool = False,
     report: Report = silent,
 ) -> np.ndarray:
-    """A vector for each text, (N, D), float32; texts longer than the model reads lose their end."""
+    """A vector for each text, (N, D), float32; texts longer than the model reads are cut."""
     if pooling not in POOLINGS:
         raise InputError(f"there is no pooling {pooling!r}", hint=f"use {', '.join(POOLINGS)}")
-    most, marks = longest or most_at_once(body), special_tokens_of(tokenizer)
+    most, special = longest or max_length(body), special_tokens_of(tokenizer)
     ids = encode_texts(tokenizer, list(texts))
-    rows = [add_special_tokens(marks, one, None, most) for one in ids]
-    cut = sum(len(one) + marks.count(1) > most for one in ids) if most else 0
+    rows = [add_special_tokens(special, one, None, most) for one in ids]
+    cut = sum(len(one) + special.count(1) > most for one in ids) if most else 0
     if cut:
         report("note", {"text": f"{cut:,} of {len(rows):,} texts are longer than {most} tokens and were cut"})
-    held = make_rows(rows, np.zeros(len(rows), dtype=np.int64))
+    labelled_rows = make_rows(rows, np.zeros(len(rows), dtype=np.int64))
     result = np.zeros((len(rows), width_of(body)), dtype=np.float32)
     if int8:
         body = quantise(body)
     device = next(body.parameters()).device
     body.eval()
     done = 0
-    for places in evaluation_batches(held, AT_ONCE) if rows else ():
-        batch = make_batch(held, places)
+    for indices in evaluation_batches(labelled_rows, BATCH_TOKENS) if rows else ():
+        batch = make_batch(labelled_rows, indices)
         tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
         if isinstance(body, Encoder):
             first = torch.zeros(len(tokens), 1, dtype=torch.long, device=device) if pooling == "cls" else None
@@ -77,7 +77,7 @@ def sentence_vectors(
         vectors = pool(hidden, lengths, "first" if pooling == "cls" else pooling).float()
         if normalise:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
-        result[places] = vectors.cpu().numpy()
-        done += len(places)
+        result[indices] = vectors.cpu().numpy()
+        done += len(indices)
         report("progress", {"done": done, "total": len(rows)})
     return result

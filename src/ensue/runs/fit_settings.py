@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +11,30 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
-from ensue.runs.init_from import begun_settings, lends_features, system_and_task
+from ensue.runs.init_from import inherited_settings, lends_features, system_and_task
 from ensue.runs.load import Run, load
 from ensue.runs.settings_resolution import read_settings, resolve
 from ensue.tasks.machine import check_device, data_files
 from ensue.tasks.settings import VOCABULARIES, Settings
-from ensue.tasks.table import check_task, model_class, task_spec
+from ensue.tasks.table import check_task, model_class, task_spec, trained_by_counting
+from ensue.train.ranks import Ranks
 
 RUNS = ("begin_with", "embeddings", "teacher", "features.run")
 """Settings that name a run; run.toml holds absolute paths."""
 
 
 def flat_settings(
-    data: Sequence[str | Path], valid: Sequence[str | Path], settings: Mapping[str, Any] | None, flat: Mapping[str, Any]
+    data: str | Path | Sequence[str | Path],
+    valid: str | Path | Sequence[str | Path],
+    settings: Mapping[str, Any] | None,
+    flat: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The arguments of ``fit`` by the flat names of run.toml."""
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
     typed |= settings or {}
     typed |= {name: str(Path(typed[name]).absolute()) for name in RUNS if typed.get(name)}
-    if data:
-        typed["data.files"] = data_files(data)
-    if valid:
-        typed["data.valid"] = data_files(valid)
-    return typed
+    files = {"data.files": data_files(data), "data.valid": data_files(valid)}
+    return typed | {name: paths for name, paths in files.items() if paths}
 
 
 def new_settings(
@@ -43,10 +44,10 @@ def new_settings(
 
     Later layers win: the preset, the run that weights come from, ``config``, ``typed``.
     """
-    said = read_toml(Path(config)) if config is not None else {}
-    path = str(typed.get("begin_with", said.get("begin_with", "")) or "")
+    file = read_toml(Path(config)) if config is not None else {}
+    path = str(typed.get("begin_with", file.get("begin_with", "")) or "")
     initial = load(path) if path else None
-    system, task = system_and_task(what, model, initial, said)
+    system, task = system_and_task(what, model, initial, file)
     if initial is not None and lends_features(task, initial):
         typed |= {"features.run": str(Path(path).absolute()), "begin_with": ""}
         initial = None
@@ -61,7 +62,7 @@ def new_settings(
         preset = files[0]  # the preset of a built-in corpus
     if initial is not None:
         typed["begin_with"] = str(Path(path).absolute())
-        file = begun_settings(initial, system, task, file, typed) | file
+        file = inherited_settings(initial, system, task, file, typed) | file
     settings = resolve(system, task=task, preset=preset, layers=[file, typed])
     check_files(settings)
     return settings, initial
@@ -81,34 +82,47 @@ def check_files(settings: Settings) -> None:
         raise InputError("there is no text to learn from", hint=hint)
 
 
+def check_new_folder(folder: RunFolder, settings: Settings, force: bool, ranks: Ranks) -> None:
+    """Refuse a folder that is not empty, and one that ``--force`` would delete with the initial run or the teacher."""
+    own, where, hint = folder.path.resolve(), str(folder.path), "give another --out"
+    if settings.run.begin_with and Path(settings.run.begin_with).resolve() == own:
+        raise InputError("a run cannot be initialised from itself", where=where, hint=hint)
+    if settings.run.teacher:
+        teacher = Path(settings.run.teacher).resolve()
+        if own.is_relative_to(teacher) or teacher.is_relative_to(own):
+            raise InputError("a student needs a folder apart from its teacher's", where=where, hint=hint)
+    if ranks.first:  # which creates the folder, perhaps before the others get here
+        folder.check_free(force)
+
+
 def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, report: Report) -> Settings:
     """The settings of a run that is resumed; ``typed`` may only change the device and how weights are sharded."""
+    folder.check_resumable()
     flat = read_settings(folder.settings, report=report)
     settings = resolve(str(flat.get("system", "")), layers=[flat])
     check_same(folder, settings, what, flat, typed)
+    train, run = settings.train, settings.run
     if "train.shard" in typed:
-        asked = resolve(settings.run.system, layers=[flat, {"train.shard": typed["train.shard"]}])
-        settings = replace(settings, train=replace(settings.train, shard=asked.train.shard))
+        asked = resolve(run.system, layers=[flat, {"train.shard": typed["train.shard"]}])
+        train = replace(train, shard=asked.train.shard)
     if "device" in typed:
-        settings = replace(settings, run=replace(settings.run, device=str(typed["device"])))
-    check_device(settings.run.device)
-    if settings.train.steps or hasattr(model_class(settings.run.system, settings.run.task), "counter"):
-        settings = replace(settings, train=replace(settings.train, budget=budget))  # the old one set the steps
-    return settings
+        run = replace(run, device=str(typed["device"]))
+    check_device(run.device)
+    if train.steps or trained_by_counting(run.system, run.task):
+        train = replace(train, budget=budget)  # the old one has become a number of steps
+    return replace(settings, run=run, train=train)
 
 
 def check_same(folder: RunFolder, settings: Settings, what: str, flat: dict[str, Any], typed: dict[str, Any]) -> None:
     """Refuse arguments beside ``--resume`` that differ from the run's settings."""
-    where, hint = str(folder.path), "leave it out, or begin a new run"
+    where, hint = str(folder.path), "leave it out, or start a new run"
     if what not in ("", settings.run.system, settings.run.task) and not Path(what).exists():
         raise InputError(f"is a {settings.run.system}, not a {what}", where=where, hint=hint)
     extra = {name: value for name, value in typed.items() if name not in ("device", "compile")}
     asked = resolve(settings.run.system, layers=[flat, extra])
-    for table in ("run", *settings.tables):
-        for field in describe(type(getattr(settings, table))):
-            old, new = (getattr(getattr(s, table), field.name) for s in (settings, asked))
-            if old != new and field.name not in ("budget", "shard"):
-                raise InputError(f"has {field.name} = {old!r}, not {new!r}", where=where, hint=hint)
-    for name, old in settings.model.items():
-        if asked.model[name] != old:
-            raise InputError(f"has {name} = {old!r}, not {asked.model[name]!r}", where=where, hint=hint)
+    for table in ("run", *settings.tables, "model"):
+        old, new = (getattr(one, table) for one in (settings, asked))
+        old, new = (old, new) if table == "model" else (asdict(old), asdict(new))
+        for name, value in old.items():
+            if value != new[name] and name not in ("budget", "shard"):
+                raise InputError(f"has {name} = {value!r}, not {new[name]!r}", where=where, hint=hint)

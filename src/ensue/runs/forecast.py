@@ -1,10 +1,10 @@
-"""A run that forecasts: it says what comes next in a series, is scored by a backtest, and draws both."""
+"""Runs that forecast time series, and are scored by a backtest."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,30 +29,18 @@ from ensue.tasks.series_encoding import Form, learnt_rows, origins_of, rows_at_o
 from ensue.train.forecast_objectives import loss_unit
 
 
-@dataclass(frozen=True)
-class BacktestScore:
-    """What ``score`` answers for a forecaster."""
-
-    found: ForecastScore
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self.found)
-
-
 class ForecastRun(Run):
-    """A forecaster: it predicts what comes next, and is scored on what came."""
+    """A forecaster: it predicts the next values of a series, and is scored on held-out ones."""
 
     refused = {
         "text": "a forecaster is scored on series: name a file",
-        "field": "series are tables: --target says which columns are forecast when it is trained",
+        "field": "series are tables: --target of `ensue fit` names the columns to forecast",
         "columns": "the columns are those it was trained on",
-        "per_token": "a forecaster is scored by steps ahead: see by_step in --json",
-        "streams": "windows are no stream",
+        "per_token": "a forecaster is scored by step: see by_step in --json",
+        "streams": "it reads windows, not a stream",
         "int8": "forecasters compute in single precision",
         "out": "use `ensue look forecast RUN --out chart.png`",
     }
-
     reads_texts = False
     predict_options = ("horizon",)
     capabilities = ("forecast",)
@@ -64,7 +52,7 @@ class ForecastRun(Run):
 
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
-        """The figures of a backtest; there are none if nothing was held out."""
+        """The figures of a backtest; none if nothing was held out."""
         if "mse" not in score:
             return []
         mase = f" · MASE {score['mase']:.4f}" if score["mase"] is not None else ""
@@ -75,8 +63,7 @@ class ForecastRun(Run):
             f"pinball loss {score['pinball']:.6g} (quantiles {levels}){cover}",
         ]
         if score["scaled_mse"] != score["mse"]:
-            scaled = f"squared {score['scaled_mse']:.6g}, absolute {score['scaled_mae']:.6g}"
-            lines.append(f"standardised: {scaled}")
+            lines.append(f"standardised: squared {score['scaled_mse']:.6g}, absolute {score['scaled_mae']:.6g}")
         if len(score["by_target"]) > 1:
             for row in score["by_target"]:
                 own = f"  MASE {row['mase']:.4f}" if row["mase"] is not None else ""
@@ -89,7 +76,7 @@ class ForecastRun(Run):
 
     @classmethod
     def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
-        """The figures of a backtest; there are none if nothing was held out."""
+        """The figures of a backtest; none if nothing was held out."""
         if "mse" not in score:
             return []
         return [
@@ -102,7 +89,7 @@ class ForecastRun(Run):
 
     @staticmethod
     def data_size(data: Mapping[str, Any]) -> str:
-        """How many windows there were to learn from."""
+        """The number and size of the training windows."""
         form = data["form"]
         windows = f"{data['train_windows']:,} windows of {form['window']:,} steps, {form['horizon']:,} ahead"
         return f"{windows}, of {', '.join(form['names'][: form['targets']])}"
@@ -111,12 +98,12 @@ class ForecastRun(Run):
     def prediction_lines(predictions: Sequence[Mapping[str, Any]]) -> list[str]:
         """A table: a row for each step, a column for each target, with its lowest and highest quantile."""
         first = predictions[0]
-        lead: list[str] = [name for name in ("series", "step", "date") if name in first]
-        columns, rows = list(lead), []
+        keys: list[str] = [name for name in ("series", "step", "date") if name in first]
+        columns, rows = list(keys), []
         for name in first["forecast"]:
             columns += [name, *_outer_quantiles(first, name)]
         for line in predictions:
-            row = [str(line.get(name, "")) for name in lead]
+            row = [str(line.get(name, "")) for name in keys]
             for name, value in line["forecast"].items():
                 row.append(f"{value:.5g}")
                 row += [f"{line['quantiles'][name][level]:.5g}" for level in _outer_quantiles(line, name)]
@@ -125,8 +112,8 @@ class ForecastRun(Run):
 
     @property
     def vectors(self) -> WordVectors:
-        """It reads numbers."""
-        raise self._cannot("say anything of words")
+        """It reads numbers, so it has none."""
+        raise self.cannot("give word vectors")
 
     @cached_property
     def form(self) -> Form:
@@ -135,29 +122,25 @@ class ForecastRun(Run):
 
     @property
     def band(self) -> np.ndarray | None:
-        """How far from a single forecast the quantiles lie, (H, Y, Q)."""
-        held = self.config["figures"].get("valid", {}).get("band")
-        return None if held is None else np.asarray(held)
-
-    def embed(self, texts: Sequence[str], *, report: Report = silent, **how: Any) -> np.ndarray:
-        """It reads numbers."""
-        raise self._cannot("make a vector of a text")
+        """The distances of the quantiles from a point forecast, (H, Y, Q)."""
+        band = self.config["figures"].get("valid", {}).get("band")
+        return None if band is None else np.asarray(band)
 
     def series(self, files: Sequence[Any], report: Report = silent, horizon: int = 0) -> Series:
-        """Files read as this run's own were."""
-        said, form = self.settings, self.form
-        wanted = SeriesOptions(
+        """Series read from files with the settings of this run."""
+        settings, form = self.settings, self.form
+        options = SeriesOptions(
             targets=form.names[: form.targets],
             covariates=form.names[form.targets :],
-            date=str(said.get("data.date", "")),
-            key=str(said.get("data.id", "")),
-            order=str(said.get("data.order", "error")),
-            fill=str(said.get("data.fill", "forward")),
+            date=str(settings.get("data.date", "")),
+            key=str(settings.get("data.id", "")),
+            order=str(settings.get("data.order", "error")),
+            fill=str(settings.get("data.fill", "forward")),
         )
         notes: list[str] = []
-        found = series_in([str(file) for file in files], wanted, notes, horizon or form.horizon)
+        series = series_in([str(file) for file in files], options, notes, horizon or form.horizon)
         report_notes(notes, "and {} more notes", report)
-        return found
+        return series
 
     def predict(
         self,
@@ -169,7 +152,7 @@ class ForecastRun(Run):
         int8: bool = False,
         report: Report = silent,
     ) -> list[dict[str, Any]]:
-        """The next ``horizon`` steps after the end of each series in a file, with quantiles where they are known."""
+        """Forecasts of the next ``horizon`` steps of each series in a file, with quantiles if they are known."""
         self.check_options([name for name, given in (("columns", columns), ("int8", int8)) if given])
         if texts or file is None:
             raise InputError("a forecaster reads series", hint="name a file")
@@ -178,43 +161,32 @@ class ForecastRun(Run):
             raise InputError(f"--horizon {horizon} must be at least 1")
         series = self.series([file], report)
         ends = self._ends(series, str(file), report)
-        found, levels = self.ahead(series, np.array([end for _, end in ends]), horizon)
-        self._tell_of_band(levels, report)
-        return [
-            line
-            for place, (key, end) in enumerate(ends)
-            for line in self._lines(series, key, end, found[place], levels)
-        ]
+        forecasts, levels = self.forecasts(series, np.array([end for _, end in ends]), horizon, report)
+        return [line for (key, end), one in zip(ends, forecasts) for line in self._steps(series, key, end, one, levels)]
 
     def predict_values(
         self, values: Sequence[Sequence[float]], horizon: int = 0, report: Report = silent
     ) -> list[dict[str, Any]]:
-        """The same after numbers that are given, a row a step, a column for each that the run reads."""
-        horizon, wide = horizon or self.form.horizon, len(self.form.names)
-        if not all(len(step) == wide and all(map(math.isfinite, step)) for step in values):
-            raise InputError(f"a step is {counted(wide, 'number')}: {', '.join(self.form.names)}")
-        held = np.asarray(values, dtype=np.float64).reshape(-1, wide)
-        real, at = np.ones(held.shape, dtype=bool), np.array([0, len(held)])
-        series = Series(self.form.names, self.form.targets, held, real, at, ())
-        ((_, end),) = self._ends(series, "what was given", silent)
-        found, levels = self.ahead(series, np.array([end]), horizon)
-        self._tell_of_band(levels, report)
-        return self._lines(series, "", end, found[0], levels)
-
-    def _tell_of_band(self, levels: Sequence[float], report: Report) -> None:
-        """Say where there is no band, though the run has one."""
-        if len(levels) == 1 and self.band is not None:
-            text = f"there is no band beyond the {counted(len(self.band), 'step')} that it was trained for"
-            report("note", {"text": text})
+        """Forecasts after given values: a row for each step, a column for each series that the run reads."""
+        form = self.form
+        width = len(form.names)
+        if not all(len(step) == width and all(map(math.isfinite, step)) for step in values):
+            raise InputError(f"a step is {counted(width, 'number')}: {', '.join(form.names)}")
+        array = np.asarray(values, dtype=np.float64).reshape(-1, width)
+        real, starts = np.ones(array.shape, dtype=bool), np.array([0, len(array)])
+        series = Series(form.names, form.targets, array, real, starts, ())
+        ((_, end),) = self._ends(series, "the given values", silent)
+        forecasts, levels = self.forecasts(series, np.array([end]), horizon or form.horizon, report)
+        return self._steps(series, "", end, forecasts[0], levels)
 
     def _ends(self, series: Series, file: str, report: Report) -> list[tuple[str, int]]:
-        """The name and the end of each series that fills a window; those that do not are told."""
+        """The name and the end of each series that fills a window; a note names those that do not."""
         ends, least = [], f"fewer than the window of {self.form.window:,}"
         for (begin, end), key in zip(series.spans(), series.keys or ("",)):
             if end - begin >= self.form.window:
                 ends.append((key, end))
             elif key:
-                text = f"{file}, series {key!r}: {counted(end - begin, 'step')}, {least}: it is left out"
+                text = f"{file}, series {key!r}: {counted(end - begin, 'step')}, {least}: left out"
                 report("note", {"text": text})
         if not ends:
             longest = max(end - begin for begin, end in series.spans())
@@ -222,70 +194,74 @@ class ForecastRun(Run):
         return ends
 
     @torch.inference_mode()
-    def ahead(self, series: Series, origins: np.ndarray, horizon: int) -> tuple[np.ndarray, tuple[float, ...]]:
-        """Forecasts from origins, (N, H, Y, Q), and the quantiles that they are."""
+    def forecasts(
+        self, series: Series, origins: np.ndarray, horizon: int, report: Report = silent
+    ) -> tuple[np.ndarray, tuple[float, ...]]:
+        """Forecasts from origins, (N, H, Y, Q), and their Q quantile levels."""
         form, Y = self.form, self.form.targets
         windows = replace(form.windows(series, origins), horizon=0)
         step, parts = rows_at_once(self.model.config, form.window, horizon), []
-        for at in range(0, len(origins), step):
-            past, _, offset = windows.cut(np.arange(at, min(at + step, len(origins))))
-            said = forecast(self.model, torch.from_numpy(past.astype(np.float32)), horizon).double().numpy()
-            parts.append((said + offset[:, :, :Y, None]) * form.deviation[:Y, None] + form.mean[:Y, None])
-        found = np.concatenate(parts)
+        for start in range(0, len(origins), step):
+            past, _, offset = windows.cut(np.arange(start, min(start + step, len(origins))))
+            scaled = forecast(self.model, torch.from_numpy(past.astype(np.float32)), horizon).double().numpy()
+            parts.append((scaled + offset[:, :, :Y, None]) * form.deviation[:Y, None] + form.mean[:Y, None])
+        forecasts, band = np.concatenate(parts), self.band
         if self.model.config.quantiles:
-            return found, tuple(self.model.config.quantiles)
-        band = self.band
-        return with_band(found, band[:horizon] if band is not None and horizon <= len(band) else None)
+            return forecasts, tuple(self.model.config.quantiles)
+        if band is not None and horizon > len(band):
+            steps = counted(len(band), "step")
+            report("note", {"text": f"there are no quantiles beyond the {steps} that it was trained for"})
+            band = None
+        return with_band(forecasts, band[:horizon] if band is not None else None)
 
-    def _lines(
-        self, series: Series, key: str, end: int, found: np.ndarray, levels: tuple[float, ...]
+    def _steps(
+        self, series: Series, key: str, end: int, forecasts: np.ndarray, levels: tuple[float, ...]
     ) -> list[dict[str, Any]]:
-        """The forecasts (H, Y, Q) of one series, a step each."""
+        """The forecasts (H, Y, Q) of one series, as a record for each step."""
         names, middle, lines = self.form.names[: self.form.targets], levels.index(0.5), []
-        for step, values in enumerate(found, start=1):
+        for step, values in enumerate(forecasts, start=1):
             line: dict[str, Any] = {"series": key} if key else {}
             line["step"] = step
             date = series.frequency.add_steps(series.dates[end - 1], step) if series.dates is not None else None
             if date is not None:
                 line["date"] = series.frequency.format(date)
-            line["forecast"] = {name: float(values[place, middle]) for place, name in enumerate(names)}
+            line["forecast"] = {name: float(values[y, middle]) for y, name in enumerate(names)}
             if len(levels) > 1:
                 line["quantiles"] = {
-                    name: {f"{level:g}": float(values[place, q]) for q, level in enumerate(levels)}
-                    for place, name in enumerate(names)
+                    name: {f"{level:g}": float(values[y, q]) for q, level in enumerate(levels)}
+                    for y, name in enumerate(names)
                 }
             lines.append(line)
         return lines
 
     def held_out(self, files: Sequence[Any], report: Report = silent) -> tuple[Series, SeriesWindows]:
-        """The windows of files that can be scored: what follows the rows that were learnt from, or everything."""
+        """The windows of files that can be scored: those after the training rows, or all."""
         series, form = self.series(files, report), self.form
         if is_waves(list(map(str, files))):
             return series, form.windows(series, series.starts[VALID_END:-1] + PAST_STEPS)
-        origins, learnt = [], 0
+        origins, trained = [], 0
         for key, (begin, end) in zip(series.keys or ("",), series.spans()):
             rows = learnt_rows(form, series, begin, end, key)
-            learnt += rows
+            trained += rows
             origins.append(origins_of(begin, begin + rows, end, form.window, form.horizon))
-        if learnt:
-            report("note", {"text": f"{counted(learnt, 'row')} were learnt from: what follows them is scored"})
-        found = np.concatenate(origins)
-        if not len(found):
+        if trained:
+            report("note", {"text": f"{counted(trained, 'row')} were trained on: those after them are scored"})
+        if not sum(map(len, origins)):
             longest = max(end - begin for begin, end in series.spans())
             what = f"{counted(longest, 'step')}, of which none can be scored"
-            hint = f"give at least {form.window + form.horizon:,} steps, or some after those it learnt from"
+            hint = f"give at least {form.window + form.horizon:,} steps, or some after those it was trained on"
             raise InputError(what, where=", ".join(map(str, files)), hint=hint)
-        return series, form.windows(series, found)
+        return series, form.windows(series, np.concatenate(origins))
 
-    def score(self, *files: Source, report: Report = silent) -> BacktestScore:
-        """A rolling backtest: a forecast from every origin in files, against what came."""
+    def score(self, *files: Source, report: Report = silent) -> ForecastScore:
+        """A rolling backtest: forecasts from every origin in files, against the true values."""
         if not files:
             raise InputError(self.refused["text"])
         _, windows = self.held_out(files, report)
-        return BacktestScore(scored(self.model, windows, self.form, self.band, report))
+        return scored(self.model, windows, self.form, self.band, report)
 
 
 def _outer_quantiles(line: Mapping[str, Any], name: str) -> list[str]:
-    """The lowest and the highest quantile."""
+    """The lowest and the highest quantile level."""
     levels = list(line.get("quantiles", {}).get(name, ()))
     return [levels[0], levels[-1]] if levels else []

@@ -1,10 +1,9 @@
-"""``ensue fit --from RUN``: a run that begins with the tokenizers and the weights of another."""
+"""``ensue fit --from RUN``: initialise a run with the settings and the weights of another."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
@@ -12,41 +11,39 @@ import numpy as np
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
-from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe
 from ensue.models.conditional import ConditionalModel
 from ensue.models.labelled import Labelled
 from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS
 from ensue.runs.load import Run, load
-from ensue.runs.word_tables import start_tables
+from ensue.runs.word_tables import init_embeddings
 from ensue.tasks.backbones import body_of
-from ensue.tasks.build_model import build_model
 from ensue.tasks.features import BODY, COVE, FEATURE_SETTINGS, lends
 from ensue.tasks.settings import Settings
-from ensue.tasks.table import TASKS, all_tasks, model_class, task_name, task_spec
+from ensue.tasks.table import TASKS, all_tasks, model_class, task_name, task_spec, trained_by_counting
 
 
-def system_and_task(what: str, model: str, initial: Run | None, said: Mapping[str, Any]) -> tuple[str, str]:
+def system_and_task(what: str, model: str, initial: Run | None, file: Mapping[str, Any]) -> tuple[str, str]:
     """The system and the task of ``fit WHAT``: a system for its own task, or a task with the system of ``--model``.
 
-    ``initial`` is the run of ``--from``, and ``said`` the settings of a run.toml.
+    ``initial`` is the run of ``--from``, and ``file`` the settings of a run.toml.
     """
     if what in TASKS and task_spec(what).by_name:
-        lender = initial if lends_features(what, initial) else said.get("features.run")
+        lender = initial if lends_features(what, initial) else file.get("features.run")
         if lender:
-            return model or str(said.get("system", "")) or reading_system(load(lender)), what
+            return model or str(file.get("system", "")) or reading_system(load(lender)), what
         if model and initial and model != initial.system:
             raise InputError(f"is a {initial.system}, not a {model}", where=str(initial), hint="leave out --model")
-        held = initial.system if initial else ""
-        return model or held or str(said.get("system", "")) or task_spec(what).default_system, what
+        inherited = initial.system if initial else ""
+        return model or inherited or str(file.get("system", "")) or task_spec(what).default_system, what
     if model:
-        what_of = f"--model chooses the system of a task ({', '.join(_tasks_by_name())})"
-        raise InputError(what_of, hint=f"leave it out, or fit one of them in place of {what}")
+        message = f"--model chooses the system of a task ({', '.join(_tasks_by_name())})"
+        raise InputError(message, hint=f"leave it out, or fit one of them in place of {what}")
     if what not in SYSTEMS:
         raise unknown_name("system or task", what, [*SYSTEMS, *_tasks_by_name()])
-    task = str(said.get("task", ""))
-    return what, task if task and said.get("system") == what else task_name(what)
+    task = str(file.get("task", ""))
+    return what, task if task and file.get("system") == what else task_name(what)
 
 
 def _tasks_by_name() -> list[str]:
@@ -54,7 +51,7 @@ def _tasks_by_name() -> list[str]:
 
 
 def lends_features(task: str, initial: Run | None) -> bool:
-    """True if a task reads the layers of the run of ``--from`` as features, and does not go on with its weights."""
+    """True if a task reads the layers of the run of ``--from`` as features instead of copying its weights."""
     reads = initial is not None and "features" in task_spec(task).settings
     return reads and not initial.spec.labels and lends(initial.system)  # type: ignore[union-attr]
 
@@ -64,123 +61,102 @@ def reading_system(lender: Run) -> str:
     return COVE if issubclass(model_class(lender.system, lender.task), ConditionalModel) else BODY
 
 
-def begun_settings(
+def inherited_settings(
     initial: Run, system: str, task: str, file: Mapping[str, Any], typed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings that a run takes over from the one its weights come from: weights fit one shape and direction.
+    """The settings that a run inherits from the one its weights come from: weights fit one shape and direction.
 
     ``file`` and ``typed`` are the settings of a run.toml and of the command line.
     """
     if any(name.startswith("tokenizer.") for name in typed):
-        raise InputError("--from takes the tokenizers of its run too", hint="leave out --tokenizer")
+        raise InputError("--from also takes the tokenizers of its run", hint="leave out --tokenizer")
     if typed.get("embeddings") or file.get("embeddings"):
-        raise InputError("--from says how embeddings begin, and so does --embeddings", hint="leave out one of them")
-    if hasattr(model_class(system, task), "counter"):
-        raise InputError(f"{system} counts, so it has nothing to begin with", hint="leave out --from")
+        raise InputError("--from and --embeddings both initialise the embeddings", hint="leave out one of them")
+    if trained_by_counting(system, task):
+        raise InputError(f"{system} counts, so it has no weights to initialise", hint="leave out --from")
     where, spec = str(initial), task_spec(task)
     if initial.system != system:
-        hint = f"fit {initial.system}, or begin with another run"
+        hint = f"fit {initial.system}, or name another run"
         raise InputError(f"is a run of {initial.system}, not of {system}", where=where, hint=hint)
-    taken = dict(initial.config["model"])
+    inherited = dict(initial.config["model"])
     head = initial.config.get("head")
     if head is not None and initial.task == task:
-        taken |= {f"head.{name}": head[name] for name in ("pooling", "dense", "hidden") if name in head}
+        inherited |= {f"head.{name}": head[name] for name in ("pooling", "dense", "hidden") if name in head}
     if head is not None and spec.labels:
-        taken["head.directions"] = head.get("directions", "one")
+        inherited["head.directions"] = head.get("directions", "one")
         features = initial.config.get("features", {})
-        taken |= {f"features.{name}": features[name] for name in FEATURE_SETTINGS if name in features}
+        inherited |= {f"features.{name}": features[name] for name in FEATURE_SETTINGS if name in features}
     if "direction" in {field.name for field in describe(spec.settings["data"])}:
-        taken["data.direction"] = initial.direction
+        inherited["data.direction"] = initial.direction
         asked = {**file, **typed}.get("data.direction", initial.direction)
         if asked != initial.direction:
-            what = f"reads {initial.direction}, so a run that begins with it cannot read {asked}"
+            what = f"reads {initial.direction}, so a run initialised from it cannot read {asked}"
             raise InputError(what, where=where, hint="leave out data.direction")
-    return taken
+    return inherited
 
 
-def first_folder(settings: Settings, folder: RunFolder) -> RunFolder | None:
-    """The folder of the run that the one in ``folder`` begins with."""
-    if not settings.run.begin_with:
-        return None
-    first = RunFolder(Path(settings.run.begin_with))
-    if first.path.resolve() == folder.path.resolve():
-        raise InputError("a run cannot begin with itself", where=str(folder.path), hint="give another --out")
-    return first
+def init_weights(
+    model: Any, settings: Settings, corpus: Any, report: Report = silent, initial: Run | None = None
+) -> None:
+    """Copy into a new model the weights that its settings name: features, word vectors, and those of another run.
 
-
-def check_apart(settings: Settings, folder: RunFolder) -> None:
-    """Refuse a folder inside the teacher's, or around it: ``--force`` would delete the teacher with it."""
-    if not settings.run.teacher:
-        return
-    own, teacher = folder.path.resolve(), Path(settings.run.teacher).resolve()
-    if own.is_relative_to(teacher) or teacher.is_relative_to(own):
-        what = "a student needs a folder apart from its teacher's"
-        raise InputError(what, where=str(folder.path), hint="give another --out")
-
-
-def begun_model(settings: Settings, corpus: Any, report: Report = silent, initial: Run | None = None) -> Any:
-    """A new model, with the weights of the run it begins with where there is one.
-
-    A run of the same task gives all it has; one of another task, or with other labels, its body. To a model of fewer
-    blocks it gives some of its own, from the first to the last, evenly spaced (DistilBERT's way, Sanh et al., 2019).
+    A run of the same task gives all its weights; one of another task, or with other labels, those of its body. To a
+    model of fewer blocks it gives some of its own, evenly spaced from the first to the last (DistilBERT's way, Sanh et
+    al., 2019).
     """
-    model = build_model(settings, corpus)
     features = features_of(getattr(model, "body", None))
     if features is not None:
         features.reader.load_state_dict(load(settings.features.run).model.reader().state_dict())
     if settings.run.embeddings:
-        start_tables(settings, model, corpus, report)
-    if not settings.run.begin_with:
-        return model
-    first = initial or load(settings.run.begin_with)
-    whole = first.task == settings.run.task and _same_labels(first.config, corpus)
-    taken = (first.model if whole else body_of(first.model)).state_dict()
-    blocks = some_blocks(body_of(first.model), body_of(model))
+        init_embeddings(settings, model, corpus, report)
+    path = settings.run.begin_with
+    if not path:
+        return
+    initial = initial or load(path)
+    same_task, labels = initial.task == settings.run.task, getattr(getattr(corpus, "form", None), "labels", ())
+    same_labels = tuple(initial.config.get("data", {}).get("labels", ())) == labels
+    target, source = model, initial.model
+    if not (same_task and same_labels):
+        target, source = body_of(model), body_of(source)
+    weights = source.state_dict()
+    blocks = evenly_spaced_blocks(body_of(initial.model), body_of(model))
     if blocks:
-        taken = thinned(taken, blocks)
-        shown = ", ".join(str(place + 1) for place in blocks)
-        report("note", {"text": f"of the layers of {settings.run.begin_with} it begins with {shown}"})
+        weights = select_blocks(weights, blocks)
+        shown = ", ".join(str(block + 1) for block in blocks)
+        report("note", {"text": f"its layers are initialised from layers {shown} of {path}"})
     try:
-        (model if whole else body_of(model)).load_state_dict(taken)
+        target.load_state_dict(weights)
     except RuntimeError as error:
-        said = shorten(str(error).splitlines()[-1], 160, placeholder=" …")
-        what = f"its weights do not fit these settings ({said})"
-        raise InputError(what, where=settings.run.begin_with, hint="leave the model's settings as they are") from error
-    if isinstance(model, Labelled) and first.task == settings.run.task and not _same_labels(first.config, corpus):
-        report("note", {"text": f"{settings.run.begin_with} has other labels, so the head begins anew"})
-    return model
+        reason = shorten(str(error).splitlines()[-1], 160, placeholder=" …")
+        what = f"its weights do not fit these settings ({reason})"
+        raise InputError(what, where=path, hint="leave the model's settings as they are") from error
+    if isinstance(model, Labelled) and same_task and not same_labels:
+        report("note", {"text": f"{path} has other labels, so the head has new random weights"})
 
 
-def some_blocks(first: Any, own: Any) -> list[int]:
-    """Which of a body's blocks one with fewer begins with; none where it has no fewer.
+def evenly_spaced_blocks(source: Any, target: Any) -> list[int]:
+    """The blocks of ``source`` that initialise a ``target`` with fewer; empty if it has no fewer.
 
     >>> from types import SimpleNamespace as Body
-    >>> some_blocks(Body(blocks=range(12)), Body(blocks=range(6)))
+    >>> evenly_spaced_blocks(Body(blocks=range(12)), Body(blocks=range(6)))
     [0, 2, 4, 7, 9, 11]
     """
-    held, wanted = (len(getattr(body, "blocks", ())) for body in (first, own))
-    return np.linspace(0, held - 1, wanted).round().astype(int).tolist() if wanted < held else []
+    given, wanted = (len(getattr(body, "blocks", ())) for body in (source, target))
+    return np.linspace(0, given - 1, wanted).round().astype(int).tolist() if wanted < given else []
 
 
-def thinned(weights: Mapping[str, Any], blocks: Sequence[int]) -> dict[str, Any]:
-    """Weights by name with only some of the blocks, counted anew.
+def select_blocks(weights: Mapping[str, Any], blocks: Sequence[int]) -> dict[str, Any]:
+    """Weights by name with only some of the blocks, renumbered.
 
-    >>> thinned({"blocks.0.w": 0, "blocks.1.w": 1, "blocks.2.w": 2, "norm.w": 9}, [0, 2])
+    >>> select_blocks({"blocks.0.w": 0, "blocks.1.w": 1, "blocks.2.w": 2, "norm.w": 9}, [0, 2])
     {'blocks.0.w': 0, 'blocks.1.w': 2, 'norm.w': 9}
     """
-    new = {old: place for place, old in enumerate(blocks)}
-    found = {}
+    numbers = {old: new for new, old in enumerate(blocks)}
+    selected = {}
     for name, value in weights.items():
-        part = re.search(r"(?:^|\.)blocks\.(\d+)\.", name)
-        if part is None:
-            found[name] = value
-        elif int(part[1]) in new:
-            found[f"{name[: part.start(1)]}{new[int(part[1])]}{name[part.end(1) :]}"] = value
-    return found
-
-
-def _same_labels(config: Mapping[str, Any], corpus: Any) -> bool:
-    """Whether a run has the labels that the examples have; runs without labels agree."""
-    held = config.get("data", {}).get("labels", ())
-    form = getattr(corpus, "form", None)
-    return tuple(held) == getattr(form, "labels", ())
+        block = re.search(r"(?:^|\.)blocks\.(\d+)\.", name)
+        if block is None:
+            selected[name] = value
+        elif int(block[1]) in numbers:
+            selected[f"{name[: block.start(1)]}{numbers[int(block[1])]}{name[block.end(1) :]}"] = value
+    return selected

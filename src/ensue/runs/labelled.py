@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, silent
+from ensue.core.events import Report, report_all, silent
 from ensue.core.wording import table_lines
 from ensue.data.labelled import ReadOptions
 from ensue.data.sources import Source
@@ -17,7 +18,7 @@ from ensue.runs.run import Run
 from ensue.tasks.example_encoding import texts_of
 from ensue.tasks.label_kind import LabelKind
 from ensue.tasks.labelled import with_known_labels
-from ensue.tasks.labeller import Labeller, quantised
+from ensue.tasks.labeller import Labeller
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.load_model import form_in
 
@@ -35,14 +36,14 @@ FIGURES = {
     "chance": "chance",
     "best_f1": "F1 at the best threshold",
 }
-"""The figures of labels in the order they are shown, with their names."""
-MOST_LABELS = 60
-"""Labels whose own figures are shown."""
+"""The figures of labels in the order they are printed, with their names."""
+MAX_LABELS = 60
+"""The figures of single labels are printed for at most this number of labels."""
 
 
 @dataclass(frozen=True)
 class LabelScore:
-    """What ``score`` answers for a model that labels."""
+    """The result of ``score`` for a model that labels."""
 
     figures: dict[str, Any]
     answers: list[Any]
@@ -53,26 +54,23 @@ class LabelScore:
 
 
 class LabelRun(Run):
-    """A model that labels: it predicts, and is scored by its task's measures."""
+    """A model that labels: it predicts, and is scored by the measures of its task."""
 
-    labels = eighths = True
+    labels = supports_int8 = True
+    capabilities = ("predict",)
     refused = {
         "text": "a model that labels is scored on labelled examples: name a file",
         "field": "use --columns to say which fields hold text and label",
-        "per_token": "it labels, and says nothing of single tokens",
-        "streams": "examples are no stream",
+        "per_token": "it labels, and does not score tokens",
+        "streams": "it reads examples, not a stream",
     }
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Refuse options that would do nothing: only labels are taken for each other."""
+        """Refuse options that have no effect: only tasks with labels have a confusion matrix."""
         given = list(options)
         if "out" in given and (self.kind.loss != "label" or self.kind.head == "choice"):
-            raise InputError(
-                f"{self.task} has no confusion to draw", where=str(self.folder.path), hint="leave out --out"
-            )
+            raise InputError(f"{self.task} has no confusion matrix", where=str(self), hint="leave out --out")
         super().check_options(given)
-
-    capabilities = ("predict",)
 
     @property
     def loss_unit(self) -> str:
@@ -81,13 +79,13 @@ class LabelRun(Run):
 
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
-        """The measures, then those of each label."""
+        """The measures of all examples, then those of each label."""
         lines = [" · ".join(f"{name} {score[key]:.4f}" for key, name in FIGURES.items() if score.get(key) is not None)]
         if "teacher" in score:
             (key, value), size = next(iter(score["teacher"].items())), score["teacher"]["parameters"]
             lines.append(f"teacher: {FIGURES[key]} {value:.4f}, {size:,} parameters")
         rows = score.get("per_class") or score.get("per_type") or []
-        if 0 < len(rows) <= MOST_LABELS:
+        if 0 < len(rows) <= MAX_LABELS:
             keys = ("precision", "recall", "f1")
             cells = [[str(row["name"]), *(f"{row[key]:.4f}" for key in keys), f"{row['count']:,}"] for row in rows]
             lines += table_lines(["label", *keys, "examples"], cells)
@@ -104,62 +102,47 @@ class LabelRun(Run):
         return [f"| validation examples | {score.get('examples', score.get('total', 0)):,} |", *shown]
 
     def labeller(self, int8: bool = False) -> Labeller:
-        """The model between its tokenizer and its task."""
+        """The model with its tokenizer and its task."""
         form = form_in(self.config, self.tokenizer)
         threshold = self.config["figures"].get("valid", {}).get("threshold")
-        return Labeller(quantised(self.model) if int8 else self.model, self.kind, form, threshold)
+        return Labeller(self.model_for(int8), self.kind, form, threshold)
 
     @property
     def kind(self) -> LabelKind:
-        """Its task, with as many texts as its examples had."""
+        """The kind of its labels, with the number of texts that its examples had."""
         kind: LabelKind = self.spec.kind
         texts = self.config["data"].get("texts")
         return replace(kind, texts=texts) if isinstance(kind, Whole) and texts is not None else kind
 
     @property
     def _columns(self) -> str:
-        """The columns it learnt from, where they were said."""
+        """The columns it was trained on, if they were given."""
         return str(self.settings.get("data.columns", ""))
 
-    def predict(
-        self,
-        texts: Sequence[str] = (),
-        *,
-        file: str | Path | None = None,
-        columns: str = "",
-        int8: bool = False,
-        report: Report = silent,
-    ) -> list[dict[str, Any]]:
-        """What the model says of texts, or of what a file holds, in that order.
+    def read_examples(self, file: str | Path, columns: str, notes: list[str]) -> list[Any]:
+        """The examples of a file; without ``columns``, those the model was trained on if the file has them."""
+        return self.kind.inputs(str(file), columns or matching_columns(file, self._columns), notes)
 
-        Where no ``columns`` are said, a file that has those the model learnt from is read as it did.
-        """
-        labeller, kind = self.labeller(int8), self.kind
-        notes: list[str] = []
-        if file is not None:
-            examples = kind.inputs(str(file), columns or matching_columns(file, self._columns), notes)
-        else:
-            examples = [kind.example(text, f"text {number}") for number, text in enumerate(texts, start=1)]
-        for note in notes:
-            report("note", {"text": note})
-        full = [place for place, one in enumerate(examples) if any(text.strip() for text in texts_of([one]))]
-        found = iter(labeller.answers([examples[place] for place in full], report))
-        kept = set(full)
-        return [next(found) if place in kept else {"empty": True} for place in range(len(examples))]
+    def make_example(self, text: str, where: str) -> Any:
+        """A line as an example without a label."""
+        return self.kind.example(text, where)
+
+    def predict_examples(self, examples: list[Any], int8: bool, report: Report) -> list[dict[str, Any]]:
+        """The predictions of the task; those of empty texts are ``{"empty": True}``."""
+        full = [any(text.strip() for text in texts_of([one])) for one in examples]
+        answers = iter(self.labeller(int8).answers(list(compress(examples, full)), report))
+        return [next(answers) if has_text else {"empty": True} for has_text in full]
 
     def score(self, *files: Source, columns: str = "", int8: bool = False, report: Report = silent) -> LabelScore:
-        """The task's own measures on labelled examples."""
+        """The measures of the task on labelled examples."""
         if not files:
             raise InputError(self.refused["text"])
         labeller = self.labeller(int8)
         notes: list[str] = []
         skip = self.settings.get("data.bad_lines") == "skip"
-        names = [str(file) for file in files]
-        examples = labeller.kind.read(
-            names, ReadOptions(columns or self._columns, for_training=False, skip_short=skip), notes
-        )
+        options = ReadOptions(columns or self._columns, for_training=False, skip_short=skip)
+        examples = labeller.kind.read([str(file) for file in files], options, notes)
         if skip:
             examples = with_known_labels(labeller.kind, examples, labeller.form.labels, notes)
-        for note in notes:
-            report("note", {"text": note})
+        report_all(notes, report)
         return LabelScore(*labeller.score(examples, report))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,27 +17,24 @@ from ensue.data.tokens import TokenizedText, tokenize, tokenize_text
 from ensue.measure.language import LanguageScore, log_probs
 from ensue.nn.recurrent import Recurrent
 from ensue.runs.run import Run, Text
-from ensue.search.sampling import Sample, Sampling, next_distribution, sample
+from ensue.runs.stream_detokenizer import OVERLAP, decode_after
+from ensue.search.sampling import Sampling, next_distribution, sample
 from ensue.tasks.language_modelling import check_text, prompt_tokens, score_text, text_sources
 
 
 class LanguageRun(Run):
-    """A language model: it scores, goes on with a text, and says what comes next."""
+    """A language model: it scores and generates text, and predicts the next token."""
 
-    eighths = True
+    supports_int8 = True
+    loss_unit = "nats per token"
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """It goes on with a text if it reads forward; a recurrent network shows its states."""
+        """It generates text if it reads forward; a recurrent network shows its states."""
         forward = self.model.traits.steps and self.direction == "forward"
-        parts = self.model.modules() if hasattr(self.model, "modules") else ()
-        recurrent = any(isinstance(part, Recurrent) for part in parts)
+        modules = self.model.modules() if hasattr(self.model, "modules") else ()
+        recurrent = any(isinstance(module, Recurrent) for module in modules)
         return (*(("next", "write") if forward else ()), *(("inside",) if recurrent else ()))
-
-    @property
-    def loss_unit(self) -> str:
-        """The unit of its loss."""
-        return "nats per token"
 
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
@@ -67,88 +64,71 @@ class LanguageRun(Run):
         columns: str = "",
         report: Report = silent,
     ) -> TokenizedText:
-        """A text as this run's tokens; ``columns`` says which column of a table holds it."""
+        """Files, or a text, as this run's tokens; ``columns`` names the column of a table, ``field`` that of JSONL."""
         if text is not None:
             encode_utf8(text)
-            found = tokenize_text(text, self.tokenizer)
+            tokenized = tokenize_text(text, self.tokenizer)
         else:
             check_text(files)
             skip = self.settings.get("data.bad_lines") == "skip"
-            found = tokenize(text_sources(files, columns, skip), self.tokenizer, field=field, report=report)
-        if not found.bytes:
+            tokenized = tokenize(text_sources(files, columns, skip), self.tokenizer, field=field, report=report)
+        if not tokenized.bytes:
             raise InputError("the text is empty", hint="give some text")
-        if self.direction == "backward":
-            return replace(found, tokens=found.tokens[::-1])
-        return found
+        return tokenized if self.direction == "forward" else replace(tokenized, tokens=tokenized.tokens[::-1])
 
     def score(
-        self,
-        *files: Source,
-        text: str | None = None,
-        field: str | None = None,
-        columns: str = "",
-        streams: int = 0,
-        int8: bool = False,
-        report: Report = silent,
+        self, *files: Source, streams: int = 0, int8: bool = False, report: Report = silent, **source: Any
     ) -> LanguageScore:
-        """How well the model predicts files, or a text."""
+        """Bits per byte and perplexity of files, or of a text; see ``tokens`` for ``source``."""
         report("phase", {"name": "tokenising"})
-        found = self.tokens(*files, text=text, field=field, columns=columns, report=report)
+        tokenized = self.tokens(*files, report=report, **source)
         report("phase", {"name": "scoring"})
-        return score_text(self.reader(int8), found, streams, report)
+        return score_text(self.model_for(int8), tokenized, streams, report)
 
-    def per_token(
-        self,
-        *files: Source,
-        text: str | None = None,
-        field: str | None = None,
-        columns: str = "",
-        streams: int = 0,
-        int8: bool = False,
-    ) -> list[tuple[str, float]]:
-        """Each token with its log-probability in nats, in the order of the text."""
-        found = self.tokens(*files, text=text, field=field, columns=columns)
-        values = log_probs(self.reader(int8), found.tokens, streams)
-        pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(found.tokens[1:], values)]
+    def per_token(self, *files: Source, streams: int = 0, int8: bool = False, **source: Any) -> list[tuple[str, float]]:
+        """Each token with its log-probability in nats, in the order of the text; see ``tokens`` for ``source``."""
+        tokens = self.tokens(*files, **source).tokens
+        values = log_probs(self.model_for(int8), tokens, streams)
+        pairs = [(self.tokenizer.name(int(token)), float(value)) for token, value in zip(tokens[1:], values)]
         return pairs if self.direction == "forward" else pairs[::-1]
 
-    def generate(self, prompt: str = "", *, int8: bool = False, **how: Any) -> list[Text]:
-        """Draw continuations of a prompt; see ``ensue.search.sampling.Sampling`` for how. All are kept."""
-        self._needs_steps("write")
+    def generate(self, prompt: str = "", *, int8: bool = False, **options: Any) -> list[Text]:
+        """Sample continuations of a prompt; ``options`` are those of ``ensue.search.sampling.Sampling``."""
+        self._check_steps("generate text")
         ids = prompt_tokens(self.tokenizer, prompt, self.direction)
         end = None if self.tokenizer.lines else self.tokenizer.end
-        drawn = sample(self.reader(int8), ids, Sampling(**how), end)
-        return [Text(self._written(ids[1:].numpy(), one), one) for one in drawn]
+        samples = sample(self.model_for(int8), ids, Sampling(**options), end)
+        return [Text(self._decode(ids[1:].tolist(), one.tokens), one) for one in samples]
 
-    def _written(self, prompt: np.ndarray, one: Sample) -> str:
-        """The text of a sample, so that prompt + text reads on."""
-        ids = np.concatenate([prompt, np.array(one.tokens, dtype=np.int64)])
+    def _decode(self, prompt: list[int], tokens: Sequence[int]) -> str:
+        """The text of tokens after a prompt; of a backward model, with the prompt that ends it."""
         if self.direction == "backward":
-            return self.tokenizer.decode(ids[::-1])
-        whole, before = self.tokenizer.decode(ids), self.tokenizer.decode(prompt)
-        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(one.tokens)
+            return self.tokenizer.decode(np.array([*prompt, *tokens], dtype=np.int64)[::-1])
+        return decode_after(self.tokenizer, prompt, tokens)
 
     def next(self, text: str, top: int = 10) -> list[tuple[str, float]]:
-        """The likeliest next tokens after a text, with their probabilities."""
+        """The most likely next tokens after a text, with their probabilities."""
         return [(name, p) for name, _, p in self.next_pieces(text, top)]
 
     def next_pieces(self, text: str, top: int = 10) -> list[tuple[str, str | None, float]]:
-        """The same with what each adds to the text; None for marks, which add nothing."""
-        self._needs_steps("say what comes next")
+        """The most likely next tokens: name, the text that each adds (None for special tokens), and probability."""
+        self._check_steps("predict the next token")
         ids = prompt_tokens(self.tokenizer, text, self.direction)
         p = next_distribution(self.model, ids)
         values, index = p.topk(min(top, len(p)))
-        tokens = [int(one) for one in index]
-        return [(self.tokenizer.name(one), self._added(ids, one), float(v)) for one, v in zip(tokens, values)]
+        return [
+            (self.tokenizer.name(token), self._added_text(ids, token), value)
+            for token, value in zip(index.tolist(), values.tolist())
+        ]
 
-    def _added(self, ids: Tensor, token: int) -> str | None:
+    def _added_text(self, ids: Tensor, token: int) -> str | None:
         """What a token adds to the text of those before it."""
         tokenizer = self.tokenizer
         if token == tokenizer.unknown or (token == tokenizer.end and not tokenizer.lines):
             return None
-        tail = ids[1:][-8:].numpy()
-        return self._written(tail, Sample([token], [0.0], False))
+        return self._decode(ids[1:][-OVERLAP:].tolist(), [token])
 
-    def _needs_steps(self, what: str) -> None:
+    def _check_steps(self, action: str) -> None:
         if not self.model.traits.steps:
-            raise InputError(f"a {self.system} sees both sides of a word, so it cannot {what}", hint="use lstm or gpt")
+            what = f"a {self.system} sees both sides of a word, so it cannot {action}"
+            raise InputError(what, hint="use lstm or gpt")

@@ -1,4 +1,4 @@
-"""Loading a run: a trained model with its tokenizer, and what it can do."""
+"""Load a run: a trained model with its tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text with gaps in, text without gaps out."""
+"""Fill in the masked tokens of a text, with a masked language model or with a model of words in context."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.special_tokens import add_special_tokens
+from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.search.mask_filling import Filling, distributions, fill_in
 
-GAP = re.compile(r"\[MASK\]|<mask>")
-"""How people write a gap, whatever the tokenizer calls its mask."""
+MASK = re.compile(r"\[MASK\]|<mask>")
+"""How people write a mask, whatever the tokenizer calls its own."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A text with its gaps filled in."""
+    """A text with its masks filled in."""
 
     text: str
     gaps: list[list[tuple[str, float]]]
-    """For each gap its likeliest tokens, the others still hidden, with their probabilities."""
+    """The most likely tokens of each mask while the others are masked, with their probabilities."""
     chosen: list[str]
-    """What was filled in, gap by gap."""
+    """The token that each mask was replaced with."""
     steps: list[dict[str, Any]]
-    """Every round of filling in: the text, what each gap holds, how sure the model was, and what is hidden again."""
+    """Every round of mask-predict: the text, the token and probability of each mask, and which are masked again."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -37,7 +38,7 @@ class Filled:
         return {"text": self.text, "chosen": self.chosen, "gaps": gaps, "steps": self.steps}
 
 
-def filled(
+def fill_masks(
     model: Any,
     tokenizer: Tokenizer,
     text: str,
@@ -47,77 +48,106 @@ def filled(
     seed: int = 0,
     temperature: float = 0.0,
 ) -> Filled:
-    """Fill in every [MASK] of a text; several are filled together, in as many rounds as there are gaps (at most 10)
-    unless ``rounds`` says how many. With a temperature tokens are drawn."""
+    """Fill in every [MASK] of a text with a masked language model.
+
+    Several are filled in together, in ``rounds`` rounds; 0 means one for each mask, at most 10. With a temperature
+    tokens are sampled.
+    """
     if not isinstance(tokenizer, EncoderTokenizer) or tokenizer.special_tokens.mask is None:
         raise InputError("this run's tokenizer has no mask", hint="use a run of bert or roberta")
-    ids = gapped(tokenizer, text)
-    count = int((ids == tokenizer.special_tokens.mask).sum())
-    if not count:
-        raise InputError("there is nothing to fill in", hint='write [MASK] where a word is missing: "milk is [MASK]"')
+    mask, ids = tokenizer.special_tokens.mask, masked_row(tokenizer, text)
+    positions = np.flatnonzero(ids == mask)
+    if not len(positions):
+        raise _no_mask()
     if len(ids) > model.config.context:
         raise InputError(f"a text of {len(ids)} tokens", hint=f"the model reads at most {model.config.context}")
-    never = [token for token in {*special(tokenizer)} if token is not None]
-    never += range(tokenizer.size, model.config.vocabulary)  # tokens that nobody has a name for
-    places = np.flatnonzero(ids == tokenizer.special_tokens.mask)
-    p = distributions(model, torch.from_numpy(ids[None].astype(np.int64)), torch.from_numpy(places)[None], never)
-    best = p.topk(min(top, p.shape[1]))
-    gaps = [
-        [(tokenizer.name(int(token)), float(value)) for token, value in zip(tokens, values)]
-        for tokens, values in zip(best.indices, best.values)
-    ]
-    found = fill_in(
+    never = [token for token in {*special_ids(tokenizer)} if token is not None]
+    never += range(tokenizer.size, model.config.vocabulary)  # tokens without a name
+    p = distributions(model, torch.from_numpy(ids[None].astype(np.int64)), torch.from_numpy(positions)[None], never)
+    filling = fill_in(
         model,
         ids.tolist(),
-        tokenizer.special_tokens.mask,
+        mask,
         never=never,
-        rounds=rounds or min(count, 10),
+        rounds=rounds or min(len(positions), 10),
         temperature=temperature,
         generator=torch.Generator().manual_seed(seed),
     )
-    return Filled(_written(tokenizer, found.tokens), gaps, _names(tokenizer, found), _steps(tokenizer, found))
+    chosen = [tokenizer.name(filling.tokens[position]) for position in filling.positions]
+    whole = tokenizer.decode(filling.tokens).strip()
+    return Filled(whole, _candidates(tokenizer, p, min(top, p.shape[1])), chosen, _steps(tokenizer, filling))
 
 
-def gapped(tokenizer: EncoderTokenizer, text: str) -> np.ndarray:
-    """The tokens of a text with marks around it and the mask in its gaps."""
-    return add_special_tokens(tokenizer.special_tokens, with_masks(tokenizer, text))[0]
+@torch.inference_mode()
+def fill_words(model: Any, tokenizer: Tokenizer, text: str, top: int = 5) -> Filled:
+    """Fill in every [MASK] of a text with the most likely word of a model of words in context.
+
+    A mask is read as the unknown word. The model's prediction at a position does not depend on the word there.
+    """
+    parts = MASK.split(text)
+    if len(parts) < 2:
+        raise _no_mask()
+    ids: list[int] = []
+    positions = []
+    for number, part in enumerate(parts):
+        if number:
+            positions.append(len(ids) + 1)  # after the special token before the first word
+            ids.append(0)
+        ids += tokenizer.encode(" ".join(part.split())).tolist()
+    row, _ = add_special_tokens(special_tokens_of(tokenizer), ids)
+    logits = model(torch.from_numpy(row.astype("int64"))[None]).logits[0, positions, : tokenizer.size].float()
+    logits[:, [0, tokenizer.end]] = float("-inf")  # neither the unknown word nor the end token is an answer
+    gaps = _candidates(tokenizer, logits.softmax(-1), min(top, tokenizer.size - 2))
+    chosen = [gap[0][0] for gap in gaps]
+    whole = "".join(f"{part}{word}" for part, word in zip(parts, [*chosen, ""], strict=True))
+    return Filled(whole, gaps, chosen, [])
 
 
-def with_masks(tokenizer: Tokenizer, text: str) -> np.ndarray:
-    """The tokens of a text, the mask in its gaps where the tokenizer has one."""
+def masked_row(tokenizer: EncoderTokenizer, text: str) -> np.ndarray:
+    """The tokens of a text with its masks, and special tokens around it."""
+    return add_special_tokens(tokenizer.special_tokens, encode_masks(tokenizer, text))[0]
+
+
+def encode_masks(tokenizer: Tokenizer, text: str) -> np.ndarray:
+    """The tokens of a text with its masks, if the tokenizer has a mask."""
     if not isinstance(tokenizer, EncoderTokenizer) or tokenizer.special_tokens.mask is None:
         return tokenizer.encode(text)
     parts: list[np.ndarray] = []
-    for number, piece in enumerate(GAP.split(text)):
+    for number, piece in enumerate(MASK.split(text)):
         if number:
             parts.append(np.array([tokenizer.special_tokens.mask], dtype=np.int32))
         parts.append(tokenizer.encode(piece.rstrip() if tokenizer.spaced else piece))
     return np.concatenate(parts)
 
 
-def special(tokenizer: EncoderTokenizer) -> tuple[int | None, ...]:
-    """Tokens that are never filled in."""
-    marks = tokenizer.special_tokens
-    return marks.start, marks.separator, marks.end, marks.mask, marks.pad, tokenizer.unknown
+def special_ids(tokenizer: EncoderTokenizer) -> tuple[int | None, ...]:
+    """Special tokens, which are never filled in."""
+    special = tokenizer.special_tokens
+    return special.start, special.separator, special.end, special.mask, special.pad, tokenizer.unknown
 
 
-def _written(tokenizer: EncoderTokenizer, tokens: tuple[int, ...]) -> str:
-    return tokenizer.decode(tokens).strip()
+def _no_mask() -> InputError:
+    return InputError("there is nothing to fill in", hint='write [MASK] where a word is missing: "milk is [MASK]"')
 
 
-def _names(tokenizer: EncoderTokenizer, found: Filling) -> list[str]:
-    return [tokenizer.name(found.tokens[place]) for place in found.positions]
+def _candidates(tokenizer: Tokenizer, p: Tensor, count: int) -> list[list[tuple[str, float]]]:
+    """The most likely tokens of each row of ``p`` (N, V), with their probabilities."""
+    best = p.topk(count)
+    return [
+        [(tokenizer.name(token), value) for token, value in zip(tokens, values)]
+        for tokens, values in zip(best.indices.tolist(), best.values.tolist())
+    ]
 
 
-def _steps(tokenizer: EncoderTokenizer, found: Filling) -> list[dict[str, Any]]:
-    """The rounds as people can read them."""
-    steps, row = [], list(found.tokens)
-    for one in found.rounds:
-        for place, token in zip(found.positions, one.tokens):
-            row[place] = token
+def _steps(tokenizer: EncoderTokenizer, filling: Filling) -> list[dict[str, Any]]:
+    """The rounds with tokens by name."""
+    steps, row = [], list(filling.tokens)
+    for one in filling.rounds:
+        for position, token in zip(filling.positions, one.tokens):
+            row[position] = token
         steps.append(
             {
-                "text": _written(tokenizer, tuple(row)),
+                "text": tokenizer.decode(tuple(row)).strip(),
                 "tokens": [tokenizer.name(token) for token in one.tokens],
                 "probabilities": list(one.probabilities),
                 "hidden_again": list(one.masked_again),

@@ -1,8 +1,8 @@
-"""A run that fills in what is hidden."""
+"""Runs of models that see both sides of a word: masked language models, and models of words in context."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,45 +10,54 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.labelled import read_texts
 from ensue.data.sources import Source
+from ensue.measure.contexts import ContextScore
 from ensue.measure.masked import MaskedScore
-from ensue.runs.mask_filling import Filled, filled
+from ensue.runs.mask_filling import Filled, fill_masks, fill_words
 from ensue.runs.run import Run, Text
 from ensue.runs.settings_resolution import resolve
-from ensue.tasks.masked_modelling import follows, score_files
+from ensue.tasks import contexts, masked_modelling
 
 
-class MaskedRun(Run):
-    """An encoder that was pre-trained: it fills in what is hidden, and makes vectors of texts."""
+class BidirectionalRun(Run):
+    """A model that sees both sides of a word: it is scored on files, and fills in masks."""
 
     refused = {
-        "text": "an encoder is scored on documents: name a file",
+        "text": "it is scored on files: name one",
         "columns": "it reads text, not pairs; --field names the field of a JSONL file",
-        "per_token": "an encoder sees both sides of a word, so a token has no cost of its own",
-        "streams": "rows are no stream",
+        "per_token": "it sees both sides of a word, so a token has no cost of its own",
+        "streams": "it reads sentences, not a stream",
     }
-
     capabilities = ("fill",)
 
-    @property
-    def loss_unit(self) -> str:
-        """The unit of its loss."""
-        return "nats per token"
+    def _check_files(self, files: tuple[Source, ...]) -> None:
+        if not files:
+            raise InputError(f"{self.system} is scored on files", hint="name one")
+
+    def generate(self, prompt: str = "", **options: Any) -> list[Text]:
+        """It has no next token."""
+        hint = f'ensue fill {self} "{prompt or "once"} [MASK] [MASK]"'
+        raise InputError(f"{self.system} sees both sides of a word, so it fills in masks", hint=hint)
+
+
+class MaskedRun(BidirectionalRun):
+    """A pre-trained encoder: it fills in masks, and says whether one text follows another."""
+
+    loss_unit = "nats per token"
 
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
-        """The loss and accuracy of masked tokens, and which sentence follows."""
+        """The loss and accuracy of masked tokens, and the accuracy of next-sentence prediction."""
         masked, unigram = score["masked_loss"], score["unigram_loss"]
-        follows = [f"next-sentence accuracy {score['next_accuracy']:.1%}"] if "next_accuracy" in score else []
         return [
             f"masked loss {masked:.4f} nats per masked token (unigram baseline: {unigram:.4f})",
             f"perplexity {score['masked_perplexity']:.2f} · accuracy {score['accuracy']:.1%}",
-            *follows,
+            *([f"next-sentence accuracy {score['next_accuracy']:.1%}"] if "next_accuracy" in score else []),
             f"{score['hidden']:,} masked tokens in {score['rows']:,} rows",
         ]
 
     @classmethod
     def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
-        """The loss and accuracy of masked tokens, and which sentence follows."""
+        """The loss and accuracy of masked tokens, and the accuracy of next-sentence prediction."""
         follows = score.get("next_accuracy")
         return [
             f"| validation text | {score['hidden']:,} masked tokens |",
@@ -58,39 +67,60 @@ class MaskedRun(Run):
         ]
 
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
-        """How well it fills in what is hidden in files, and tells which sentence follows."""
-        if not files:
-            raise InputError("an encoder is scored on documents", hint="name a file")
+        """The loss and accuracy of masked tokens in files, and the accuracy of next-sentence prediction."""
+        self._check_files(files)
         settings = resolve(self.system, layers=[self.settings])
-        return score_files(settings, self.model, self.tokenizer, files, field, report)
+        return masked_modelling.score_files(settings, self.model, self.tokenizer, files, field, report)
 
-    def predict(
-        self,
-        texts: Sequence[str] = (),
-        *,
-        file: str | Path | None = None,
-        columns: str = "",
-        int8: bool = False,
-        report: Report = silent,
-    ) -> list[dict[str, Any]]:
-        """Whether the second text of each pair follows the first; a tab stands between them."""
-        notes: list[str] = []
-        read = read_texts(file, columns, 2, notes) if file is not None else None
-        pairs = [one.texts for one in read] if read is not None else [tuple(text.split("\t")) for text in texts]
-        for note in notes:
-            report("note", {"text": note})
-        for number, pair in enumerate(pairs, start=1):
-            if len(pair) != 2:
-                what = f"{len(pair)} texts where an encoder tells whether one follows another"
-                raise InputError(what, where=f"text {number}", hint="put a tab between two texts")
-        chances = follows(self.model, self.tokenizer, [(pair[0], pair[1]) for pair in pairs])
-        return [{"follows": p >= 0.5, "probability": p} for p in chances]
+    def read_examples(self, file: str | Path, columns: str, notes: list[str]) -> list[tuple[str, ...]]:
+        """The pairs of texts in a file."""
+        return [one.texts for one in read_texts(file, columns, 2, notes)]
+
+    def make_example(self, text: str, where: str) -> tuple[str, ...]:
+        """Two texts with a tab between them."""
+        pair = tuple(text.split("\t"))
+        if len(pair) != 2:
+            what = f"{len(pair)} texts where an encoder says whether one follows another"
+            raise InputError(what, where=where, hint="put a tab between two texts")
+        return pair
+
+    def predict_examples(self, examples: list[Any], int8: bool, report: Report) -> list[dict[str, Any]]:
+        """Whether the second text of each pair follows the first."""
+        probabilities = masked_modelling.follows(self.model, self.tokenizer, examples)
+        return [{"follows": p >= 0.5, "probability": p} for p in probabilities]
 
     def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
-        """Fill in every [MASK] of a text; see ``ensue.runs.mask_filling.filled``."""
-        return filled(self.model, self.tokenizer, text, top=top, rounds=rounds, seed=seed, temperature=temperature)
+        """Fill in every [MASK] of a text; see ``ensue.runs.mask_filling.fill_masks``."""
+        return fill_masks(self.model, self.tokenizer, text, top=top, rounds=rounds, seed=seed, temperature=temperature)
 
-    def generate(self, prompt: str = "", **how: Any) -> list[Text]:
-        """An encoder has no next token to say."""
-        hint = f'ensue fill {self.folder.path} "{prompt or "once"} [MASK] [MASK]" --rounds 4'
-        raise InputError(f"a {self.system} sees both sides of a word, so it fills in", hint=hint)
+
+class ContextRun(BidirectionalRun):
+    """elmo or context2vec: vectors of words in their contexts."""
+
+    @staticmethod
+    def score_lines(score: Mapping[str, Any]) -> list[str]:
+        """The perplexity of words in each direction."""
+        sizes = f"{score['sentences']:,} sentences, {score['words']:,} words"
+        return [
+            " · ".join(f"{name} perplexity {value:.2f} per word" for name, value in score["perplexity"].items()),
+            f"{sizes}, {score['unknown']:,} out of vocabulary",
+        ]
+
+    @classmethod
+    def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
+        """The perplexity of words in each direction."""
+        shown = [f"| {name} perplexity per word | {value:.2f} |" for name, value in score["perplexity"].items()]
+        return [f"| validation text | {cls.score_lines(score)[-1]} |", *shown]
+
+    def score(self, *files: Source, field: str | None = None, report: Report = silent) -> ContextScore:
+        """The perplexity of the words of files, in each direction."""
+        self._check_files(files)
+        length = int(self.settings.get("data.length", 100))
+        return contexts.score_files(self.model, self.tokenizer, files, field, length, report)
+
+    def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
+        """Fill in every [MASK] of a text; see ``ensue.runs.mask_filling.fill_words``."""
+        if rounds or temperature:
+            what = f"{self.system} fills in each mask by itself, with the most likely word"
+            raise InputError(what, hint="leave out the other options")
+        return fill_words(self.model, self.tokenizer, text, top)

@@ -1,4 +1,4 @@
-"""Whether this machine's memory can hold a model that is to be trained, asked before anything is read or built."""
+"""Check, before anything is read or built, that a model to be trained fits into memory."""
 
 from __future__ import annotations
 
@@ -16,49 +16,48 @@ from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import model_class, task_of, task_spec
 from ensue.train.ranks import Ranks
 
-FEWEST = 2
-"""Tokens that every vocabulary has, where it is not known yet."""
+MIN_VOCABULARY = 2
+"""The size of a vocabulary before the text is read."""
 
 
-def check_room(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
-    """Refuse a model whose weights, gradients and optimiser's memory alone are more than there is.
+def check_memory(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
+    """Refuse a model whose weights, gradients and optimiser state alone exceed the memory.
 
-    Before the text is read its vocabulary is as small as can be; nothing is refused that might fit.
+    Without ``corpus`` the vocabulary has its smallest size, so nothing is refused that might fit.
     """
-    cls = model_class(settings.run.system, settings.run.task)
-    values = _values(settings, corpus)
-    if values is None or hasattr(cls, "counter"):
-        return
-    device = ranks.device(check_device(settings.run.device))
-    room = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else available_memory()
-    parts = ranks.world_size if settings.train.shard else 1
-    model = _shape(cls, values)
+    values = _model_values(settings, corpus)
+    model = _meta_model(model_class(settings.run.system, settings.run.task), values) if values is not None else None
     if model is None:
         return
-    needed = [one // parts for one in training_state_bytes(model, settings.train)]
-    if sum(needed) <= room:
+    device = ranks.device(check_device(settings.run.device))
+    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else available_memory()
+    shards = ranks.world_size if settings.train.shard else 1
+    needed = [size // shards for size in training_state_bytes(model, settings.train)]
+    if sum(needed) <= memory:
         return
-    sizes = [size_in_words(one) for one in (sum(needed), *needed, room)]
+    sizes = [size_in_words(size) for size in (sum(needed), *needed, memory)]
     what = "training needs {} before any activation ({} weights, {} gradients, {} optimiser), and there is {}"
-    hint = f"choose smaller settings (`ensue cost` counts them), or say with {MEMORY_VARIABLE}=64G that there is more"
+    hint = f"choose smaller settings (`ensue cost` counts them), or set {MEMORY_VARIABLE}=64G if there is more"
     raise InputError(what.format(*sizes), hint=hint)
 
 
-def _values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
-    """The settings of the model as it will be built; None where they follow from more than a vocabulary, or where not
-    all of it is learnt."""
-    task = getattr(model_class(settings.run.system, settings.run.task), "task", "")
-    if not task or settings.run.task not in ("", task) or task_spec(task).example_loss is None:
+def _model_values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
+    """The model's settings as it will be built; None for a model that counts, has a head, or follows from its data."""
+    cls = model_class(settings.run.system, settings.run.task)
+    task = getattr(cls, "task", "")
+    if hasattr(cls, "counter") or not task or settings.run.task not in ("", task):
+        return None
+    if task_spec(task).example_loss is None:
         return None
     facts = task_of(settings).model_settings(settings, corpus) if corpus is not None else {}
     values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
     if values.get("tied") == "auto":
         values["tied"] = "all"  # the fewest tables
-    return {name: max(value, FEWEST) if name in VOCABULARIES else value for name, value in values.items()}
+    return {name: max(value, MIN_VOCABULARY) if name in VOCABULARIES else value for name, value in values.items()}
 
 
-def _shape(cls: Any, values: Mapping[str, Any]) -> Any:
-    """The model without any numbers; None where it cannot be built, which is said in its time."""
+def _meta_model(cls: Any, values: Mapping[str, Any]) -> Any:
+    """The model without storage; None if it cannot be built, which is reported when it is built for training."""
     try:
         with torch.device("meta"):
             return cls(cls.Config(**values))

@@ -1,4 +1,4 @@
-"""A trained model in its folder, and what is asked of all kinds of it."""
+"""A run: a trained model in its folder, and the operations that all kinds of runs have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, silent
+from ensue.core.events import Report, report_all, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
 from ensue.core.table import load_target
@@ -24,7 +24,7 @@ from ensue.kernels.int8 import quantise
 from ensue.models.ngram import NGram
 from ensue.runs.embedding import sentence_vectors
 from ensue.runs.mask_filling import Filled
-from ensue.runs.word_tables import table_vectors
+from ensue.runs.word_tables import embedding_vectors
 from ensue.search.sampling import Sample
 from ensue.tasks.backbones import body_of
 from ensue.tasks.load_model import model_in
@@ -38,7 +38,7 @@ VIEWS = "ensue.look.run_views:RunViews"
 
 @dataclass(frozen=True)
 class Text:
-    """One continuation that a model wrote, with its score."""
+    """A continuation that a model generated, with its score."""
 
     text: str
     sample: Sample
@@ -54,12 +54,6 @@ class Text:
         }
 
 
-EIGHTHS = {"int8": "only models that label, translate or say what comes next compute in eight bits"}
-"""The option of ``ensue score`` that only models with linear layers know what to do with."""
-FOR_LABELS = {"out": "only labels have a confusion to draw"}
-"""Options of ``ensue score`` that only models that label know."""
-
-
 PREDICTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "label": lambda one: f"{one['label']}\t{one['probabilities'][one['label']]:.4f}",
     "follows": lambda one: f"{'follows' if one['follows'] else 'does not follow'}\t{one['probability']:.4f}",
@@ -70,22 +64,22 @@ PREDICTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "answer": lambda one: one["answer"] or "(no answer)",
 }
-"""How a prediction is written, by the key that tells its kind."""
+"""How a prediction is printed, by the key that only its kind has."""
 
 
 class Run:
     """A trained model in its folder."""
 
     refused: Mapping[str, str] = {}
-    """Options of ``ensue score`` that mean nothing to this kind of run, and what to do instead."""
+    """Options of ``ensue score`` that this kind of run does not have, with a hint for each."""
     labels: bool = False
-    """Whether it labels: only such a run has a confusion to draw."""
-    eighths: bool = False
-    """Whether it computes in eight bits where that is asked for."""
+    """True if it labels: only such a run has a confusion matrix."""
+    supports_int8: bool = False
+    """True if it can compute with int8 linear layers."""
     reads_texts: bool = True
     """True if its model makes vectors of words in their context."""
     predict_options: tuple[str, ...] = ()
-    """Options of ``ensue predict`` besides those that all runs take."""
+    """Options of ``ensue predict`` besides those that all runs have."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.folder = RunFolder(Path(path))
@@ -94,14 +88,14 @@ class Run:
         self.direction: str = self.config.get("direction", "forward")
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder.path)!r}, system={self.system!r})"
+        return f"Run({str(self)!r}, system={self.system!r})"
 
     def __str__(self) -> str:
         return str(self.folder.path)
 
     def __fspath__(self) -> str:
-        """A run can stand where its folder can."""
-        return str(self.folder.path)
+        """A run can be used as the path of its folder."""
+        return str(self)
 
     @cached_property
     def look(self) -> Any:
@@ -110,13 +104,18 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Everything run.toml says, by flat names; empty for a run that was converted."""
+        """The settings in run.toml, by flat names; empty for a converted run."""
         return read_toml(self.folder.settings) if self.folder.settings.exists() else {}
 
     @property
     def task(self) -> str:
-        """What it was trained for: language, translation, masked, classify …"""
+        """The task it was trained for: language, translation, masked, classify …"""
         return str(self.config.get("task") or task_name(self.system))
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The record of its task."""
+        return task_spec(self.task)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -130,7 +129,7 @@ class Run:
 
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
-        """The figures of ``score``, for people."""
+        """The result of ``score`` as lines to print."""
         numbers = ((name, value) for name, value in score.items() if isinstance(value, int | float))
         return [" · ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in numbers)]
 
@@ -142,7 +141,7 @@ class Run:
 
     @staticmethod
     def data_size(data: Mapping[str, Any]) -> str:
-        """How much there was to learn from, for the model card."""
+        """The size of the training data, for the model card."""
         kinds = {kind: kind for kind in ("pairs", "documents", "sentences", "examples")}
         kinds |= {"texts": "texts without labels"}
         counts = [f"{data[f'train_{kind}']:,} {name}" for kind, name in kinds.items() if data.get(f"train_{kind}")]
@@ -151,13 +150,8 @@ class Run:
 
     @staticmethod
     def prediction_lines(predictions: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The answers of ``predict``, a line each; an empty text has an empty line."""
+        """The result of ``predict``, a line each; an empty text has an empty line."""
         return [next((write(one) for key, write in PREDICTIONS.items() if key in one), "") for one in predictions]
-
-    @property
-    def spec(self) -> TaskSpec:
-        """The record of its task."""
-        return task_spec(self.task)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -170,64 +164,94 @@ class Run:
         return model_in(self.folder, self.config, self.tokenizer if self.spec.reads_text else None)
 
     @cached_property
-    def small(self) -> Any:
-        """The model with linear layers in eight bits."""
+    def int8_model(self) -> Any:
+        """The model with int8 linear layers."""
         if not isinstance(self.model, nn.Module) or isinstance(self.model, NGram):
-            raise InputError(f"{self.system} counts: it has no layers for --int8", where=str(self), hint="leave it out")
+            raise InputError(f"{self.system} has no layers for --int8", where=str(self), hint="leave it out")
         return quantise(self.model)
 
-    def reader(self, int8: bool) -> Any:
-        """The model to read with, in eight bits where that is asked for."""
-        return self.small if int8 else self.model
+    def model_for(self, int8: bool) -> Any:
+        """The model, with int8 linear layers if ``int8``."""
+        return self.int8_model if int8 else self.model
 
     @cached_property
     def vectors(self) -> WordVectors:
         """The embeddings of those of its tokens that are words."""
-        return table_vectors(self.model, self.tokenizer, str(self), self.system)
+        return embedding_vectors(self.model, self.tokenizer, str(self), self.system)
 
-    def _cannot(self, what: str) -> InputError:
-        purpose = f" that learnt to {self.task}" if self.labels else ""
-        return InputError(f"{self.system}{purpose} cannot {what}", where=str(self.folder.path))
+    def cannot(self, action: str) -> InputError:
+        """The error of a run that does not have an operation."""
+        purpose = f" trained to {self.task}" if self.labels else ""
+        return InputError(f"{self.system}{purpose} cannot {action}", where=str(self))
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Refuse options that would do nothing, before anything is read."""
-        refused = {**({} if self.labels else FOR_LABELS), **({} if self.eighths else EIGHTHS), **self.refused}
+        """Refuse options that have no effect, before anything is read."""
+        refused = {} if self.labels else {"out": "only labels have a confusion matrix"}
+        if not self.supports_int8:
+            refused["int8"] = "only models that label, translate or predict the next token have int8 layers"
+        refused |= self.refused
         for name in options:
             if name in refused:
                 what = f"{self.system} cannot use --{name.replace('_', '-')}"
-                raise InputError(what, where=str(self.folder.path), hint=refused[name])
+                raise InputError(what, where=str(self), hint=refused[name])
 
     def score(self, *args: Any, **kwargs: Any) -> Any:
-        """How well the model does on files."""
-        raise self._cannot("be scored")
+        """Measure the model on files."""
+        raise self.cannot("be scored")
 
     def per_token(self, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
-        """What each token of a text costs."""
-        raise self._cannot("say what each token of a text costs")
+        """The log-probability of each token of a text."""
+        raise self.cannot("score single tokens")
 
     def generate(self, *args: Any, **kwargs: Any) -> list[Text]:
         """Continuations of a prompt."""
-        raise self._cannot("go on with a text")
+        raise self.cannot("generate text")
 
     def next(self, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
-        """The likeliest next tokens after a text."""
-        raise self._cannot("say what comes next in a text")
+        """The most likely next tokens after a text."""
+        raise self.cannot("predict the next token")
 
     def translate(self, *args: Any, **kwargs: Any) -> list[Translation]:
         """Translations of lines."""
-        raise self._cannot("translate")
+        raise self.cannot("translate")
 
-    def predict(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """What the model says of examples."""
-        raise self._cannot("label anything")
+    def predict(
+        self,
+        texts: Sequence[str] = (),
+        *,
+        file: str | Path | None = None,
+        columns: str = "",
+        int8: bool = False,
+        report: Report = silent,
+    ) -> list[dict[str, Any]]:
+        """Predictions for texts, or for the contents of a file, in their order; pairs have a tab between the texts."""
+        notes: list[str] = []
+        if file is not None:
+            examples = self.read_examples(file, columns, notes)
+        else:
+            examples = [self.make_example(text, f"text {number}") for number, text in enumerate(texts, start=1)]
+        report_all(notes, report)
+        return self.predict_examples(examples, int8, report)
+
+    def read_examples(self, file: str | Path, columns: str, notes: list[str]) -> list[Any]:
+        """The examples of a file that ``predict`` labels."""
+        raise self.cannot("label anything")
+
+    def make_example(self, text: str, where: str) -> Any:
+        """A line as an example for ``predict``."""
+        raise self.cannot("label anything")
+
+    def predict_examples(self, examples: list[Any], int8: bool, report: Report) -> list[dict[str, Any]]:
+        """Predictions for examples."""
+        raise self.cannot("label anything")
 
     def fill(self, *args: Any, **kwargs: Any) -> Filled:
-        """A text with what is hidden in it filled in."""
-        raise self._cannot("fill in what is hidden")
+        """A text with its masked tokens filled in."""
+        raise self.cannot("fill in masked tokens")
 
-    def embed(self, texts: Sequence[str], *, report: Report = silent, **how: Any) -> np.ndarray:
-        """A vector for each text, (N, D); see ``ensue.runs.embedding.sentence_vectors`` for how."""
+    def embed(self, texts: Sequence[str], *, report: Report = silent, **options: Any) -> np.ndarray:
+        """A vector for each text, (N, D); see ``ensue.runs.embedding.sentence_vectors`` for ``options``."""
         body = body_of(self.model)
         if not self.reads_texts or isinstance(body, NGram):
-            raise self._cannot("make a vector of a text")
-        return sentence_vectors(body, self.tokenizer, texts, report=report, **how)
+            raise self.cannot("make a vector of a text")
+        return sentence_vectors(body, self.tokenizer, texts, report=report, **options)

@@ -1,4 +1,4 @@
-"""The weights of a run, written once each."""
+"""Write the weights of a run as safetensors; shared ones are stored once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ensue.core.files import atomic_file
 from ensue.core.run_folder import RunFolder
 
-KINDS = {
+DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -23,7 +23,7 @@ KINDS = {
     torch.bool: "BOOL",
 }
 BLOCK = 1 << 22
-"""Bytes that are written at once."""
+"""Bytes written at a time."""
 
 
 def write_weights(model: torch.nn.Module, folder: RunFolder) -> None:
@@ -34,38 +34,32 @@ def write_weights(model: torch.nn.Module, folder: RunFolder) -> None:
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """A safetensors file, written a block at a time: the library would copy all tensors first, and tables of n-grams
-    may be mapped files, larger than memory. As the library has it, wider types stand first, then names in order."""
+    """Write a safetensors file block by block: the library would copy all tensors first, and n-gram tables may be
+    memory-mapped files larger than memory. As in the library, wider types come first, then names in order."""
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    place = 0
+    offset = 0
     for name in order:
         tensor = tensors[name]
         size = tensor.numel() * tensor.element_size()
-        header[name] = {
-            "dtype": KINDS[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [place, place + size],
-        }
-        place += size
+        offsets = [offset, offset + size]
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
+        offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
-            held = tensors[name].detach().cpu().contiguous()
-            flat = held.as_strided((held.numel(),), (1,)).view(torch.uint8)  # a single number may have any stride
-            for at in range(0, len(flat), BLOCK):
-                file.write(flat[at : at + BLOCK].numpy().data)
+            tensor = tensors[name].detach().cpu().contiguous()
+            flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # a scalar may have any stride
+            for start in range(0, len(flat), BLOCK):
+                file.write(flat[start : start + BLOCK].numpy().data)
 
 
 def own_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The state dict with shared weights stored once."""
-    seen: dict[int, str] = {}
-    result = {}
-    for name, tensor in model.state_dict().items():
-        key = tensor.data_ptr() if tensor.numel() else id(tensor)
-        if key not in seen:
-            seen[key] = name
-            result[name] = tensor.contiguous()
-    return result
+    first: dict[int, str] = {}
+    state = model.state_dict()
+    for name, tensor in state.items():
+        first.setdefault(tensor.data_ptr() if tensor.numel() else id(tensor), name)
+    return {name: state[name].contiguous() for name in first.values()}

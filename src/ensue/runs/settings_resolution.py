@@ -1,4 +1,4 @@
-"""How settings come together: defaults, then the preset, then a file, then what was typed; and what concerns whom."""
+"""Resolve the settings of a run: defaults, then the preset, then a file, then what was typed; later layers win."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ensue.core.wording import listed
 from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import recipe_of, recipes_for
 from ensue.tasks.settings import VOCABULARIES, RunSettings, Settings
-from ensue.tasks.spec import DEFAULT_BUDGET
-from ensue.tasks.table import all_tasks, check_task, model_class, task_name, task_spec
+from ensue.tasks.spec import DEFAULT_BUDGET, TaskSpec
+from ensue.tasks.table import all_tasks, check_task, model_class, task_name, task_spec, trained_by_counting
 
 COUNTERPARTS = (
     ("train.batch", "train.batch_tokens"),
@@ -23,6 +23,11 @@ COUNTERPARTS = (
     ("data.eval_tokens", "data.eval_pairs"),
 )
 """Pairs of settings with the same purpose, of which a task has one."""
+OPTIONAL_TABLES = {
+    "distil": ("teacher", "a student with a teacher", "use `ensue distil`"),
+    "features": ("features.run", "features of a run", "name one: --from runs/elmo"),
+}
+"""Tables of run.toml that only some runs have: the setting that adds each, whom it is for, and a hint."""
 
 
 def tables(system: str, task: str = "") -> Mapping[str, type[Any]]:
@@ -30,8 +35,8 @@ def tables(system: str, task: str = "") -> Mapping[str, type[Any]]:
     return task_spec(task or task_name(system)).settings
 
 
-def of_other_tasks(name: str) -> dict[str, Any]:
-    """The tasks that have a setting, by what they learn from, each with its default."""
+def defaults_of_tasks(name: str) -> dict[str, Any]:
+    """The defaults of a setting by the data of the tasks that have it."""
     table, _, inner = name.partition(".")
     return {
         spec.data: field.default
@@ -42,11 +47,11 @@ def of_other_tasks(name: str) -> dict[str, Any]:
     }
 
 
-def check_foreign(system: str, task: str, names: Iterable[str]) -> None:
+def check_own(system: str, task: str, names: Iterable[str]) -> None:
     """Refuse settings of other tasks, which would have no effect."""
-    own = all_names(system, task)
+    own = setting_names(system, task)
     for name in names:
-        others = of_other_tasks(name) if "." in name and name not in own else {}
+        others = defaults_of_tasks(name) if "." in name and name not in own else {}
         if others:
             instead = dict((*COUNTERPARTS, *(pair[::-1] for pair in COUNTERPARTS))).get(name)
             spec = task_spec(task or task_name(system))
@@ -62,8 +67,8 @@ def read_settings(path: Path, system: str = "", task: str = "", report: Report =
     if they are not at their default.
     """
     flat = read_toml(path)
-    own = set(all_names(system or str(flat.get("system", "")), task or str(flat.get("task", ""))))
-    others = {name: of_other_tasks(name) for name in flat if "." in name and name not in own}
+    own = set(setting_names(system or str(flat.get("system", "")), task or str(flat.get("task", ""))))
+    others = {name: defaults_of_tasks(name) for name in flat if "." in name and name not in own}
     for name in sorted(name for name, tasks in others.items() if tasks and flat[name] not in tasks.values()):
         what = f"{path}: {name} = {flat[name]!r} is left out: it is for {listed(list(others[name]))}"
         report("note", {"text": what})
@@ -76,37 +81,29 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
     check_task(system, task)
     spec, cls = task_spec(task), model_class(system, task)
     chosen = preset or next((str(layer["preset"]) for layer in reversed(layers) if layer.get("preset")), "default")
-    begun = any(layer.get("begin_with") for layer in layers)
-    flat = preset_settings(system, task, chosen, begun)
+    initialised = any(layer.get("begin_with") for layer in layers)
+    flat = preset_settings(system, task, chosen, initialised)
     if any(layer.get(name) for layer in layers for name in ("train.steps", "train.epochs")):
-        flat.pop("train.budget", None)  # who says how far does not want the preset's time
+        flat.pop("train.budget", None)  # replaces the preset's budget
     if any(layer.get(name) for layer in layers for name in ("train.steps", "train.budget")):
         flat.pop("train.epochs", None)
     for layer in layers:
         flat.update(layer)
-    if begun and spec.tuning_rate and not any("train.lr" in layer for layer in layers):
+    if initialised and spec.tuning_rate and not any("train.lr" in layer for layer in layers):
         flat["train.lr"] = spec.tuning_rate(system, flat)
     flat |= {"system": system, "task": task, "preset": chosen}
-    check_foreign(system, task, flat)
-    kinds = dict(spec.settings)
-    if not flat.get("teacher"):
-        _check_untaught(flat)
-        kinds.pop("distil", None)
-    elif "distil" not in kinds:
-        raise InputError(f"{system} does not label, so it has no teacher", hint="leave out teacher")
-    if not flat.get("features.run"):
-        _check_featureless(flat)
-        kinds.pop("features", None)
+    check_own(system, task, flat)
+    kinds = _needed_tables(system, spec, flat)
     groups: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in kinds}}
     for name, value in flat.items():
         table, dot, inner = name.partition(".")
         if dot and table not in kinds:
-            raise unknown_name("setting", name, all_names(system, task))
+            raise unknown_name("setting", name, setting_names(system, task))
         groups[table if dot else ""][inner if dot else name] = value
     top, own = {f.name for f in describe(RunSettings)}, {f.name for f in describe(cls.Config)}
     for name in groups[""]:
         if name not in top | own:
-            raise unknown_name("setting", name, all_names(system, task))
+            raise unknown_name("setting", name, setting_names(system, task))
     settings = Settings(
         run=build(RunSettings, {k: v for k, v in groups[""].items() if k in top}),
         model_config=cls.Config,
@@ -116,28 +113,28 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
     return _with_defaults(settings)
 
 
-def _check_untaught(flat: Iterable[str]) -> None:
-    """Refuse settings of distilling where there is no teacher."""
-    for name in flat:
-        if name.startswith("distil."):
-            raise InputError(f"setting {name!r} is for a student with a teacher", hint="use `ensue distil`")
+def _needed_tables(system: str, spec: TaskSpec, flat: Mapping[str, Any]) -> dict[str, type[Any]]:
+    """The tables of a task without those that the run does not need; their settings are refused."""
+    kinds = dict(spec.settings)
+    if flat.get("teacher") and "distil" not in kinds:
+        raise InputError(f"{system} does not label, so it has no teacher", hint="leave out teacher")
+    for table, (setting, owner, hint) in OPTIONAL_TABLES.items():
+        if not flat.get(setting):
+            kinds.pop(table, None)
+            for name in flat:
+                if name.startswith(f"{table}.") and name != setting:
+                    raise InputError(f"setting {name!r} is for {owner}", hint=hint)
+    return kinds
 
 
-def _check_featureless(flat: Iterable[str]) -> None:
-    """Refuse settings of features where there are none."""
-    for name in flat:
-        if name.startswith("features.") and name != "features.run":
-            raise InputError(f"setting {name!r} is for features of a run", hint="name one: --from runs/elmo")
-
-
-def preset_settings(system: str, task: str, chosen: str, begun: bool) -> dict[str, Any]:
+def preset_settings(system: str, task: str, chosen: str, initialised: bool) -> dict[str, Any]:
     """The settings of a preset or of a recipe, as the task uses them."""
     cls = model_class(system, task)
     presets, recipes = cls.presets or {"default": {}}, recipes_for(system)
     if chosen not in {*presets, *recipes, "default"}:
         raise unknown_name("preset", chosen, {"default", *presets, *recipes})
     preset = presets.get(chosen if chosen in presets else "default", {})
-    return task_spec(task).preset(preset, recipe_of(system, chosen), begun)
+    return task_spec(task).preset(preset, recipe_of(system, chosen), initialised)
 
 
 def own_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,14 +159,14 @@ def _model_values(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any
 def _with_defaults(settings: Settings) -> Settings:
     """A budget if nothing limits training, and evaluations that suit the budget."""
     train, spec = settings.train, task_spec(settings.run.task)
-    counts = hasattr(model_class(settings.run.system, settings.run.task), "counter")
-    if not (train.steps or train.epochs or train.budget or counts):
+    limited = train.steps or train.epochs or train.budget
+    if not limited and not trained_by_counting(settings.run.system, settings.run.task):
         train = replace(train, budget=spec.budget)
     share = min(1.0, train.budget / DEFAULT_BUDGET) if train.budget else 1.0
     return replace(settings, train=train, data=spec.shorten(settings.data, share))
 
 
-def all_names(system: str, task: str = "") -> list[str]:
+def setting_names(system: str, task: str = "") -> list[str]:
     """Every setting's flat name."""
     flat = [f.name for f in (*describe(RunSettings), *describe(model_class(system, task).Config))]
     return flat + [f"{table}.{f.name}" for table, kind in tables(system, task).items() for f in describe(kind)]

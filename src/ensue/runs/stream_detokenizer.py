@@ -1,7 +1,7 @@
-"""A text that grows by tokens, told piece by piece: what has been told is never taken back.
+"""Decode tokens to text piece by piece, such that a piece never changes once it is returned.
 
-A token may be part of a letter, and the beginning of a stop word may turn out to be none; so the end of a text is held
-back until it is certain.
+A token may be part of a character, and the start of a stop sequence may turn out to be none, so the end of a text is
+held back until it is certain.
 """
 
 from __future__ import annotations
@@ -13,90 +13,83 @@ import numpy as np
 from ensue.data.tokenizers.protocol import Tokenizer
 
 BROKEN = "\ufffd"
-"""What bytes that are no letter yet are read as."""
+"""The replacement character, for bytes that are not a character yet."""
 OVERLAP = 8
-"""Tokens of a prompt that its continuation is read with."""
+"""Tokens of a prompt that its continuation is decoded with: enough to know whether it starts with a space."""
+SETTLED = 48
+"""Tokens before this number of newest ones are not decoded again."""
 
 
-SETTLES = 48
-"""Tokens that are read no more once as many have followed."""
+def decode_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> str:
+    """The text that ``tokens`` add to the text of the tokens before them."""
+    start, whole, alone = (np.array(ids, dtype=np.int64) for ids in (before, [*before, *tokens], tokens))
+    old, text = tokenizer.decode(start), tokenizer.decode(whole)
+    return text[len(old) :] if text.startswith(old) else tokenizer.decode(alone)
 
 
-def added(tokenizer: Tokenizer, before: Sequence[int], token: int) -> str:
-    """What a token adds to the text of those before it; its name where that is no text, or only part of a letter."""
-    tail = [int(one) for one in before[-OVERLAP:]]
-    whole, old = (tokenizer.decode(np.array(ids, dtype=np.int64)) if ids else "" for ids in ([*tail, token], tail))
-    text = whole[len(old) :] if whole.startswith(old) else tokenizer.decode(np.array([token], dtype=np.int64))
+def added_text(tokenizer: Tokenizer, before: Sequence[int], token: int) -> str:
+    """The text that a token adds to those before it; its name if that is no text, or only part of a character."""
+    text = decode_after(tokenizer, before[-OVERLAP:], [token])
     return text if text and BROKEN not in text else tokenizer.name(token)
 
 
-class GrowingText:
-    """What follows a prompt, up to the first stop word."""
+class StreamDetokenizer:
+    """The text after a prompt, up to the first stop sequence."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = ()) -> None:
         self._tokenizer, self._stops = tokenizer, tuple(stop for stop in stops if stop)
-        self._prompt = [int(token) for token in prompt[-OVERLAP:]]  # enough to know whether a space comes first
-        self._before = tokenizer.decode(np.array(self._prompt, dtype=np.int64)) if self._prompt else ""
+        self._prompt = [int(token) for token in prompt[-OVERLAP:]]
         self._tokens: list[int] = []
         self._settled = ""
         self.text = ""
-        """All that has been told."""
+        """The text returned so far."""
         self.size = 0
-        """Letters of all tokens, told or not."""
+        """The number of characters of all tokens, returned or not."""
         self.stopped = False
-        """Whether a stop word came."""
+        """True after a stop sequence."""
 
     def add(self, token: int) -> str:
-        """What can be told after one more token; nothing after a stop word."""
+        """Add a token and return the text that became certain; nothing after a stop sequence."""
         self._tokens.append(token)
         whole = self._whole()
         self.size = len(whole.rstrip(BROKEN))
-        if len(self._tokens) >= 2 * SETTLES:
+        if len(self._tokens) >= 2 * SETTLED:
             self._settle(whole)
-        return self._told(whole, final=False)
+        return self._new_text(whole, final=False)
 
     def finish(self) -> str:
-        """What was held back."""
-        return self._told(self._whole(), final=True)
+        """Return the text that was held back."""
+        return self._new_text(self._whole(), final=True)
 
     def _whole(self) -> str:
         """The text of all tokens after the prompt."""
-        text = self._tokenizer.decode(np.array(self._prompt + self._tokens, dtype=np.int64))
-        if text.startswith(self._before):
-            return self._settled + text[len(self._before) :]
-        return self._settled + self._tokenizer.decode(np.array(self._tokens, dtype=np.int64))
+        return self._settled + decode_after(self._tokenizer, self._prompt, self._tokens)
 
     def _settle(self, whole: str) -> None:
-        """Read the older tokens no more, where the text stays the same without them: else a long text is read again
-        with every token."""
-        before = (self._prompt, self._before, self._tokens, self._settled)
-        old, new = self._tokens[:-SETTLES], self._tokens[-SETTLES:]
+        """Drop the older tokens if the text stays the same without them, so that not all is decoded at each token."""
+        before = (self._prompt, self._tokens, self._settled)
+        old, new = self._tokens[:-SETTLED], self._tokens[-SETTLED:]
         self._tokens = old
         self._settled = self._whole()
-        self._prompt = (self._prompt + old)[-OVERLAP:]
-        self._before = self._tokenizer.decode(np.array(self._prompt, dtype=np.int64))
-        self._tokens = new
-        if self._whole() != whole:  # a letter lies over the cut: with the next token it is elsewhere
-            self._prompt, self._before, self._tokens, self._settled = before
+        self._prompt, self._tokens = (self._prompt + old)[-OVERLAP:], new
+        if self._whole() != whole:  # a character spans the cut: with the next token it will be elsewhere
+            self._prompt, self._tokens, self._settled = before
 
-    def _told(self, whole: str, final: bool) -> str:
-        """The part of ``whole`` that is certain and was not told yet."""
+    def _new_text(self, whole: str, final: bool) -> str:
+        """The part of ``whole`` that is certain and was not returned yet."""
         if self.stopped:
             return ""
         sure = whole if final else whole.rstrip(BROKEN)
-        places = [place for stop in self._stops if (place := sure.find(stop)) >= 0]
-        if places:
-            whole, self.stopped = whole[: min(places)], True
+        stops = [start for stop in self._stops if (start := sure.find(stop)) >= 0]
+        if stops:
+            whole, self.stopped = whole[: min(stops)], True
         elif not final:
-            whole = whole[: len(whole) - self._uncertain(whole)]
+            whole = sure[: len(sure) - self._started_stop(sure)]
         new = whole[len(self.text) :] if whole.startswith(self.text) else ""
         self.text += new
         return new
 
-    def _uncertain(self, whole: str) -> int:
-        """How many letters at the end may still change, or begin a stop word."""
-        sure = whole.rstrip(BROKEN)
-        begun = max(
-            (size for stop in self._stops for size in range(1, len(stop)) if sure.endswith(stop[:size])), default=0
-        )
-        return len(whole) - len(sure) + begun
+    def _started_stop(self, text: str) -> int:
+        """The number of characters at the end of a text that may start a stop sequence."""
+        sizes = (size for stop in self._stops for size in range(1, len(stop)) if text.endswith(stop[:size]))
+        return max(sizes, default=0)

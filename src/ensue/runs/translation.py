@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, silent
+from ensue.core.events import Report, report_all, silent
 from ensue.data.sources import Source
 from ensue.measure.translation import bleu_by_length
 from ensue.runs.run import Run
@@ -22,7 +22,7 @@ from ensue.tasks.translator import Translation, Translator
 
 @dataclass(frozen=True)
 class PairScore:
-    """What ``score`` answers for a translation model."""
+    """The result of ``score`` for a translation model."""
 
     figures: dict[str, Any]
     outputs: list[str]
@@ -35,23 +35,18 @@ class PairScore:
 
 
 class TranslationRun(Run):
-    """An encoder–decoder: it translates, and scores its translations."""
+    """An encoder–decoder: it translates, and its translations are scored."""
 
-    eighths = True
+    supports_int8 = True
     refused = {
         "text": "a translation model is scored on pairs: name two files, or one with two columns",
         "field": "a translation model is scored on pairs: use --columns source=…,target=…",
-        "per_token": "a translation model is scored by the sentence",
-        "streams": "sentences are no stream",
+        "per_token": "a translation model scores sentences",
+        "streams": "it reads sentences, not a stream",
     }
-
     reads_texts = False
     capabilities = ("translate",)
-
-    @property
-    def loss_unit(self) -> str:
-        """The unit of its loss."""
-        return "nats per token"
+    loss_unit = "nats per token"
 
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
@@ -81,21 +76,18 @@ class TranslationRun(Run):
         ]
 
     def translator(self, ensemble: Sequence[Run] = (), int8: bool = False) -> Translator:
-        """The model between its tokenizers; with others, their ensemble."""
+        """The model with its tokenizers; with other runs, their ensemble."""
         source, target = load_tokenizers(self.folder)
         own = (source.state(), target.state())
         for other in ensemble:
             if other.task != self.task:
-                raise other._cannot("translate")
+                raise other.cannot("translate")
             if tuple(tokenizer.state() for tokenizer in load_tokenizers(other.folder)) != own:
-                what = "has another vocabulary, so it cannot be asked together with the first"
-                raise InputError(
-                    what, where=str(other.folder.path), hint="train it with --tokenizer RUN/tokenizer.json"
-                )
-        own_model = self.reader(int8)
-        model = Ensemble([own_model, *(run.reader(int8) for run in ensemble)]) if ensemble else own_model
+                what = "has another vocabulary, so it cannot be in an ensemble with the first"
+                raise InputError(what, where=str(other), hint="train it with --tokenizer RUN/tokenizer.json")
+        models = [run.model_for(int8) for run in (self, *ensemble)]
         longest = min(run.model.config.context for run in (self, *ensemble))
-        return Translator(model, source, target, longest)
+        return Translator(Ensemble(models) if ensemble else models[0], source, target, longest)
 
     def translate(
         self,
@@ -105,10 +97,10 @@ class TranslationRun(Run):
         ensemble: Sequence[Run] = (),
         int8: bool = False,
         report: Report = silent,
-        **how: Any,
+        **options: Any,
     ) -> list[Translation]:
-        """Translate lines, each in its place; see ``Translator.translate`` for how."""
-        return self.translator(ensemble, int8).translate(list(lines), search or Search(), report=report, **how)
+        """Translations of lines, in their order; see ``Translator.translate`` for ``options``."""
+        return self.translator(ensemble, int8).translate(list(lines), search or Search(), report=report, **options)
 
     def score(
         self,
@@ -123,42 +115,44 @@ class TranslationRun(Run):
             raise InputError("a translation model is scored on pairs", hint="name two files, or one with two columns")
         notes: list[str] = []
         pairs = files_of_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
-        for note in notes:
-            report("note", {"text": note})
+        report_all(notes, report)
         figures, outputs = score_pairs(self.translator(int8=int8), pairs, search or Search(), report)
         return PairScore(figures, outputs, bleu_by_length(pairs.source, outputs, [[t] for t in pairs.target]))
 
     def alignment(
         self, text: str, *, target: str = "", search: Search | None = None
     ) -> tuple[list[str], list[str], list[np.ndarray]]:
-        """The tokens of a source and its translation (or ``target``), and where they looked: (H, T, S) a layer."""
-        between = self.translator()
-        source, ids, _ = pair_tokens(between, text, target, search or Search())
-        end = between.tokenizer.end
+        """The tokens of a source and of its translation (or ``target``), and each layer's attention, (H, T, S)."""
+        translator = self.translator()
+        source, ids, _ = source_and_target(translator, text, target, search or Search())
+        end = translator.tokenizer.end
         with torch.no_grad():
             state = self.model.start(torch.from_numpy(source)[None])
-            seen = self.model(torch.tensor([[end, *ids]]), state, want=("attention",)).attention
-        if seen is None:
-            raise InputError(f"this {self.system} has no attention", where=str(self.folder.path))
-        names = [between.source_tokenizer.name(int(token)) for token in source]
-        return names, [between.tokenizer.name(token) for token in [*ids, end]], [layer[0].numpy() for layer in seen]
+            weights = self.model(torch.tensor([[end, *ids]]), state, want=("attention",)).attention
+        if weights is None:
+            raise InputError(f"this {self.system} has no attention", where=str(self))
+        sources = [translator.source_tokenizer.name(int(token)) for token in source]
+        targets = [translator.tokenizer.name(token) for token in [*ids, end]]
+        return sources, targets, [layer[0].numpy() for layer in weights]
 
 
-def pair_tokens(between: Translator, text: str, target: str, search: Search) -> tuple[np.ndarray, list[int], bool]:
-    """A source and its translation (or ``target``) as tokens, and whether the translation has its end mark.
+def source_and_target(
+    translator: Translator, text: str, target: str, search: Search
+) -> tuple[np.ndarray, list[int], bool]:
+    """A source and its translation (or ``target``) as tokens, and whether the translation ended with the end token.
 
-    The source's end mark is its last token; the target's is not among the tokens.
+    The source's last token is its end token; the target's end token is left out.
     """
     line = " ".join(part.strip() for part in text.splitlines() if part.strip())
-    source, longest = between.encode(line), between.longest
+    source, longest = translator.encode(line), translator.longest
     if not line or len(source) > longest:
         what = "an empty text" if not line else f"a text of {len(source):,} tokens"
         raise InputError(f"{what} cannot be shown", hint=f"give 1 to {longest:,} tokens")
     if not target:
-        best = between.translate([line], search)[0].found[0].best
+        best = translator.translate([line], search)[0].found[0].best
         return source, best.tokens, best.ended
-    ids: list[int] = between.tokenizer.encode(target.strip()).tolist()
+    ids: list[int] = translator.tokenizer.encode(target.strip()).tolist()
     if not 0 < len(ids) < longest:
         what = f"a target of {len(ids):,} tokens cannot be shown"
-        raise InputError(what, hint=f"give 1 to {longest - 1:,} and leave the end mark to the model")
+        raise InputError(what, hint=f"give 1 to {longest - 1:,} without the end token")
     return source, ids, True

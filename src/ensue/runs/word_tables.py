@@ -1,7 +1,6 @@
-"""Embedding tables as vectors of words: those of any model, read and begun.
+"""Embedding tables as word vectors: read from any model, and initialised from word vectors.
 
-The usual way to begin a table with vectors, a loop over the vocabulary that looks every word up, breaks at the first
-word without one. Here such a word keeps its random start, and how many there are is said.
+A word without a vector keeps its random values; a note says how many there are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report
+from ensue.core.events import Report, report_all
 from ensue.core.run_folder import RunFolder
 from ensue.core.wording import counted
 from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
@@ -30,21 +29,21 @@ from ensue.tasks.settings import Settings
 from ensue.tasks.table import task_name, task_spec
 
 LETTERS = ("byte", "char")
-"""Tokenizers whose tokens are no words."""
+"""Tokenizers whose tokens are not words."""
 SPACE, PART = "␣", "##"
-"""What begins the name of a token that begins a word, or that goes on with one."""
-NAMED = 5
-"""So many missing words are named."""
+"""The prefix of a token that starts a word, and of one that continues a word."""
+MAX_NAMED = 5
+"""The number of missing words that a note names."""
 
 
-def words_of_tokens(tokenizer: Tokenizer) -> list[str | None]:
-    """For each token the word that it is, or None where it is a mark or a part of a word."""
+def token_words(tokenizer: Tokenizer) -> list[str | None]:
+    """The word that each token is; None for special tokens and parts of words."""
     names: list[str] = [tokenizer.name(token) for token in range(tokenizer.size)]
     if tokenizer.kind == "words":
         return list(names)
     if isinstance(tokenizer, WordTokenizer):
-        marks = (tokenizer.end, tokenizer.unknown)
-        return [None if token in marks else name for token, name in enumerate(names)]
+        special = (tokenizer.end, tokenizer.unknown)
+        return [None if token in special else name for token, name in enumerate(names)]
     if tokenizer.kind in LETTERS:
         return [None] * len(names)
     if isinstance(tokenizer, EncoderTokenizer) and not tokenizer.spaced:
@@ -52,34 +51,34 @@ def words_of_tokens(tokenizer: Tokenizer) -> list[str | None]:
     return [name[1:] if name.startswith(SPACE) and len(name) > 1 else None for name in names]
 
 
-def table_of(model: Any, name: str = "embed") -> nn.Embedding | None:
-    """A model's embeddings of tokens: ``embed``, or of a source ``embed_source``."""
-    found = getattr(body_of(model), name, None)
-    return found if isinstance(found, nn.Embedding) else None
+def embedding_of(model: Any, name: str = "embed") -> nn.Embedding | None:
+    """A model's token embedding: ``embed``, or ``embed_source`` for the source."""
+    layer = getattr(body_of(model), name, None)
+    return layer if isinstance(layer, nn.Embedding) else None
 
 
 def _no_vectors(system: str, where: str) -> InputError:
-    return InputError(f"{system} has no vectors of words", where=where, hint="use a run of word2vec, lstm, bert …")
+    return InputError(f"{system} has no word vectors", where=where, hint="use a run of word2vec, lstm, bert …")
 
 
-def table_vectors(model: Any, tokenizer: Tokenizer, where: str, system: str) -> WordVectors:
+def embedding_vectors(model: Any, tokenizer: Tokenizer, where: str, system: str) -> WordVectors:
     """The embeddings of those tokens that are words."""
-    table = table_of(model)
-    if table is None:
+    embedding = embedding_of(model)
+    if embedding is None:
         raise _no_vectors(system, where)
-    found: dict[str, int] = {}
-    for token, word in enumerate(words_of_tokens(tokenizer)):
+    tokens: dict[str, int] = {}
+    for token, word in enumerate(token_words(tokenizer)):
         if word is not None:
-            found.setdefault(word, token)
-    if not found:
-        what = f"its tokens ({tokenizer.kind}) are no words, so there are no vectors of words"
+            tokens.setdefault(word, token)
+    if not tokens:
+        what = f"its tokens ({tokenizer.kind}) are not words, so it has no word vectors"
         raise InputError(what, where=where, hint="train it with --tokenizer word")
-    matrix = table.weight.detach()[torch.tensor(list(found.values()))].float().numpy()
-    return WordVectors(list(found), matrix, where)
+    matrix = embedding.weight.detach()[torch.tensor(list(tokens.values()))].float().numpy()
+    return WordVectors(list(tokens), matrix, where)
 
 
-def vectors_in(path: str | Path, notes: list[str] | None = None) -> WordVectors:
-    """The vectors of a run, or of a vector file."""
+def read_vectors(path: str | Path, notes: list[str] | None = None) -> WordVectors:
+    """The word vectors of a run, or of a vector file."""
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         return read_word2vec(path, notes)
@@ -87,63 +86,56 @@ def vectors_in(path: str | Path, notes: list[str] | None = None) -> WordVectors:
     if not task_spec(config.get("task") or task_name(config["system"])).reads_text:
         raise _no_vectors(config["system"], str(path))
     tokenizer = load_tokenizer(folder.tokenizer)
-    return table_vectors(model_in(folder, config, tokenizer), tokenizer, str(path), config["system"])
+    return embedding_vectors(model_in(folder, config, tokenizer), tokenizer, str(path), config["system"])
 
 
-def start_tables(settings: Settings, model: Any, corpus: Any, report: Report) -> None:
-    """Begin a model's embeddings with vectors; words without one keep their random start, and are counted."""
-    system, path, notes = settings.run.system, settings.run.embeddings, []  # type: ignore[var-annotated]
-    if table_of(model) is None:
-        raise InputError(f"{system} has no embeddings to begin with vectors", hint="leave out --embeddings")
-    vectors = vectors_in(path, notes)
-    tables = {"": (table_of(model), corpus.tokenizer)}
-    source = table_of(model, "embed_source")
-    if source is not None and source is not tables[""][0]:
-        tables = {" of the target": tables[""], " of the source": (source, corpus.source_tokenizer)}
-    begun = 0
-    for which, (table, tokenizer) in tables.items():
-        assert table is not None
-        _check_width(table, vectors, path, settings, system_config(model))
-        words = words_of_tokens(tokenizer)
-        begun += start_table(table, words, vectors)
-        notes.append(_said(words, vectors, path, which))
-    if not begun:
+def init_embeddings(settings: Settings, model: Any, corpus: Any, report: Report) -> None:
+    """Initialise a model's embeddings with word vectors; words without one keep their random values."""
+    system, path = settings.run.system, settings.run.embeddings
+    target, source = embedding_of(model), embedding_of(model, "embed_source")
+    if target is None:
+        raise InputError(f"{system} has no embeddings to initialise", hint="leave out --embeddings")
+    notes: list[str] = []
+    vectors = read_vectors(path, notes)
+    embeddings = {"": (target, corpus.tokenizer)}
+    if source is not None and source is not target:
+        embeddings = {" of the target": embeddings[""], " of the source": (source, corpus.source_tokenizer)}
+    width, known = vectors.matrix.shape[1], 0
+    for which, (embedding, tokenizer) in embeddings.items():
+        if width != embedding.embedding_dim:
+            name = "embedding" if hasattr(system_config(model), "embedding") else "hidden"
+            what = f"has vectors of size {width}, and the embeddings of {system} have size {embedding.embedding_dim}"
+            raise InputError(what, where=path, hint=f"--set {name}={width} makes them fit")
+        words = token_words(tokenizer)
+        known += copy_vectors(embedding, words, vectors)
+        notes.append(_coverage(words, vectors, path, which))
+    if not known:
         what = f"has none of the words of this text ({tokenizer.kind} tokens)"
         raise InputError(what, where=path, hint="use --tokenizer word, or other vectors")
-    for note in notes:
-        report("note", {"text": note})
+    report_all(notes, report)
 
 
-def _check_width(table: nn.Embedding, vectors: WordVectors, path: str, settings: Settings, config: Any) -> None:
-    """Refuse vectors that are wider or narrower than the embeddings."""
-    width = vectors.matrix.shape[1]
-    if width != table.embedding_dim:
-        name = "embedding" if hasattr(config, "embedding") else "hidden"
-        what = f"has vectors of {width} numbers, and the embeddings of {settings.run.system} have {table.embedding_dim}"
-        raise InputError(what, where=path, hint=f"--set {name}={width} makes them fit")
-
-
-def start_table(table: nn.Embedding, words: Sequence[str | None], vectors: WordVectors) -> int:
-    """Give each word that has a vector its own; how many have."""
-    found = {token: vectors.find(word) for token, word in enumerate(words) if word is not None}
-    known = {token: place for token, place in found.items() if place is not None}
-    rows = torch.from_numpy(np.ascontiguousarray(vectors.matrix[list(known.values())]))
+def copy_vectors(embedding: nn.Embedding, words: Sequence[str | None], vectors: WordVectors) -> int:
+    """Copy the vectors of ``words``, one a token, into an embedding; return how many there are."""
+    rows = {token: vectors.find(word) for token, word in enumerate(words) if word is not None}
+    known = {token: row for token, row in rows.items() if row is not None}
+    values = torch.from_numpy(np.ascontiguousarray(vectors.matrix[list(known.values())]))
     with torch.no_grad():
-        table.weight[torch.tensor(list(known), dtype=torch.long)] = rows.to(table.weight.dtype)
+        embedding.weight[torch.tensor(list(known), dtype=torch.long)] = values.to(embedding.weight.dtype)
     return len(known)
 
 
-def _said(words: Sequence[str | None], vectors: WordVectors, path: str, which: str) -> str:
-    """How many words begin with a vector, and which do not."""
+def _coverage(words: Sequence[str | None], vectors: WordVectors, path: str, which: str) -> str:
+    """A note that says how many words have a vector, and which have none."""
     own = [word for word in words if word is not None]
     missing = [word for word in own if vectors.find(word) is None]
-    small = sum(word not in vectors.index and vectors.find(word) is not None for word in own)
-    parts = len(words) - len(own)
-    text = f"{len(own) - len(missing):,} of {counted(len(own), 'word')}{which} begin with the vectors of {path}"
-    text += f" ({small:,} by their small letters)" if small else ""
+    lowered = sum(word not in vectors.index and vectors.find(word) is not None for word in own)
+    others = len(words) - len(own)
+    text = f"{len(own) - len(missing):,} of {counted(len(own), 'word')}{which} start with the vectors of {path}"
+    text += f" ({lowered:,} in lower case)" if lowered else ""
     if missing:
-        named = ", ".join(missing[:NAMED]) + (" …" if len(missing) > NAMED else "")
-        text += f"; {len(missing):,} have none and begin random ({named})"
-    return text + (
-        f"; so do {counted(parts, 'token')} that {'is no word' if parts == 1 else 'are no words'}" if parts else ""
-    )
+        named = ", ".join(missing[:MAX_NAMED]) + (" …" if len(missing) > MAX_NAMED else "")
+        text += f"; {len(missing):,} have none and start random ({named})"
+    if others:
+        text += "; so does 1 token that is no word" if others == 1 else f"; so do {others:,} tokens that are no words"
+    return text

@@ -1,4 +1,4 @@
-"""The run of word2vec that people hold: words, their two vectors, and what they say."""
+"""Runs of word2vec: the two vectors of each word, and measures of them."""
 
 from __future__ import annotations
 
@@ -14,34 +14,27 @@ from ensue.core.events import Report, silent
 from ensue.core.wording import counted
 from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
-from ensue.measure.words import (
-    SectionScore,
-    SimilarityScore,
-    analogy,
-    analogy_score,
-    neighbours,
-    similarity_score,
-)
+from ensue.measure.words import SectionScore, SimilarityScore, analogy, analogy_score, neighbours, similarity_score
 from ensue.runs.run import Run
 
 
 class WordRun(Run):
-    """Vectors of words: v as a centre (``vectors``), u as a word near one (``contexts``)."""
+    """Word vectors: v of a centre word (``vectors``), u of a context word (``contexts``)."""
 
     @cached_property
     def vectors(self) -> WordVectors:
-        """The words and their v, which is what is meant by word vectors."""
+        """The vectors v, which are what people call word vectors."""
         matrix = self.model.embed.weight.detach().numpy()
-        return WordVectors(self.tokenizer.words, matrix, str(self.folder.path))  # type: ignore[attr-defined]
+        return WordVectors(self.tokenizer.words, matrix, str(self))  # type: ignore[attr-defined]
 
     @cached_property
     def contexts(self) -> WordVectors:
-        """The words and their u."""
+        """The vectors u."""
         matrix = self.model.head.weight.detach().numpy()
-        return WordVectors(self.vectors.words, matrix, str(self.folder.path))
+        return WordVectors(self.vectors.words, matrix, str(self))
 
     def neighbours(self, word: str, top: int = 10) -> list[tuple[str, float]]:
-        """The words most like one, with cosines."""
+        """The nearest words, with their cosine similarities."""
         return neighbours(self.vectors, word, top)
 
     def analogy(self, first: str, minus: str, plus: str, top: int = 10) -> list[tuple[str, float]]:
@@ -49,25 +42,25 @@ class WordRun(Run):
         return analogy(self.vectors, first, minus, plus, top)
 
     def similarity(self, file: str | Path) -> SimilarityScore:
-        """How well cosines agree with people's scores of pairs."""
+        """The correlation of cosines with people's scores of word pairs."""
         return similarity_score(self.vectors, read_similarities(file))
 
     def analogies(self, file: str | Path) -> list[SectionScore]:
-        """How many questions of a file are answered rightly, by section; all together last."""
+        """The accuracy on the analogies of a file, by section; the total comes last."""
         return analogy_score(self.vectors, read_analogies(file))
 
     def probability(self, word: str, *, given: str | Sequence[str], of_text: bool = False) -> float:
-        """P(word | given): exp(u_o · v_c) over its sum; several given words, as CBOW has them, count as their mean.
+        """P(word | given): exp(u_o · v_c) over its sum; of several given words the mean is taken, as in CBOW.
 
         See ``ensue.models.word2vec.Word2Vec.log_probabilities`` for ``of_text``.
         """
         return float(np.exp(self._log_probabilities(given, of_text)[self.vectors.index_of(word)]))
 
     def likeliest(self, given: str | Sequence[str], top: int = 10, of_text: bool = False) -> list[tuple[str, float]]:
-        """The words likeliest to stand near the given ones, with their probabilities."""
+        """The most likely context words of the given ones, with their probabilities."""
         p = np.exp(self._log_probabilities(given, of_text))
         order = np.argsort(-p, kind="stable")[:top]
-        return [(self.vectors.words[place], float(p[place])) for place in order]
+        return [(self.vectors.words[word], float(p[word])) for word in order]
 
     def embed(
         self,
@@ -78,17 +71,17 @@ class WordRun(Run):
         normalise: bool = True,
         **others: Any,
     ) -> np.ndarray:
-        """The mean of the vectors of a text's words, (N, D); a text without a known word is 0."""
+        """The mean vector of each text's words, (N, D); 0 for a text without a known word."""
         given = [f"pooling={pooling}"] * (pooling != "mean") + [name for name, value in others.items() if value]
         if given:
             what = f"{given[0]} is for models that read texts"
-            raise InputError(what, where=str(self.folder.path), hint="leave it out: word vectors have a mean")
+            raise InputError(what, where=str(self), hint="leave it out: word vectors are averaged")
         ids = [self.tokenizer.encode(text) for text in texts]
         known = [one[one >= 0] for one in ids]
         result = np.zeros((len(texts), self.vectors.matrix.shape[1]), dtype=np.float32)
-        for place, one in enumerate(known):
+        for row, one in enumerate(known):
             if len(one):
-                result[place] = self.vectors.matrix[one].mean(0)
+                result[row] = self.vectors.matrix[one].mean(0)
         empty = sum(not len(one) for one in known)
         if empty:
             report("note", {"text": f"{counted(empty, 'text')} without a word that has a vector became 0"})
@@ -99,10 +92,10 @@ class WordRun(Run):
     def _log_probabilities(self, given: str | Sequence[str], of_text: bool) -> np.ndarray:
         words = given.split() if isinstance(given, str) else list(given)
         if not words:
-            raise InputError("given what?", hint="name a word")
+            raise InputError("no word is given", hint="name one")
         if not self.contexts.matrix.any():
-            what = "has one vector for each word, and probabilities take two"
-            raise InputError(what, where=str(self.folder.path), hint="`ensue fit word2vec` keeps both")
-        places = [self.vectors.index_of(word) for word in words]
-        found: np.ndarray = self.model.log_probabilities(places, of_text=of_text).numpy()
-        return found
+            what = "has one vector for each word, and probabilities need two"
+            raise InputError(what, where=str(self), hint="`ensue fit word2vec` keeps both")
+        indices = [self.vectors.index_of(word) for word in words]
+        log_p: np.ndarray = self.model.log_probabilities(indices, of_text=of_text).numpy()
+        return log_p

@@ -11,7 +11,7 @@ import torch
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.measure.language import log_probs, most_probable
 from ensue.runs.run import Run
-from ensue.runs.stream_detokenizer import OVERLAP, GrowingText, added
+from ensue.runs.stream_detokenizer import OVERLAP, StreamDetokenizer, added_text
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.schemas import LogProbs
 
@@ -35,7 +35,7 @@ class ChoiceBuilder:
     index: int
     row: Row
     prompt: list[int]
-    detokenizer: GrowingText
+    detokenizer: StreamDetokenizer
     tokenizer: Tokenizer
     top: int | None
     """Number of alternatives to return with each token; None if log-probabilities are not asked for."""
@@ -89,11 +89,11 @@ def _append(
     offset: int,
 ) -> None:
     """Append a token and its alternatives; the token itself is always among them."""
-    name = added(tokenizer, before, token)
+    name = added_text(tokenizer, before, token)
     log_probs.tokens.append(name)
     log_probs.token_logprobs.append(log_prob)
     log_probs.text_offset.append(offset)
-    top = {added(tokenizer, before, other): value for other, value in reversed(alternatives or ())}
+    top = {added_text(tokenizer, before, other): value for other, value in reversed(alternatives or ())}
     log_probs.top_logprobs.append(None if alternatives is None else {**top, name: log_prob})
 
 

@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.runs.stream_detokenizer import GrowingText
+from ensue.runs.stream_detokenizer import StreamDetokenizer
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.completion_choices import ChoiceBuilder, Echo, echo_of
 from ensue.serve.errors import ApiError, error_body
@@ -108,7 +108,7 @@ def _choice_builders(
         for number in range(body.choices):
             ids = torch.tensor([tokenizer.end, *prompt])
             row = Row(ids, body.sampling(number, seed), end, body.logprobs or 0)
-            detokenizer = GrowingText(tokenizer, prompt, stops)
+            detokenizer = StreamDetokenizer(tokenizer, prompt, stops)
             builders.append(ChoiceBuilder(len(builders), row, prompt, detokenizer, tokenizer, body.logprobs, echo))
             builders[-1].finish_reason = None if body.tokens else "length"
     return builders

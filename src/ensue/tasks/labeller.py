@@ -15,7 +15,6 @@ import torch
 
 from ensue.core.events import Abandoned, Report, silent
 from ensue.data.labelled_rows import LabelledRows, evaluation_batches, make_batch
-from ensue.kernels.int8 import quantise
 from ensue.models.labelled import Labelled
 from ensue.tasks.label_kind import Form, LabelKind, Written
 
@@ -101,8 +100,3 @@ def _batches(model: Labelled, rows: LabelledRows, at_once: int) -> Iterator[tupl
             yield examples, answer.logits.float().cpu().numpy(), batch.lengths.numpy()
     finally:
         model.train(was_training)
-
-
-def quantised(model: Labelled) -> Labelled:
-    """The same model with linear layers that compute in eight bits."""
-    return quantise(model)

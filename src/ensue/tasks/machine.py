@@ -57,8 +57,9 @@ def check_device(name: str) -> str:
     return name
 
 
-def data_files(sources: Sequence[str | Path]) -> tuple[str, ...]:
+def data_files(sources: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
     """Sources as run.toml names them: paths made absolute, so that a run can be resumed from anywhere."""
+    sources = [sources] if isinstance(sources, str | Path) else sources
     if any(str(source) == "" for source in sources):
         raise InputError("the name of the text is empty", hint="name a file, a folder, - or a built-in corpus")
     return tuple(

@@ -69,6 +69,11 @@ def model_class(system: str, task: str = "") -> type[Any]:
     return cls
 
 
+def trained_by_counting(system: str, task: str = "") -> bool:
+    """True if a system is fitted by counting, not by gradient."""
+    return hasattr(model_class(system, task), "counter")
+
+
 def systems_for(task: str) -> list[str]:
     """The systems that can be trained for a task."""
     spec = task_spec(task)

@@ -27,7 +27,7 @@ from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
 from ensue.runs.load import load
 from ensue.runs.save_weights import write_weights
-from ensue.runs.word_tables import vectors_in
+from ensue.runs.word_tables import read_vectors
 from ensue.tasks.backbones import system_config
 
 TARGETS = ("hf", "onnx", "arpa", "word2vec")
@@ -168,7 +168,7 @@ def _figures(model: Any, folder: RunFolder) -> dict[str, Any]:
 def _to_vectors(path: Path, target: Path, force: bool) -> Path:
     """The vectors of a run's words as a file of word2vec: binary where its name ends in .bin."""
     _check_new(target, force)
-    write_word2vec(vectors_in(path), target)
+    write_word2vec(read_vectors(path), target)
     return target
 
 

@@ -1,6 +1,6 @@
 """``ensue fit``: train a system, or a system for a task, and write a run folder.
 
-The order of things: settings → data → model → what trains it → folder → training → measuring → writing. Nothing is
+Resolve the settings, read the data, build the model, plan the training; then train, measure and write. Nothing is
 written before the settings, the data and the model are known to be good.
 """
 
@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,27 @@ import torch
 import ensue
 from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted
-from ensue.core.events import Report, silent
+from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.memory import keep_freed_memory, release_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.models.ngram import NGram
 from ensue.nn.recompute import recompute
-from ensue.runs.fit_settings import flat_settings, new_settings, resumed_settings
-from ensue.runs.init_from import begun_model, check_apart, first_folder
+from ensue.runs.distributed import check_ranks, check_trainable, first_rank_first, read_corpus, training_ranks
+from ensue.runs.fit_settings import check_new_folder, flat_settings, new_settings, resumed_settings
+from ensue.runs.init_from import init_weights
 from ensue.runs.load import Run, load
-from ensue.runs.memory_check import check_room
+from ensue.runs.memory_check import check_memory
 from ensue.runs.model_card import model_card
 from ensue.runs.save_weights import write_weights
-from ensue.runs.shared_reading import check_learns, check_ranks, in_turn, read_corpus, trainers
 from ensue.tasks.backbones import system_config
 from ensue.tasks.build_model import build_model
 from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
 from ensue.tasks.features import described
 from ensue.tasks.machine import check_bf16
 from ensue.tasks.settings import Settings
-from ensue.tasks.spec import TaskSpec, TrainingOptions
-from ensue.tasks.table import model_class, task_of
+from ensue.tasks.spec import TaskSpec
+from ensue.tasks.table import task_of, trained_by_counting
 from ensue.train.budget import plan_steps
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.counting import fit_by_counting
@@ -47,13 +48,14 @@ from ensue.train.interrupts import sigterm_as_interrupt
 from ensue.train.loop import train
 from ensue.train.metrics import Metrics
 from ensue.train.model_selection import select_weights
-from ensue.train.objectives import Objective
 from ensue.train.process_group import join_process_group
-from ensue.train.ranks import Evaluate, Ranks
+from ensue.train.ranks import Ranks
 from ensue.train.training import Outcome, Training
 
 COUNTING = "counting"
 """The folder in a run where n-grams are sorted that do not fit into memory; deleted when the run is complete."""
+Trained = tuple[torch.nn.Module, Settings, Outcome]
+"""The trained model, its settings with the plan of the training, and how training ended."""
 
 
 def fit(
@@ -85,19 +87,23 @@ def fit(
     6
     """
     folder = RunFolder(Path(out) if out is not None else Path("runs") / what)
-    typed = flat_settings(_list(data), _list(valid), settings, flat)
+    typed = flat_settings(data, valid, settings, flat)
+    budget = None if budget is None else seconds(str(budget))
     with join_process_group() as ranks:
         report = report if ranks.first else silent
-        if resume:
-            if config is not None:
-                raise InputError("--resume goes on with the run's own run.toml", hint="leave out --config")
-            return _resume(folder, what, typed, seconds(str(budget)) if budget else 0.0, report, ranks)
-        if budget is not None:
-            typed["train.budget"] = seconds(str(budget))
-        resolved, initial = new_settings(what, model, typed, config, report)
-        command = command or f"ensue fit {what} --config run.toml"
-        resolved = replace(resolved, run=replace(resolved.run, command=command))
-        return _begin(folder, resolved, initial, force, report, ranks)
+        if not resume:
+            typed |= {"command": command or f"ensue fit {what} --config run.toml"}
+            typed |= {} if budget is None else {"train.budget": budget}
+            resolved, initial = new_settings(what, model, typed, config, report)
+            check_new_folder(folder, resolved, force, ranks)
+            return _train_run(folder, resolved, initial, report, ranks, force=force)
+        if config is not None:
+            raise InputError("--resume uses the run's own run.toml", hint="leave out --config")
+        resolved = resumed_settings(folder, what, typed, budget or 0.0, report)
+        if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
+            report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
+            return load(folder.path)
+        return _train_run(folder, resolved, None, report, ranks, resume=True)
 
 
 @dataclass(frozen=True)
@@ -112,93 +118,58 @@ class Fit:
     report: Report
     ranks: Ranks
 
-    @property
-    def counts(self) -> bool:
-        """True if the model is fitted by counting, not by gradient."""
-        return hasattr(self.model, "counter")
 
-
-@dataclass(frozen=True)
-class Parts:
-    """What trains a model by gradient."""
-
-    batches: Any
-    objective: Objective
-    evaluate: Evaluate | None
-    options: TrainingOptions
-    sample: Callable[[], str] | None
-
-
-def _begin(
-    folder: RunFolder, settings: Settings, initial: Run | None, force: bool, report: Report, ranks: Ranks
+def _train_run(
+    folder: RunFolder,
+    settings: Settings,
+    initial: Run | None,
+    report: Report,
+    ranks: Ranks,
+    resume: bool = False,
+    force: bool = False,
 ) -> Run:
-    """Train a new run."""
+    """Train a run with resolved settings; ``initial`` is the run that its weights come from."""
     task = task_of(settings)
-    tokenizers = first_folder(settings, folder)
-    check_apart(settings, folder)
-    if ranks.first:  # the others may come when it is there already
-        folder.check_free(force)
-    check_learns(settings, ranks)
-    if getattr(settings.train, "shard", False) and ranks.world_size == 1:
-        report("note", {"text": "one process has nobody to share with: --shard is for torchrun"})
+    check_trainable(settings, ranks, report)
     _prepare_process(settings, ranks)
-    check_room(settings, ranks)
-    corpus = read_corpus(settings, tokenizers, report, ranks)
-    check_room(settings, ranks, corpus)
-    model = begun_model(settings, corpus, report, initial)
-    settings = task.complete_settings(settings, model, corpus)
+
+    if resume:
+        corpus = read_corpus(settings, folder, report, ranks)
+        _check_unchanged(settings, corpus)
+    else:
+        check_memory(settings, ranks)
+        corpus = read_corpus(settings, initial.folder if initial else None, report, ranks)
+        check_memory(settings, ranks, corpus)
+
+    model = build_model(settings, corpus)
+    # a checkpoint holds every weight, so the initial run may have been deleted
+    if not resume or not ranks.broadcast(ranks.first and Checkpoints(folder.checkpoints).latest() is not None):
+        init_weights(model, settings, corpus, report, initial)
+    if not resume:
+        settings = task.complete_settings(settings, model, corpus)
+    data = replace(settings.data, hash=corpus.hash)
+    settings = replace(settings, data=data, model=asdict(system_config(model)))
+
     work = Fit(folder, settings, task, corpus, model, report, ranks)
-    parts = _parts(work)
-    ranks.barrier()
-    if ranks.first:
-        folder.make(force)
-    return _run(work, parts)
+    train_model = _plan(work)
+    if not resume:
+        ranks.barrier()
+        if ranks.first:
+            folder.make(force)
 
-
-def _resume(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, report: Report, ranks: Ranks) -> Run:
-    """Go on with the run in a folder, as its run.toml says."""
-    folder.check_resumable()
-    settings = resumed_settings(folder, what, typed, budget, report)
-    if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
-        report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
+    _prepare_memory(settings)  # loading another run for its weights may have changed it
+    again = f"ensue fit {shlex.quote(str(folder.path))} --resume"
+    with folder.lock() if ranks.first else nullcontext(), sigterm_as_interrupt():
+        try:
+            stopped = _train_and_write(work, train_model)
+        except KeyboardInterrupt:
+            raise Interrupted(folder.path, again) from None
+        except torch._dynamo.exc.TorchDynamoException as error:
+            hint = "leave out --compile, or see what is missing with --debug"
+            raise InputError("this machine's compiler cannot compile the model", hint=hint) from error
+        if stopped.startswith("SIG"):
+            raise Interrupted(folder.path, again)
         return load(folder.path)
-    check_learns(settings, ranks)
-    _prepare_process(settings, ranks)
-    corpus = read_corpus(settings, folder, report, ranks)
-    if settings.data.hash != corpus.hash:
-        hint, files = "put it back, or begin a new run", (*settings.data.files, *getattr(settings.distil, "files", ()))
-        raise InputError("the text has changed since this run began", where=", ".join(files), hint=hint)
-    # a checkpoint holds every weight, so the run it began with may be gone
-    saved = ranks.broadcast(ranks.first and Checkpoints(folder.checkpoints).latest() is not None)
-    model = build_model(settings, corpus) if saved else begun_model(settings, corpus, report)
-    work = Fit(folder, settings, task_of(settings), corpus, model, report, ranks)
-    return _run(work, _parts(work))
-
-
-def _parts(work: Fit) -> Parts | None:
-    """Build what trains the model, so that errors come before anything is written; None for a model that counts."""
-    settings, task, corpus, model = work.settings, work.task, work.corpus, work.model
-    check_ranks(settings, model, work.ranks)
-    if getattr(settings.train, "memory", 0):
-        check_on_disk(model, settings.train.budget)
-    if getattr(settings.train, "precision", "") == "bf16":
-        check_bf16(settings.run.device)
-    samples, sample = getattr(settings.train, "sample_every", 0), None
-    if samples and not work.counts:
-        sample = task.sampler(settings, model, corpus, work.ranks.device(settings.run.device))
-    if samples and sample is None:
-        what = f"{settings.run.system} has no samples to show as it learns"
-        hint = "leave out --sample-every" + ("" if corpus.valid is not None else ", or hold something out")
-        raise InputError(what, hint=hint)
-    if work.counts:
-        return None
-    return Parts(
-        batches=task.batches(settings, model, corpus),
-        objective=task.objective(settings, model, corpus),
-        evaluate=task.evaluator(settings, model, corpus),
-        options=task.options(settings, model, corpus),
-        sample=sample,
-    )
 
 
 def _prepare_process(settings: Settings, ranks: Ranks) -> None:
@@ -211,109 +182,115 @@ def _prepare_process(settings: Settings, ranks: Ranks) -> None:
 
 def _prepare_memory(settings: Settings) -> None:
     """Keep freed memory, except when peak memory matters: for counting, and with recomputed blocks."""
-    counts = hasattr(model_class(settings.run.system, settings.run.task), "counter")
+    counts = trained_by_counting(settings.run.system, settings.run.task)
     if counts or getattr(settings.train, "recompute", "none") != "none":
         release_freed_memory()
     else:
         keep_freed_memory()
 
 
-def _run(work: Fit, parts: Parts | None) -> Run:
-    """Train and write; an interrupt at any moment says how to resume."""
-    _prepare_memory(work.settings)  # loading another run for its weights may have changed it
-    path, again = work.folder.path, f"ensue fit {shlex.quote(str(work.folder.path))} --resume"
-    with work.folder.lock() if work.ranks.first else nullcontext(), sigterm_as_interrupt():
-        try:
-            stopped = _train_and_write(work, parts)
-        except KeyboardInterrupt:
-            raise Interrupted(path, again) from None
-        except torch._dynamo.exc.TorchDynamoException as error:
-            hint = "leave out --compile, or see what is missing with --debug"
-            raise InputError("this machine's compiler cannot compile the model", hint=hint) from error
-        if stopped.startswith("SIG"):
-            raise Interrupted(path, again)
-        return load(path)
+def _check_unchanged(settings: Settings, corpus: Any) -> None:
+    """Refuse to resume with other data."""
+    if settings.data.hash != corpus.hash:
+        files = (*settings.data.files, *getattr(settings.distil, "files", ()))
+        hint = "restore it, or start a new run"
+        raise InputError("the text has changed since this run started", where=", ".join(files), hint=hint)
 
 
-def _train_and_write(work: Fit, parts: Parts | None) -> str:
-    """Train, write the run, and return why training stopped."""
-    task, folder, ranks = work.task, work.folder, work.ranks
-    data = replace(work.settings.data, hash=work.corpus.hash)
-    work = replace(work, settings=replace(work.settings, data=data, model=asdict(system_config(work.model))))
-    if ranks.first:
-        write_text(folder.settings, work.settings.toml())
-        task.save_tokenizers(work.corpus, folder)
-    in_turn(ranks, lambda: task.prepare_corpus(work.settings, work.corpus, folder, work.report))
-    if parts is None:
-        model, settings, outcome = _fit_by_counting(work)
-    elif task.train is not None:
-        model, settings, outcome = task.train(folder, work.settings, work.corpus, parts.batches, work.report)
-    else:
-        model, settings, outcome = _fit_by_gradient(work, parts)
-    if ranks.first:
-        _finish(replace(work, model=model, settings=settings), outcome)
-        shutil.rmtree(folder.path / COUNTING, ignore_errors=True)  # the weights hold what was counted on disk
-    ranks.barrier()
-    return outcome.stopped
-
-
-def _fit_by_gradient(work: Fit, parts: Parts) -> tuple[torch.nn.Module, Settings, Outcome]:
-    """Train with the loop; the run keeps the best weights or the last."""
-    task, model, settings, folder = work.task, work.model, work.settings, work.folder
-    device, ranks = work.ranks.device(settings.run.device), trainers(settings, work.ranks)
-    task.prepare_model(settings, model, work.corpus)
-    whole = ranks.full_copy(model)
-    model.to(device)
-    if settings.train.recompute == "blocks":
-        recompute(model, settings.run.system)
-    if settings.run.compile:
-        model.compile()
-    keep = max(2, settings.train.average)
-    checkpoints = ranks.checkpoints(folder.checkpoints, keep)
-    latest = checkpoints.latest()
-    checkpoints.notes.clear()  # the loop finds the same and reports it
+def _plan(work: Fit) -> Callable[[], Trained]:
+    """Return the function that trains the model; all its parts are built here, before anything is written."""
+    settings, task, corpus, model, ranks = work.settings, work.task, work.corpus, work.model, work.ranks
+    check_ranks(settings, model, ranks)
+    if getattr(settings.train, "memory", 0):
+        check_on_disk(model, settings.train.budget)
+    if getattr(settings.train, "precision", "") == "bf16":
+        check_bf16(settings.run.device)
+    counts = trained_by_counting(settings.run.system, settings.run.task)
+    device, sample = ranks.device(settings.run.device), None
+    if getattr(settings.train, "sample_every", 0):
+        sample = None if counts else task.sampler(settings, model, corpus, device)
+        if sample is None:
+            hint = "leave out --sample-every" + ("" if corpus.valid is not None else ", or hold something out")
+            raise InputError(f"{settings.run.system} generates no samples during training", hint=hint)
+    if counts:
+        return partial(_fit_by_counting, work)
+    batches = task.batches(settings, model, corpus)
+    if task.train is not None:
+        return partial(task.train, work.folder, settings, corpus, batches, work.report)
+    options, ranks = task.options(settings, model, corpus), training_ranks(settings, ranks)
     training = Training(
         model=model,
-        objective=parts.objective,
-        batches=parts.batches,
+        objective=task.objective(settings, model, corpus),
+        batches=batches,
         settings=settings.train,
-        checkpoints=checkpoints,
-        evaluate=parts.evaluate,
-        selection_metric=parts.options.chosen_by,
-        item_name=parts.options.counts,
-        loss_unit=parts.options.unit,
-        unfreezing=parts.options.unfreezing,
-        sample=parts.sample,
+        checkpoints=ranks.checkpoints(work.folder.checkpoints, max(2, settings.train.average)),
+        evaluate=task.evaluator(settings, model, corpus),
+        selection_metric=options.chosen_by,
+        item_name=options.counts,
+        loss_unit=options.unit,
+        unfreezing=options.unfreezing,
+        sample=sample,
         report=work.report,
         device=device,
         compile=settings.run.compile,
         ranks=ranks,
     )
+    return partial(_fit_by_gradient, work, training, batches.steps_per_epoch)
+
+
+def _train_and_write(work: Fit, train_model: Callable[[], Trained]) -> str:
+    """Train, write the run, and return why training stopped."""
+    task, folder, ranks = work.task, work.folder, work.ranks
+    if ranks.first:
+        write_text(folder.settings, work.settings.toml())
+        task.save_tokenizers(work.corpus, folder)
+    first_rank_first(ranks, lambda: task.prepare_corpus(work.settings, work.corpus, folder, work.report))
+    model, settings, outcome = train_model()
+    if ranks.first:
+        _measure_and_write(replace(work, model=model, settings=settings), outcome)
+        shutil.rmtree(folder.path / COUNTING, ignore_errors=True)  # the weights hold what was counted on disk
+    ranks.barrier()
+    return outcome.stopped
+
+
+def _fit_by_gradient(work: Fit, training: Training, steps_per_epoch: int) -> Trained:
+    """Train with the loop; the run keeps the best weights or the last."""
+    task, model, settings, folder = work.task, training.model, work.settings, work.folder
+    ranks, checkpoints = training.ranks, training.checkpoints
+    task.prepare_model(settings, model, work.corpus)
+    full = ranks.full_copy(model)
+    model.to(training.device)
+    if settings.train.recompute == "blocks":
+        recompute(model, settings.run.system)
+    if settings.run.compile:
+        model.compile()
+    latest = checkpoints.latest()
+    checkpoints.notes.clear()  # the loop finds the same and reports it
     purpose = f" to {task.name}" if task.by_name else ""
     work.report("phase", {"name": f"training {settings.run.system}{purpose}"})
     if latest is None:
-        training.settings = plan_steps(training, parts.batches.steps_per_epoch)
+        training.settings = plan_steps(training, steps_per_epoch)
     settings = replace(settings, train=replace(training.settings, budget=0.0))  # it has become a number of steps
     if ranks.first:
         write_text(folder.settings, settings.toml())
         training.metrics = Metrics(folder.path, latest.step if latest else 0)
-    training.with_weights = ranks.distribute(model, device)
+    training.with_weights = ranks.distribute(model, training.device)
     try:
         outcome = train(training)
     finally:
         if training.metrics is not None:
             training.metrics.close()
-    ranks.copy_full_weights(model, whole)
+    ranks.copy_full_weights(model, full)
     if not ranks.first:
         return model, settings, outcome
-    if whole is not model:
-        evaluate = task.evaluator(settings, whole, work.corpus)
-        training = replace(training, model=whole.to(device), evaluate=evaluate)
-    select_weights(training, Checkpoints(folder.checkpoints, keep), outcome)
-    return task.finish_model(whole.cpu()), settings, outcome
+    if full is not model:
+        evaluate = task.evaluator(settings, full, work.corpus)
+        training = replace(training, model=full.to(training.device), evaluate=evaluate)
+    select_weights(training, Checkpoints(folder.checkpoints, checkpoints.keep), outcome)
+    return task.finish_model(full.cpu()), settings, outcome
 
 
-def _fit_by_counting(work: Fit) -> tuple[torch.nn.Module, Settings, Outcome]:
+def _fit_by_counting(work: Fit) -> Trained:
     """Count with the model's counter, or on disk if memory is limited."""
     fitted: Any
     train, tokens, report = work.settings.train, work.corpus.train.tokens, work.report
@@ -323,12 +300,11 @@ def _fit_by_counting(work: Fit) -> tuple[torch.nn.Module, Settings, Outcome]:
         report("phase", {"name": f"counting for {work.settings.run.system}"})
         checkpoints = Checkpoints(work.folder.checkpoints)
         fitted, outcome = fit_by_counting(work.model.counter(), tokens, checkpoints, train.budget, report)
-    for note in fitted.notes:
-        report("note", {"text": note})
+    report_all(fitted.notes, report)
     return fitted, work.settings, outcome
 
 
-def _finish(work: Fit, outcome: Outcome) -> None:
+def _measure_and_write(work: Fit, outcome: Outcome) -> None:
     """Measure the model and write the weights, the model card and config.json, which makes the run complete."""
     model, settings, folder = work.model, work.settings, work.folder
     write_weights(model, folder)
@@ -336,7 +312,7 @@ def _finish(work: Fit, outcome: Outcome) -> None:
         "stopped": outcome.stopped,
         "steps": outcome.step,
         "seconds": round(outcome.seconds, 1),
-        "unit": "passes" if work.counts else "steps",
+        "unit": "passes" if trained_by_counting(settings.run.system, settings.run.task) else "steps",
         "tokens": outcome.tokens,
         "parameters": sum(p.numel() for p in model.parameters()),
         **({"ngrams": sum(model.counts)} if isinstance(model, NGram) else {}),
@@ -355,7 +331,3 @@ def _finish(work: Fit, outcome: Outcome) -> None:
         facts["features"] = described(model)
     write_text(folder.card, model_card(settings, facts))
     folder.write_config(settings.run.system, system_config(model), ensue.__version__, **facts)
-
-
-def _list(value: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [value] if isinstance(value, str | Path) else list(value)

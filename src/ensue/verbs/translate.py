@@ -52,7 +52,7 @@ def translate(
     others = [load(path) for path in ensemble]
     search = replace(search or Search(), forbidden=named_tokens(run.tokenizer, forbid))
     if not isinstance(run, TranslationRun):
-        raise run._cannot("translate")
+        raise run.cannot("translate")
     translator, done = run.translator(others, int8), 0
     for lines in [list(texts)] if texts else line_blocks(file, BLOCK_LINES):
         if trace is not None and done + len(lines) > 1:

@@ -11,7 +11,7 @@ from ensue.data.word_vectors import WordVectors
 from ensue.measure import words as measured
 from ensue.measure.words import SectionScore, SimilarityScore
 from ensue.runs.load import Run, load
-from ensue.runs.word_tables import vectors_in
+from ensue.runs.word_tables import read_vectors
 from ensue.runs.words import WordRun
 
 MEASURES = ("cosine", "probability", "context")
@@ -49,4 +49,4 @@ def analogies(run: str | PathLike[str], file: str | Path) -> list[SectionScore]:
 
 def vectors_of(run: str | PathLike[str]) -> WordVectors:
     """The vectors of a run: word2vec's, or the embeddings of any model whose tokens are words; or of a vector file."""
-    return run.vectors if isinstance(run, Run) else vectors_in(str(run))
+    return run.vectors if isinstance(run, Run) else read_vectors(str(run))

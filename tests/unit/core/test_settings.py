@@ -7,7 +7,7 @@ from ensue.core.durations import duration_in_words, seconds
 from ensue.core.errors import InputError
 from ensue.core.settings import build, convert, describe, parse_assignments, toml_lines, toml_value
 from ensue.models.table import SYSTEMS
-from ensue.runs.settings_resolution import all_names, of_other_tasks, read_settings, resolve
+from ensue.runs.settings_resolution import defaults_of_tasks, read_settings, resolve, setting_names
 from ensue.tasks.table import all_tasks
 from ensue.train.settings import TextTrainSettings, TrainSettings
 from ensue.verbs.systems import systems
@@ -152,8 +152,8 @@ def test_what_older_versions_wrote_can_be_read(tmp_path, system):
     """They wrote the settings of every task into run.toml, where they did nothing."""
     text = resolve(system, layers=[]).toml()
     for name in {field.name for spec in all_tasks() for field in describe(spec.settings["train"])}:
-        if f"train.{name}" not in all_names(system):
-            default = next(iter(of_other_tasks(f"train.{name}").values()))
+        if f"train.{name}" not in setting_names(system):
+            default = next(iter(defaults_of_tasks(f"train.{name}").values()))
             text = text.replace("[train]\n", f"[train]\n{name} = {toml_value(default)}\n")
     path = tmp_path / "run.toml"
     path.write_text(text, encoding="utf-8")

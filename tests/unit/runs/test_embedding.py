@@ -43,7 +43,7 @@ def test_each_text_has_the_vector_it_has_alone(name, pooling, monkeypatch):
         np.testing.assert_allclose(
             sentence_vectors(body, tokenizer, [text], pooling=pooling)[0], found[place], atol=1e-5
         )
-    monkeypatch.setattr(embedding, "AT_ONCE", 24)
+    monkeypatch.setattr(embedding, "BATCH_TOKENS", 24)
     np.testing.assert_allclose(sentence_vectors(body, tokenizer, TEXTS, pooling=pooling), found, atol=1e-5)
     order = [3, 0, 4, 1, 5, 2]
     moved = sentence_vectors(body, tokenizer, [TEXTS[place] for place in order], pooling=pooling)

@@ -6,7 +6,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.models.bert import BERT, BERTConfig
-from ensue.runs.mask_filling import filled, gapped, special
+from ensue.runs.mask_filling import fill_masks, masked_row, special_ids
 from ensue.search.mask_filling import distributions, fill_in
 
 TEXTS = ["the cat sat on the mat", "a dog ran to the big house", "milk is white and snow is cold"] * 4
@@ -95,28 +95,28 @@ def test_gaps_anywhere(tokenizer, text, parts):
         else:
             space = " " if number and tokenizer.spaced else ""
             wanted += tokenizer.encode(space + part).tolist()
-    assert gapped(tokenizer, text).tolist() == [*wanted, marks.end]
+    assert masked_row(tokenizer, text).tolist() == [*wanted, marks.end]
 
 
 def test_a_text_comes_back_with_words_in_its_gaps(tokenizer):
     model = model_of(tokenizer.size + 3)  # tables of weights may be larger than a vocabulary
     with torch.no_grad():
         model.head.out.bias[tokenizer.size :] = 50.0
-    found = filled(model, tokenizer, "the [MASK] sat on [MASK] mat [MASK]", top=4)
+    found = fill_masks(model, tokenizer, "the [MASK] sat on [MASK] mat [MASK]", top=4)
     assert len(found.gaps) == len(found.chosen) == 3 and len(found.steps) == 3
     assert all(len(gap) == 4 and gap[0][1] >= gap[-1][1] > 0 for gap in found.gaps)
-    never = {tokenizer.name(token) for token in special(tokenizer) if token is not None}
+    never = {tokenizer.name(token) for token in special_ids(tokenizer) if token is not None}
     assert not never & {name for gap in found.gaps for name, _ in gap}
     assert "[MASK]" not in found.text and "<mask>" not in found.text and "sat on" in found.text
     assert found.steps[-1]["text"] == found.text and not any(found.steps[-1]["hidden_again"])
-    assert filled(model, tokenizer, "the [MASK] sat on [MASK] mat [MASK]", top=4) == found
+    assert fill_masks(model, tokenizer, "the [MASK] sat on [MASK] mat [MASK]", top=4) == found
     assert found.as_dict()["gaps"][0][0].keys() == {"token", "probability"}
-    assert len(filled(model, tokenizer, "the [MASK] [MASK]", rounds=1).steps) == 1
+    assert len(fill_masks(model, tokenizer, "the [MASK] [MASK]", rounds=1).steps) == 1
 
 
 def test_texts_that_cannot_be_filled_in(tokenizer):
     model = model_of(tokenizer.size)
     with pytest.raises(InputError, match="nothing to fill in"):
-        filled(model, tokenizer, "the cat")
+        fill_masks(model, tokenizer, "the cat")
     with pytest.raises(InputError, match="the model reads at most 24"):
-        filled(model, tokenizer, "the cat " * 30 + "[MASK]")
+        fill_masks(model, tokenizer, "the cat " * 30 + "[MASK]")

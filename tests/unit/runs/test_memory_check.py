@@ -3,7 +3,7 @@
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.runs.memory_check import check_room
+from ensue.runs.memory_check import check_memory
 from ensue.runs.settings_resolution import resolve
 from ensue.train.ranks import Ranks
 
@@ -23,18 +23,18 @@ def test_gpt_3_is_refused_in_one_line_that_says_what_it_needs_and_what_there_is(
 def test_what_the_optimiser_does_not_remember_is_not_needed(monkeypatch):
     settings = {"hidden": 64, "heads": 2, "layers": 2, "context": 16}
     monkeypatch.setenv("ENSUE_MEMORY", "1M")
-    check_room(resolve("gpt", layers=[{**settings, "train.optimiser": "sgd"}]), Ranks())
+    check_memory(resolve("gpt", layers=[{**settings, "train.optimiser": "sgd"}]), Ranks())
     with pytest.raises(InputError, match="training needs"):
-        check_room(resolve("gpt", layers=[settings]), Ranks())
+        check_memory(resolve("gpt", layers=[settings]), Ranks())
 
 
 @pytest.mark.parametrize("system", ["gpt", "transformer", "bert", "lstm", "elmo", "ngram", "word2vec"])
 def test_what_fits_is_let_through(system):
-    check_room(resolve(system, layers=[{}]), Ranks())
+    check_memory(resolve(system, layers=[{}]), Ranks())
 
 
 @pytest.mark.parametrize("system", ["transformer", "bert", "lstm", "elmo"])
 def test_every_kind_of_model_is_asked(system, monkeypatch):
     monkeypatch.setenv("ENSUE_MEMORY", "10K")
     with pytest.raises(InputError, match="training needs"):
-        check_room(resolve(system, layers=[{}]), Ranks())
+        check_memory(resolve(system, layers=[{}]), Ranks())

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.data.tokenizers.char import ByteTokenizer
-from ensue.runs.stream_detokenizer import GrowingText
+from ensue.runs.stream_detokenizer import StreamDetokenizer
 
 BYTES = ByteTokenizer()
 
 
 def told(text: str, stops: list[str], prompt: str = "") -> tuple[list[str], bool]:
-    growing = GrowingText(BYTES, BYTES.encode(prompt).tolist(), stops)
+    growing = StreamDetokenizer(BYTES, BYTES.encode(prompt).tolist(), stops)
     parts = [growing.add(int(token)) for token in BYTES.encode(text)]
     return [*parts, growing.finish()], growing.stopped
 
@@ -57,7 +57,7 @@ def test_a_stop_word_of_broken_bytes_does_not_match_half_a_letter() -> None:
 @given(st.integers(90, 260), st.randoms(use_true_random=False))
 def test_a_long_text_is_told_as_it_is_though_its_beginning_is_read_no_more(size: int, chance) -> None:  # type: ignore[no-untyped-def]
     text = "".join(chance.choice("ab é€\n🙂") for _ in range(size))
-    growing = GrowingText(BYTES, [], ["zz"])
+    growing = StreamDetokenizer(BYTES, [], ["zz"])
     parts = [growing.add(int(token)) for token in BYTES.encode(text)]
     assert "".join([*parts, growing.finish()]) == text == growing.text
     assert len(growing._tokens) < 110  # else every token would cost as much as the whole text

@@ -10,20 +10,20 @@ from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.word_vectors import WordVectors
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
-from ensue.runs.word_tables import start_table, table_vectors, words_of_tokens
+from ensue.runs.word_tables import copy_vectors, embedding_vectors, token_words
 
 TEXT = [("the cat sat on the mat\nthe dog sat\n" * 20, True, True)]
 
 
 def test_which_tokens_are_words():
     words = fit_tokenizer_to_parts("word", TEXT)
-    assert words_of_tokens(words) == [None, None, "the", "sat", "cat", "dog", "mat", "on"]
-    assert words_of_tokens(Vocabulary(["a", "b"])) == ["a", "b"]
-    assert set(words_of_tokens(fit_tokenizer_to_parts("char", TEXT))) == {None}
-    parts = words_of_tokens(fit_tokenizer_to_parts("bpe", TEXT, vocabulary=300))
+    assert token_words(words) == [None, None, "the", "sat", "cat", "dog", "mat", "on"]
+    assert token_words(Vocabulary(["a", "b"])) == ["a", "b"]
+    assert set(token_words(fit_tokenizer_to_parts("char", TEXT))) == {None}
+    parts = token_words(fit_tokenizer_to_parts("bpe", TEXT, vocabulary=300))
     assert "cat" in parts and not any(word.startswith("␣") for word in parts if word)
     marked = fit_encoder_tokenizer("wordpiece", [TEXT[0][0]], 60)
-    pieces = words_of_tokens(marked)
+    pieces = token_words(marked)
     assert {"the", "cat"} <= set(pieces) and not any(word.startswith(("##", "[")) for word in pieces if word)
     assert any(marked.name(token).startswith("##") for token in range(marked.size))
 
@@ -33,7 +33,7 @@ def test_r11_words_without_a_vector_keep_their_start():
     table = torch.nn.Embedding(5, 3)
     before = table.weight.detach().clone()
     vectors = WordVectors(["cat", "dog", "owl"], np.arange(9, dtype=np.float32).reshape(3, 3))
-    assert start_table(table, [None, "Cat", "mat", "dog", "sat"], vectors) == 2
+    assert copy_vectors(table, [None, "Cat", "mat", "dog", "sat"], vectors) == 2
     assert table.weight[1].tolist() == [0, 1, 2] and table.weight[3].tolist() == [3, 4, 5]
     assert torch.equal(table.weight[[0, 2, 4]], before[[0, 2, 4]])
 
@@ -41,10 +41,10 @@ def test_r11_words_without_a_vector_keep_their_start():
 def test_the_table_of_any_model_can_be_asked():
     tokenizer = fit_tokenizer_to_parts("word", TEXT)
     model = LSTMLanguageModel(LSTMConfig(vocabulary=tokenizer.size, hidden=6))
-    vectors = table_vectors(model, tokenizer, "runs/lstm", "lstm")
+    vectors = embedding_vectors(model, tokenizer, "runs/lstm", "lstm")
     assert vectors.words == ["the", "sat", "cat", "dog", "mat", "on"]
     assert np.array_equal(vectors.matrix[2], model.embed.weight[4].detach().numpy())
-    with pytest.raises(InputError, match="are no words"):
-        table_vectors(model, fit_tokenizer_to_parts("char", TEXT), "runs/lstm", "lstm")
-    with pytest.raises(InputError, match="ngram has no vectors of words"):
-        table_vectors(torch.nn.Linear(2, 2), tokenizer, "runs/ngram", "ngram")
+    with pytest.raises(InputError, match="are not words"):
+        embedding_vectors(model, fit_tokenizer_to_parts("char", TEXT), "runs/lstm", "lstm")
+    with pytest.raises(InputError, match="ngram has no word vectors"):
+        embedding_vectors(torch.nn.Linear(2, 2), tokenizer, "runs/ngram", "ngram")

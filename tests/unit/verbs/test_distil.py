@@ -227,7 +227,7 @@ def test_a_run_goes_on_without_its_teacher_but_not_with_another_or_other_texts(f
     with pytest.raises(InputError, match=r"has temperature = 2\.0, not 3\.0"):
         again(settings={"distil.temperature": 3})
     plain.write_text("another text\n", encoding="utf-8")
-    with pytest.raises(InputError, match="the text has changed since this run began"):
+    with pytest.raises(InputError, match="the text has changed since this run started"):
         again()
     shutil.copy(folder / "plain.txt", plain)
     shutil.copy(folder / "tag" / "model.safetensors", teacher / "model.safetensors")
@@ -239,14 +239,13 @@ def test_a_run_goes_on_without_its_teacher_but_not_with_another_or_other_texts(f
 
 def test_a_student_may_begin_with_some_of_its_teachers_layers(folder, tmp_path, monkeypatch):
     notes, begun = [], {}
-    made = fitting.begun_model
+    init_weights = fitting.init_weights
 
-    def remembered(*given):
-        model = made(*given)
+    def remembered(model, *given):
+        init_weights(model, *given)
         begun.update({name: value.clone() for name, value in model.state_dict().items()})
-        return model
 
-    monkeypatch.setattr(fitting, "begun_model", remembered)
+    monkeypatch.setattr(fitting, "init_weights", remembered)
     run = distil(
         folder,
         tmp_path / "small",
@@ -254,7 +253,7 @@ def test_a_student_may_begin_with_some_of_its_teachers_layers(folder, tmp_path, 
         settings={"layers": 2, "train.steps": 1},
         report=lambda kind, values: notes.append(str(values.get("text"))),
     )
-    assert any("it begins with 1, 3" in note for note in notes)
+    assert any("initialised from layers 1, 3 of" in note for note in notes)
     assert run.config["model"]["layers"] == 2 and run.config["model"]["hidden"] == 16
     teacher = ensue.load(folder / "classify").model.state_dict()
     for name, value in begun.items():

@@ -22,7 +22,7 @@ from ensue.data.labelled_rows import RowBatches
 from ensue.look.label_curve import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
-from ensue.runs.init_from import begun_settings
+from ensue.runs.init_from import inherited_settings
 from ensue.runs.load import Run, load
 from ensue.runs.settings_resolution import own_settings, resolve
 from ensue.tasks.example_encoding import row_length
@@ -63,7 +63,7 @@ class Terms:
         """What was typed for a system; the one that also runs pre-trained has that shape."""
         shape: dict[str, Any] = {}
         if self.first is not None and system == self.first.system:
-            shape = begun_settings(self.first, system, self.task.name, {}, self.typed)
+            shape = inherited_settings(self.first, system, self.task.name, {}, self.typed)
         return {**shape, **own_settings(system, self.typed)}
 
     def resolved(self, system: str, **more: Any) -> Settings:
