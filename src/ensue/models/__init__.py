@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING
 from ensue.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from ensue.models.bert import (
-        BERT as BERT,
-        BERTConfig as BERTConfig,
-        RoBERTa as RoBERTa,
-        RoBERTaConfig as RoBERTaConfig,
-    )
+    from ensue.models.bert import BERT as BERT, BERTConfig as BERTConfig, RoBERTa as RoBERTa
+    from ensue.models.bert import RoBERTaConfig as RoBERTaConfig
     from ensue.models.bidirectional import BidirectionalLanguageModel as BidirectionalLanguageModel
     from ensue.models.bytenet import ByteNet as ByteNet, ByteNetConfig as ByteNetConfig
     from ensue.models.conditional import ConditionalModel as ConditionalModel
@@ -22,35 +18,22 @@ if TYPE_CHECKING:
     from ensue.models.convs2s import ConvS2S as ConvS2S, ConvS2SConfig as ConvS2SConfig
     from ensue.models.cove import CoVe as CoVe
     from ensue.models.elmo import ELMo as ELMo, ELMoConfig as ELMoConfig
-    from ensue.models.forecast import (
-        Forecaster as Forecaster,
-        LastValue as LastValue,
-        LinearForecaster as LinearForecaster,
-        SeasonalValue as SeasonalValue,
-    )
-    from ensue.models.forecast_networks import (
-        ChoGRUForecaster as ChoGRUForecaster,
-        GPTForecaster as GPTForecaster,
-        GRUForecaster as GRUForecaster,
-        LSTMForecaster as LSTMForecaster,
-        RNNForecaster as RNNForecaster,
-    )
+    from ensue.models.forecast import Forecaster as Forecaster, LastValue as LastValue
+    from ensue.models.forecast import LinearForecaster as LinearForecaster, SeasonalValue as SeasonalValue
+    from ensue.models.forecast_networks import ChoGRUForecaster as ChoGRUForecaster, GPTForecaster as GPTForecaster
+    from ensue.models.forecast_networks import GRUForecaster as GRUForecaster, LSTMForecaster as LSTMForecaster
+    from ensue.models.forecast_networks import RNNForecaster as RNNForecaster
     from ensue.models.gpt import GPTConfig as GPTConfig, GPTLanguageModel as GPTLanguageModel
     from ensue.models.labelled import HeadConfig as HeadConfig, Labelled as Labelled
     from ensue.models.language import LanguageModel as LanguageModel
     from ensue.models.laws import Finding as Finding
     from ensue.models.model import Model as Model
     from ensue.models.ngram import NGram as NGram, NGramConfig as NGramConfig, NGramCounter as NGramCounter
-    from ensue.models.recurrent import (
-        ChoGRULanguageModel as ChoGRULanguageModel,
-        GRULanguageModel as GRULanguageModel,
-        LSTMConfig as LSTMConfig,
-        LSTMLanguageModel as LSTMLanguageModel,
-        RNNConfig as RNNConfig,
-        RNNLanguageModel as RNNLanguageModel,
-        RecurrentConfig as RecurrentConfig,
-        RecurrentLanguageModel as RecurrentLanguageModel,
-    )
+    from ensue.models.recurrent import ChoGRULanguageModel as ChoGRULanguageModel, GRULanguageModel as GRULanguageModel
+    from ensue.models.recurrent import LSTMConfig as LSTMConfig, LSTMLanguageModel as LSTMLanguageModel
+    from ensue.models.recurrent import RNNConfig as RNNConfig, RNNLanguageModel as RNNLanguageModel
+    from ensue.models.recurrent import RecurrentConfig as RecurrentConfig
+    from ensue.models.recurrent import RecurrentLanguageModel as RecurrentLanguageModel
     from ensue.models.seq2seq import Seq2Seq as Seq2Seq, Seq2SeqConfig as Seq2SeqConfig
     from ensue.models.table import FORECASTERS as FORECASTERS, SYSTEMS as SYSTEMS
     from ensue.models.transformer import Transformer as Transformer, TransformerConfig as TransformerConfig

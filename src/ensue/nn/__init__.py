@@ -12,12 +12,8 @@ if TYPE_CHECKING:
     from ensue.nn.batch_norm import BatchNorm as BatchNorm
     from ensue.nn.blocks import Block as Block, PostNormBlock as PostNormBlock, PreNormBlock as PreNormBlock
     from ensue.nn.characters import CharacterWords as CharacterWords, Highway as Highway
-    from ensue.nn.convolution import (
-        CausalConvolution as CausalConvolution,
-        Convolution as Convolution,
-        ConvolutionState as ConvolutionState,
-        FullConvolution as FullConvolution,
-    )
+    from ensue.nn.convolution import CausalConvolution as CausalConvolution, Convolution as Convolution
+    from ensue.nn.convolution import ConvolutionState as ConvolutionState, FullConvolution as FullConvolution
     from ensue.nn.cross_attention import CrossAttention as CrossAttention, Memory as Memory
     from ensue.nn.dropout import Dropout as Dropout, LockedDropout as LockedDropout, WordDropout as WordDropout
     from ensue.nn.experts import Experts as Experts
@@ -30,43 +26,20 @@ if TYPE_CHECKING:
     from ensue.nn.mixers.local import LocalAttention as LocalAttention
     from ensue.nn.mixers.mean import RunningMean as RunningMean
     from ensue.nn.mixers.mixer import MIXERS as MIXERS, Mixed as Mixed, Mixer as Mixer, MixerConfig as MixerConfig
-    from ensue.nn.positions import (
-        LearnedPositions as LearnedPositions,
-        LinearBias as LinearBias,
-        NoPositions as NoPositions,
-        Rotary as Rotary,
-        SinusoidalPositions as SinusoidalPositions,
-    )
+    from ensue.nn.positions import LearnedPositions as LearnedPositions, LinearBias as LinearBias
+    from ensue.nn.positions import NoPositions as NoPositions, Rotary as Rotary
+    from ensue.nn.positions import SinusoidalPositions as SinusoidalPositions
     from ensue.nn.protocol import Output as Output, Traits as Traits
     from ensue.nn.recent import RecentTokens as RecentTokens
-    from ensue.nn.recurrent import (
-        Cell as Cell,
-        ChoGRUCell as ChoGRUCell,
-        GRUCell as GRUCell,
-        LSTMCell as LSTMCell,
-        ProjectedLSTMCell as ProjectedLSTMCell,
-        Recurrent as Recurrent,
-        RecurrentState as RecurrentState,
-        ReluCell as ReluCell,
-        SigmoidCell as SigmoidCell,
-        TanhCell as TanhCell,
-    )
-    from ensue.nn.scores import (
-        Additive as Additive,
-        Content as Content,
-        Dot as Dot,
-        General as General,
-        Location as Location,
-        ScaledDot as ScaledDot,
-        Score as Score,
-    )
+    from ensue.nn.recurrent import Cell as Cell, ChoGRUCell as ChoGRUCell, GRUCell as GRUCell, LSTMCell as LSTMCell
+    from ensue.nn.recurrent import ProjectedLSTMCell as ProjectedLSTMCell, Recurrent as Recurrent
+    from ensue.nn.recurrent import RecurrentState as RecurrentState, ReluCell as ReluCell, SigmoidCell as SigmoidCell
+    from ensue.nn.recurrent import TanhCell as TanhCell
+    from ensue.nn.scores import Additive as Additive, Content as Content, Dot as Dot, General as General
+    from ensue.nn.scores import Location as Location, ScaledDot as ScaledDot, Score as Score
     from ensue.nn.source import Source as Source
-    from ensue.nn.stacks import (
-        Bidirectional as Bidirectional,
-        BidirectionalState as BidirectionalState,
-        Stack as Stack,
-        StackState as StackState,
-    )
+    from ensue.nn.stacks import Bidirectional as Bidirectional, BidirectionalState as BidirectionalState, Stack as Stack
+    from ensue.nn.stacks import StackState as StackState
     from ensue.nn.state import NoState as NoState, State as State
     from ensue.nn.trunk import Clock as Clock, Trunk as Trunk, TrunkState as TrunkState
     from ensue.nn.trunk_config import TrunkConfig as TrunkConfig, build_trunk as build_trunk

@@ -17,12 +17,8 @@ if TYPE_CHECKING:
     from ensue.train.layer_unfreezing import LayerUnfreezing as LayerUnfreezing
     from ensue.train.loop import train as train
     from ensue.train.metrics import Metrics as Metrics, read_metrics as read_metrics
-    from ensue.train.objectives import (
-        ExpectedReward as ExpectedReward,
-        Objective as Objective,
-        TranslationLoss as TranslationLoss,
-        next_token_loss as next_token_loss,
-    )
+    from ensue.train.objectives import ExpectedReward as ExpectedReward, Objective as Objective
+    from ensue.train.objectives import TranslationLoss as TranslationLoss, next_token_loss as next_token_loss
     from ensue.train.optimisers import build_optimiser as build_optimiser, learning_rate as learning_rate
     from ensue.train.process_group import join_process_group as join_process_group
     from ensue.train.ranks import Ranks as Ranks
