@@ -9,7 +9,7 @@ r"""The ARPA format of n-gram models: text, base-10 logarithms, read by KenLM, S
     …
     \end\
 
-The end mark is written ``<s>`` where it begins an n-gram and ``</s>`` where it ends one. Words are split at
+The end token is written ``<s>`` where it begins an n-gram and ``</s>`` where it ends one. Words are split at
 white space, so white space and control characters inside a token are written as ``\u`` and four hexadecimal
 digits.
 """
@@ -17,6 +17,7 @@ digits.
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import re
 import zlib
@@ -75,8 +76,8 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
     named = [word for number, word in enumerate(words) if number != config.end]
     if "" in named or len(set(named)) < len(named):
         raise InputError("two tokens have the same name, or one has none", where=str(path))
-    with atomic_file(path) as temporary, _opened_to_write(temporary, packed=path.suffix == ".gz") as file:
-        _write(model, words, file)
+    with atomic_file(path) as part, gzip.open(part, "wb", 6) if path.suffix == ".gz" else part.open("wb") as file:
+        _write(model, words, cast(IO[bytes], file))
 
 
 def _write(model: NGram, words: list[str], file: IO[bytes]) -> None:
@@ -90,8 +91,8 @@ def _write(model: NGram, words: list[str], file: IO[bytes]) -> None:
         head.append(f"{LOG_ZERO:g}\t{SENTENCE_END}\t0\n")
     file.write("".join(head).encode())
     openings, closings = (
-        word_bytes([mark if number == end else word for number, word in enumerate(words)])
-        for mark in (SENTENCE_START, SENTENCE_END)
+        word_bytes([token if number == end else word for number, word in enumerate(words)])
+        for token in (SENTENCE_START, SENTENCE_END)
     )
     for level in range(1, order + 1):
         if level > 1:
@@ -118,24 +119,21 @@ class _Missing(Exception):
 def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
     """Read a model and the names of its tokens.
 
-    What a pruned model leaves out of the middle of a chain of suffixes is filled in with what backing off
-    gives.
+    A pruned model may omit suffixes of its n-grams; they are added, with the probability that backing off gives.
     """
     path = Path(path)
-    with _opened(path, packed=_is_packed(path)) as file, _damages(path):
+    with _opened(path) as file:
         lines = _Lines(path, file)
         counts = _header(lines)
         names, ids, first = _unigrams(lines, counts[0])
-        sections = [first]
-        for order in range(2, len(counts) + 1):
-            sections.append(_section(lines, order, counts[order - 1], ids))
+        sections = [first, *(_section(lines, order, count, ids) for order, count in enumerate(counts[1:], 2))]
         lines.expect("\\end\\")
     end = ids.get(SENTENCE_END, -1)
     config = NGramConfig(vocabulary=len(names), order=len(counts), end=end)
     try:
         return _model(config, sections, path), names
     except _Missing:
-        return _model(config, _closed(sections), path), names
+        return _model(config, _with_missing(sections), path), names
 
 
 class _Lines:
@@ -156,9 +154,9 @@ class _Lines:
         return InputError(what, where=f"{self.path}, line {number or self.number}", hint="the file may be damaged")
 
     def expect(self, text: str) -> None:
-        found = self.next()
-        if found.strip() != text:
-            raise self.error(f"{text} should stand here, not {found[:40]!r}")
+        line = self.next()
+        if line.strip() != text:
+            raise self.error(f"expected {text}, not {line[:40]!r}")
 
     def entry(self, order: int) -> tuple[float, list[str], float]:
         """Read log p, the words, and the log back-off weight (0 if it is left out), in nats."""
@@ -169,11 +167,11 @@ class _Lines:
         if text.startswith("\\") and len(fields) == 1:
             raise self.error(f"there are fewer {order}-grams than the header says")
         if not order + 1 <= len(fields) <= order + 2:
-            raise self.error(f"an entry of {order + 1} or {order + 2} fields should stand here, not {text[:40]!r}")
+            raise self.error(f"expected {order + 1} or {order + 2} fields, not {text[:40]!r}")
         try:
             log, weight = float(fields[0]), float(fields[order + 1]) if len(fields) > order + 1 else 0.0
         except ValueError:
-            raise self.error(f"a number should stand here, not {text[:40]!r}") from None
+            raise self.error(f"expected a number, not {text[:40]!r}") from None
         if not log <= 0 or math.isnan(weight) or weight == math.inf:
             raise self.error(f"{fields[0]} is not the logarithm of a probability, or the weight is not a number")
         return max(log, LOG_ZERO) * LN_10, fields[1 : order + 1], max(weight, LOG_ZERO) * LN_10
@@ -185,16 +183,16 @@ def _header(lines: _Lines) -> list[int]:
     counts: list[int] = []
     while True:
         text = lines.next().strip()
-        found = re.fullmatch(r"ngram (\d+)\s*=\s*(\d+)", text)
-        if found is None:
+        match = re.fullmatch(r"ngram (\d+)\s*=\s*(\d+)", text)
+        if match is None:
             break
-        if int(found[1]) != len(counts) + 1:
-            raise lines.error(f"the count of order {len(counts) + 1} should stand here, not {text!r}")
-        counts.append(int(found[2]))
+        if int(match[1]) != len(counts) + 1:
+            raise lines.error(f"expected the count of order {len(counts) + 1}, not {text!r}")
+        counts.append(int(match[2]))
     if text != "\\1-grams:" or not counts:
-        raise lines.error(f"\\1-grams: should stand here, not {text[:40]!r}")
+        raise lines.error(f"expected \\1-grams:, not {text[:40]!r}")
     if len(counts) > MAX_ORDER:
-        raise lines.error(f"a model of order {len(counts)} is too long: at most {MAX_ORDER}")
+        raise lines.error(f"order {len(counts)} is too high: at most {MAX_ORDER}")
     return counts
 
 
@@ -254,16 +252,16 @@ def _model(config: NGramConfig, sections: list[NGramSection], path: Path) -> NGr
         if order > 2 and (descend(trie.words, trie.offsets, section.grams[:, 1:]) < 0).any():
             raise _Missing
         keys = contexts * size + section.grams[:, -1]
-        places = np.argsort(keys, kind="stable")
-        keys = keys[places]
+        by_key = np.argsort(keys, kind="stable")
+        keys = keys[by_key]
         twice = np.flatnonzero(keys[1:] == keys[:-1])
         if len(twice):
-            line = section.lines[places[twice[0] + 1]]
+            line = section.lines[by_key[twice[0] + 1]]
             raise InputError(f"this {order}-gram is listed twice", where=f"{path}, line {line}")
         trie = grown(trie, keys, np.zeros(len(keys), index))
-        logs.append(section.probability[places])
-        weights.append(section.backoff[places])
-        _back_off(trie, logs, weights, contexts[places])
+        logs.append(section.probability[by_key])
+        weights.append(section.backoff[by_key])
+        _back_off(trie, logs, weights, contexts[by_key])
     tables = {
         **{name: getattr(trie, name) for name in ("words", "offsets", "suffix", "starts")},
         "probability": np.concatenate(logs).astype(np.float32),
@@ -274,53 +272,40 @@ def _model(config: NGramConfig, sections: list[NGramSection], path: Path) -> NGr
 
 
 def _back_off(trie: Trie, logs: list[NDArray[Any]], weights: list[NDArray[Any]], contexts: NDArray[np.int64]) -> None:
-    """Compute the probability of n-grams added by ``_closed`` (NaN) by backing off: log b(c) P(w|c')."""
-    absent = np.isnan(logs[-1])
-    if absent.any():
+    """Compute the probability of n-grams added by ``_with_missing`` (NaN) by backing off: log b(c) P(w|c')."""
+    missing = np.isnan(logs[-1])
+    if missing.any():
         below, here = int(trie.starts[-3]), int(trie.starts[-2])
-        shorter = trie.suffix[here:][absent] - below
-        logs[-1][absent] = weights[-2][contexts[absent] - below] + logs[-2][shorter]
+        shorter = trie.suffix[here:][missing] - below
+        logs[-1][missing] = weights[-2][contexts[missing] - below] + logs[-2][shorter]
 
 
-def _closed(sections: list[NGramSection]) -> list[NGramSection]:
+def _with_missing(sections: list[NGramSection]) -> list[NGramSection]:
     """Add missing prefixes and suffixes of n-grams to the lower orders, with NaN as probability."""
     result = list(sections)
     for order in range(len(sections) - 1, 1, -1):
         longer, here = result[order].grams, result[order - 1]
         wanted = np.concatenate([longer[:, 1:], longer[:, :-1]])
-        absent = np.array(sorted(set(map(tuple, wanted.tolist())) - set(map(tuple, here.grams.tolist()))))
-        if len(absent):
+        missing = np.array(sorted(set(map(tuple, wanted.tolist())) - set(map(tuple, here.grams.tolist()))))
+        if len(missing):
             result[order - 1] = NGramSection(
-                np.concatenate([here.grams, absent.astype(np.int64)]),
-                np.append(here.probability, np.full(len(absent), np.nan)),
-                np.append(here.backoff, np.zeros(len(absent))),
-                np.append(here.lines, np.zeros(len(absent), np.int64)),
+                np.concatenate([here.grams, missing.astype(np.int64)]),
+                np.append(here.probability, np.full(len(missing), np.nan)),
+                np.append(here.backoff, np.zeros(len(missing))),
+                np.append(here.lines, np.zeros(len(missing), np.int64)),
             )
     return result
 
 
-def _is_packed(path: Path) -> bool:
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
+    """Open a file, compressed or not; a missing or damaged one becomes an InputError."""
     try:
         with path.open("rb") as file:
-            return file.read(2) == b"\x1f\x8b"
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as raw:
+            yield io.TextIOWrapper(cast(IO[bytes], raw), encoding="utf-8", newline="\n")
     except FileNotFoundError:
         raise InputError("is missing", where=str(path)) from None
-
-
-def _opened(path: Path, *, packed: bool) -> IO[str]:
-    if packed:
-        return cast(IO[str], gzip.open(path, "rt", encoding="utf-8", newline="\n"))
-    return path.open(encoding="utf-8", newline="\n")
-
-
-def _opened_to_write(path: Path, *, packed: bool) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path, "wb", compresslevel=6)) if packed else path.open("wb")
-
-
-@contextmanager
-def _damages(path: Path) -> Iterator[None]:
-    """Convert decoding errors of a damaged file to one line."""
-    try:
-        yield
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"is damaged: {error}", where=str(path)) from error

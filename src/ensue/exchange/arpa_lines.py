@@ -1,7 +1,7 @@
 """Compiled writer for the lines of an ARPA file.
 
-A line is log10 P, the words of the n-gram, and log10 of its back-off weight where it is a context. N-grams come in the
-order of the trie, so that the contexts they belong to are found by going along: a cursor a level.
+A line is log10 P, the words of the n-gram, and log10 of its back-off weight if it is a context. N-grams come in the
+order of the trie, so one cursor for each order follows the contexts of the current line.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ def write_number(buffer: Ints, at: int, value: float) -> int:
     if value == 0:
         buffer[at] = ZERO
         return at + 1
-    places = SIGNIFICANT_DIGITS - 1 - int(np.floor(np.log10(value)))
-    whole = np.int64(np.rint(value * 10.0**places))
-    while places > 0 and whole % 10 == 0:
+    decimals = SIGNIFICANT_DIGITS - 1 - int(np.floor(np.log10(value)))
+    whole = np.int64(np.rint(value * 10.0**decimals))
+    while decimals > 0 and whole % 10 == 0:
         whole //= 10
-        places -= 1
+        decimals -= 1
     digits, rest = 1, whole // 10
     while rest:
         digits, rest = digits + 1, rest // 10
-    size = max(digits, places + 1) + (1 if places > 0 else 0)
-    for place in range(size):  # from the last digit to the first
-        if place == places and places > 0:
-            buffer[at + size - 1 - place] = POINT
+    size = max(digits, decimals + 1) + (1 if decimals > 0 else 0)
+    for digit in range(size):  # from the last to the first
+        if digit == decimals and decimals > 0:
+            buffer[at + size - 1 - digit] = POINT
         else:
-            buffer[at + size - 1 - place] = ZERO + whole % 10
+            buffer[at + size - 1 - digit] = ZERO + whole % 10
             whole //= 10
     return at + size
 
@@ -85,7 +85,7 @@ def write_lines(
 ) -> tuple[int, int]:
     """Write lines from ``node`` on while they fit; return the number of bytes and the next node.
 
-    ``cursors`` has the node of each order that the last line began with, and is moved on; its last is the line's own.
+    ``cursors`` has the node of each order in the last line, and is updated; the last one is the line's own node.
     """
     order, at = len(cursors), 0
     while node < level.last:
@@ -94,16 +94,16 @@ def write_lines(
             while level.offsets[cursors[shorter] + 1] <= cursors[shorter + 1]:
                 cursors[shorter] += 1
         size = MAX_NUMBER_BYTES + order
-        for place in range(order):
-            names, word = openings if place == 0 and order > 1 else closings, level.words[cursors[place]]
+        for index in range(order):
+            names, word = openings if index == 0 and order > 1 else closings, level.words[cursors[index]]
             size += names.starts[word + 1] - names.starts[word]
         if at + size > len(buffer):
             break
         at = write_number(buffer, at, min(level.logs[node - level.first], 0.0) / LN_10)
-        for place in range(order):
-            buffer[at] = SPACE if place else TAB
+        for index in range(order):
+            buffer[at] = SPACE if index else TAB
             at += 1
-            names, word = openings if place == 0 and order > 1 else closings, level.words[cursors[place]]
+            names, word = openings if index == 0 and order > 1 else closings, level.words[cursors[index]]
             for letter in range(names.starts[word], names.starts[word + 1]):
                 buffer[at] = names.letters[letter]
                 at += 1

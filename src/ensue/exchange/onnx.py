@@ -2,7 +2,7 @@
 
     input_ids, attention_mask, token_type_ids   (B, T), int64, any B and T  →  logits, or vectors (B, D)
 
-The mask is 1 for tokens and 0 for what fills rows up, on the right; T is at most the model's context. The names are
+The mask is 1 for tokens and 0 for padding, on the right; T is at most the model's context. The names are
 those that Hugging Face's tools use. Choices are rows that follow each other: logits are (B / choices, choices) then.
 """
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, unknown_name
 from ensue.core.files import atomic_file
 from ensue.models.bert import BERT
 from ensue.models.encoder import Encoder
@@ -31,20 +31,20 @@ MIN_OPSET = 14
 
 
 def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str = "logits") -> Path:
-    """Write a BERT, a labelling model, or with ``form="vectors"`` what makes a vector of a text: the mean of its
-    tokens, of length one.
+    """Write a BERT or a labelling model, or with ``form="vectors"`` a model that embeds a text: the normalised mean of
+    its hidden states.
     """
     path = Path(path)
     if importlib.util.find_spec("onnx") is None:
         raise InputError("ONNX needs a package that is not installed", hint="pip install 'ensue[onnx]'")
     if form not in OUTPUTS:
-        raise InputError(f"form {form!r} is unknown", hint=f"there is {', '.join(OUTPUTS)}")
+        raise unknown_name("form", form, OUTPUTS)
     if opset < MIN_OPSET:
         raise InputError(f"opset {opset} is too old for this model", hint=f"use {MIN_OPSET} or more")
     wrapped = _wrapped(_plain(model), form)
-    answer = wrapped(*_example(model))
+    output = wrapped(*_example(model))
     axes = {name: {0: "batch", 1: "length"} for name in INPUT_NAMES}
-    axes[form] = {0: "batch", 1: "length"} if answer.dim() == 3 else {0: "batch"}
+    axes[form] = {0: "batch", 1: "length"} if output.dim() == 3 else {0: "batch"}
     with atomic_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about checks of the input's size
         torch.onnx.export(
@@ -69,13 +69,13 @@ def _plain(model: nn.Module) -> nn.Module:
 def _wrapped(model: nn.Module, form: str) -> nn.Module:
     body = model.body if isinstance(model, (BERT, Labelled)) else model
     if not isinstance(body, (Encoder, GPTLanguageModel)):
-        name = type(body).__name__
-        raise InputError(f"a {name} has no ONNX form", hint="bert, roberta and what they label have one")
+        hint = "bert, roberta and models that label with them can be"
+        raise InputError(f"a {type(body).__name__} cannot be exported to ONNX", hint=hint)
     if form == "vectors":
         return VectorsExport(body)
     if isinstance(model, (BERT, Labelled)):
         return LogitsExport(model)
-    raise InputError(f"a {type(model).__name__} alone has no ONNX form but vectors", hint='use form="vectors"')
+    raise InputError(f"a {type(model).__name__} alone is exported as vectors only", hint='use form="vectors"')
 
 
 def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,7 +96,7 @@ class LogitsExport(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """(B, T) each → logits."""
         model = self.model
-        tokens, segments, lengths = _given(model.body, input_ids, attention_mask, token_type_ids)
+        tokens, segments, lengths = _inputs(model.body, input_ids, attention_mask, token_type_ids)
         if isinstance(model, Labelled):
             if isinstance(model.body, GPTLanguageModel):
                 return model.label(_read(model.body, tokens, segments, lengths), lengths)
@@ -115,15 +115,15 @@ class VectorsExport(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """(B, T) each → (B, D)."""
-        tokens, segments, lengths = _given(self.body, input_ids, attention_mask, token_type_ids)
+        tokens, segments, lengths = _inputs(self.body, input_ids, attention_mask, token_type_ids)
         return F.normalize(pool(_read(self.body, tokens, segments, lengths), lengths, "mean"), dim=-1)
 
 
-def _given(body: nn.Module, tokens: Tensor, mask: Tensor, segments: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+def _inputs(body: nn.Module, tokens: Tensor, mask: Tensor, segments: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return tokens, segments if the model uses them, and lengths."""
-    apart = isinstance(body, Encoder) and body.config.segments > 1
+    uses_segments = isinstance(body, Encoder) and body.config.segments > 1
     tokens = tokens + 0 * (mask + segments)  # an unused input would be dropped from the file
-    return tokens, segments if apart else None, mask.sum(1)
+    return tokens, segments if uses_segments else None, mask.sum(1)
 
 
 def _read(body: nn.Module, tokens: Tensor, segments: Tensor | None, lengths: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The text and binary formats of word2vec, which gensim, fastText, spaCy and others read.
 
-    2 3                        how many words, how wide; GloVe's files leave this line out
+    2 3                        number of words and of dimensions; GloVe's files leave this line out
     play 0.1 -0.2 0.3          text: a word and its numbers, with spaces between
     play <12 bytes>            binary: a word, a space, and float32 numbers, the lowest byte first
 
@@ -10,10 +10,9 @@ Names that end in .gz are compressed.
 from __future__ import annotations
 
 import gzip
-import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -36,7 +35,7 @@ CUT_SHORT_HINT = "the file may be cut short: fetch or write it again"
 
 
 def is_vector_file(path: Path) -> bool:
-    """Return whether a file has the suffix of a vector file.
+    """True if a file has the suffix of a vector file.
 
     >>> is_vector_file(Path("glove.6B.100d.txt.gz")), is_vector_file(Path("model.arpa"))
     (True, False)
@@ -76,10 +75,10 @@ def _header(line: bytes) -> tuple[int, int] | None:
 
 
 def _is_text(data: bytes, width: int) -> bool:
-    """Return whether the data after the header is text: a word and numbers."""
-    line = data.partition(b"\n")[0]
-    few = min(width, 3)
-    return _numbers(line.split(b" ")[1 : 1 + few]) is not None or _numbers(line.rsplit(maxsplit=few)[1:]) is not None
+    """True if the data after the header is text: a word and numbers."""
+    line, count = data.partition(b"\n")[0], min(width, 3)
+    starts, ends = line.split(b" ")[1 : 1 + count], line.rsplit(maxsplit=count)[1:]
+    return _numbers(starts) is not None or _numbers(ends) is not None
 
 
 def _numbers(parts: list[bytes]) -> np.ndarray | None:
@@ -96,9 +95,8 @@ def _check_size(path: Path, name: str, header: tuple[int, int]) -> None:
     count, width = header
     if not is_gzip(path) and path.stat().st_size < count * (4 * width + 2):
         fits = path.stat().st_size // (4 * width + 2)
-        raise InputError(
-            f"has room for {fits:,} of the {count:,} vectors that it announces", where=name, hint=CUT_SHORT_HINT
-        )
+        what = f"has room for {fits:,} of the {count:,} vectors that its header announces"
+        raise InputError(what, where=name, hint=CUT_SHORT_HINT)
 
 
 class _Rows:
@@ -106,7 +104,8 @@ class _Rows:
 
     def __init__(self, name: str, count: int, width: int) -> None:
         if count and not 0 < width <= MAX_WIDTH:
-            raise InputError(f"vectors of {width:,} numbers cannot be", where=f"{name}:1", hint="is it a vector file?")
+            what = f"vectors of {width:,} numbers are not supported"
+            raise InputError(what, where=f"{name}:1", hint="is it a vector file?")
         self.name, self.count, self.width = name, count, width
         self.words: dict[str, int] = {}
         self.matrix = np.empty((min(count, FIRST_ROWS) or FIRST_ROWS, width), np.float32)
@@ -118,11 +117,11 @@ class _Rows:
         if word in self.words:
             self.twice += 1
             return
-        place = len(self.words)
-        if place == len(self.matrix):
+        row = len(self.words)
+        if row == len(self.matrix):
             self.matrix = np.concatenate([self.matrix, np.empty_like(self.matrix)])
-        self.matrix[place] = numbers
-        self.words[word] = place
+        self.matrix[row] = numbers
+        self.words[word] = row
 
     @property
     def full(self) -> bool:
@@ -149,11 +148,10 @@ class _Rows:
         wrong = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if len(wrong):
             word = list(self.words)[wrong[0]]
-            raise InputError(
-                f"the vector of {word!r} holds a value that is not finite", where=self.name, hint=CUT_SHORT_HINT
-            )
+            what = f"the vector of {word!r} holds a value that is not finite"
+            raise InputError(what, where=self.name, hint=CUT_SHORT_HINT)
         if self.twice and notes is not None:
-            notes.append(f"{self.name}: {counted(self.twice, 'word')} came twice; the first vector is taken")
+            notes.append(f"{self.name}: {counted(self.twice, 'word')} came twice; the first vector is used")
         return WordVectors(list(self.words), matrix, self.name)
 
 
@@ -184,7 +182,7 @@ def _width(data: bytes, where: str) -> int:
     while width < len(parts) - 1 and _numbers(parts[-1 - width :][:1]) is not None:
         width += 1
     if not 0 < width <= MAX_WIDTH:
-        hint = "give a vector file: a word and its numbers a line, or the binary format"
+        hint = "give a vector file: a word and its numbers on each line, or the binary format"
         raise InputError("not a word and its numbers", where=where, hint=hint)
     return width
 
@@ -228,19 +226,14 @@ def write_word2vec(vectors: WordVectors, path: str | Path) -> None:
         raise InputError("is a folder", where=str(path), hint="name a file, e.g. vectors.txt or vectors.bin")
     for word in vectors.words:
         if not word or word.split() != [word]:
-            raise InputError(f"the word {word!r} holds white space, which the format cannot say", where=str(path))
+            raise InputError(f"the word {word!r} holds white space, which the format does not allow", where=str(path))
     binary = (Path(path.stem) if is_gzip(path) else path).suffix.lower() == BINARY
     with atomic_file(path) as temporary:
-        with _target(temporary, is_gzip(path)) as file:
+        with gzip.open(temporary, "wb", 6) if is_gzip(path) else temporary.open("wb", BLOCK_BYTES) as file:
             file.write(f"{len(vectors.words)} {vectors.matrix.shape[1]}\n".encode())
             for data in _lines(vectors, binary):
                 file.write(data)
         temporary.chmod(0o644)
-
-
-def _target(path: Path, compressed: bool) -> Any:
-    """Open a file for writing bytes."""
-    return gzip.open(path, "wb", 6) if compressed else io.BufferedWriter(path.open("wb", buffering=0), BLOCK_BYTES)
 
 
 def _lines(vectors: WordVectors, binary: bool) -> Iterator[bytes]:

@@ -74,7 +74,7 @@ BAD = {
     "more.bin": (BINARY.replace(b"2 3", b"1 3"), "more.bin: more than the 1 vectors that it announces"),
     "prose.txt": (b"Call me Ishmael.\n", r"prose.txt:1: not a word and its numbers"),
     "nan.txt": (b"1 2\na nan 2\n", "the vector of 'a' holds a value that is not finite"),
-    "huge.txt": (b"5 99999999\na 1\n", "huge.txt:1: vectors of 99,999,999 numbers cannot be"),
+    "huge.txt": (b"5 99999999\na 1\n", "huge.txt:1: vectors of 99,999,999 numbers are not supported"),
     "none.bin": (b"0 3\n", "there are no vectors"),
 }
 
