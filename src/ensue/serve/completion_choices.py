@@ -47,7 +47,9 @@ class ChoiceBuilder:
     def add(self, drawn: DrawnToken) -> str:
         """Add a token; return the text that is now certain."""
         if self.top is not None:
-            self._add_log_probs(drawn)
+            before, best = [*self.prompt, *self.tokens], drawn.best if self.top else None
+            offset = len(self.echo.text) + self.detokenizer.size
+            _append(self.log_probs, self.tokenizer, before, drawn.token, drawn.log_prob, best, offset)
         self.tokens.append(drawn.token)
         text = "" if drawn.ended else self.detokenizer.add(drawn.token)
         if drawn.last and not self.detokenizer.stopped:
@@ -55,19 +57,6 @@ class ChoiceBuilder:
         if self.detokenizer.stopped or drawn.last:
             self.finish_reason = "stop" if self.detokenizer.stopped or drawn.ended else "length"
         return text
-
-    def _add_log_probs(self, drawn: DrawnToken) -> None:
-        offset = len(self.echo.text) + self.detokenizer.size
-        before = [*self.prompt, *self.tokens]
-        _append(
-            self.log_probs,
-            self.tokenizer,
-            before,
-            drawn.token,
-            drawn.log_prob,
-            drawn.best if self.top else None,
-            offset,
-        )
 
     def log_probs_since(self, start: int = 0) -> LogProbs | None:
         """The log-probabilities from token ``start`` on, if asked for; those of an echoed prompt come first."""

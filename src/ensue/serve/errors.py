@@ -20,15 +20,11 @@ class ApiError(HTTPException):
 
 
 ERROR_TYPES = {
-    400: "invalid_request_error",
+    **dict.fromkeys((400, 405, 413, 421, 422), "invalid_request_error"),
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
     408: "timeout_error",
-    413: "invalid_request_error",
-    421: "invalid_request_error",
-    422: "invalid_request_error",
     429: "rate_limit_error",
     503: "server_error",
 }

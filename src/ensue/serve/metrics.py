@@ -37,15 +37,11 @@ class Metrics:
         """All metrics as text; ``loads`` are running rows, waiting rows and generated tokens of each model."""
         with self._lock:
             lines = ["# TYPE ensue_requests_total counter"]
-            lines += [
-                f'ensue_requests_total{{path="{_quoted(path)}",status="{status}"}} {count}'
-                for (path, status), count in sorted(self._requests.items())
-            ]
-            lines += ["# TYPE ensue_request_seconds_total counter"]
-            lines += [
-                f'ensue_request_seconds_total{{path="{_quoted(path)}"}} {seconds:.6f}'
-                for path, seconds in sorted(self._seconds.items())
-            ]
+            for (path, status), count in sorted(self._requests.items()):
+                lines.append(f'ensue_requests_total{{path="{_quoted(path)}",status="{status}"}} {count}')
+            lines.append("# TYPE ensue_request_seconds_total counter")
+            for path, seconds in sorted(self._seconds.items()):
+                lines.append(f'ensue_request_seconds_total{{path="{_quoted(path)}"}} {seconds:.6f}')
             lines += ["# TYPE ensue_requests_open gauge", f"ensue_requests_open {self._open}"]
         for index, (name, kind) in enumerate(MODEL_METRICS):
             lines.append(f"# TYPE ensue_{name} {kind}")

@@ -28,16 +28,28 @@ class RequestSchema(BaseModel):
         return {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in sent.items()}
 
 
+class ModelRequest(RequestSchema):
+    """Base of requests to one model."""
+
+    model: Name
+
+
+class ModelResponse(BaseModel):
+    """Base of our own responses: the name of the model, and notes for users, e.g. that a text was cut."""
+
+    model: str
+    notes: list[str] = []
+
+
 class StreamOptions(RequestSchema):
     """Options of a stream."""
 
     include_usage: bool | None = None
 
 
-class CompletionRequest(RequestSchema):
+class CompletionRequest(ModelRequest):
     """Request of ``/v1/completions``; null means the default."""
 
-    model: Name
     prompt: (
         Text
         | Annotated[list[Text], Field(min_length=1, max_length=16)]
@@ -133,10 +145,9 @@ class Completion(BaseModel):
     usage: Usage | None = None
 
 
-class EmbeddingRequest(RequestSchema):
+class EmbeddingRequest(ModelRequest):
     """Request of ``/v1/embeddings``."""
 
-    model: Name
     input: Text | Annotated[list[Text], Field(min_length=1, max_length=256)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -210,10 +221,9 @@ class RunList(BaseModel):
     races: list[str]
 
 
-class NextRequest(RequestSchema):
+class NextRequest(ModelRequest):
     """Request of ``/api/next``."""
 
-    model: Name
     text: Annotated[str, Field(max_length=20_000)] = ""
     top: Annotated[int, Field(ge=1, le=100)] = 10
 
@@ -227,18 +237,15 @@ class NextToken(BaseModel):
     probability: float
 
 
-class NextTokens(BaseModel):
+class NextTokens(ModelResponse):
     """Response of ``/api/next``."""
 
-    model: str
     next: list[NextToken]
-    notes: list[str] = []
 
 
-class TranslateRequest(RequestSchema):
+class TranslateRequest(ModelRequest):
     """Request of ``/api/translate``."""
 
-    model: Name
     lines: Annotated[list[Annotated[str, Field(max_length=5_000)]], Field(min_length=1, max_length=64)]
     beam: Annotated[int, Field(ge=1, le=16)] = 5
     length: Literal["none", "mean", "gnmt"] = "mean"
@@ -259,83 +266,69 @@ class Translation(BaseModel):
     nbest: list[dict[str, Any]]
 
 
-class Translations(BaseModel):
+class Translations(ModelResponse):
     """Response of ``/api/translate``."""
 
-    model: str
     translations: list[Translation]
     trace: dict[str, Any] | None = None
-    notes: list[str] = []
 
 
-class PredictRequest(RequestSchema):
+class PredictRequest(ModelRequest):
     """Request of ``/api/predict``."""
 
-    model: Name
     texts: Annotated[list[Text], Field(min_length=1, max_length=256)]
 
 
-class Predictions(BaseModel):
+class Predictions(ModelResponse):
     """Response of ``/api/predict``: for each text the output of ``ensue predict --json``."""
 
-    model: str
     predictions: list[dict[str, Any]]
-    notes: list[str] = []
-    """Notes for users, e.g. that a text was cut."""
 
 
-class FillRequest(RequestSchema):
+class FillRequest(ModelRequest):
     """Request of ``/api/fill``."""
 
-    model: Name
     text: Annotated[str, Field(min_length=1, max_length=20_000)]
     top: Annotated[int, Field(ge=1, le=50)] = 5
     rounds: Annotated[int, Field(ge=0, le=50)] = 0
 
 
-class Filled(BaseModel):
+class Filled(ModelResponse):
     """Response of ``/api/fill``."""
 
-    model: str
     text: str
     gaps: list[Any]
-    notes: list[str] = []
 
 
-class ForecastRequest(RequestSchema):
+class ForecastRequest(ModelRequest):
     """Request of ``/api/forecast``: past values, one row per step, one number per column."""
 
-    model: Name
     values: Annotated[
         list[Annotated[list[float], Field(min_length=1, max_length=64)]], Field(min_length=1, max_length=10_000)
     ]
     horizon: Annotated[int, Field(ge=0, le=500)] = 0
 
 
-class Forecast(BaseModel):
+class Forecast(ModelResponse):
     """Response of ``/api/forecast``: for each step the output of ``ensue predict --json``."""
 
-    model: str
     steps: list[dict[str, Any]]
-    notes: list[str] = []
 
 
-class NeighboursRequest(RequestSchema):
+class NeighboursRequest(ModelRequest):
     """Request of ``/api/neighbours``."""
 
-    model: Name
-    word: Annotated[str, Field(min_length=1, max_length=200)]
+    word: Name
     top: Annotated[int, Field(ge=1, le=100)] = 10
     by: Literal["cosine", "probability", "context"] = "cosine"
 
 
-class AnalogyRequest(RequestSchema):
+class AnalogyRequest(ModelRequest):
     """Request of ``/api/analogy``: first − minus + plus."""
 
-    model: Name
-    first: Annotated[str, Field(min_length=1, max_length=200)]
-    minus: Annotated[str, Field(min_length=1, max_length=200)]
-    plus: Annotated[str, Field(min_length=1, max_length=200)]
+    first: Name
+    minus: Name
+    plus: Name
     top: Annotated[int, Field(ge=1, le=100)] = 10
 
 

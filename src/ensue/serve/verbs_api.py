@@ -44,24 +44,23 @@ def add_verb_routes(app: FastAPI, registry: ModelRegistry) -> None:
         search = Search(beam=body.beam, length=body.length, alpha=body.alpha, coverage=body.coverage, nbest=body.nbest)
         notes: list[str] = []
         options = {"search": search, "prefix": body.prefix, "trace": body.trace, "notes": notes}
-        found = await model.ask(lambda report: run.translate(body.lines, **options, report=report), request)  # type: ignore[arg-type]
-        translations = [schemas.Translation(**finite(translation.as_dict())) for translation in found]
-        trace = finite(trace_of(found[0], run.tokenizer, search)) if body.trace else None
+        texts = await model.ask(lambda report: run.translate(body.lines, **options, report=report), request)  # type: ignore[arg-type]
+        translations = [schemas.Translation(**finite(text.as_dict())) for text in texts]
+        trace = finite(trace_of(texts[0], run.tokenizer, search)) if body.trace else None
         return schemas.Translations(model=model.name, translations=translations, trace=trace, notes=notes)
 
     @app.post("/api/predict")
     async def predict(body: schemas.PredictRequest, request: Request) -> schemas.Predictions:
         model = registry.get(body.model)
         notes: list[str] = []
-        found = await model.ask(lambda report: model.run.predict(body.texts, report=report), request, notes)
-        return schemas.Predictions(model=model.name, predictions=finite(found), notes=notes)
+        predictions = await model.ask(lambda report: model.run.predict(body.texts, report=report), request, notes)
+        return schemas.Predictions(model=model.name, predictions=finite(predictions), notes=notes)
 
     @app.post("/api/fill")
     async def fill(body: schemas.FillRequest, request: Request) -> schemas.Filled:
         model = registry.get(body.model)
-        found = await model.ask(lambda _: model.run.fill(body.text, top=body.top, rounds=body.rounds), request)
-        filled = finite(found.as_dict())
-        return schemas.Filled(model=model.name, text=filled["text"], gaps=filled["gaps"])
+        filled = await model.ask(lambda _: model.run.fill(body.text, top=body.top, rounds=body.rounds), request)
+        return schemas.Filled(model=model.name, text=filled.text, gaps=finite(filled.as_dict()["gaps"]))
 
     @app.post("/api/forecast")
     async def forecast(body: schemas.ForecastRequest, request: Request) -> schemas.Forecast:
