@@ -79,12 +79,13 @@ def _print_cost(result: dict[str, Any]) -> None:
         _print_training(result, step)
     if decode is not None:
         print_line(f"\ngenerating one token after {decode['context'] - 1:,}")
-        lines = [["FLOPs", f"{decode['flops']:,}"], ["state", size(decode["state"])]]
-        lines += [["state growth", size(decode["state_per_token"])]]
-        print_table(["", "per token"], [*lines, ["memory traffic", size(decode["bytes_per_token"])]])
+        sizes = {"state": "state", "state growth": "state_per_token", "memory traffic": "bytes_per_token"}
+        rows = [[name, size(decode[key])] for name, key in sizes.items()]
+        print_table(["", "per token"], [["FLOPs", f"{decode['flops']:,}"], *rows])
     if result["depth"]:
         print_line("\nsequential operations")
-        rows = [[f"{d['length']:,}", f"{d['sequential']:,}", _optional(d["path"])] for d in result["depth"]]
+        cells = ([d["length"], d["sequential"], d["path"]] for d in result["depth"])
+        rows = [["–" if value is None else f"{value:,}" for value in row] for row in cells]
         print_table(["tokens", "sequential", "path from first token to last"], rows)
     if "ranks" in result:
         _print_ranks(result)
@@ -92,10 +93,6 @@ def _print_cost(result: dict[str, Any]) -> None:
         _print_time(result)
     if "time" in result or "ranks" in result:
         _print_assumptions(result)
-
-
-def _optional(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
 
 
 def _print_training(result: dict[str, Any], step: dict[str, Any]) -> None:
@@ -185,16 +182,9 @@ def _print_layers(result: dict[str, Any]) -> None:
     settings = result["settings"]
     sizes = f"n = {settings['length']:,} tokens, d = {settings['hidden']:,} hidden size"
     print_line(f"{sizes}, k = {settings['kernel']} kernel, r = {settings['span']} span")
-    rows = [
-        [
-            layer["layer"],
-            f"{layer['flops']:.3g}",
-            f"{layer['constant']:.3g} {layer['order']}",
-            f"{layer['sequential']:,}",
-            f"{layer['path']:,}",
-            f"{layer['layers']:,}",
-        ]
-        for layer in result["layers"]
-    ]
+    rows = []
+    for layer in result["layers"]:
+        flops = [f"{layer['flops']:.3g}", f"{layer['constant']:.3g} {layer['order']}"]
+        rows.append([layer["layer"], *flops, *(f"{layer[name]:,}" for name in ("sequential", "path", "layers"))])
     columns = ["layer", "FLOPs", "in terms of", "sequential", "path from first token to last", "layers for that path"]
     print_table(columns, rows)

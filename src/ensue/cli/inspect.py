@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from ensue.cli.options import Force, Json, check_beam
-from ensue.cli.output import print_json, print_line, print_rich
+from ensue.cli.output import print_json, print_line, print_lines, print_rich
 
 
 def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_json: Json = False) -> None:
@@ -202,5 +202,4 @@ def look(
     elif path is None and drawn.text is not None:
         print_rich(drawn.text())
     else:
-        for line in (drawn.note, f"wrote {path}"):
-            print_line(line) if line else None
+        print_lines(filter(None, (drawn.note, f"wrote {path}")))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from ensue.cli.options import Columns, Horizon, Int8, Json, RunPath, Seed
-from ensue.cli.output import print_bar, print_json, print_line
+from ensue.cli.output import print_bar, print_json, print_line, print_lines
 from ensue.core.errors import InputError
 
 
@@ -48,8 +48,7 @@ def predict(
     if as_json:
         print_json({"run": str(run), "task": loaded.task, "predictions": predictions, "notes": display.notes})
         return
-    for line in loaded.prediction_lines(predictions):
-        print_line(line)
+    print_lines(loaded.prediction_lines(predictions))
 
 
 def _stdin_lines() -> list[str]:

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from ensue.cli.options import Columns, Data, Field, Int8, Json, RunPath, Seed
-from ensue.cli.output import print_bar, print_json, print_line
-from ensue.cli.probes import score_probe
+from ensue.cli.output import print_bar, print_json, print_line, print_lines, print_table
 from ensue.core.errors import InputError
+
+MAX_ROWS = 40
+"""Groups of minimal pairs with more values than this appear only with --json and --out."""
 
 
 def score(
@@ -44,7 +46,7 @@ def score(
     if probe is not None:
         if data or text is not None or field or columns or per_token or streams or int8:
             raise InputError("--probe takes no files and no options but --out and --json", hint="leave the others out")
-        score_probe(run, probe, out, as_json)
+        _score_probe(run, probe, out, as_json)
         return
     if (text is None) == (not data):
         raise InputError("score what?", hint="name files, or give --text or --probe")
@@ -67,8 +69,30 @@ def score(
         return
     for token, value in tokens:
         print_line(f"{-value / log(2):8.3f}  {token}")
-    for line in loaded.score_lines(result):
-        print_line(line)
+    print_lines(loaded.score_lines(result))
+
+
+def _score_probe(run: Path, probe: Path, out: Path | None, as_json: bool) -> None:
+    """Print how often the model gives the correct text of a minimal pair the higher probability."""
+    from ensue.cli.display import Display
+    from ensue.runs.load import load
+    from ensue.verbs.probe import probe as verb
+
+    with Display(quiet=as_json) as display:
+        display("phase", {"name": "scoring pairs"})
+        figures = verb(load(run), probe, out=out, report=display)
+    if as_json:
+        print_json(figures)
+        return
+    ties = f", {figures['ties']:,} ties" if figures["ties"] else ""
+    print_line(f"accuracy {figures['accuracy']:.2%} on {figures['pairs']:,} pairs{ties} (chance: 50 %)")
+    for name, rows in figures["by"].items():
+        if 1 < len(rows) <= MAX_ROWS:
+            print_line()
+            cells = [[str(row["value"]), f"{row['accuracy']:.1%}", f"{row['pairs']:,}"] for row in rows]
+            print_table([name, "accuracy", "pairs"], cells)
+    if figures["unknown"]:
+        print_line(f"\n{figures['unknown']:,} of {2 * figures['pairs']:,} texts contain unknown words")
 
 
 def generate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from ensue.core.files import finite
@@ -20,6 +21,12 @@ def print_line(text: str = "", end: str = "\n") -> None:
     sys.stdout.write(text + end)
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print several lines."""
+    for line in lines:
+        print_line(line)
+
+
 def print_rich(renderable: Any) -> None:
     """Print something that rich renders."""
     from rich.console import Console
@@ -34,5 +41,4 @@ def print_bar(value: float, largest: float, label: str, width: int = 40) -> None
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:
     """Print a table; the first column is left-aligned, the others are right-aligned."""
-    for line in table_lines(columns, rows):
-        print_line(line)
+    print_lines(table_lines(columns, rows))

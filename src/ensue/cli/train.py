@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +27,7 @@ from ensue.cli.options import (
     Target,
     Valid,
 )
-from ensue.cli.output import print_json, print_line, print_table
+from ensue.cli.output import print_json, print_line, print_lines, print_table
 from ensue.core import torchrun
 from ensue.core.errors import InputError
 from ensue.core.sizes import size_in_bytes
@@ -91,46 +93,18 @@ def fit(
     Trains a language or translation model on text or sentence pairs, a classifier, tagger or question answerer on
     labelled examples, or a forecaster on time series, and writes a run folder.
     """
-    from ensue.cli.display import Display
     from ensue.verbs.fit import fit as verb
 
     if resume and out is None and what and not data and Path(what).is_dir():
         out = Path(what)  # `ensue fit RUN --resume`
     if not (resume and out):
         what = _system(what, None if resume else config)
-    options = {
-        "tokenizer.kind": tokenizer,
-        "preset": preset,
-        "seed": seed,
-        "data.field": field,
-        "data.columns": columns,
-        "begin_with": begin_with,
-        "embeddings": embeddings,
-        "data.target": tuple(target),
-        "horizon": horizon,
-        "train.sample_every": sample_every,
-        "train.memory": size_in_bytes(memory) if memory else 0,
-        "device": device,
-        "compile": compile_,
-        "train.shard": shard,
-    }
-    settings = _settings(set_, options)
-    with Display(quiet=as_json or torchrun.rank() > 0) as display:
-        run = verb(
-            what,
-            data or [],
-            valid=valid,
-            model=model,
-            out=out,
-            settings=settings,
-            config=config,
-            budget=budget or None,
-            resume=resume,
-            force=force,
-            command=shlex.join(["ensue", *sys.argv[1:]]),
-            report=display,
-        )
-    _print_run(run, as_json)
+    options = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "begin_with": begin_with, "device": device}
+    options |= {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
+    options |= {"embeddings": embeddings, "compile": compile_, "train.shard": shard, "train.sample_every": sample_every}
+    options["train.memory"] = size_in_bytes(memory) if memory else 0
+    work = partial(verb, what, data or [], valid=valid, model=model, config=config, settings=_settings(set_, options))
+    _train(partial(work, out=out, budget=budget or None, resume=resume, force=force), as_json)
 
 
 def distil(
@@ -164,33 +138,12 @@ def distil(
 
     The teacher labels texts; the student learns from its probabilities (knowledge distillation).
     """
-    from ensue.cli.display import Display
     from ensue.verbs.distil import distil as verb
 
-    options = {
-        "tokenizer.kind": tokenizer,
-        "preset": preset,
-        "seed": seed,
-        "data.columns": columns,
-        "begin_with": begin_with,
-        "device": device,
-    }
-    with Display(quiet=as_json or torchrun.rank() > 0) as display:
-        run = verb(
-            teacher,
-            student,
-            unlabelled,
-            labelled=labelled,
-            valid=valid,
-            out=out,
-            settings=_settings(set_, options),
-            budget=budget or None,
-            resume=resume,
-            force=force,
-            command=shlex.join(["ensue", *sys.argv[1:]]),
-            report=display,
-        )
-    _print_run(run, as_json)
+    options = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "begin_with": begin_with, "device": device}
+    settings = _settings(set_, {**options, "data.columns": columns})
+    work = partial(verb, teacher, student, unlabelled, labelled=labelled, valid=valid, settings=settings)
+    _train(partial(work, out=out, budget=budget or None, resume=resume, force=force), as_json)
 
 
 def _system(what: str, config: Path | None) -> str:
@@ -212,8 +165,12 @@ def _settings(assignments: list[str], options: dict[str, Any]) -> dict[str, Any]
     return {**parse_assignments(assignments), **given}
 
 
-def _print_run(run: Run, as_json: bool) -> None:
-    """Print the result of training, on rank 0 only."""
+def _train(work: Callable[..., Run], as_json: bool) -> None:
+    """Train with a progress bar, and print the result; on rank 0 only."""
+    from ensue.cli.display import Display
+
+    with Display(quiet=as_json or torchrun.rank() > 0) as display:
+        run = work(command=shlex.join(["ensue", *sys.argv[1:]]), report=display)
     if torchrun.rank():
         return
     figures = run.config["figures"]
@@ -227,8 +184,7 @@ def _print_run(run: Run, as_json: bool) -> None:
     if figures["stopped"] == "budget":
         print_line("the budget ended before the planned steps; --resume trains the rest")
     if "valid" in figures:
-        for line in run.score_lines(figures["valid"]):
-            print_line(line)
+        print_lines(run.score_lines(figures["valid"]))
 
 
 def _label_counts(labels: str) -> list[int]:
@@ -285,14 +241,8 @@ def race(
 
     if not data:
         raise InputError("race on what?", hint="name a text: ensue race my.txt")
-    options = {
-        "tokenizer.kind": tokenizer,
-        "data.field": field,
-        "data.columns": columns,
-        "data.target": tuple(target),
-        "horizon": horizon,
-    }
-    settings = _settings(set_, options)
+    options = {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
+    settings = _settings(set_, {**options, "tokenizer.kind": tokenizer})
     with Display(quiet=as_json) as display:
         result = verb(
             data,
@@ -315,8 +265,7 @@ def race(
         print_json(result.as_dict())
         return
     print_table(*result.table())
-    for line in result.remarks():
-        print_line(line)
+    print_lines(result.remarks())
     if all(entrant.value is None for entrant in result.entrants):
         raise InputError("every system failed", where=str(out))
     print_line(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")
