@@ -99,7 +99,13 @@ def fit(
         out = Path(what)  # `ensue fit RUN --resume`
     if not (resume and out):
         what = _system(what, None if resume else config)
-    options = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "begin_with": begin_with, "device": device}
+    options: dict[str, Any] = {
+        "tokenizer.kind": tokenizer,
+        "preset": preset,
+        "seed": seed,
+        "begin_with": begin_with,
+        "device": device,
+    }
     options |= {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
     options |= {"embeddings": embeddings, "compile": compile_, "train.shard": shard, "train.sample_every": sample_every}
     options["train.memory"] = size_in_bytes(memory) if memory else 0
