@@ -1,8 +1,7 @@
-"""Pages of their own: one file each, that needs nothing else and fetches nothing, so it works offline.
+"""Offline pages: each is one HTML file that fetches nothing.
 
-page.html is the frame of all of them, page.css and page.js what they share. Those that one steps through add
-stepper.html (their body, with the buttons), stepper.css and stepper.js (what buttons, keys and slider do); a page's own
-script says how a step is drawn.
+page.html is the frame of all pages; page.css and page.js are shared. Pages with steps add stepper.html (their body with
+the buttons), stepper.css and stepper.js (buttons, keys and slider); a page's own script draws a step.
 """
 
 from __future__ import annotations
@@ -19,27 +18,24 @@ STEPPER = "stepper"
 
 
 def page(title: str, body: str, data: Any, parts: Sequence[str]) -> str:
-    """The page with a title, a body of HTML, data that its script reads, and the styles and scripts of its parts;
-    what is saved from it is called as the last of them."""
-    return filled(
-        "page.html",
-        title=html.escape(title),
-        own=parts[-1],
-        body=body,
-        style="".join(own_file(f"{part}.css") for part in ("page", *parts)),
-        script="".join(own_file(f"{part}.js") for part in ("page", *parts)),
-        data=safe_json(data),
-    )
+    """A page with a title, a body of HTML, data for its script, and the styles and scripts of its ``parts``.
+
+    Files that are saved from the page are named after the last part.
+    """
+    parts = ("page", *parts)
+    style, script = ("".join(_read(f"{part}.{suffix}") for part in parts) for suffix in ("css", "js"))
+    names = {"title": html.escape(title), "own": parts[-1], "body": body, "data": safe_json(data)}
+    return filled("page.html", **names, style=style, script=script)
 
 
-def stepped(
+def step_page(
     title: str, above: Mapping[str, str], data: dict[str, Any], part: str, *, beside: str, below: str = ""
 ) -> str:
-    """A page that one steps through: ``data["steps"]`` are its steps, each with a title and a text.
+    """A page with steps: ``data["steps"]``, each with a title and a text.
 
-    ``above`` are the paragraphs over the picture, by their class; ``beside`` names what its script fills beside it,
-    ``below`` is HTML that stands under it. All steps stand at the end in words, for print and for browsers without
-    scripts.
+    ``above`` has the paragraphs above the drawing, by their class; ``beside`` is the id of an element beside it that
+    the script fills, ``below`` is HTML below it. All steps are listed as text at the end, for print and for browsers
+    without scripts.
     """
     steps = data["steps"]
     body = filled(
@@ -54,12 +50,11 @@ def stepped(
 
 
 def filled(name: str, **values: Any) -> str:
-    """A file that lies beside this one, with its $names filled in."""
-    return Template(own_file(name)).substitute(values)
+    """A template of this package with its $names filled in."""
+    return Template(_read(name)).substitute(values)
 
 
-def own_file(name: str) -> str:
-    """A file that lies beside this one."""
+def _read(name: str) -> str:
     return files("ensue.look").joinpath(name).read_text(encoding="utf-8")
 
 

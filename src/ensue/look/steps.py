@@ -9,7 +9,7 @@ Legend: T target time, S source time, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -31,17 +31,24 @@ from ensue.search.beam import Search
 
 TOP = 5
 """Most probable tokens that are listed for a step."""
-ORDERS = {
-    "both": "each layer reads in both directions",
-    "forward": "each layer reads from left to right",
-    "bottom": "the first layer reads in both directions, those above it from left to right",
-    "alternating": "layers alternate between left to right and right to left",
+FORWARD, BACKWARD = "forward", "backward"
+ENCODERS: dict[str, tuple[str, Callable[[int], list[str]]]] = {
+    "both": ("each layer reads in both directions", lambda layer: [FORWARD, BACKWARD]),
+    "forward": ("each layer reads from left to right", lambda layer: [FORWARD]),
+    "bottom": (
+        "the first layer reads in both directions, those above it from left to right",
+        lambda layer: [FORWARD] if layer else [FORWARD, BACKWARD],
+    ),
+    "alternating": (
+        "layers alternate between left to right and right to left",
+        lambda layer: [BACKWARD if layer % 2 else FORWARD],
+    ),
 }
-"""How a recurrent encoder reads, by its setting ``encoder``."""
+"""How a recurrent encoder reads, by its setting ``encoder``: in words, and the directions of a layer, from 0."""
 
 
 def steps(runs: Sequence[Run], *, text: str = "", target: str = "", beam: int | None = None) -> View:
-    """A translation step by step, as a page: of ``target``, or of what a search with ``beam`` finds."""
+    """A translation step by step, as a page: ``target``, or the result of a search with ``beam``."""
     run, search = sentence_request("steps", runs, text, target, beam)
     numbers = step_numbers(run, text, target=target, search=search)
     return View(partial(steps_html, numbers), numbers)
@@ -60,22 +67,22 @@ def step_numbers(run: TranslationRun, text: str, *, target: str = "", search: Se
     search, translator = search or Search(), run.translator()
     source, ids, ended = source_and_target(translator, text, target, search)
     end, names = translator.tokenizer.end, translator.source_tokenizer.name
-    written = [*ids, end] if ended else ids
+    output = [*ids, end] if ended else ids
     with torch.no_grad():
         block = torch.from_numpy(source)[None]
         encoder = _encoder_weights(run.model, block)
         state = run.model.start(block)
-        out = run.model(torch.tensor([[end, *written[:-1]]]), state, want=("logits", "attention"))
+        out = run.model(torch.tensor([[end, *output[:-1]]]), state, want=("logits", "attention"))
         log_probs = out.logits[0].double().log_softmax(-1)  # (T, V)
     layer = None if out.attention is None else aligning_layer(len(out.attention))
     attention = None if layer is None else out.attention[layer - 1][0].mean(0).tolist()  # mean over heads: (T, S)
-    decoded = _steps(log_probs, written, attention, translator.tokenizer)
+    decoded = _steps(log_probs, output, attention, translator.tokenizer)
     return {
         "system": run.system,
         "text": text.strip(),
         "search": None if target else {"beam": search.beam, "length": search.length},
         "source": [names(int(token)) for token in source],
-        "target": [translator.tokenizer.name(token) for token in written],
+        "target": [translator.tokenizer.name(token) for token in output],
         "ended": ended,
         "encoder": encoder,
         "reading": reading(run.model),
@@ -96,32 +103,27 @@ def _encoder_weights(model: Any, source: Tensor) -> list[list[list[float]]] | No
 
 def _steps(log_probs: Tensor, ids: list[int], attention: Any, tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """Log-probability, alternatives and attention of each target token."""
-    costs = [float(row[token]) for row, token in zip(log_probs, ids)]
+    chosen = [float(row[token]) for row, token in zip(log_probs, ids)]
     return [
         {
             "token": tokenizer.name(token),
-            "log_prob": cost,
+            "log_prob": log_prob,
             "total": total,
             "choices": _choices(row, token, tokenizer),
             "attention": None if attention is None else attention[t],
         }
-        for t, (row, token, cost, total) in enumerate(zip(log_probs, ids, costs, accumulate(costs)))
+        for t, (row, token, log_prob, total) in enumerate(zip(log_probs, ids, chosen, accumulate(chosen)))
     ]
 
 
 def _choices(log_probs: Tensor, chosen: int, tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """The most probable tokens, best first, and the chosen one last if it is not among them."""
     order = log_probs.argsort(descending=True, stable=True).tolist()
-    ranks = [*range(min(TOP, len(order)))]
-    chosen_rank = order.index(chosen)
+    listed = order[:TOP] if chosen in order[:TOP] else [*order[:TOP], chosen]
     return [
-        {
-            "token": tokenizer.name(order[rank]),
-            "prob": float(log_probs[order[rank]].exp()),
-            "rank": rank + 1,
-            "chosen": rank == chosen_rank,
-        }
-        for rank in (ranks if chosen_rank in ranks else [*ranks, chosen_rank])
+        {"token": tokenizer.name(token), "prob": float(log_probs[token].exp()), "rank": order.index(token) + 1}
+        | {"chosen": token == chosen}
+        for token in listed
     ]
 
 
@@ -132,7 +134,7 @@ def reading(model: Any) -> str:
     if isinstance(model, Transformer):
         return f"All source tokens are read at once; in each of {layers} every token attends to all of them."
     if isinstance(model, Seq2Seq):
-        return f"The source is read token by token by {layers} of {config.cell} cells: {ORDERS[config.encoder]}."
+        return f"The source is read token by token by {layers} of {config.cell} cells: {ENCODERS[config.encoder][0]}."
     if isinstance(model, ConvS2S):
         return f"All source tokens are read at once by {layers} of convolutions, each over {config.width} positions."
     if isinstance(model, ByteNet):
@@ -145,14 +147,8 @@ def _passes(model: Any) -> list[list[str]] | None:
     """The directions in which each layer of a recurrent encoder reads."""
     if not isinstance(model, Seq2Seq):
         return None
-    kind, forward, backward = model.config.encoder, "forward", "backward"
-    directions = {
-        "both": lambda layer: [forward, backward],
-        "forward": lambda layer: [forward],
-        "bottom": lambda layer: [forward] if layer else [forward, backward],
-        "alternating": lambda layer: [backward if layer % 2 else forward],
-    }
-    return [directions[kind](layer) for layer in range(model.config.layers)]
+    _, directions = ENCODERS[model.config.encoder]
+    return [directions(layer) for layer in range(model.config.layers)]
 
 
 def without_attention(model: Any) -> str:

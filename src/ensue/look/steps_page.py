@@ -1,7 +1,6 @@
-"""A translation step by step, as a page of its own: one file that needs nothing else.
+"""A translation step by step as an offline page, with steps.css and steps.js.
 
-steps.css and steps.js go into the frame of ``ensue.look.page`` as they are. Each step is told in words here, so that
-the page draws what it also says.
+Each step is also described in words, so that the page can be read without the drawing.
 """
 
 from __future__ import annotations
@@ -9,114 +8,103 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ensue.look.page import stepped
-from ensue.look.tree_text import number, readable, shortened
+from ensue.look.formatting import decimals, readable, shortened
+from ensue.look.page import step_page
 
-LABEL = 18
-"""The most columns of a token that are shown."""
-DIGITS = 4
-"""Decimals of a weight in the page."""
+MAX_COLUMNS = 18
+"""Longer tokens are cut."""
 NAMED = 3
-"""How many of the places where a token looks are said in words."""
+"""How many source tokens are named for a target token."""
 
 
 def steps_html(numbers: Mapping[str, Any]) -> str:
-    """The page of what ``ensue.look.steps.step_numbers`` tells: nothing is fetched, so it works offline."""
-    steps = [*_encoding(numbers), *_decoding(numbers)]
-    above = {"source": readable(numbers["text"]), "soft": _how(numbers)}
-    data = {"source": _labels(numbers["source"]), "target": _labels(numbers["target"]), "steps": steps}
+    """The page of the result of ``ensue.look.steps.step_numbers``: one file that fetches nothing."""
+    source = [_label(token) for token in numbers["source"]]
+    steps = [*_encoding(numbers, source), *_decoding(numbers, source)]
+    above = {"source": readable(numbers["text"]), "soft": _method(numbers)}
+    data = {"source": source, "target": [_label(token) for token in numbers["target"]], "steps": steps}
     hint = '<p id="hint" class="soft"></p>\n'
-    return stepped(f"{numbers['system']}, step by step", above, data, "steps", beside="choices", below=hint)
+    return step_page(f"{numbers['system']}, step by step", above, data, "steps", beside="choices", below=hint)
 
 
-def _encoding(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One step a layer where the weights are known; else one step that says how the source is read."""
-    if numbers["encoder"] is None:
-        step = {"kind": "read", "title": "Encoding", "text": numbers["reading"], "passes": numbers["passes"]}
-        return [step]
-    source, layers = _labels(numbers["source"]), numbers["encoder"]
+def _encoding(numbers: Mapping[str, Any], source: Sequence[str]) -> list[dict[str, Any]]:
+    """A step for each layer with self-attention; for other encoders one step that describes them."""
+    layers = numbers["encoder"]
+    if layers is None:
+        return [{"kind": "read", "title": "Encoding", "text": numbers["reading"], "passes": numbers["passes"]}]
     return [
         {
             "kind": "encode",
             "title": f"Encoding: layer {layer} of {len(layers)}",
-            "text": f"All source tokens at once (mean over heads). Each looks most: {_strongest(source, weights)}.",
-            "weights": _rounded(weights),
+            "text": f"All source tokens at once, mean over heads. Largest weights: {_strongest(source, weights)}.",
+            "weights": [_rounded(row) for row in weights],
         }
         for layer, weights in enumerate(layers, 1)
     ]
 
 
 def _strongest(source: Sequence[str], weights: Sequence[Sequence[float]]) -> str:
-    """For each source token the one that it looks at most."""
-    at = [row.index(max(row)) for row in weights]
-    return ", ".join(f"{word} at {source[i]} ({row[i]:.2f})" for word, i, row in zip(source, at, weights))
+    """The largest weight of each source token."""
+    best = [max(range(len(row)), key=row.__getitem__) for row in weights]
+    return ", ".join(f"{word} to {source[i]} ({row[i]:.2f})" for word, i, row in zip(source, best, weights))
 
 
-def _decoding(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One step a target token."""
-    source, count = _labels(numbers["source"]), len(numbers["steps"])
+def _decoding(numbers: Mapping[str, Any], source: Sequence[str]) -> list[dict[str, Any]]:
+    """A step for each target token."""
     return [
         {
             "kind": "decode",
-            "place": place,
-            "title": f"Decoding: token {place + 1} of {count}",
-            "text": f"{_cost(step)} {_looks(source, step['attention']) or numbers['without']}",
-            "log_prob": number(step["log_prob"]),
-            "total": number(step["total"]),
-            "weights": None if step["attention"] is None else _rounded([step["attention"]])[0],
+            "place": index,
+            "title": f"Decoding: token {index + 1} of {len(numbers['steps'])}",
+            "text": f"{_choice(step)} {_attention(source, step['attention']) or numbers['without']}",
+            "log_prob": decimals(step["log_prob"]),
+            "total": decimals(step["total"]),
+            "weights": None if step["attention"] is None else _rounded(step["attention"]),
             "choices": [{**choice, "token": _label(choice["token"])} for choice in step["choices"]],
         }
-        for place, step in enumerate(numbers["steps"])
+        for index, step in enumerate(numbers["steps"])
     ]
 
 
-def _cost(step: Mapping[str, Any]) -> str:
-    """Which token was chosen, from what, and what it cost."""
+def _choice(step: Mapping[str, Any]) -> str:
+    """The chosen token, its probability, and the sum of log-probabilities so far."""
     chosen = next(choice for choice in step["choices"] if choice["chosen"])
-    token, first = _label(chosen["token"]), step["choices"][0]
+    token, best = _label(chosen["token"]), step["choices"][0]
     if chosen["rank"] == 1:
-        said = f"{token} is the likeliest next token, with probability {chosen['prob']:.3f}"
+        text = f"{token} is the most probable next token, with probability {chosen['prob']:.3f}"
     else:
-        said = (
-            f"{token} is written, number {chosen['rank']:,} by probability ({chosen['prob']:.3f}); "
-            f"the likeliest is {_label(first['token'])} ({first['prob']:.3f})"
+        text = (
+            f"{token} is chosen, number {chosen['rank']:,} by probability ({chosen['prob']:.3f}); "
+            f"the most probable is {_label(best['token'])} ({best['prob']:.3f})"
         )
-    return f"{said}. Its log P is {number(step['log_prob'])}, the sum so far {number(step['total'])}."
+    return f"{text}. Its log P is {decimals(step['log_prob'])}, the sum so far {decimals(step['total'])}."
 
 
-def _looks(source: Sequence[str], weights: Sequence[float] | None) -> str:
-    """Where a token looks most, in words; nothing where nothing looks."""
+def _attention(source: Sequence[str], weights: Sequence[float] | None) -> str:
+    """The source tokens with the largest weights, in words; empty without attention."""
     if weights is None:
         return ""
     best = sorted(range(len(source)), key=lambda i: -weights[i])[:NAMED]
-    return "It looks most at " + ", ".join(f"{source[i]} ({weights[i]:.2f})" for i in best) + "."
+    return "It attends most to " + ", ".join(f"{source[i]} ({weights[i]:.2f})" for i in best) + "."
 
 
-def _how(numbers: Mapping[str, Any]) -> str:
-    """What was translated by which search, and which attention is drawn."""
-    search = numbers["search"]
-    made = (
-        "The translation was given."
-        if search is None
-        else f"Written by beam search with beam {search['beam']}."
-        if search["beam"] > 1
-        else "Written by greedy search."
-    )
-    cut = "" if numbers["ended"] else " It was cut at the longest length, before an end mark."
-    which = (
-        "" if numbers["layer"] is None else f" Decoding shows attention of layer {numbers['layer']}, mean over heads."
-    )
-    return f"{made}{cut}{which}"
-
-
-def _labels(tokens: Sequence[str]) -> list[str]:
-    return [_label(token) for token in tokens]
+def _method(numbers: Mapping[str, Any]) -> str:
+    """The search that found the translation, and the layer whose attention is shown."""
+    search, sentences = numbers["search"], ["The translation was given."]
+    if search is not None:
+        greedy, beam = "Found by greedy search.", f"Found by beam search with beam {search['beam']}."
+        sentences = [greedy if search["beam"] == 1 else beam]
+    if not numbers["ended"]:
+        sentences.append("It was cut at the maximum length, before an end token.")
+    if numbers["layer"] is not None:
+        sentences.append(f"Decoding shows the attention of layer {numbers['layer']}, mean over heads.")
+    return " ".join(sentences)
 
 
 def _label(token: str) -> str:
-    """A token as it is shown: what cannot be seen made visible, and cut where it is long."""
-    return shortened(readable(token), LABEL)
+    """A token with invisible characters made visible, cut if it is long."""
+    return shortened(readable(token), MAX_COLUMNS)
 
 
-def _rounded(rows: Sequence[Sequence[float]]) -> list[list[float]]:
-    return [[round(weight, DIGITS) for weight in row] for row in rows]
+def _rounded(weights: Sequence[float]) -> list[float]:
+    return [round(weight, 4) for weight in weights]

@@ -37,7 +37,7 @@ def surprise(runs: Sequence[Run], *, text: str = "", data: Sequence[Any] = ()) -
         bits, cut = row["bits"], cut_text(len(row["bits"]), total)
         texts[name] = row["tokens"], bits
         notes.append(f"{sum(bits):,.0f} bits in {len(bits):,} tokens, {np.mean(bits):.2f} per token. {cut}".strip())
-    caption = "Bits of each token, −log₂ P(token | tokens before it): the stronger the colour, the more bits."
+    caption = "Bits of each token given those before it (minus log P to base 2): the stronger the colour, the more."
     if len(runs) == 1:
         title = f"{label(runs[0])}: surprise of each token"
         return View(partial(surprise_chart, texts, title=title, caption=f"{notes[0]} {caption}"), rows[0])

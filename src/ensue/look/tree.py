@@ -1,23 +1,23 @@
-"""The search tree: every expansion of a decoder, what it scored, and why it was kept or pruned.
+"""The search tree: every token that a decoder tried, its score, and why it was kept or pruned.
 
-A trace is plain data, what a search writes as JSON::
+A trace is plain data, as a search writes it to JSON::
 
     {"method": "beam", "beam": 2, "length": "none", "source": "il a m' entarté",
      "nodes": [{"id": 0, "parent": None, "step": 0, "token": "<s>", "log_prob": 0.0, "total": 0.0, "score": 0.0,
                 "fate": "kept", "why": "the start"}, …]}
 
 ``log_prob`` is log P(y_t | y_<t, x) of the node's own token, ``total`` = Σ_t log P(y_t | y_<t, x) the sum along its
-path, and ``score`` what the length rule makes of the total. ``fate`` is kept, pruned, ended (a whole hypothesis) or
-best: the end of what the search answers, or all of its path.
+path, and ``score`` the total after the length penalty. ``fate`` is kept, pruned, ended (a complete hypothesis) or best:
+the last node of the search's result, or all nodes of its path.
 
-``ensue.look.tree_text`` draws it for a terminal, ``ensue.look.tree_page`` as one page that needs nothing else.
+``ensue.look.tree_text`` shows it in a terminal, ``ensue.look.tree_page`` as an offline page.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ensue.core.errors import InputError
@@ -41,13 +41,13 @@ class Node:
 
     @property
     def ended(self) -> bool:
-        """Whether a hypothesis that stops here is a whole one."""
+        """True if the hypothesis that ends here is complete."""
         return self.fate in ("ended", "best")
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A trace, read: nodes by id, the children of each (best first) and the ids of the best path."""
+    """A trace as a tree: nodes by id, the children of each (best first) and the ids of the best path."""
 
     nodes: dict[int, Node]
     children: dict[int | None, list[int]]
@@ -55,41 +55,41 @@ class Tree:
 
     @property
     def forest(self) -> bool:
-        """Whether the first tokens have no common start in the trace; then a START is drawn for them."""
+        """True if the trace has several roots; then a START is drawn above them."""
         return len(self.children[None]) > 1
 
     def path(self, node: int) -> list[Node]:
-        """From the root to a node."""
-        found = [self.nodes[node]]
-        while found[-1].parent is not None:
-            found.append(self.nodes[found[-1].parent])
-        return found[::-1]
+        """The nodes from the root to a node."""
+        path = [self.nodes[node]]
+        while path[-1].parent is not None:
+            path.append(self.nodes[path[-1].parent])
+        return path[::-1]
 
-    def mark(self, node: Node) -> str:
-        """How a node is shown: its fate, and best all along the best path."""
+    def status(self, node: Node) -> str:
+        """How a node is shown: by its fate, and as best on the whole best path."""
         return "best" if node.id in self.best else "ended" if node.fate == "best" else node.fate
 
     def hypotheses(self) -> list[Node]:
-        """Ends of hypotheses by score: those that ended, and last those that search stopped before they did."""
+        """The last nodes of hypotheses by score: complete ones first, then those that the search left unfinished."""
         ends = [
             n for n in self.nodes.values() if n.fate == "ended" or (n.fate != "pruned" and n.id not in self.children)
         ]
         return sorted(ends, key=lambda n: (not n.ended, -n.score, n.id not in self.best, n.id))
 
     def best_end(self, node: Node) -> bool:
-        """Whether the best path ends in this node."""
-        return node.id in self.best and not any(child in self.best for child in self.children.get(node.id, ()))
+        """True for the last node of the best path."""
+        return node.id in self.best and self.best.isdisjoint(self.children.get(node.id, ()))
 
     def survivors(self) -> set[int]:
-        """Nodes that were not pruned, and all that leads to them."""
+        """Nodes that were not pruned, and their ancestors."""
         return {n.id for node in self.nodes.values() if node.fate != "pruned" for n in self.path(node.id)}
 
 
 def read_tree(trace: Mapping[str, Any]) -> Tree:
-    """A trace with its nodes joined to a tree; what does not fit together is named."""
+    """Read a trace; refuse nodes that do not form a tree."""
     nodes: dict[int, Node] = {}
-    for place, record in enumerate(trace.get("nodes", ())):
-        node = _node(record, f"trace, nodes[{place}]")
+    for index, record in enumerate(trace.get("nodes", ())):
+        node = _node(record, f"trace, nodes[{index}]")
         if node.id in nodes:
             raise InputError(f"two nodes have the id {node.id}", where="trace")
         nodes[node.id] = node
@@ -103,8 +103,8 @@ def read_tree(trace: Mapping[str, Any]) -> Tree:
     tree = Tree(nodes, dict(children), frozenset())
     inner = {n.parent for n in nodes.values() if n.fate == "best"}  # a search may mark the end, or all of the path
     ends = [n for n in nodes.values() if n.fate == "best" and n.id not in inner]
-    end = max(ends, key=lambda n: n.score, default=None)
-    return Tree(nodes, tree.children, frozenset(n.id for n in tree.path(end.id)) if end else frozenset())
+    path = tree.path(max(ends, key=lambda n: n.score).id) if ends else []
+    return replace(tree, best=frozenset(node.id for node in path))
 
 
 def _node(record: Mapping[str, Any], where: str) -> Node:
@@ -114,16 +114,9 @@ def _node(record: Mapping[str, Any], where: str) -> Node:
     if record["fate"] not in FATES:
         raise InputError(f"unknown fate {record['fate']!r}", where=where, hint=f"there is {', '.join(FATES)}")
     try:
-        return Node(
-            id=int(record["id"]),
-            parent=None if record["parent"] is None else int(record["parent"]),
-            step=int(record["step"]),
-            token=str(record["token"]),
-            log_prob=float(record["log_prob"]),
-            total=float(record["total"]),
-            score=float(record["score"]),
-            fate=record["fate"],
-            why=str(record["why"] or ""),
-        )
+        parent = None if record["parent"] is None else int(record["parent"])
+        log_prob, total, score = (float(record[name]) for name in ("log_prob", "total", "score"))
+        texts = str(record["token"]), record["fate"], str(record["why"] or "")
+        return Node(int(record["id"]), parent, int(record["step"]), texts[0], log_prob, total, score, *texts[1:])
     except (TypeError, ValueError) as error:
         raise InputError(f"not a number ({error})", where=where) from error

@@ -1,62 +1,66 @@
-"""Where the nodes of a search tree stand on a page.
+"""Positions of the nodes of a search tree on a page.
 
-A column is a step; the children of a node stand together, best first, in the order of their parents, so that no two
-lines cross; and every column is moved up or down until the best hypothesis is one straight line.
+Each step is a column. Siblings are together, best first, in the order of their parents, so that no lines cross. Every
+column is shifted up or down until the best hypothesis is one straight line.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from rich.cells import cell_len
+
+from ensue.look.formatting import decimals, readable, shortened
 from ensue.look.tree import Node, Tree
-from ensue.look.tree_text import columns, number, readable, shortened
 
 ROW, GAP, MARGIN = 27, 46, 24
 LETTER, SMALL, PADDING = 7.9, 6.7, 8
-LONGEST = 16
-"""Letters of a token that are drawn; the rest is shown when the node is chosen."""
+MAX_LETTERS = 16
+"""Longer tokens are cut; the page shows them in full when the node is selected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a node is drawn: its left edge, its middle and its width, in pixels."""
+class Box:
+    """The box of a node: its left edge, its vertical centre and its width, in pixels."""
 
     x: float
     y: float
     width: float
 
 
-def tree_layout(tree: Tree, shown: Iterable[int] | None = None) -> dict[int, Place]:
-    """Places of nodes (all, or those shown): a column a step, at least a row apart, the best path in one line.
+def tree_layout(tree: Tree, shown: Iterable[int] | None = None) -> dict[int, Box]:
+    """Boxes of nodes (all, or those shown): a column per step, at least a row apart, the best path in one line.
 
-    A node wants to stand with its siblings around the height of their parent. Where groups would overlap they are
-    moved apart as little as possible, in the sense of least squares (pool adjacent violators).
+    Siblings are centred at the height of their parent. Where groups would overlap they are moved apart as little as
+    possible in the least-squares sense (pool adjacent violators).
     """
     chosen = set(tree.nodes if shown is None else shown)
     steps: dict[int, list[int]] = defaultdict(list)
-    for node in tree.nodes.values():
-        if node.id in chosen:
-            steps[node.step].append(node.id)
+    for i in tree.nodes:
+        if i in chosen:
+            steps[tree.nodes[i].step].append(i)
     heights: dict[int | None, float] = {None: 0.0}
-    places: dict[int, Place] = {}
-    x = MARGIN + (pill_width("START", "") + GAP if tree.forest else 0.0)
+    boxes: dict[int, Box] = {}
+    x = MARGIN + (box_width("START", "") + GAP if tree.forest else 0.0)
     for step in sorted(steps):
-        order, wanted = _wishes(tree, steps[step], heights)
-        found = spread(wanted, ROW)
-        shift = next((-y for at, y in zip(order, found) if at in tree.best), 0.0)
-        widths = [pill_width(*label(tree.nodes[at])) for at in order]
-        for at, y, width in zip(order, found, widths):
-            heights[at] = y + shift
-            places[at] = Place(x, y + shift, width)
+        order, wanted = _wanted_heights(tree, steps[step], heights)
+        column = spread(wanted, ROW)
+        shift = next((-y for node, y in zip(order, column) if node in tree.best), 0.0)
+        widths = [box_width(*label(tree.nodes[node])) for node in order]
+        for node, y, width in zip(order, column, widths):
+            heights[node] = y + shift
+            boxes[node] = Box(x, y + shift, width)
         x += max(widths) + GAP
-    lowest = min(place.y for place in places.values()) - MARGIN
-    return {node: Place(p.x, p.y - lowest, p.width) for node, p in places.items()}
+    top = min(box.y for box in boxes.values()) - MARGIN
+    return {node: replace(box, y=box.y - top) for node, box in boxes.items()}
 
 
-def _wishes(tree: Tree, column: list[int], heights: Mapping[int | None, float]) -> tuple[list[int], list[float]]:
-    """The nodes of a step in order, and the heights at which they would like to be."""
+def _wanted_heights(
+    tree: Tree, column: list[int], heights: Mapping[int | None, float]
+) -> tuple[list[int], list[float]]:
+    """The nodes of a step in order, and their heights if they might overlap."""
     families: dict[int | None, list[int]] = defaultdict(list)
     for node in column:
         families[tree.nodes[node].parent].append(node)
@@ -70,7 +74,7 @@ def _wishes(tree: Tree, column: list[int], heights: Mapping[int | None, float]) 
 
 
 def spread(wanted: Sequence[float], apart: float) -> list[float]:
-    """Heights nearest to those wanted, in the same order, at least so far apart.
+    """The heights nearest to those wanted, in the same order and at least ``apart`` from each other.
 
     >>> spread([0, 0, 10], 2)
     [-1.0, 1.0, 10.0]
@@ -87,10 +91,10 @@ def spread(wanted: Sequence[float], apart: float) -> list[float]:
 
 
 def label(node: Node) -> tuple[str, str]:
-    """What is written into a node: its token and its score."""
-    return shortened(readable(node.token), LONGEST), number(node.score)
+    """The texts in a node's box: its token and its score."""
+    return shortened(readable(node.token), MAX_LETTERS), decimals(node.score)
 
 
-def pill_width(token: str, score: str) -> float:
-    """Pixels that a node with this label needs."""
-    return round(columns(token) * LETTER + len(score) * SMALL + PADDING * (3 if score else 2), 1)
+def box_width(token: str, score: str) -> float:
+    """The width in pixels of a box with these texts."""
+    return round(cell_len(token) * LETTER + len(score) * SMALL + PADDING * (3 if score else 2), 1)

@@ -62,8 +62,8 @@ def test_page_has_a_step_a_layer_and_one_a_token():
     _, data = parsed(steps_html(told()))
     assert [step["kind"] for step in data["steps"]] == ["encode", "decode", "decode"]
     assert data["steps"][0]["weights"] == [[0.75, 0.25], [0.5, 0.5]]
-    assert "chat at chat (0.75)" in data["steps"][0]["text"]
-    assert data["steps"][1]["text"].endswith("It looks most at chat (0.90), . (0.10).")
+    assert "chat to chat (0.75)" in data["steps"][0]["text"]
+    assert data["steps"][1]["text"].endswith("It attends most to chat (0.90), . (0.10).")
     assert data["steps"][2]["total"] == "−7.131" and "number 1,234 by probability (0.001)" in data["steps"][2]["text"]
 
 

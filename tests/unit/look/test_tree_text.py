@@ -1,9 +1,11 @@
 import re
 
 import pytest
+from rich.cells import cell_len
 from traces import NASTY, beam_trace, lecture, node
 
-from ensue.look.tree_text import columns, shortened, tree_text
+from ensue.look.formatting import shortened
+from ensue.look.tree_text import tree_text
 
 
 def test_text_has_every_node_with_its_figures_and_mark():
@@ -35,7 +37,7 @@ def test_text_lists_hypotheses_by_score_and_unfinished_ones_last():
 def test_text_keeps_to_its_width_and_harms_no_terminal(width):
     trace = beam_trace(5, 40, [*NASTY, "long" * 30])
     lines = tree_text(trace, width)
-    assert all(columns(line) <= width for line in lines)
+    assert all(cell_len(line) <= width for line in lines)
     assert not any(c < " " or c == "\x7f" for line in lines for c in line)
 
 
