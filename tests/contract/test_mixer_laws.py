@@ -112,6 +112,8 @@ def test_packed_rows_are_padded_for_a_mixer_that_needs_it():
         ("local:span=x", "must be a whole number"),
         ("local:3", "is not option=value"),
         ("local:span=-1", "must be 0 or more"),
+        ("local:span=3:span=4", "'span' is given twice"),
+        ("mean:span=3", "'mean' has no options"),
     ],
 )
 def test_a_wrong_mixer_or_option_is_refused_in_one_line(text, message):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 from torch import nn
 
+from ensue.core.errors import unknown_name
 from ensue.core.settings import check, check_below_one, check_positive
 from ensue.nn.blocks import Block, Norm, PostNormBlock, PreNormBlock
 from ensue.nn.cross_attention import CrossAttention
@@ -65,10 +67,12 @@ class TrunkConfig:
         check(self, "kv_heads", shared, f"0, or a divisor of heads = {self.heads}")
         check(self, "inner", self.inner >= 0, "0 or more")
         check_below_one(self, "dropout")
-        check(self, "attention", parse_mixer(self.attention)[0] in MIXERS, f"one of {', '.join(MIXERS)}")
+        name, _ = parse_mixer(self.attention)
+        if name not in MIXERS:
+            raise unknown_name("attention", name, MIXERS)
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
-        check(self, "rope_base", self.rope_base > 1, "more than 1")
+        check(self, "rope_base", 1 < self.rope_base < inf, "more than 1, and finite")
         even = not rotary or self.hidden // self.heads % 2 == 0
         check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
 

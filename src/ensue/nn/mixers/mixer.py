@@ -113,10 +113,9 @@ def parse_mixer(text: str) -> tuple[str, dict[str, str]]:
     options = {}
     for one in rest:
         key, equals, value = one.partition("=")
-        if not (key and equals):
-            raise InputError(
-                f"attention = {text!r}: {one!r} is not option=value", hint="write for example local:span=64"
-            )
+        if not (key and equals) or key in options:
+            what = f"{key!r} is given twice" if key in options else f"{one!r} is not option=value"
+            raise InputError(f"attention = {text!r}: {what}", hint="write for example local:span=64")
         options[key] = value
     return name, options
 
@@ -131,6 +130,8 @@ def build_mixer(text: str, config: MixerConfig) -> Mixer:
         raise InputError(f"attention = {name!r} {what}, which this model cannot use", hint="use attention=full")
     known = options_of(cls)
     for key in typed:
+        if not known:
+            raise InputError(f"attention = {name!r} has no options", hint=f"use attention={name}")
         if key not in known:
             raise unknown_name(f"option of attention {name!r}", key, known)
     values = {key: convert(f"attention.{key}", value, known[key]) for key, value in typed.items()}
