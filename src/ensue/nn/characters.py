@@ -104,9 +104,9 @@ class CharacterWords(nn.Module):
         if tokens.is_meta:  # operations are counted: assume distinct words
             letters = tokens.new_zeros(tokens.numel(), COUNTED)
             return self.words(letters, letters.sum(1)).view(*tokens.shape, self.width)
-        different, places = torch.unique(tokens, return_inverse=True)
+        different, index = torch.unique(tokens, return_inverse=True)
         x: Tensor = self.words(*self.spelling.of(different))
-        return x[places]
+        return x[index]
 
     def words(self, letters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors (U, D) of words with letters (U, C) and lengths (U,)."""

@@ -51,8 +51,8 @@ class Convolution(nn.Module):
     def convolve(self, x: Tensor) -> Tensor:
         """(B, n + T, D) → (B, T, N), without padding."""
         width, time = self.weight.shape[1], x.shape[1] - self.reach
-        places = [x[:, at : at + time] for at in range(0, width * self.dilation, self.dilation)]
-        return F.linear(torch.cat(places, dim=-1), self.weight.flatten(1), self.bias)
+        shifted = [x[:, at : at + time] for at in range(0, width * self.dilation, self.dilation)]
+        return F.linear(torch.cat(shifted, dim=-1), self.weight.flatten(1), self.bias)
 
 
 class CausalConvolution(Convolution):

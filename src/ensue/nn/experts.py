@@ -1,4 +1,4 @@
-"""A mixture of experts in place of a block's two-layer network: many networks, of which each token meets a few.
+"""A mixture of experts in place of a block's feed-forward network: each token goes to a few of many networks.
 
     p = softmax(W_g x)                                      the gate, over E experts
     g_i = p_i / Σ_{j ∈ top-k} p_j  for i among the k largest of p, else 0          (k > 1; for k = 1 g_i = p_i)
@@ -8,15 +8,15 @@
 
 Sparse gates are from Shazeer et al. (2017), top-k that is renormalised from GShard (Lepikhin et al., 2020) and Mixtral,
 k = 1 with g_i = p_i and the form of the balance from Switch (Fedus et al., 2021): with g_i = 1 no gate would learn.
-The balance is 1 where all experts get the same and E where one gets all; training adds it, times a weight, to its loss.
-Where other processes have rows of the same batch, f is that of all tokens: f counts, so no gradient passes through it,
-and each process's part of the mean of p then adds up to the balance of the whole batch.
-A noisy gate (Shazeer et al., equation 4) has W_g x + ε ∘ softplus(W_n x), ε ~ N(0, 1), while it learns.
+The balance is 1 if all experts get the same number of tokens and E if one gets all; training adds it, times a weight,
+to its loss. With several ranks f is counted over all of them; no gradient passes through a count, and the ranks' means
+of p add up to the balance of the whole batch.
+A noisy gate (Shazeer et al., equation 4) has W_g x + ε ∘ softplus(W_n x), ε ~ N(0, 1), during training.
 
-There is no capacity: an expert takes all tokens that are sent to it, so what becomes of a token does not depend on who
-is read with it, and the laws hold. Tokens are put in order of their experts, and each expert does one product a layer.
+There is no capacity limit: an expert takes all tokens that are sent to it, so the output of a token does not depend on
+the other tokens of its batch, and the laws hold.
 
-Legend: M tokens, D width, E experts, k experts a token meets.
+Legend: M tokens, D width, E experts, k experts of each token.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _balances: ContextVar[list[Tensor] | None] = ContextVar("balances", default=None
 
 @contextmanager
 def balances() -> Iterator[list[Tensor]]:
-    """A block in which the balance of every mixture that learns is gathered, in order.
+    """Collect the balance of every mixture in training mode, in order.
 
     >>> from ensue.nn.feed_forward import FeedForward
     >>> mixture = Experts(Gate(8, 4), [FeedForward(8, 16) for _ in range(4)], active=2)
@@ -54,7 +54,7 @@ def balances() -> Iterator[list[Tensor]]:
 
 
 class Gate(nn.Module):
-    """W_g x: how much each expert is wanted."""
+    """W_g x: a score for each expert."""
 
     def __init__(self, width: int, experts: int) -> None:
         super().__init__()
@@ -62,12 +62,12 @@ class Gate(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(M, D) → (M, E)."""
-        wanted: Tensor = self.want(x)
-        return wanted
+        scores: Tensor = self.want(x)
+        return scores
 
 
 class NoisyGate(Gate):
-    """W_g x + ε ∘ softplus(W_n x) while it learns."""
+    """W_g x + ε ∘ softplus(W_n x) during training."""
 
     def __init__(self, width: int, experts: int) -> None:
         super().__init__(width, experts)
@@ -75,17 +75,17 @@ class NoisyGate(Gate):
 
     def forward(self, x: Tensor) -> Tensor:
         """(M, D) → (M, E)."""
-        wanted: Tensor = self.want(x)
-        return wanted + torch.randn_like(wanted) * F.softplus(self.noise(x)) if self.training else wanted
+        scores: Tensor = self.want(x)
+        return scores + torch.randn_like(scores) * F.softplus(self.noise(x)) if self.training else scores
 
 
 GATES: dict[str, type[Gate]] = {"plain": Gate, "noisy": NoisyGate}
 Added = Callable[[Tensor], Tensor]
-"""How often each expert was chosen (E,), here and by all processes that have rows of the same batch."""
+"""Sums how often each expert was chosen (E,) over all ranks that have rows of the batch."""
 
 
 def balance_of(probabilities: Tensor, chosen: Tensor, added: Added | None = None) -> Tensor:
-    """E Σ_i f_i P_i of p (M, E) and the experts that were chosen (M, k); ``added`` knows of others."""
+    """E Σ_i f_i P_i of p (M, E) and the chosen experts (M, k); ``added`` sums counts over ranks."""
     experts = probabilities.shape[1]
     counts = torch.zeros_like(probabilities[0]).index_add(0, chosen.flatten(), probabilities.new_ones(chosen.numel()))
     counts = counts if added is None else added(counts)
@@ -101,22 +101,22 @@ class Experts(nn.Module):
         self.gate, self.active = gate, active
         self.experts = nn.ModuleList(experts)
         self.added: Added | None = None
-        """Adds up how often experts were chosen in a batch of which others have rows too."""
+        """Sums the counts of all ranks that have rows of the batch; None for one rank."""
 
     def extra_repr(self) -> str:
-        """What ``print(model)`` says of it."""
+        """The text that ``print(model)`` shows."""
         return f"active={self.active}"
 
     @property
     def idle(self) -> int:
-        """The parameters that a token does not meet."""
+        """The number of parameters that a token does not use."""
         each = sum(p.numel() for p in self.experts[0].parameters())
         return (len(self.experts) - self.active) * each
 
     def route(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """g (M, k) of x (M, D), the experts that are chosen (M, k), and p (M, E)."""
-        wanted = self.gate(x)
-        probabilities = (wanted if wanted.dtype == torch.float64 else wanted.float()).softmax(-1)
+        scores = self.gate(x)
+        probabilities = (scores if scores.dtype == torch.float64 else scores.float()).softmax(-1)
         weights, chosen = probabilities.topk(self.active, dim=-1)
         if self.active > 1:
             weights = weights / weights.sum(-1, keepdim=True)

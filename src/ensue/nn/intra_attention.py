@@ -5,14 +5,14 @@
     c_t = Σ_i a_{t,i} W_V n_i,  a_t = softmax_i(W_Q n_t · W_K n_i / √d)
     y_t = h_t + W_O c_t                               from t to every i that it sees a path of one step
 
-What t sees is said by the attention that is passed in: SelfAttention sees what was before, itself included, so language
-models can use it; FullAttention sees the whole text, so that in *the bank … of that wide river* the vector of *bank*
-depends on the last word. The recurrence runs on h, not on y: a fused kernel still runs it.
+The mixer that is passed in decides what t sees: a causal one itself and earlier positions, for language models; one in
+both directions the whole text, so that in *the bank … of that wide river* the vector of *bank* depends on the last
+word. The recurrence runs on h, not on y, so a fused kernel can run it.
 
-A norm (as in Merity, 2019) is passed in too, or none is. Outputs of a new network are so small that all scores are
-alike: taggers of every word found a far one more often with a norm, language models learnt running text faster without.
+The norm (Merity, 2019) is optional. Outputs of an untrained network are so small that all scores are nearly equal:
+taggers found distant words more often with a norm, and language models learned running text faster without one.
 
-Legend: B rows, T time, D input width, N the layer's output width, H heads, S places that are seen.
+Legend: B rows, T time, D input width, N the layer's output width, H heads, S positions that are seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ensue.nn.state import State
 
 @dataclass(frozen=True)
 class IntraState(State):
-    """What the layer remembers, and the keys and values of its outputs so far; none where the whole text is seen."""
+    """The state of the layer, and that of the mixer; None for a mixer in both directions."""
 
     layer: State
     memory: State | None
@@ -44,7 +44,7 @@ class IntraAttention(nn.Module):
         self.norm = norm or nn.Identity()
 
     def start(self, rows: int) -> IntraState:
-        """The layer's own start, and nothing to look at."""
+        """The initial states of the layer and of the mixer."""
         return IntraState(self.layer.start(rows), self.attention.start(rows))  # type: ignore[operator]
 
     def forward(

@@ -1,4 +1,4 @@
-"""What a model promises and what it answers: the contract every system is tested against."""
+"""What a model promises and what it returns: the contract that every system is tested against."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from ensue.nn.state import State
 
 Want = Literal["logits", "last", "hidden", "attention", "end"]
-"""What ``forward`` should compute: logits everywhere, or at each row's last token only; hidden states; attention. After
-"end" nothing follows: a model may leave out the state."""
+"""What ``forward`` computes: logits at every position, or at each row's last token only; hidden states; attention. With
+"end" no call follows, so a model may leave out the state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,23 +21,23 @@ class Traits:
     causal: bool = True
     """No output depends on a later input."""
     steps: bool = True
-    """It can be run in chunks, its state carried on: whole = in chunks = token by token."""
+    """It can run in chunks with a state between them: whole = in chunks = token by token."""
     padded: bool = True
     """It takes rows of different lengths, padded on the right."""
     blind: bool = True
-    """Where it is not causal: an output at a place does not depend on the token that stands there."""
+    """If it is not causal: the output at a position does not depend on the token at that position."""
     context: int | None = None
-    """How many tokens back an output can see; None where nothing is forgotten by construction."""
+    """How many tokens back an output can see; None means no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a model answers. A field is None unless it was asked for with ``want``.
+    """The result of a forward pass. A field is None unless ``want`` names it.
 
     logits     (B, T, V), or (B, 1, V) at each row's last token when "last" was wanted
-    hidden     (B, T, D), what the output layer sees
+    hidden     (B, T, D), the input of the output layer
     attention  a tensor (B, H, T, S) for every layer that attends; rows sum to one
-    state      what to give to the next call; None perhaps where there is none
+    state      the input of the next call; None if the model has none
     """
 
     logits: Tensor | None = None

@@ -1,8 +1,7 @@
-"""Blocks that remember what went into them only, and are run again on the way back (Chen et al., 2016).
+"""Gradient checkpointing: blocks that keep only their inputs and run again in the backward pass (Chen et al., 2016).
 
-A block keeps some twenty times what goes into it for its gradient; over a long context that is what fills the memory.
-Run again it costs a third of a step's time, and gives the same to the bit: random numbers are drawn again from where
-they were.
+For its gradient a block keeps about twenty times the size of its input, which fills the memory with a long context.
+Running it again takes a third of a step's time and gives bit-identical results: the random state is restored first.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from ensue.core.errors import InputError
 
 
 class Recomputed(nn.Module):
-    """A module that can be run again instead of remembering; ``recompute_blocks`` says which are."""
+    """A module that can be recomputed in the backward pass; ``recompute_blocks`` turns it on."""
 
     recompute = False
 
     def __call__(self, *inputs: Any) -> Any:
-        """Run, and remember the inputs only where that was asked for and something is learnt."""
+        """Run; while training with ``recompute``, keep only the inputs for the backward pass."""
         if self.recompute and self.training and torch.is_grad_enabled():
             return checkpoint(super().__call__, *inputs, use_reentrant=False)
         return super().__call__(*inputs)
 
 
 def recompute_blocks(model: nn.Module) -> int:
-    """Have all blocks of a model run again on the way back; answer how many there are."""
+    """Recompute all blocks of a model in the backward pass, and return their number."""
     blocks = [block for block in model.modules() if isinstance(block, Recomputed)]
     for block in blocks:
         block.recompute = True
@@ -37,7 +36,7 @@ def recompute_blocks(model: nn.Module) -> int:
 
 
 def recompute(model: nn.Module, system: str) -> None:
-    """The same as a setting of training asks for; a system that has no blocks is refused."""
+    """Apply ``train.recompute=blocks``; refuse a system without blocks."""
     if not recompute_blocks(model):
-        what = f"{system} has no blocks of attention that could be computed again"
+        what = f"{system} has no blocks that could be recomputed"
         raise InputError(what, hint="use train.recompute=none")

@@ -23,7 +23,7 @@ from ensue.core.errors import InputError
 class Score(nn.Module):
     """Base class of score functions, for queries of size D and sources of size E."""
 
-    def __init__(self, query: int, source: int, places: int) -> None:
+    def __init__(self, query: int, source: int, positions: int) -> None:
         super().__init__()
 
     def remember(self, h: Tensor) -> Tensor:
@@ -41,8 +41,8 @@ class Content(Score):
     β > 0 is the strength: with β = 1, as lectures write it, a cosine can never make a softmax sharp. It is learnt.
     """
 
-    def __init__(self, query: int, source: int, places: int) -> None:
-        super().__init__(query, source, places)
+    def __init__(self, query: int, source: int, positions: int) -> None:
+        super().__init__(query, source, positions)
         _same("content", query, source)
         self.strength = nn.Parameter(torch.tensor(1.0))  # log β
 
@@ -56,8 +56,8 @@ class Content(Score):
 class Additive(Score):
     """v_aᵀ tanh(W_a [s_t; h_i]) (Bahdanau et al., 2015); W_a = [W_s, W_h], so each half is computed once."""
 
-    def __init__(self, query: int, source: int, places: int) -> None:
-        super().__init__(query, source, places)
+    def __init__(self, query: int, source: int, positions: int) -> None:
+        super().__init__(query, source, positions)
         self.of_query = nn.Linear(query, query, bias=False)  # W_s
         self.of_source = nn.Linear(source, query)  # W_h
         self.v = nn.Linear(query, 1, bias=False)  # v_a
@@ -75,17 +75,17 @@ class Additive(Score):
 class Location(Score):
     """(W_a s_t)_i: the score depends on the decoder state alone, not on h (Luong et al., 2015).
 
-    W_a has a row per position, so a source must not be longer than ``places``.
+    W_a has a row per position, so a source must not be longer than ``positions``.
     """
 
-    def __init__(self, query: int, source: int, places: int) -> None:
-        super().__init__(query, source, places)
-        self.place = nn.Linear(query, places, bias=False)  # W_a
+    def __init__(self, query: int, source: int, positions: int) -> None:
+        super().__init__(query, source, positions)
+        self.place = nn.Linear(query, positions, bias=False)  # W_a
 
     def forward(self, s: Tensor, keys: Tensor) -> Tensor:
-        size, places = keys.shape[1], self.place.out_features
-        if size > places:
-            what = f"location attention knows {places} places; this source has {size}"
+        size, positions = keys.shape[1], self.place.out_features
+        if size > positions:
+            what = f"location attention has {positions} positions; this source has {size}"
             raise InputError(what, hint="train with a larger context")
         scores: Tensor = self.place(s)[..., :size]
         return scores
@@ -94,8 +94,8 @@ class Location(Score):
 class General(Score):
     """s_tᵀ W_a h_i (Luong et al., 2015)."""
 
-    def __init__(self, query: int, source: int, places: int) -> None:
-        super().__init__(query, source, places)
+    def __init__(self, query: int, source: int, positions: int) -> None:
+        super().__init__(query, source, positions)
         self.weight = nn.Linear(source, query, bias=False)  # W_a
 
     def remember(self, h: Tensor) -> Tensor:
@@ -109,8 +109,8 @@ class General(Score):
 class Dot(Score):
     """s_tᵀ h_i (Luong et al., 2015)."""
 
-    def __init__(self, query: int, source: int, places: int) -> None:
-        super().__init__(query, source, places)
+    def __init__(self, query: int, source: int, positions: int) -> None:
+        super().__init__(query, source, positions)
         _same("dot", query, source)
 
     def forward(self, s: Tensor, keys: Tensor) -> Tensor:

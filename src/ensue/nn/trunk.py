@@ -142,13 +142,13 @@ class Trunk(nn.ModuleList):
         hidden = [x]
         for number, (block, past) in enumerate(zip(self.blocks, pasts, strict=True)):
             if at is not None and number == len(self) - 1:
-                x, looked = block.at(x, at, layout, weights)
+                x, seen_here = block.at(x, at, layout, weights)
             else:
                 own = None if memory is None else Memory(memory.layers[number : number + 1], memory.source)
-                x, new, looked = block(x, past, layout, own, weights)
+                x, new, seen_here = block(x, past, layout, own, weights)
                 after += [new] if keep_state else []
                 del new
-            seen.append(looked)
+            seen.append(seen_here)
             hidden += [x] if layers else []
         left = None
         if state is not None and keep_state:

@@ -125,8 +125,8 @@ def build_trunk(
 ) -> Trunk:
     """The trunk that settings describe.
 
-    ``positions`` are the model's: mixers apply rotary ones and linear biases. ``experts`` are their number, how many a
-    token meets, and the gate.
+    ``positions`` are the model's: mixers apply rotary ones and linear biases. ``experts`` are their number, how
+    many of them a token uses, and the gate.
     """
     mixers = MixerConfig(
         width=config.hidden,

@@ -23,7 +23,7 @@ def test_all_others_do(name):
 def test_location_knows_so_many_places():
     score, s = Location(4, 4, 5), torch.randn(1, 2, 4)
     assert score(s, torch.randn(1, 5, 4)).shape == (1, 2, 5)
-    with pytest.raises(InputError, match="location attention knows 5 places; this source has 6"):
+    with pytest.raises(InputError, match="location attention has 5 positions; this source has 6"):
         score(s, torch.randn(1, 6, 4))
 
 
