@@ -455,7 +455,16 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
     )
     refused("fit", "lstm", text, "--from", "run", "--force", "--out", "run", says="cannot be initialised from itself")
     refused(
-        "fit", "lstm", text, "--from", "run", "--tokenizer", "word", "--out", "new", says="tokenizers of its run too"
+        "fit",
+        "lstm",
+        text,
+        "--from",
+        "run",
+        "--tokenizer",
+        "word",
+        "--out",
+        "new",
+        says="takes the tokenizers of its run",
     )
     refused("fit", "gru", text, "--from", "run", "--out", "new", says="is a run of lstm, not of gru")
     refused("fit", "ngram", text, "--from", "run", "--out", "new", says="no weights to initialise")

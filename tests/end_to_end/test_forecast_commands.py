@@ -171,7 +171,7 @@ def test_training_resumes_to_the_bit(files, tmp_path):
     (tmp_path / "other" / "config.json").unlink()
     (tmp_path / "mine.csv").write_text(table(100))
     answer = ensue("fit", "other", "--resume")
-    assert answer.code == 2 and "has changed since this run began" in answer.err
+    assert answer.code == 2 and "has changed since this run started" in answer.err
 
 
 def test_a_run_can_begin_with_another(forecasters, files):

@@ -363,7 +363,7 @@ def test_a_resumed_run_wants_its_examples(encoders, files):
     fit("classify", data, out="mine", begin_with=encoders / "bert", settings={"train.steps": 2})
     (Path("mine") / "config.json").unlink()
     data.write_text(files["classify"].read_text() + "one more film\tgood\n")
-    refused("fit", "mine", "--resume", says="has changed since this run began")
+    refused("fit", "mine", "--resume", says="has changed since this run started")
     assert ensue("fit", "run", "--resume", "--set", "train.lr=5e-3").code == 2
 
 

@@ -1,8 +1,7 @@
-"""``ensue race``: which system suits a text or a task? Same data, same budget, one table.
+"""``ensue race``: train systems on the same data with the same budget, and compare them in one table.
 
-On growing shares of the labels, from scratch and from a pre-trained start, it draws what pre-training saves. A race
-that is broken off can be resumed: what is done is kept. One failure is written down and the others go on; so do the
-other seeds of a system.
+On growing shares of the labels, from scratch and from pre-trained weights, it draws learning curves. An interrupted
+race can be resumed: finished runs are kept. A failure is part of the table; the other systems and seeds are trained.
 """
 
 from __future__ import annotations
@@ -20,18 +19,34 @@ from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.look.saving import save_chart
 from ensue.look.views import show
+from ensue.models.ngram import NGram
 from ensue.nn.recurrent import Recurrent
 from ensue.runs.load import Run, load
-from ensue.tasks.table import race_task
 from ensue.verbs.fit import fit
 from ensue.verbs.racing.folder import open_race
-from ensue.verbs.racing.plan import Lane, Terms, agreed, begun_facts, common_corpus, lanes
+from ensue.verbs.racing.plan import (
+    Candidate,
+    RacePlan,
+    candidates,
+    initial_run_facts,
+    plan_race,
+    read_shared_corpus,
+)
 from ensue.verbs.racing.results import Entrant, Race, mean_entrant, run_figures
 
 DEFAULT_TASK = "lm"
 """The race of language models; race.json names the task of any other."""
-SAME = {"hash": "text", "shares": "number of labels", "from": "run to begin with"}
-"""What a resumed race must have as it was, besides what it is called by."""
+IDENTITY = {
+    "task": "task",
+    "hash": "text",
+    "budget": "budget",
+    "match": "match",
+    "seeds": "seeds",
+    "settings": "settings",
+    "shares": "number of labels",
+    "from": "initial run",
+}
+"""The facts of race.json that a resumed race must share, by their names for people."""
 
 
 def race(
@@ -54,54 +69,55 @@ def race(
 ) -> Race:
     """Train each system on the same data with the same budget and score it on the same held-out data.
 
-    ``task`` is lm, translate, or one that labels (classify, tag …). There ``begin_with`` is a run whose system also
-    begins pre-trained, and ``labels`` are the shares to learn from. Each trains for ``budget`` (60s); on shares of the
-    labels without one, as many epochs as the task has by itself, and at least 60 updates.
+    ``task`` is lm, translate, or one that labels (classify, tag …). For the latter ``begin_with`` is a run whose system
+    is also trained from its weights, and ``labels`` are numbers of labels to train on. Each is trained for ``budget``
+    (60s); with ``labels`` and no budget for the task's epochs, and at least 60 updates. ``again`` is the command that
+    resumes the race, for the message of an interrupted one.
     """
-    folder = Path(out)
-    again = again or f"race(…, out={str(folder)!r}, resume=True)"
-    terms = agreed(
-        *race_task(task),
+    folder, settings = Path(out), settings or {}
+    plan = plan_race(
+        task,
         systems=systems,
         budget=None if budget is None else str(budget),
         match=match,
         seeds=seeds,
         labels=labels,
         begin_with=begin_with,
-        files={"data.files": _list(data), "data.valid": _list(valid)},
-        settings=settings or {},
+        data=data,
+        valid=valid,
+        settings=settings,
     )
     _check_folder(folder, force, resume)
     report = without_repeated_notes(report)
-    corpus = common_corpus(terms, report)
-    result = Race(_facts(terms, settings or {}, corpus), [], terms.rules, terms.task.labels)
-    _begin(folder, result.facts, resume)
-    terms.task.save_tokenizers(corpus, RunFolder(folder))
+    corpus = read_shared_corpus(plan, report)
+    result = Race(_facts(plan, settings, corpus), [], plan.rules, plan.task.labels)
+    _make_folder(folder, result.facts, resume)
+    plan.task.save_tokenizers(corpus, RunFolder(folder))
     write_json(folder / "race.json", result.as_dict())
-    for lane in lanes(terms, corpus, RunFolder(folder)):
-        report("race", {"text": f"— {lane.name}"})
-        result.entrants.append(_entrant(terms, lane, folder, again, report))
+    again = again or f"race(…, out={str(folder)!r}, resume=True)"
+    for candidate in candidates(plan, corpus, RunFolder(folder)):
+        report("race", {"text": f"— {candidate.name}"})
+        try:
+            result.entrants.append(_train_seeds(plan, candidate, folder, report))
+        except Interrupted as stop:
+            raise Interrupted(folder, again) from stop
         write_json(folder / "race.json", result.as_dict())
-    _write_up(result, folder)
+    _write_table_and_chart(result, folder)
     return result
 
 
-def _list(value: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [value] if isinstance(value, str | Path) else list(value)
-
-
-def _facts(terms: Terms, settings: Mapping[str, Any], corpus: Any) -> dict[str, Any]:
-    """What race.json says about the terms, the data, the settings and the machine."""
-    described = terms.rules.facts(corpus, terms.task.describe_corpus(corpus))
-    if terms.task.labels:
-        described |= {"shares": list(terms.shares), "from": begun_facts(terms)}
-    if terms.rules.name != DEFAULT_TASK:
-        described |= {"task": terms.rules.name, "measure": terms.rules.measure.key}
+def _facts(plan: RacePlan, settings: Mapping[str, Any], corpus: Any) -> dict[str, Any]:
+    """The facts of race.json: the plan, the data, the settings and the machine."""
+    described = plan.rules.facts(corpus, plan.task.describe_corpus(corpus))
+    if plan.task.labels:
+        described |= {"shares": list(plan.shares), "from": initial_run_facts(plan)}
+    if plan.rules.name != DEFAULT_TASK:
+        described |= {"task": plan.rules.name, "measure": plan.rules.measure.key}
     return {
-        "budget": terms.budget,
-        "match": terms.match,
-        "seeds": terms.seeds,
-        "data": [Path(file).name for file in terms.typed["data.files"]],
+        "budget": plan.budget,
+        "match": plan.match,
+        "seeds": plan.seeds,
+        "data": [Path(file).name for file in plan.typed["data.files"]],
         "settings": {name: str(value) for name, value in settings.items()},
         **described,
         "hash": corpus.hash,
@@ -111,95 +127,96 @@ def _facts(terms: Terms, settings: Mapping[str, Any], corpus: Any) -> dict[str, 
 
 
 def _check_folder(folder: Path, force: bool, resume: bool) -> None:
-    """Refuse to write where a race cannot be, before anything is touched."""
+    """Refuse a folder that a race cannot be written to, before anything is read."""
+    is_race, where = (folder / "race.json").exists(), str(folder)
     if folder.is_file():
-        raise InputError("is a file, not a folder", where=str(folder), hint="choose another --out")
-    if resume and not (folder / "race.json").exists():
-        raise InputError("holds no race to resume", where=str(folder), hint="leave out --resume to begin one")
+        raise InputError("is a file, not a folder", where=where, hint="choose another --out")
+    if resume and not is_race:
+        raise InputError("holds no race to resume", where=where, hint="leave out --resume to start one")
     if folder.exists() and any(folder.iterdir()) and not resume:
         if not force:
-            hint = "--resume goes on with it, --force replaces it"
-            raise InputError("is there already", where=str(folder), hint=hint)
-        if not (folder / "race.json").exists():
+            raise InputError("is there already", where=where, hint="--resume continues it, --force replaces it")
+        if not is_race:
             what = "is not a race, so --force will not delete it"
-            raise InputError(what, where=str(folder), hint="choose another --out")
+            raise InputError(what, where=where, hint="choose another --out")
 
 
-def _begin(folder: Path, facts: dict[str, Any], resume: bool) -> None:
-    """Make the folder, or see that it holds this very race: results of different races must not stand in one table."""
+def _make_folder(folder: Path, facts: dict[str, Any], resume: bool) -> None:
+    """Make the folder, or check that it holds this race: one table must not mix results of different races."""
     if resume:
         before = read_json(folder / "race.json")
-        for name in ("task", "hash", "budget", "match", "seeds", "settings", "shares", "from"):
+        for name, title in IDENTITY.items():
             if before.get(name) != facts.get(name):
-                what = f"was a race with another {SAME.get(name, name)}"
-                raise InputError(what, where=str(folder), hint="--force begins a new one")
+                raise InputError(f"was a race with another {title}", where=str(folder), hint="--force starts a new one")
     elif folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _entrant(terms: Terms, lane: Lane, folder: Path, again: str, report: Report) -> Entrant:
-    """Train one once a seed; a failure is an answer too."""
-    done: list[tuple[dict[str, Any], str]] = []
+def _train_seeds(plan: RacePlan, candidate: Candidate, folder: Path, report: Report) -> Entrant:
+    """Train a candidate once for each seed; failures are part of the result."""
+    figures: list[dict[str, Any]] = []
+    remarks: list[str] = []
     errors: list[str] = []
-    measure = terms.rules.measure
-    for number in range(terms.seeds):
-        path = folder / (lane.folder if terms.seeds == 1 else f"{lane.folder}-{number}")
-        seed = int(lane.settings.get("seed", 0)) + number
-        name = lane.name if terms.seeds == 1 else f"{lane.name}, seed {seed}"
+    measure = plan.rules.measure
+    for number in range(plan.seeds):
+        path = folder / (candidate.folder if plan.seeds == 1 else f"{candidate.folder}-{number}")
+        seed = int(candidate.settings.get("seed", 0)) + number
+        name = candidate.name if plan.seeds == 1 else f"{candidate.name}, seed {seed}"
         try:
-            run = _trained(terms, lane, seed, path, report)
-            figures, remark = run_figures(terms.rules, run), _remark(run)
-            if figures[measure.key] is None:
-                raise InputError(f"what is held out gives no {measure.title}", hint="see score --json for the rest")
-        except Interrupted as stop:
-            raise Interrupted(folder, again) from stop
-        except Exception as error:  # one failure must not end the race; it stands in the table
+            run = _train(plan, candidate, seed, path, report)
+            found, remark = run_figures(plan.rules, run), _remark(run)
+            if found[measure.key] is None:
+                raise InputError(f"the held-out data gives no {measure.title}", hint="see score --json for the rest")
+        except Interrupted:
+            raise
+        except Exception as error:  # one failure must not end the race; it is part of the table
             errors.append(str(error) or type(error).__name__)
             report("race", {"text": f"{name}: failed: {errors[-1]}"})
             continue
-        if terms.shares:  # so many runs would fill a disk with what is needed to go on, and they are done
+        if plan.shares:  # checkpoints of many finished runs would fill the disk
             shutil.rmtree(run.folder.checkpoints, ignore_errors=True)
-        done.append((figures, remark))
-        value = format(figures[measure.key], measure.form)
-        report("race", {"text": f"{name}: {measure.title} {value} in {figures['seconds']:.0f} s"})
-    entrant = mean_entrant(terms.rules, lane.system, lane.start, lane.labels, [figures for figures, _ in done])
-    entrant.remark = "; ".join(dict.fromkeys(remark for _, remark in done if remark))
+        figures.append(found)
+        remarks.append(remark)
+        value = format(found[measure.key], measure.form)
+        report("race", {"text": f"{name}: {measure.title} {value} in {found['seconds']:.0f} s"})
+    entrant = mean_entrant(plan.rules, candidate.system, candidate.start, candidate.labels, figures)
+    entrant.remark = "; ".join(dict.fromkeys(filter(None, remarks)))
     entrant.error = "; ".join(dict.fromkeys(errors))
-    if errors and terms.seeds > 1:
-        entrant.error = f"{len(errors)} of {terms.seeds} seeds failed: {entrant.error}"
+    if errors and plan.seeds > 1:
+        entrant.error = f"{len(errors)} of {plan.seeds} seeds failed: {entrant.error}"
     return entrant
 
 
-def _trained(terms: Terms, lane: Lane, seed: int, path: Path, report: Report) -> Run:
-    """The run of one that races: as it is where it is done, else gone on with, else new."""
-    folder, by_name = RunFolder(path), terms.task.by_name
-    what, model = (terms.task.name, lane.system) if by_name else (lane.system, "")
+def _train(plan: RacePlan, candidate: Candidate, seed: int, path: Path, report: Report) -> Run:
+    """The run of a candidate: the finished one in its folder, an interrupted one resumed, or a new one."""
+    folder, by_name = RunFolder(path), plan.task.by_name
+    what, model = (plan.task.name, candidate.system) if by_name else (candidate.system, "")
     if folder.config.exists() and "valid" in read_json(folder.config).get("figures", {}):
         return load(path)
     if folder.settings.exists():
         return fit(what, out=path, resume=True, report=report)
-    return fit(what, model=model, settings={**lane.settings, "seed": seed}, out=path, report=report)
+    return fit(what, model=model, settings={**candidate.settings, "seed": seed}, out=path, report=report)
 
 
 def _remark(run: Run) -> str:
-    """What the table should add about a run."""
+    """A remark on a run, for below the table."""
     figures = run.config["figures"]
     if figures["stopped"] == "budget":
         planned = run.settings.get("train.steps", "?")
         return f"cut short at step {figures['steps']:,} of {planned:,} planned: the machine slowed down"
     if any(layer.kernel == "reference" for layer in run.model.modules() if isinstance(layer, Recurrent)):
-        return "runs the reference loop: no fused kernel computes this form"
-    if run.system == "ngram":
+        return "uses the reference loop: no fused kernel computes this cell"
+    if isinstance(run.model, NGram):
         return f"{sum(run.model.counts):,} n-grams up to order {run.model.config.order}; no parameters, no gradient"
     return ""
 
 
-def _write_up(result: Race, folder: Path) -> None:
-    """The table, and the picture where there is something to draw."""
+def _write_table_and_chart(result: Race, folder: Path) -> None:
+    """Write race.md, and a chart if there is a result."""
     write_text(folder / "race.md", result.markdown())
     if all(entrant.value is None for entrant in result.entrants):
         return
     chart = show("race", [open_race(folder)]).draw()
-    for ending in ("html", "png", "svg"):
-        save_chart(chart, folder / f"race.{ending}")
+    for suffix in ("html", "png", "svg"):
+        save_chart(chart, folder / f"race.{suffix}")

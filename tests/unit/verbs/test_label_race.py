@@ -13,11 +13,11 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
 from ensue.look.label_curve import savings
 from ensue.runs.settings_resolution import resolve
-from ensue.tasks.table import race_task, task_spec
+from ensue.tasks.table import task_spec
 from ensue.verbs import race as module
 from ensue.verbs.fit import fit
 from ensue.verbs.race import race
-from ensue.verbs.racing.plan import UPDATES, agreed, common_corpus, lanes
+from ensue.verbs.racing.plan import MIN_UPDATES, candidates, plan_race, read_shared_corpus
 from ensue.verbs.racing.results import Entrant, Race
 
 SHAPE = {"hidden": 16, "layers": 1, "bert.heads": 2, "bert.inner": 16, "bert.context": 24}
@@ -185,7 +185,7 @@ def test_a_resumed_curve_trains_only_what_is_not_done(data, tmp_path, monkeypatc
     assert all(one in after for one in before if not one["error"]) and not any(one["error"] for one in after)
     with pytest.raises(InputError, match="another number of labels"):
         curve(data, tmp_path / "race", resume=True, labels=(4, 8))
-    with pytest.raises(InputError, match="another run to begin with"):
+    with pytest.raises(InputError, match="another initial run"):
         curve(data, tmp_path / "race", resume=True, begin_with=tmp_path / "race" / "bert-4")
 
 
@@ -262,14 +262,14 @@ def test_translations_race_by_bleu(tmp_path):
 ERRORS = [
     ({"labels": (4, 41)}, "--labels 41: there are only 40 examples"),
     ({"labels": (0, 4)}, "--labels 0 must be at least 1"),
-    ({"labels": (4,), "settings": {"data.limit": 8}}, "both say how many"),
+    ({"labels": (4,), "settings": {"data.limit": 8}}, "both limit the training examples"),
     ({"systems": ("ngram", "lstm")}, "ngram cannot be trained to classify; use bert"),
     ({"systems": ("lstm",), "begin_with": "first"}, "is a bert, which does not take part"),
     ({"systems": ("bert",), "begin_with": "first", "settings": {"tokenizer.kind": "bpe"}}, "leave out --tokenizer"),
-    ({"systems": ("bert",), "begin_with": "first", "match": "params"}, "--from says how large"),
+    ({"systems": ("bert",), "begin_with": "first", "match": "params"}, "--from sets the size"),
     ({"task": "lm", "labels": (4,)}, "--labels is for tasks that label"),
     ({"task": "lm", "begin_with": "first"}, "--from is, in a race, for tasks that label"),
-    ({"task": "forecast", "match": "params"}, "systems of equal size are not chosen for the task forecast"),
+    ({"task": "forecast", "match": "params"}, "sizes cannot be made equal for the task forecast"),
     ({"task": "clasify"}, "did you mean 'classify'"),
     ({"settings": {"lstm.hiden": 8}}, "did you mean 'hidden'"),
     ({"valid": (), "settings": {"data.holdout": 0}}, "needs labelled examples to score on"),
@@ -284,24 +284,25 @@ def test_what_cannot_be_raced_is_refused_before_anything_is_touched(how, says, d
     assert not (tmp_path / "race").exists()
 
 
-def terms_of(data, match="time", budget=None, labels=(10, 40), **settings):
-    return agreed(
-        *race_task("classify"),
+def plan_of(data, match="time", budget=None, labels=(10, 40), **settings):
+    return plan_race(
+        "classify",
         systems=("bert",),
         budget=budget,
         match=match,
         seeds=1,
         labels=labels,
         begin_with=data / "first",
-        files={"data.files": [data / "train.tsv"], "data.valid": [data / "dev.tsv"]},
+        data=data / "train.tsv",
+        valid=data / "dev.tsv",
         settings={"train.batch_tokens": 40, **settings},
     )
 
 
 def entered(data, tmp_path, **how):
-    terms = terms_of(data, **how)
-    corpus = common_corpus(terms, silent)
-    return {lane.folder: lane.settings for lane in lanes(terms, corpus, RunFolder(tmp_path))}
+    plan = plan_of(data, **how)
+    corpus = read_shared_corpus(plan, silent)
+    return {candidate.folder: candidate.settings for candidate in candidates(plan, corpus, RunFolder(tmp_path))}
 
 
 def test_without_a_budget_small_shares_get_enough_updates(data, tmp_path):
@@ -313,14 +314,14 @@ def test_without_a_budget_small_shares_get_enough_updates(data, tmp_path):
         chosen = resolve("bert", task="classify", layers=[settings])
         task = task_spec("classify")
         steps = task.batches(chosen, None, task.read_corpus(chosen, folder, silent)).steps_per_epoch
-        assert epochs[name] * steps > 0.7 * UPDATES
+        assert epochs[name] * steps > 0.7 * MIN_UPDATES
     assert "train.budget" not in own["bert-10"]
 
 
 def test_what_is_said_about_epochs_or_time_holds(data, tmp_path):
     assert entered(data, tmp_path, **{"train.epochs": 2.0})["bert-10"]["train.epochs"] == 2.0
     assert entered(data, tmp_path, budget="5s")["bert-10"]["train.budget"] == 5.0
-    assert terms_of(data, labels=()).budget == "60s" and terms_of(data).budget == ""
+    assert plan_of(data, labels=()).budget == "60s" and plan_of(data).budget == ""
     equal = entered(data, tmp_path, match="tokens")
     assert equal["bert-40"]["train.epochs"] == equal["bert-pretrained-40"]["train.epochs"]
 

@@ -1,7 +1,8 @@
-"""Systems of equal size: widths chosen so that each has as many parameters as the others."""
+"""Systems of equal size: hidden sizes that give all systems about the same number of parameters."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,25 +15,22 @@ from ensue.tasks.backbones import body_of
 from ensue.tasks.spec import TaskSpec
 
 REFERENCE = "lstm"
-"""The system whose preset says how large all are, where it takes part; else the first that has parameters."""
+"""The system whose preset sets the size of all, if it takes part; otherwise it is the first with parameters."""
 
 
-def matched_sizes(
+def equal_sizes(
     systems: Sequence[str], vocabulary: int, settings: Mapping[str, Any], task: TaskSpec
 ) -> dict[str, dict[str, Any]]:
-    """For each system with a width, the ``hidden`` that brings it nearest to the common number of parameters.
-
-    ``task`` is the task they are trained for.
-    """
-    wide = [name for name in systems if "hidden" in {f.name for f in describe(SYSTEMS.load(name).Config)}]
-    if not wide:
+    """For each system with a hidden size, the ``hidden`` whose number of parameters is nearest to the reference's."""
+    sized = [name for name in systems if "hidden" in {f.name for f in describe(SYSTEMS.load(name).Config)}]
+    if not sized:
         return {}
-    target = parameters(REFERENCE if REFERENCE in wide else wide[0], vocabulary, settings, None, task)
-    return {name: {"hidden": nearest_width(name, vocabulary, settings, target, task)} for name in wide}
+    target = parameters(REFERENCE if REFERENCE in sized else sized[0], vocabulary, settings, None, task)
+    return {name: {"hidden": nearest_width(name, vocabulary, settings, target, task)} for name in sized}
 
 
 def parameters(system: str, vocabulary: int, settings: Mapping[str, Any], hidden: int | None, task: TaskSpec) -> int:
-    """How many parameters a system has, at a width or at its preset's; what labels is counted without its head."""
+    """The number of parameters of a system, at ``hidden`` or its preset's hidden size, without a labelling head."""
     layers: list[Mapping[str, Any]] = [own_settings(system, settings), {"hidden": hidden} if hidden else {}]
     chosen = resolve(system, task=task.name, layers=layers)
     cls = SYSTEMS.load(system)
@@ -43,17 +41,11 @@ def parameters(system: str, vocabulary: int, settings: Mapping[str, Any], hidden
 
 
 def nearest_width(system: str, vocabulary: int, settings: Mapping[str, Any], target: int, task: TaskSpec) -> int:
-    """The width, a multiple of 16, with the number of parameters nearest to the target."""
+    """The hidden size, a multiple of 16, whose number of parameters is nearest to ``target``."""
 
     def size(width: int) -> int:
         return parameters(system, vocabulary, settings, width, task)
 
-    low, high = 1, 512
-    while low < high:  # parameters grow with width
-        middle = (low + high) // 2
-        if size(16 * middle) < target:
-            low = middle + 1
-        else:
-            high = middle
-    choices = [16 * n for n in (low - 1, low) if n >= 1]
-    return min(choices, key=lambda width: abs(size(width) - target))
+    widths = range(16, 16 * 512 + 1, 16)
+    first = bisect_left(widths[:-1], target, key=size)  # parameters grow with the width
+    return min(widths[max(first - 1, 0) : first + 1], key=lambda width: abs(size(width) - target))

@@ -1,4 +1,4 @@
-"""Open the folder of a race: its results, and the runs in it."""
+"""Read the folder of a race: its results, and the runs in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ensue.core.files import read_json
 from ensue.look.race import RaceRecord, entrant_name
 from ensue.tasks.table import race_task
 from ensue.train.metrics import read_metrics
-from ensue.verbs.racing.plan import lane_folder
+from ensue.verbs.racing.plan import candidate_folder
 
 
 def is_race(folder: str | PathLike[str]) -> bool:
@@ -46,5 +46,5 @@ def runs_of(folder: str | PathLike[str]) -> list[Path]:
 
 def _folder(path: Path, entrant: dict[str, Any], share: int = 0) -> Path | None:
     """The folder of an entrant, of its first seed if there are several."""
-    name = lane_folder(entrant["system"], entrant.get("start", ""), share)
+    name = candidate_folder(entrant["system"], entrant.get("start", ""), share)
     return next((run for run in (path / name, path / f"{name}-0") if run.is_dir()), None)

@@ -1,8 +1,8 @@
-"""Who runs in a race, and with what settings: same data, same tokenizer, same budget.
+"""The plan of a race: which systems are trained with which settings, on the same data, tokenizer and budget.
 
-A system that was pre-trained runs twice, once with what it has learnt and once from scratch, in the same shape; on
-shares of the labels everything runs once a share. The examples of a small share are among those of a larger one, and
-labels are as frequent in each as in all.
+The system of a pre-trained run is trained twice, from its weights and from scratch, in the same shape. On shares of the
+labels everything is trained once for each share. The examples of a small share are among those of a larger one, and the
+labels of each share have the same frequencies as all.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from ensue.tasks.labelled import batch_tokens
 from ensue.tasks.machine import data_files
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import RaceSpec, TaskSpec
-from ensue.tasks.table import check_task, task_name
-from ensue.verbs.racing.equal_sizes import matched_sizes
+from ensue.tasks.table import check_task, race_task, task_name
+from ensue.verbs.racing.equal_sizes import equal_sizes
 
 PRETRAINED = "pre-trained"
-BUDGET = "60s"
-"""What each has, where nothing says how long."""
-UPDATES = 60
-"""On shares of the labels without a budget, the fewest updates: by the task's epochs alone a hundred examples would
-make a dozen, and the curve would show how short training was, not how few the labels."""
+MATCHES = ("time", "params", "tokens")
+DEFAULT_BUDGET = "60s"
+MIN_UPDATES = 60
+"""The fewest updates on a share of the labels without a budget. With the task's epochs alone a hundred examples would
+make a dozen updates, and the curve would show how short training was."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What was agreed before the race."""
+class RacePlan:
+    """The arguments of a race, checked."""
 
     task: TaskSpec
     rules: RaceSpec
     systems: tuple[str, ...]
     budget: str
-    """Training time of each; empty means epochs as the task has them, but at least ``UPDATES`` updates."""
+    """Training time of each; empty means the task's epochs, but at least ``MIN_UPDATES`` updates."""
     match: str
     seeds: int
     shares: tuple[int, ...]
-    """Of how many labels, the fewest first; empty means all there are."""
-    first: Run | None
-    """The run that the pre-trained begin with."""
+    """Numbers of labels to train on, ascending; empty means all labels."""
+    initial: Run | None
+    """The run that pre-trained candidates are initialised from."""
     typed: dict[str, Any]
-    """Settings for all, and with a system's name in front for one."""
+    """Settings for all, or for one system with its name in front."""
 
     def own(self, system: str) -> dict[str, Any]:
-        """What was typed for a system; the one that also runs pre-trained has that shape."""
+        """The settings typed for a system; that of the initial run inherits its shape."""
         shape: dict[str, Any] = {}
-        if self.first is not None and system == self.first.system:
-            shape = inherited_settings(self.first, system, self.task.name, {}, self.typed)
+        if self.initial is not None and system == self.initial.system:
+            shape = inherited_settings(self.initial, system, self.task.name, {}, self.typed)
         return {**shape, **own_settings(system, self.typed)}
 
     def resolved(self, system: str, **more: Any) -> Settings:
@@ -72,8 +72,8 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One that runs: a system, how it begins, on how many labels; once a seed."""
+class Candidate:
+    """A system to train, with its start and its number of labels; it is trained once for each seed."""
 
     system: str
     start: str
@@ -81,13 +81,12 @@ class Lane:
     name: str
     """For people."""
     folder: str
-    """Of its run, in that of the race."""
+    """The name of its run's folder in the folder of the race."""
     settings: dict[str, Any]
 
 
-def agreed(
-    task: TaskSpec,
-    rules: RaceSpec,
+def plan_race(
+    task: str,
     *,
     systems: Sequence[str] | None,
     budget: str | None,
@@ -95,164 +94,151 @@ def agreed(
     seeds: int,
     labels: Sequence[int],
     begin_with: str | Path,
-    files: Mapping[str, Sequence[str | Path]],
+    data: str | Path | Sequence[str | Path],
+    valid: str | Path | Sequence[str | Path],
     settings: Mapping[str, Any],
-) -> Terms:
-    """The terms of a race, once what cannot be raced is refused."""
-    if match not in ("time", "params", "tokens"):
-        raise unknown_name("match", match, ("time", "params", "tokens"))
+) -> RacePlan:
+    """Validate the arguments of a race and return its plan."""
+    spec, rules = race_task(task)
+    if match not in MATCHES:
+        raise unknown_name("match", match, MATCHES)
     if seeds < 1:
         raise InputError(f"--seeds {seeds} must be at least 1")
-    if not task.labels and (labels or begin_with):
+    if not spec.labels and (labels or begin_with):
         what = "--labels is" if labels else "--from is, in a race,"
         raise InputError(f"{what} for tasks that label", hint="name one, such as --task classify, or leave it out")
-    _check_shares(labels, settings)
-    if not task.reads_text and match == "params":
-        what = f"systems of equal size are not chosen for the task {task.name}"
-        raise InputError(what, hint="leave out --match params")
-    first = load(begin_with) if begin_with else None
-    if first is not None and match == "params":
-        what = "--from says how large its system is, so sizes cannot be made equal"
+    if labels and min(labels) < 1:
+        raise InputError(f"--labels {min(labels)} must be at least 1")
+    if labels and settings.get("data.limit"):
+        raise InputError("--labels and data.limit both limit the training examples", hint="leave out one")
+    if match == "params" and (not spec.reads_text or begin_with):
+        what = f"sizes cannot be made equal for the task {spec.name}"
+        what = "--from sets the size of its system, so sizes cannot be made equal" if begin_with else what
         raise InputError(what, hint="leave out --match params")
     if budget is None:
-        budget = "" if labels and match == "time" else BUDGET
+        budget = "" if labels and match == "time" else DEFAULT_BUDGET
     else:
         seconds(budget)
-    return Terms(
-        task=task,
+    initial = load(begin_with) if begin_with else None
+    files = {"data.files": data_files(data), "data.valid": data_files(valid)}
+    return RacePlan(
+        task=spec,
         rules=rules,
-        systems=_entered(task, rules, systems, first),
+        systems=_check_systems(spec, rules, systems, initial),
         budget=budget,
         match=match,
         seeds=seeds,
         shares=tuple(sorted(set(labels))),
-        first=first,
-        typed={**settings, **{name: data_files(paths) for name, paths in files.items() if paths}},
+        initial=initial,
+        typed={**settings, **{name: paths for name, paths in files.items() if paths}},
     )
 
 
-def _entered(task: TaskSpec, rules: RaceSpec, systems: Sequence[str] | None, first: Run | None) -> tuple[str, ...]:
-    """Those who take part: as named, else the usual, with the one that was pre-trained in front."""
-    chosen = list(rules.systems if systems is None else systems)
-    if systems is None and first is not None:
-        chosen.insert(0, first.system)
+def _check_systems(
+    task: TaskSpec, rules: RaceSpec, systems: Sequence[str] | None, initial: Run | None
+) -> tuple[str, ...]:
+    """The systems of a race: those named, or those of the initial run and the task; each must be able to take part."""
+    chosen = list(systems) if systems is not None else [*([initial.system] if initial else []), *rules.systems]
     if not chosen:
         raise InputError("a race of no systems", hint=f"--systems {','.join(rules.systems[-3:])}")
-    for name in chosen:
-        check_system(task, rules, name)
-    if first is not None and first.system not in chosen:
-        raise InputError(
-            f"is a {first.system}, which does not take part", where=str(first.folder.path), hint="add it to --systems"
-        )
+    for system in chosen:
+        if task.by_name:
+            check_task(system, task.name)
+        elif task_name(system) != task.name:
+            raise InputError(f"{system} is for {task_name(system)}, and a race is {rules.between}", hint="leave it out")
+        elif refusal := rules.refusal(system):
+            raise InputError(refusal, hint="leave it out")
+    if initial is not None and initial.system not in chosen:
+        what = f"is a {initial.system}, which does not take part"
+        raise InputError(what, where=str(initial), hint="add it to --systems")
     return tuple(dict.fromkeys(chosen))
 
 
-def check_system(task: TaskSpec, rules: RaceSpec, system: str) -> None:
-    """Refuse a system that cannot race at a task."""
-    if task.by_name:
-        check_task(system, task.name)
-    elif task_name(system) != task.name:
-        raise InputError(f"{system} is for {task_name(system)}, and a race is {rules.between}", hint="leave it out")
-    elif refusal := rules.refusal(system):
-        raise InputError(refusal, hint="leave it out")
-
-
-def _check_shares(labels: Sequence[int], settings: Mapping[str, Any]) -> None:
-    """Refuse shares that are none."""
-    if labels and min(labels) < 1:
-        raise InputError(f"--labels {min(labels)} must be at least 1")
-    if labels and settings.get("data.limit"):
-        raise InputError("--labels and data.limit both say how many examples to learn from", hint="leave out one")
-
-
-def common_corpus(terms: Terms, report: Report) -> Any:
-    """What all learn from; a wrong setting of any system is found here, before anything is trained."""
-    chosen = {name: terms.resolved(name) for name in terms.systems}
-    name = next((name for name in terms.systems if issubclass(SYSTEMS.load(name), BERT)), terms.systems[0])
-    settings = chosen[name]  # an encoder's, where there is one: its tokenizer has marks, and the others can read it
-    if terms.task.labels:  # all read as much of a text as the one that reads least
-        settings = terms.resolved(name, **{"data.length": min(row_length(one) for one in chosen.values())})
-    folder = terms.first.folder if terms.first is not None else None
-    corpus = terms.task.read_corpus(settings, folder, report)
+def read_shared_corpus(plan: RacePlan, report: Report) -> Any:
+    """Read the data of all candidates; wrong settings of any system are refused here, before anything is trained."""
+    resolved = {name: plan.resolved(name) for name in plan.systems}
+    # an encoder's settings, if there is one: its tokenizer has special tokens, and the others can read it
+    name = next((name for name in plan.systems if issubclass(SYSTEMS.load(name), BERT)), plan.systems[0])
+    settings = resolved[name]
+    if plan.task.labels:  # the shortest rows of all
+        settings = plan.resolved(name, **{"data.length": min(row_length(one) for one in resolved.values())})
+    corpus = plan.task.read_corpus(settings, plan.initial.folder if plan.initial else None, report)
     if corpus.valid is None:
-        data = terms.task.data
+        data = plan.task.data
         raise InputError(f"a race needs {data} to score on", hint=f"give --valid, or more {data}")
-    if terms.shares and terms.shares[-1] > len(corpus.examples):
-        what = f"--labels {terms.shares[-1]}: there are only {counted(len(corpus.examples), 'example')} to learn from"
-        raise InputError(what, where=", ".join(terms.typed["data.files"]), hint="ask for fewer, or give more")
+    if plan.shares and plan.shares[-1] > len(corpus.examples):
+        what = f"--labels {plan.shares[-1]}: there are only {counted(len(corpus.examples), 'example')} to train on"
+        raise InputError(what, where=", ".join(plan.typed["data.files"]), hint="ask for fewer, or give more")
     return corpus
 
 
-def begun_facts(terms: Terms) -> dict[str, Any] | None:
-    """What race.json says of the run that the pre-trained begin with; a resumed race must find the same weights."""
-    if terms.first is None:
+def initial_run_facts(plan: RacePlan) -> dict[str, Any] | None:
+    """The initial run for race.json, with the hash of its weights, which a resumed race must find unchanged."""
+    if plan.initial is None:
         return None
-    folder = terms.first.folder
+    folder = plan.initial.folder
     with folder.weights.open("rb") as file:
         weights = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"run": folder.path.resolve().name, "system": terms.first.system, "weights": weights}
+    return {"run": folder.path.resolve().name, "system": plan.initial.system, "weights": weights}
 
 
-def lanes(terms: Terms, corpus: Any, folder: RunFolder) -> list[Lane]:
-    """All that run, share by share, in the order they run; ``folder`` has the tokenizer of all."""
-    common: dict[str, Any] = {}
-    if terms.task.reads_text:  # the tokenizer is fitted once
-        common["tokenizer.kind"] = str(folder.tokenizer.absolute())
+def candidates(plan: RacePlan, corpus: Any, folder: RunFolder) -> list[Candidate]:
+    """All candidates in the order they are trained, share by share; ``folder`` has the tokenizer of all."""
+    common: dict[str, Any] = {"tokenizer.kind": str(folder.tokenizer.absolute())} if plan.task.reads_text else {}
     sizes: dict[str, dict[str, Any]] = {}
-    if terms.match == "params":
-        sizes = matched_sizes(terms.systems, corpus.tokenizer.size, {**terms.typed, **common}, terms.task)
-    common |= terms.rules.shared_settings(corpus)
-    found = []
-    for share in terms.shares or (0,):
-        for system in terms.systems:
-            own = {**terms.own(system), **common, **sizes.get(system, {})}
-            for start in _starts(terms, system):
-                found.append(_lane(terms, corpus, own, system, start, share))
-    return found
+    if plan.match == "params":
+        sizes = equal_sizes(plan.systems, corpus.tokenizer.size, {**plan.typed, **common}, plan.task)
+    common |= plan.rules.shared_settings(corpus)
+    return [
+        _candidate(plan, corpus, {**plan.own(system), **common, **sizes.get(system, {})}, system, start, share)
+        for share in plan.shares or (0,)
+        for system in plan.systems
+        for start in _starts(plan, system)
+    ]
 
 
-def _starts(terms: Terms, system: str) -> list[str]:
-    if not terms.task.labels:
+def _starts(plan: RacePlan, system: str) -> list[str]:
+    """How a system is initialised: only tasks that label tell pre-trained weights from random ones."""
+    if not plan.task.labels:
         return [""]
-    return [SCRATCH, PRETRAINED] if terms.first is not None and system == terms.first.system else [SCRATCH]
+    return [SCRATCH, PRETRAINED] if plan.initial is not None and system == plan.initial.system else [SCRATCH]
 
 
-def _lane(terms: Terms, corpus: Any, own: dict[str, Any], system: str, start: str, share: int) -> Lane:
+def _candidate(plan: RacePlan, corpus: Any, own: dict[str, Any], system: str, start: str, share: int) -> Candidate:
     settings = own | ({"data.limit": share} if share else {})
     if start == PRETRAINED:
-        assert terms.first is not None
+        assert plan.initial is not None
         settings = {name: value for name, value in settings.items() if not name.startswith("tokenizer.")}
-        settings["begin_with"] = str(terms.first.folder.path.absolute())
-    settings |= _limit(terms, corpus, settings, system, share)
-    name = system if not start or terms.first is None else f"{system} {start}"
-    labels = share or (len(corpus.examples) if terms.task.labels else 0)
-    spoken = f"{name}, {counted(share, 'label')}" if share else name
-    return Lane(system, start, labels, spoken, lane_folder(system, start, share), settings)
+        settings["begin_with"] = str(plan.initial.folder.path.absolute())
+    settings |= _training_limit(plan, corpus, settings, system, share)
+    name = system if not start or plan.initial is None else f"{system} {start}"
+    labels = share or (len(corpus.examples) if plan.task.labels else 0)
+    name += f", {counted(share, 'label')}" if share else ""
+    return Candidate(system, start, labels, name, candidate_folder(system, start, share), settings)
 
 
-def lane_folder(system: str, start: str = "", share: int = 0) -> str:
-    """Where in a race's folder one is kept.
+def candidate_folder(system: str, start: str = "", share: int = 0) -> str:
+    """The name of a candidate's folder in that of the race.
 
-    >>> lane_folder("bert", PRETRAINED, 100), lane_folder("lstm")
+    >>> candidate_folder("bert", PRETRAINED, 100), candidate_folder("lstm")
     ('bert-pretrained-100', 'lstm')
     """
     return "-".join([system, *(["pretrained"] if start == PRETRAINED else []), *([str(share)] if share else [])])
 
 
-def _limit(terms: Terms, corpus: Any, own: Mapping[str, Any], system: str, share: int) -> dict[str, Any]:
-    """How long one trains: so many times through the data where that should be equal or nothing says how long, else so
-    many seconds."""
-    equal = terms.match == "tokens"
-    if terms.budget and not equal:
-        return {"train.budget": seconds(terms.budget), "train.budget_covers": "training"}
-    covers = {"train.budget_covers": "training"} if equal else {}
-    if not terms.task.labels:
+def _training_limit(plan: RacePlan, corpus: Any, own: Mapping[str, Any], system: str, share: int) -> dict[str, Any]:
+    """The settings that limit training: epochs if the data should be equal or there is no budget, otherwise time."""
+    same_data = plan.match == "tokens"
+    if plan.budget and not same_data:
+        return {"train.budget": seconds(plan.budget), "train.budget_covers": "training"}
+    covers = {"train.budget_covers": "training"} if same_data else {}
+    if not plan.task.labels:
         return {"train.epochs": own.get("train.epochs", 1.0), **covers}
     if own.get("train.steps") or own.get("train.epochs"):
         return covers
-    # pre-trained or not, equal data is the epochs of those who learn from nothing
-    layer = {name: value for name, value in own.items() if not (equal and name == "begin_with")}
-    train = resolve(system, task=terms.task.name, layers=[layer]).train
+    # for equal data pre-trained candidates get the epochs of training from scratch
+    layer = {name: value for name, value in own.items() if not (same_data and name == "begin_with")}
+    train = resolve(system, task=plan.task.name, layers=[layer]).train
     batches = RowBatches(corpus.train.rows, batch_tokens(train, corpus.train.rows)).steps_per_epoch
-    of_share = max(1.0, batches * (share or len(corpus.examples)) / len(corpus.examples))
-    return {"train.epochs": max(train.epochs, UPDATES * train.accumulate / of_share), **covers}
+    steps = max(1.0, batches * (share or len(corpus.examples)) / len(corpus.examples))
+    return {"train.epochs": max(train.epochs, MIN_UPDATES * train.accumulate / steps), **covers}

@@ -1,4 +1,4 @@
-"""What a race found out: a result for each that took part, as a table, as race.json and as race.md."""
+"""The results of a race, as a table, as race.json and as race.md."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ensue.tasks.spec import RaceSpec
 
 @dataclass
 class Entrant:
-    """One result: the mean over the seeds that worked, or why there is none."""
+    """The result of a candidate: the mean over the seeds that worked, or why there is none."""
 
     system: str
     value: float | None = None
-    """By the measure that decides."""
+    """The value of the measure that ranks."""
     start: str = ""
-    """from scratch or pre-trained, where models learn to label."""
+    """``from scratch`` or ``pre-trained``, for tasks that label."""
     labels: int = 0
-    """How many labelled examples it learnt from."""
+    """The number of labelled examples it was trained on."""
     measures: dict[str, float] = field(default_factory=dict)
     seconds: float | None = None
     parameters: int | None = None
@@ -30,16 +30,16 @@ class Entrant:
     tokens: int | None = None
     """Tokens trained on."""
     spread: float = 0.0
-    """The highest less the lowest value over the seeds that worked."""
+    """The difference of the highest and the lowest value over the seeds that worked."""
     seeds: list[dict[str, Any]] = field(default_factory=list)
     """The figures of each seed that worked."""
     remark: str = ""
     error: str = ""
-    """Why seeds failed, and how many of how many."""
+    """Why seeds failed, and how many did."""
 
     @property
     def bits_per_byte(self) -> float | None:
-        """In a race of language models or translations."""
+        """Bits per byte, in a race of language models or translation."""
         return self.measures.get("bits_per_byte")
 
 
@@ -53,7 +53,7 @@ def run_figures(rules: RaceSpec, run: Run) -> dict[str, Any]:
 
 
 def mean_entrant(rules: RaceSpec, system: str, start: str, labels: int, seeds: list[dict[str, Any]]) -> Entrant:
-    """One result from the figures of its seeds."""
+    """The result of a candidate from the figures of its seeds."""
     entrant = Entrant(system, start=start, labels=labels, seeds=seeds)
     if seeds:
         key = rules.measure.key
@@ -81,7 +81,7 @@ class Race:
         return {**self.facts, "systems": [self._entry(entrant) for entrant in self.ranked()]}
 
     def _entry(self, e: Entrant) -> dict[str, Any]:
-        """One result for race.json; measures that it has not are None."""
+        """A result for race.json; missing measures are None."""
         start = {"start": e.start, "labels": e.labels} if self.labels else {}
         measures = {measure.key: e.measures.get(measure.key) for measure in self.rules.measures}
         costs = {name: getattr(e, name) for name in ("seconds", "parameters", "bytes", "tokens")}
@@ -91,29 +91,29 @@ class Race:
 
     @property
     def shares(self) -> list[int]:
-        """Of a race on growing shares of the labels, how many labels each has."""
+        """The numbers of labels of a race on shares of the labels."""
         return list(self.facts.get("shares") or ())
 
     def ranked(self) -> list[Entrant]:
-        """Best first, those that failed last; on shares of the labels by what all the labels bring, share by share."""
+        """Best first, failed ones last; on shares of the labels by the value with the most labels, share by share."""
         by_labels = sorted(self.entrants, key=lambda e: e.labels)
-        merits = {self._curve(e): self._merit(e) for e in by_labels}  # the last, with the most labels, stays
+        merits = {self._curve(e): self._merit(e) for e in by_labels}  # the value with the most labels comes last
         curves = sorted(merits, key=lambda curve: merits[curve])
         return sorted(by_labels, key=lambda e: curves.index(self._curve(e)))
 
     def _merit(self, e: Entrant) -> tuple[bool, float]:
-        """Less is better."""
+        """A sort key: lower is better."""
         return (e.value is None, (e.value or 0.0) * (1 if self.rules.lower else -1))
 
     def _curve(self, e: Entrant) -> tuple[str, str]:
         return (e.system, e.start)
 
     def name(self, e: Entrant) -> str:
-        """What people call it: the system, and how it began where one began in two ways."""
+        """The system, and its start if one system has two."""
         return entrant_name(self.facts, {"system": e.system, "start": e.start})
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Columns and rows for people; shares of the labels across where there are some."""
+        """The table for people, as columns and rows; a column for each share of the labels, if there are some."""
         if self.shares:
             return self._table_of_shares()
         titles = [measure.title for measure in self.rules.measures]
@@ -148,23 +148,23 @@ class Race:
         return format(e.value, form) + (f" ± {e.spread / 2:{form}}" if len(e.seeds) > 1 else "")
 
     def remarks(self) -> list[str]:
-        """What the table cannot say; what is true of every share is said once."""
-        said: dict[tuple[str, str], list[str]] = {}
+        """Remarks below the table; one that holds for every share comes once."""
+        remarks: dict[tuple[str, str], list[str]] = {}
         for e in self.ranked():
             text = "; ".join(filter(None, (e.error, e.remark)))
             if text:
-                said.setdefault((self.name(e), text), []).append(f"{e.labels:,}")
+                remarks.setdefault((self.name(e), text), []).append(f"{e.labels:,}")
         every = len(self.shares)
         return [
             f"{name}{f', {listed(labels)} labels' if every and len(labels) < every else ''}: {text}"
-            for (name, text), labels in said.items()
+            for (name, text), labels in remarks.items()
         ]
 
     def markdown(self) -> str:
         """The text of race.md."""
         columns, rows = self.table()
         lines = [
-            f"{self.rules.heading(self.facts)}; {self._how()}; {counted(self.facts['threads'], 'thread')}.",
+            f"{self.rules.heading(self.facts)}; {self._matched()}; {counted(self.facts['threads'], 'thread')}.",
             "",
             "| " + " | ".join(columns) + " |",
             "|---" * len(columns) + "|",
@@ -174,14 +174,14 @@ class Race:
         ]
         return "\n".join(lines).rstrip() + "\n"
 
-    def _how(self) -> str:
-        """What was equal."""
+    def _matched(self) -> str:
+        """What all systems had alike, for the first line of race.md."""
         f = self.facts
         if f["match"] == "tokens":
             return "equal data"
         if not f["budget"]:
-            said = [f"{f['settings'][n]} {n[6:]} each" for n in ("train.steps", "train.epochs") if n in f["settings"]]
-            return said[0] if said else "epochs as the task has them, at least about 60 updates"
+            given = [f"{f['settings'][n]} {n[6:]} each" for n in ("train.steps", "train.epochs") if n in f["settings"]]
+            return given[0] if given else "the task's epochs, at least about 60 updates"
         return f"{f['budget']} of training each" if f["match"] == "time" else f"equal size, {f['budget']} each"
 
 
