@@ -212,7 +212,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(made):
     )
     refused("fit", "word2vec", "text.txt", "--tokenizer", "bpe", "--out", "x", says="must be word")
     refused("fit", "word2vec", "text.txt", "--compile", "--out", "x", says="compiled already")
-    refused("fit", "lstm", "text.txt", "--tokenizer", run / "tokenizer.json", "--out", "x", says="has no end mark")
+    refused("fit", "lstm", "text.txt", "--tokenizer", run / "tokenizer.json", "--out", "x", says="has no end token")
     refused("race", "text.txt", "--systems", "word2vec", "--out", "x", says="word2vec is for words")
 
 

@@ -18,8 +18,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.labelled_rows import evaluation_batches, make_batch, make_rows
-from ensue.data.tokenizers.batch_encoding import encode_texts
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, encode_texts
 from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
 from ensue.kernels.int8 import quantise
 from ensue.models.encoder import Encoder

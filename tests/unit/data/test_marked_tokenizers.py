@@ -281,5 +281,5 @@ def test_several_marks_none_of_which_frames_a_text_are_an_error(tmp_path: Path) 
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.add_special_tokens(["<|a|>", "<|b|>"])
     inner.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(InputError, match=r"tokenizer\.json: a tokenizer with several marks needs one before"):
+    with pytest.raises(InputError, match=r"tokenizer\.json: a tokenizer with several special tokens needs one before"):
         load_tokenizer(tmp_path)

@@ -137,7 +137,7 @@ def test_vocabulary_from_elsewhere_keeps_its_numbers() -> None:
     assert tokenizer.surcharge("the <unk>\n")[0] < 1.1
     assert tokenizer.surcharge("the dog\n")[0] > 10
     assert WordTokenizer.restore(json.loads(json.dumps(tokenizer.state()))).state() == tokenizer.state()
-    with pytest.raises(InputError, match="needs the end mark"):
+    with pytest.raises(InputError, match="needs the end token"):
         word_tokenizer(["a"])
 
 

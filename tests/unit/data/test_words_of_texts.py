@@ -86,7 +86,7 @@ def test_a_vocabulary_is_saved_and_is_no_tokenizer_of_models(tmp_path):
     found = load_tokenizer(tmp_path / "tokenizer.json")
     assert found.words == ["a", "b"] and found.encode("b A a").tolist() == [1, 0] and found.name(1) == "b"
     assert found.surcharge("a x x")[1] == 2
-    with pytest.raises(InputError, match="has no end mark"):
+    with pytest.raises(InputError, match="has no end token"):
         _ = found.end
 
 

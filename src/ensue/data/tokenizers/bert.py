@@ -24,9 +24,9 @@ def bert_tokenizer(
 ) -> EncoderTokenizer:
     """Build BERT's WordPiece tokenizer from a vocabulary with BERT's five special tokens.
 
-    ``strip_accents``: with nothing said, they go where case goes; ``chinese``: each Chinese character is a word.
+    ``strip_accents``: None to strip them if text is lowercased; ``chinese``: each Chinese character is a word.
     """
-    _check_marks(vocab, BERT_SPECIAL_TOKENS)
+    _check_special_tokens(vocab, BERT_SPECIAL_TOKENS)
     unknown = BERT_SPECIAL_TOKENS[1]
     inner = Tokenizer(models.WordPiece(vocab=dict(vocab), unk_token=unknown, max_input_chars_per_word=MAX_WORD_CHARS))
     inner.normalizer = normalizers.BertNormalizer(
@@ -40,33 +40,29 @@ def bert_tokenizer(
     return EncoderTokenizer(inner)
 
 
-def bert_from_lines(text: str, described: Mapping[str, Any]) -> EncoderTokenizer:
+def bert_from_lines(text: str, config: Mapping[str, Any]) -> EncoderTokenizer:
     """Build BERT's tokenizer from ``vocab.txt``, one token per line, and ``tokenizer_config.json``.
 
-    Where nothing says whether case counts, it does if the vocabulary has capital letters.
+    If the configuration does not say whether case matters, it does if the vocabulary has capital letters.
     """
     names = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
     vocab = {name: number for number, name in enumerate(names)}
-    lowercase = described.get("do_lower_case")
+    lowercase = config.get("do_lower_case")
     if lowercase is None:
         lowercase = not any(name != name.lower() for name in names if not name.startswith("["))
-    chinese = described.get("tokenize_chinese_chars")
-    return bert_tokenizer(
-        vocab,
-        lowercase=bool(lowercase),
-        strip_accents=described.get("strip_accents"),
-        chinese=chinese is None or bool(chinese),
-    )
+    chinese = config.get("tokenize_chinese_chars")
+    options = {"lowercase": bool(lowercase), "chinese": chinese is None or bool(chinese)}
+    return bert_tokenizer(vocab, strip_accents=config.get("strip_accents"), **options)
 
 
 def roberta_tokenizer(model: Any, *, lowercase: bool = False, prefix_space: bool = False) -> EncoderTokenizer:
     """Build RoBERTa's byte-level tokenizer from a BPE or Unigram ``model`` with RoBERTa's five special tokens.
 
-    ``prefix_space``: a text is read as if a space stood before it.
+    ``prefix_space``: a text is encoded as if it began with a space.
     """
     inner = Tokenizer(model)
     vocab = inner.get_vocab()
-    _check_marks(vocab, ROBERTA_SPECIAL_TOKENS)
+    _check_special_tokens(vocab, ROBERTA_SPECIAL_TOKENS)
     if lowercase:
         inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=True)
@@ -82,12 +78,12 @@ def is_roberta(vocab: Mapping[str, int]) -> bool:
     return "<s>" in vocab or "<mask>" in vocab
 
 
-def roberta_from_files(vocab: Mapping[str, int], merges: str, described: Mapping[str, Any]) -> EncoderTokenizer:
+def roberta_from_files(vocab: Mapping[str, int], merges: str, config: Mapping[str, Any]) -> EncoderTokenizer:
     """Build RoBERTa's tokenizer from the contents of ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``."""
-    return roberta_tokenizer(bpe_model(vocab, merges), prefix_space=bool(described.get("add_prefix_space")))
+    return roberta_tokenizer(bpe_model(vocab, merges), prefix_space=bool(config.get("add_prefix_space")))
 
 
-def _check_marks(vocab: Mapping[str, int], marks: Iterable[str]) -> None:
-    missing = [name for name in marks if name not in vocab]
+def _check_special_tokens(vocab: Mapping[str, int], special: Iterable[str]) -> None:
+    missing = [name for name in special if name not in vocab]
     if missing:
-        raise InputError(f"the vocabulary has no {missing[0]}", hint=f"it needs {' '.join(marks)}")
+        raise InputError(f"the vocabulary has no {missing[0]}", hint=f"it needs {' '.join(special)}")

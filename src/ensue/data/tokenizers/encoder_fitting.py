@@ -6,11 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, repeat
-from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from ensue.core.errors import InputError, unknown_name
+from ensue.core.errors import unknown_name
 from ensue.data.tokenizers.bert import (
     BERT_SPECIAL_TOKENS,
     MAX_WORD_CHARS,
@@ -20,7 +19,13 @@ from ensue.data.tokenizers.bert import (
 )
 from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.protocol import encode_utf8
-from ensue.data.tokenizers.subword import BYTE_ALPHABET, CONTINUATION_PREFIX, byte_pre_tokenizer, unigram_scores
+from ensue.data.tokenizers.subword import (
+    BYTE_ALPHABET,
+    CONTINUATION_PREFIX,
+    check_vocabulary_size,
+    train_on_bytes,
+    unigram_scores,
+)
 
 ENCODER_KINDS = ("wordpiece", "bpe", "unigram")
 MAX_ALPHABET = 1000
@@ -43,7 +48,7 @@ def fit_encoder_tokenizer(
     ['bad', 'bed']
     """
     if kind not in ENCODER_KINDS:
-        raise unknown_name("tokenizer with marks", kind, ENCODER_KINDS)
+        raise unknown_name("tokenizer with special tokens", kind, ENCODER_KINDS)
     if kind == "wordpiece":
         return _fit_wordpiece(texts, vocabulary, min_count, lowercase)
     return _fit_bytes(kind, texts, vocabulary, min_count, lowercase)
@@ -56,7 +61,7 @@ def _fit_wordpiece(texts: Iterable[str], vocabulary: int, min_count: int, lowerc
     # Every letter is named beforehand: else the trainer numbers continuations in the order of a hash table,
     # and merges equally frequent pairs in the order of their ids.
     known = [*BERT_SPECIAL_TOKENS, *sorted(letters), *(CONTINUATION_PREFIX + letter for letter in sorted(follow))]
-    _check_size("wordpiece", vocabulary, len(known), "every letter is a token, alone and inside a word")
+    check_vocabulary_size("wordpiece", vocabulary, len(known), "every letter is a token, alone and inside a word")
     inner = Tokenizer(models.WordPiece(unk_token=BERT_SPECIAL_TOKENS[1], max_input_chars_per_word=MAX_WORD_CHARS))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
@@ -102,28 +107,15 @@ def _repeated(words: Mapping[str, int]) -> Iterator[str]:
 
 
 def _fit_bytes(kind: str, texts: Iterable[str], vocabulary: int, min_count: int, lowercase: bool) -> EncoderTokenizer:
-    _check_size(kind, vocabulary, len(ROBERTA_SPECIAL_TOKENS) + len(BYTE_ALPHABET), "every byte is a token")
+    least = len(ROBERTA_SPECIAL_TOKENS) + len(BYTE_ALPHABET)
+    check_vocabulary_size(kind, vocabulary, least, "every byte is a token")
     *first, mask = ROBERTA_SPECIAL_TOKENS
-    options: dict[str, Any] = {"initial_alphabet": sorted(BYTE_ALPHABET), "show_progress": False}
-    inner = Tokenizer(models.BPE() if kind == "bpe" else models.Unigram())
-    options |= {"vocab_size": vocabulary - 1, "special_tokens": first}  # one is reserved for <mask>
-    trainer = (
-        trainers.BpeTrainer(min_frequency=min_count, **options) if kind == "bpe" else trainers.UnigramTrainer(**options)
-    )
-    inner.pre_tokenizer = byte_pre_tokenizer(False)
-    if lowercase:
-        inner.normalizer = normalizers.Lowercase()
-    inner.train_from_iterator(iter(texts), trainer)
-    trained = json.loads(inner.to_str())["model"]
+    normalizer = normalizers.Lowercase() if lowercase else None
+    trained = train_on_bytes(kind, texts, first, vocabulary - 1, min_count, normalizer)  # one is reserved for <mask>
     if kind == "unigram":
-        settled = unigram_scores(trained["vocab"], first, vocabulary - len(ROBERTA_SPECIAL_TOKENS))
-        scores = [*((name, 0.0) for name in first), *settled, (mask, 0.0)]
+        subwords = unigram_scores(trained["vocab"], first, vocabulary - len(ROBERTA_SPECIAL_TOKENS))
+        scores = [*((name, 0.0) for name in first), *subwords, (mask, 0.0)]
         return roberta_tokenizer(models.Unigram(vocab=scores, unk_id=first.index("<unk>")), lowercase=lowercase)
     vocab = {**trained["vocab"], mask: len(trained["vocab"])}
     merges = [tuple(merge) for merge in trained["merges"]]
     return roberta_tokenizer(models.BPE(vocab=vocab, merges=merges), lowercase=lowercase)
-
-
-def _check_size(kind: str, vocabulary: int, least: int, why: str) -> None:
-    if vocabulary < least:
-        raise InputError(f"a {kind} vocabulary of {vocabulary} is too small", hint=f"choose at least {least}: {why}")

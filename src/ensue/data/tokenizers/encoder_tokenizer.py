@@ -1,8 +1,7 @@
 """Tokenizers with special tokens for encoders: BERT, DistilBERT and RoBERTa.
 
-BERT's WordPiece (Devlin et al. 2019) has [PAD] [UNK] [CLS] [SEP] [MASK], RoBERTa's byte-level BPE (Liu et al.
-2019) <s> <pad> </s> <unk> <mask>. ``tokenizer.json`` is the ``tokenizers`` library's own file, which Hugging
-Face's classes read and write.
+BERT's WordPiece (Devlin et al. 2019) has [PAD] [UNK] [CLS] [SEP] [MASK], RoBERTa's byte-level BPE (Liu et al. 2019)
+<s> <pad> </s> <unk> <mask>. Hugging Face's classes read and write the same ``tokenizer.json``.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, processors
 
 from ensue.core.errors import InputError
+from ensue.data.tokenizers.library import LibraryTokenizer
 from ensue.data.tokenizers.protocol import Ids, as_list, encode_utf8, printable, printable_bytes
-from ensue.data.tokenizers.spans import library_spans
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.data.tokenizers.subword import BYTE_ALPHABET, ascii_words
 from ensue.data.tokenizers.word_cache import BERT_WORDS, LineWordCache, WordCache
@@ -34,65 +33,55 @@ BATCH_TEXTS = 4096
 """Texts passed to the library at once, which bounds memory."""
 
 
-class EncoderTokenizer:
+class EncoderTokenizer(LibraryTokenizer):
     """A tokenizer with special tokens at the start, between and at the end of texts, and a mask token."""
-
-    lines = False
 
     def __init__(self, inner: Tokenizer) -> None:
         inner.no_truncation()
         inner.no_padding()
-        inner.encode_special_tokens = True  # the names of special tokens in a text are plain text
-        self.special_tokens = _settle(inner)
-        self.end = self.special_tokens.end
-        self._inner = inner
-        self._state: dict[str, Any] = json.loads(inner.to_str())
+        self.special_tokens = special = _complete(inner)
+        super().__init__(inner)
+        self.end = special.end
         model = self._state["model"]
         self.kind = str(model["type"]).lower()
         unknown: int | None = model.get("unk_id")  # Unigram stores an id, the others a name
-        named = _named(inner, model.get("unk_token"), *SPECIAL_NAMES["unknown"])
+        named = _find_id(inner, model.get("unk_token"), *SPECIAL_NAMES["unknown"])
         self.unknown = named if unknown is None else unknown
         vocabulary: dict[str, int] = inner.get_vocab()
         self.size = 1 + max(vocabulary.values())
-        self.spaced = "ByteLevel" in _types(self._state["pre_tokenizer"])
-        self._memory = _memory(inner, self._state)
-        known = self._state["normalizer"] is None and self._memory is not None and self.kind != "wordpiece"
+        self.spaced = "ByteLevel" in _component_types(self._state["pre_tokenizer"])
+        self._cache = _word_cache(inner, self._state)
+        known = self._state["normalizer"] is None and self._cache is not None and self.kind != "wordpiece"
         self._lossless = known and BYTE_ALPHABET.keys() <= vocabulary.keys()
         self._special = frozenset(token["id"] for token in self._state["added_tokens"] if token["special"])
-        self._silent = frozenset(
-            {self.special_tokens.start, self.special_tokens.separator, self.special_tokens.end, self.special_tokens.pad}
-        )
+        self._not_shown = frozenset({special.start, special.separator, special.end, special.pad})
 
     def encode(self, text: str) -> np.ndarray:
         """Return the subwords of the text, without special tokens."""
         data = encode_utf8(text)
-        if self._memory is not None:
-            return self._memory.encode(data)
+        if self._cache is not None:
+            return self._cache.encode(data)
         return np.array(self._inner.encode(text, add_special_tokens=False).ids, dtype=np.int32)
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Encode many texts: ASCII with the word cache, others with the library's threads."""
-        found: dict[int, np.ndarray] = {}
-        hard: list[int] = []
-        for place, text in enumerate(texts):
-            if self._memory is not None and text.isascii():
-                found[place] = self._memory.encode(text.encode())
+        ids: dict[int, np.ndarray] = {}
+        rest: list[int] = []
+        for index, text in enumerate(texts):
+            if self._cache is not None and text.isascii():
+                ids[index] = self._cache.encode(text.encode())
             else:
                 encode_utf8(text)
-                hard.append(place)
-        for start in range(0, len(hard), BATCH_TEXTS):
-            block = hard[start : start + BATCH_TEXTS]
-            made = self._inner.encode_batch_fast([texts[place] for place in block], add_special_tokens=False)
-            found |= {place: np.array(one.ids, dtype=np.int32) for place, one in zip(block, made, strict=True)}
-        return [found[place] for place in range(len(texts))]
-
-    def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the tokens and their character spans; see ``token_spans``."""
-        return library_spans(self._inner, text)
+                rest.append(index)
+        for start in range(0, len(rest), BATCH_TEXTS):
+            block = rest[start : start + BATCH_TEXTS]
+            encoded = self._inner.encode_batch_fast([texts[index] for index in block], add_special_tokens=False)
+            ids |= {index: np.array(one.ids, dtype=np.int32) for index, one in zip(block, encoded, strict=True)}
+        return [ids[index] for index in range(len(texts))]
 
     def decode(self, ids: Ids) -> str:
         """Return readable text; of the special tokens only unknown and mask are shown."""
-        shown = [token for token in as_list(ids) if token not in self._silent]
+        shown = [token for token in as_list(ids) if token not in self._not_shown]
         return str(self._inner.decode(shown, skip_special_tokens=False))
 
     def name(self, token: int) -> str:
@@ -108,19 +97,6 @@ class EncoderTokenizer:
             what = f"this {self.kind} tokenizer loses case or white space, so bits per byte cannot be counted"
             raise InputError(what, hint="choose byte, char, word or bpe for a language model")
         return 0.0, 0
-
-    def state(self) -> dict[str, Any]:
-        """Return the library's ``tokenizer.json``."""
-        return self._state
-
-    @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> EncoderTokenizer:
-        """Return the tokenizer with this ``state``, which another program may have written."""
-        try:
-            inner = Tokenizer.from_str(json.dumps(state))
-        except Exception as error:  # the library raises no narrower type
-            raise InputError(f"not a tokenizer that can be read ({error})") from error
-        return cls(inner)
 
 
 def bert_template(first: tuple[str, int], last: tuple[str, int]) -> Any:
@@ -142,20 +118,20 @@ def special_token(name: str) -> AddedToken:
     return AddedToken(name, lstrip=name == SPECIAL_NAMES["mask"][1], normalized=False, special=True)
 
 
-def _settle(inner: Tokenizer) -> SpecialTokens:
+def _complete(inner: Tokenizer) -> SpecialTokens:
     """Return a tokenizer's special tokens; add what its file leaves out: special flags, template, decoder."""
     state = json.loads(inner.to_str())
-    framing = _framing(state["post_processor"])
-    first, last = framing[:2] if framing else (_named(inner, *SPECIAL_NAMES[role]) for role in ("first", "last"))
+    template = _read_template(state["post_processor"])
+    first, last = template[:2] if template else (_find_id(inner, *SPECIAL_NAMES[role]) for role in ("first", "last"))
     if first is None or last is None:
-        what = "a tokenizer with several marks needs one before and one after a text"
+        what = "a tokenizer with several special tokens needs one before and one after a text"
         raise InputError(what, hint="[CLS] and [SEP], or <s> and </s>")
-    pad, mask = (_named(inner, *SPECIAL_NAMES[role]) for role in ("pad", "mask"))
+    pad, mask = (_find_id(inner, *SPECIAL_NAMES[role]) for role in ("pad", "mask"))
     known = {token["id"] for token in state["added_tokens"] if token["special"]}
     new = {token for token in (first, last, pad, mask) if token is not None} - known
     inner.add_special_tokens([special_token(inner.id_to_token(token)) for token in sorted(new)])
-    double = framing[2] if framing else inner.id_to_token(first) == SPECIAL_NAMES["first"][1]
-    if framing is None:
+    double = template[2] if template else inner.id_to_token(first) == SPECIAL_NAMES["first"][1]
+    if template is None:
         ends = (inner.id_to_token(first), first), (inner.id_to_token(last), last)
         inner.post_processor = roberta_template(*ends) if double else bert_template(*ends)
     if inner.decoder is None:
@@ -167,46 +143,46 @@ def _decoder(state: Mapping[str, Any]) -> Any:
     """Return the decoder for a file without one."""
     if state["model"]["type"] == "WordPiece":
         return decoders.WordPiece(prefix=state["model"]["continuing_subword_prefix"])
-    return decoders.ByteLevel() if "ByteLevel" in _types(state["pre_tokenizer"]) else decoders.Fuse()
+    return decoders.ByteLevel() if "ByteLevel" in _component_types(state["pre_tokenizer"]) else decoders.Fuse()
 
 
-def _named(inner: Tokenizer, *names: str | None) -> int | None:
+def _find_id(inner: Tokenizer, *names: str | None) -> int | None:
     """Return the id of the first name that is in the vocabulary."""
-    found = (inner.token_to_id(name) for name in names if name is not None)
-    return next((token for token in found if token is not None), None)
+    ids = (inner.token_to_id(name) for name in names if name is not None)
+    return next((token for token in ids if token is not None), None)
 
 
-def _framing(described: Any) -> tuple[int, int, bool] | None:
+def _read_template(processor: Any) -> tuple[int, int, bool] | None:
     """Return the start and end tokens and whether separators are doubled, from a post-processor."""
-    kind = described["type"] if described else None
+    kind = processor["type"] if processor else None
     if kind == "Sequence":
-        return next(filter(None, map(_framing, described["processors"])), None)
+        return next(filter(None, map(_read_template, processor["processors"])), None)
     if kind in ("BertProcessing", "RobertaProcessing"):
-        return described["cls"][1], described["sep"][1], kind == "RobertaProcessing"
+        return processor["cls"][1], processor["sep"][1], kind == "RobertaProcessing"
     if kind != "TemplateProcessing":
         return None
-    number = {name: found["ids"][0] for name, found in described["special_tokens"].items()}
-    single, pair = (_template(described[form]) for form in ("single", "pair"))
+    number = {name: token["ids"][0] for name, token in processor["special_tokens"].items()}
+    single, pair = (_template_parts(processor[form]) for form in ("single", "pair"))
     if len(single) != 3 or single[1] is not None:
         return None
     between = pair[pair.index(None) + 1 :]
     return number[single[0]], number[single[2]], len(between) > 1 and None not in between[:2]
 
 
-def _template(parts: Sequence[Mapping[str, Any]]) -> list[str | None]:
+def _template_parts(parts: Sequence[Mapping[str, Any]]) -> list[str | None]:
     """Return a template's special tokens in order, with None for a text."""
     return [part["SpecialToken"]["id"] if "SpecialToken" in part else None for part in parts]
 
 
-def _types(described: Any) -> Iterator[str]:
+def _component_types(component: Any) -> Iterator[str]:
     """Yield the types of a pre-tokenizer or decoder and of its components."""
-    if described:
-        yield described["type"]
-        for inner in described.get("pretokenizers", ()):
-            yield from _types(inner)
+    if component:
+        yield component["type"]
+        for inner in component.get("pretokenizers", ()):
+            yield from _component_types(inner)
 
 
-def _memory(inner: Tokenizer, state: Mapping[str, Any]) -> WordCache | None:
+def _word_cache(inner: Tokenizer, state: Mapping[str, Any]) -> WordCache | None:
     """Return a word cache, if it is known how this tokenizer splits text into words."""
     if not all(token["special"] for token in state["added_tokens"]) or state["model"].get("dropout"):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -97,3 +97,21 @@ def printable_bytes(data: bytes) -> str:
 def as_list(ids: Ids) -> list[int]:
     """Return token ids as a list of integers."""
     return [int(token) for token in (ids.tolist() if isinstance(ids, np.ndarray) else ids)]
+
+
+def join_words(ids: Ids, newline: int, name: Callable[[int], str]) -> str:
+    """Return the names of tokens with single spaces between them, and a line end for each token ``newline``."""
+    lines: list[list[str]] = [[]]
+    for token in as_list(ids):
+        if token == newline:
+            lines.append([])
+        else:
+            lines[-1].append(name(token))
+    return "\n".join(map(" ".join, lines))
+
+
+def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+    """Return the tokens of each text, with the tokenizer's batch method if it has one."""
+    batch = getattr(tokenizer, "encode_batch", None)
+    encoded: list[np.ndarray] = batch(texts) if batch is not None else [tokenizer.encode(text) for text in texts]
+    return encoded

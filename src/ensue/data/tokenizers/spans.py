@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.batch_encoding import encode_texts
 from ensue.data.tokenizers.char import ByteTokenizer, CharTokenizer
-from ensue.data.tokenizers.protocol import Tokenizer, encode_utf8
+from ensue.data.tokenizers.protocol import Tokenizer, encode_texts
 from ensue.data.tokenizers.word import WordTokenizer
 
 _WORD = re.compile(r"\n|\S+")
@@ -43,27 +42,14 @@ def token_spans(tokenizer: Tokenizer, text: str) -> tuple[np.ndarray, np.ndarray
         return tokenizer.spans(text)
     ids = tokenizer.encode(text)
     if isinstance(tokenizer, WordTokenizer):
-        spans = [found.span() for found in _WORD.finditer(text)]
+        spans = [word.span() for word in _WORD.finditer(text)]
         return ids, np.array(spans, dtype=np.int64).reshape(-1, 2)
     if not isinstance(tokenizer, ByteTokenizer | CharTokenizer):
-        raise InputError(f"where the tokens of a {tokenizer.kind} tokenizer stand in a text is not known")
-    places = np.arange(len(text))
+        raise InputError(f"the positions of the tokens of a {tokenizer.kind} tokenizer in a text are not known")
+    starts = np.arange(len(text))
     if isinstance(tokenizer, ByteTokenizer):
-        places = np.repeat(places, [len(letter.encode()) for letter in text])
-    return ids, np.stack([places, places + 1], axis=1)
-
-
-def library_spans(inner: Any, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """``token_spans`` for a tokenizer of the ``tokenizers`` library."""
-    encode_utf8(text)
-    found = inner.encode(text, add_special_tokens=False)
-    spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
-    for span in spans:
-        while span[0] < span[1] and text[span[0]] == " ":
-            span[0] += 1
-        while span[0] < span[1] and text[span[1] - 1] == " ":
-            span[1] -= 1
-    return np.array(found.ids, dtype=np.int32), spans
+        starts = np.repeat(starts, [len(letter.encode()) for letter in text])
+    return ids, np.stack([starts, starts + 1], axis=1)
 
 
 def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -72,27 +58,27 @@ def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[np.ndarray
     Each word is encoded separately, with a space before it if spaces are part of tokens, so that the tokens equal those
     of the joined words. A word without tokens becomes the unknown token, or "?" if there is none.
 
-    >>> ids, places = encode_words(ByteTokenizer(), ["an", "", "ox"])
-    >>> bytes(ids.tolist()), places.tolist()
+    >>> ids, words = encode_words(ByteTokenizer(), ["an", "", "ox"])
+    >>> bytes(ids.tolist()), words.tolist()
     (b'an? ox', [0, 0, 1, 2, 2, 2])
     """
     plain = isinstance(tokenizer, ByteTokenizer | CharTokenizer)
     spaced = plain or (isinstance(tokenizer, SpanTokenizer) and tokenizer.spaced)
-    texts = [_written(word, spaced and number > 0, tokenizer.lines) for number, word in enumerate(words)]
-    parts = [part if len(part) else _stand_in(tokenizer) for part in encode_texts(tokenizer, texts)]
-    places = np.repeat(np.arange(len(parts)), np.array([len(part) for part in parts], dtype=np.int64))
-    return np.concatenate([np.empty(0, dtype=np.int32), *parts]), places
+    texts = [_word_text(word, spaced and number > 0, tokenizer.lines) for number, word in enumerate(words)]
+    parts = [part if len(part) else _substitute(tokenizer) for part in encode_texts(tokenizer, texts)]
+    numbers = np.repeat(np.arange(len(parts)), np.array([len(part) for part in parts], dtype=np.int64))
+    return np.concatenate([np.empty(0, dtype=np.int32), *parts]), numbers
 
 
-def _written(word: str, space: bool, lines: bool) -> str:
+def _word_text(word: str, space: bool, lines: bool) -> str:
     """Return a word as the tokenizer should see it: without newlines that would become end tokens."""
     if lines:
         return " ".join(word.split())
     return f" {word}" if space and word and not word.startswith(" ") else word
 
 
-def _stand_in(tokenizer: Tokenizer) -> np.ndarray:
-    """Return the substitute for a word without tokens."""
+def _substitute(tokenizer: Tokenizer) -> np.ndarray:
+    """Return the tokens for a word without tokens."""
     if tokenizer.unknown is None:
         return tokenizer.encode("?")
     return np.array([tokenizer.unknown], dtype=np.int32)

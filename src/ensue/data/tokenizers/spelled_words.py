@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.tokenizers.protocol import Ids, as_list
 from ensue.data.tokenizers.word import WordTokenizer, count_gaps, fit_words
 
 FIRST_WORD = 2
@@ -37,24 +36,17 @@ class SpelledWordTokenizer(WordTokenizer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._further: list[str] = []
+        self._new_words: list[str] = []
         known = {name: token for token, name in enumerate(self.names) if token >= FIRST_WORD}
-        self._table: Any = _Open(known, self._further, self.size)
+        self._table: Any = _GrowingTable(known, self._new_words, self.size)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the words and line ends of the text; a new word gets the next id."""
-        return self._encode_plainly(text)
+        return self._encode_short(text)
 
     def name(self, token: int) -> str:
         """Return the word, in the vocabulary or not."""
-        return self.names[token] if token < self.size else self._further[token - self.size]
-
-    def decode(self, ids: Ids) -> str:
-        """Return the words, with single spaces between them and newlines for end tokens."""
-        lines: list[list[str]] = [[]]
-        for token in as_list(ids):
-            lines.append([]) if token == self.end else lines[-1].append(self.name(token))
-        return "\n".join(map(" ".join, lines))
+        return self.names[token] if token < self.size else self._new_words[token - self.size]
 
     def closed(self) -> WordTokenizer:
         """Return a word tokenizer with the same vocabulary; other words are unknown."""
@@ -66,21 +58,20 @@ class SpelledWordTokenizer(WordTokenizer):
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return the cost of spelling words outside the vocabulary, predicted as unknown, and of white space."""
-        counted = Counter(text.split())
-        lost = {word: count for word, count in counted.items() if self._table[word] >= self.size}
-        return self.lost_bits(lost) + self.gap_bits(count_gaps(text, opens, closes)), sum(lost.values())
+        unknown = {word: count for word, count in Counter(text.split()).items() if self._table[word] >= self.size}
+        return self.word_bits(unknown) + self.gap_bits(count_gaps(text, opens, closes)), sum(unknown.values())
 
 
-class _Open(dict[str, int]):
+class _GrowingTable(dict[str, int]):
     """Word → id; a new word gets the next id."""
 
-    def __init__(self, known: dict[str, int], further: list[str], size: int) -> None:
+    def __init__(self, known: dict[str, int], new_words: list[str], size: int) -> None:
         super().__init__(known)
-        self._further, self._size = further, size
+        self._new_words, self._size = new_words, size
 
     def __missing__(self, word: str) -> int:
-        number = self[word] = self._size + len(self._further)
-        self._further.append(word)
+        number = self[word] = self._size + len(self._new_words)
+        self._new_words.append(word)
         return number
 
 
@@ -88,6 +79,6 @@ def fit_spelled_words(
     parts: Iterable[tuple[str, bool, bool]], vocabulary: int | None = None, min_count: int | None = None
 ) -> SpelledWordTokenizer:
     """Fit a tokenizer to texts, with the vocabulary of ``fit_words``."""
-    found = fit_words(parts, vocabulary, min_count)
-    end, unknown, *kept = found.names
-    return SpelledWordTokenizer([unknown, end, *kept], 1, 0, found.spellings, found.gaps)
+    fitted = fit_words(parts, vocabulary, min_count)
+    end, unknown, *kept = fitted.names
+    return SpelledWordTokenizer([unknown, end, *kept], 1, 0, fitted.spellings, fitted.gaps)

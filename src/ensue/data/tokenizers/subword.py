@@ -1,8 +1,7 @@
 """Lossless subword tokenizers over the 256 bytes.
 
-BPE (Sennrich et al. 2016), WordPiece (Schuster and Nakajima 2012) and Unigram (Kudo 2018), trained and run
-by the ``tokenizers`` library on GPT-2's byte alphabet (Radford et al. 2019). ``tokenizer.json`` is that
-library's own file, which Hugging Face's classes read.
+BPE (Sennrich et al. 2016), WordPiece (Schuster and Nakajima 2012) and Unigram (Kudo 2018), trained and run by the
+``tokenizers`` library on GPT-2's byte alphabet (Radford et al. 2019).
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from ensue.core.errors import InputError
 from ensue.data.text_pieces import cut_bytes
+from ensue.data.tokenizers.library import LibraryTokenizer
 from ensue.data.tokenizers.protocol import END, Ids, as_list, encode_utf8, printable_bytes
-from ensue.data.tokenizers.spans import library_spans
 from ensue.data.tokenizers.word_cache import GPT2_WORDS, LONE_HASH_WORDS, WordCache
 
 CONTINUATION_PREFIX = "##"
@@ -39,31 +38,27 @@ def _byte_letters() -> dict[str, int]:
 BYTE_ALPHABET = _byte_letters()
 
 
-class SubwordTokenizer:
+class SubwordTokenizer(LibraryTokenizer):
     """A trained BPE, WordPiece or Unigram tokenizer, or GPT-2's."""
 
     unknown = None
-    lines = False
     spaced = True
 
     def __init__(self, inner: Tokenizer) -> None:
-        inner.encode_special_tokens = True  # the end token's name in a text is plain text
-        self._inner = inner
-        self._state: dict[str, Any] = json.loads(inner.to_str())
+        super().__init__(inner)
         special = [token for token in self._state["added_tokens"] if token["special"]]
         if len(special) != 1:
-            raise InputError(f"a tokenizer needs one special token, the end mark; this one has {len(special)}")
+            raise InputError(f"a tokenizer needs one special token, the end token; this one has {len(special)}")
         self.end: int = special[0]["id"]
         self._end_name: str = special[0]["content"]
         model = self._state["model"]["type"]
         self.kind = "gpt2" if self._end_name == GPT2_END and model == "BPE" else str(model).lower()
         self.size: int = inner.get_vocab_size()
-        self._memory = WordCache(inner, ascii_words(self._state["pre_tokenizer"]))
-        self._bytes = [self._spell(inner.id_to_token(token)) for token in range(self.size)]
+        self._cache = WordCache(inner, ascii_words(self._state["pre_tokenizer"]))
+        self._bytes = [self._token_bytes(inner.id_to_token(token)) for token in range(self.size)]
         self._bytes[self.end] = b""
 
-    def _spell(self, token: str | None) -> bytes:
-        """Return the bytes of a token."""
+    def _token_bytes(self, token: str | None) -> bytes:
         if token is None or token == self._end_name:
             return b""
         if self.kind == "wordpiece" and len(token) > len(CONTINUATION_PREFIX):
@@ -76,11 +71,7 @@ class SubwordTokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         """Return the subwords of the text."""
-        return self._memory.encode(encode_utf8(text))
-
-    def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the tokens and their character spans; see ``token_spans``."""
-        return library_spans(self._inner, text)
+        return self._cache.encode(encode_utf8(text))
 
     def decode(self, ids: Ids) -> str:
         """Return the text; bytes that are not UTF-8 become �."""
@@ -94,30 +85,15 @@ class SubwordTokenizer:
         """Return 0: nothing is lost."""
         return 0.0, 0
 
-    def state(self) -> dict[str, Any]:
-        """Return the library's ``tokenizer.json``."""
-        return self._state
 
-    @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> SubwordTokenizer:
-        """Return the tokenizer with this ``state``."""
-        try:
-            return cls(Tokenizer.from_str(json.dumps(state)))
-        except InputError:
-            raise
-        except Exception as error:  # the library raises no narrower type
-            raise InputError(f"not a tokenizer that can be read ({error})") from error
-
-
-def _wrapped(model: Any, end: str = END) -> SubwordTokenizer:
-    """Wrap a model with the byte alphabet."""
+def _byte_tokenizer(model: Any, end: str = END) -> SubwordTokenizer:
+    """Return a tokenizer with the byte alphabet around a model."""
     inner = Tokenizer(model)
     inner.pre_tokenizer = byte_pre_tokenizer(isinstance(model, models.WordPiece))
     inner.decoder = decoders.ByteLevel()
     if isinstance(model, models.WordPiece):
-        inner.decoder = decoders.Sequence(
-            [decoders.Replace(Regex(f"^{CONTINUATION_PREFIX}"), ""), decoders.ByteLevel()]
-        )
+        prefix = decoders.Replace(Regex(f"^{CONTINUATION_PREFIX}"), "")
+        inner.decoder = decoders.Sequence([prefix, decoders.ByteLevel()])
     inner.add_special_tokens([AddedToken(end, normalized=False, special=True)])
     return SubwordTokenizer(inner)
 
@@ -143,26 +119,48 @@ def ascii_words(described: Any) -> re.Pattern[str] | None:
 
 def fit_subwords(kind: str, texts: Iterable[str], vocabulary: int, min_count: int = 2) -> SubwordTokenizer:
     """Train BPE, WordPiece or Unigram; deterministic."""
-    least = 1 + len(BYTE_ALPHABET) * (2 if kind == "wordpiece" else 1)
-    if vocabulary < least:
-        hint = f"choose at least {least}: every byte is a token"
-        raise InputError(f"a {kind} vocabulary of {vocabulary} is too small", hint=hint)
-    alphabet = sorted(BYTE_ALPHABET)
-    options: dict[str, Any] = {"vocab_size": vocabulary, "initial_alphabet": alphabet, "show_progress": False}
-    if kind == "bpe":
-        inner = Tokenizer(models.BPE())
-        trainer = trainers.BpeTrainer(special_tokens=[END], min_frequency=min_count, **options)
-    elif kind == "wordpiece":
-        inner = Tokenizer(models.WordPiece(unk_token=END, max_input_chars_per_word=MAX_WORDPIECE_CHARS))
+    special = [END]
+    if kind == "wordpiece":
         # Continuations are named beforehand: else the trainer numbers them in the order of a hash table.
-        marks = [END, *(CONTINUATION_PREFIX + letter for letter in alphabet)]
-        trainer = trainers.WordPieceTrainer(special_tokens=marks, min_frequency=min_count, **options)
+        special += [CONTINUATION_PREFIX + letter for letter in sorted(BYTE_ALPHABET)]
+    check_vocabulary_size(kind, vocabulary, len(special) + len(BYTE_ALPHABET), "every byte is a token")
+    trained = train_on_bytes(kind, texts, special, vocabulary, min_count)
+    if kind == "unigram":
+        scores = [(END, 0.0), *unigram_scores(trained["vocab"], special, vocabulary - 1)]
+        return _byte_tokenizer(models.Unigram(vocab=scores, unk_id=None))
+    if kind == "wordpiece":
+        return _byte_tokenizer(_wordpiece_model(vocab=trained["vocab"]))
+    return _byte_tokenizer(models.BPE(vocab=trained["vocab"], merges=[tuple(merge) for merge in trained["merges"]]))
+
+
+def check_vocabulary_size(kind: str, vocabulary: int, least: int, why: str) -> None:
+    """Raise an error for a vocabulary of fewer than ``least`` tokens."""
+    if vocabulary < least:
+        raise InputError(f"a {kind} vocabulary of {vocabulary} is too small", hint=f"choose at least {least}: {why}")
+
+
+def _wordpiece_model(**options: Any) -> Any:
+    return models.WordPiece(unk_token=END, max_input_chars_per_word=MAX_WORDPIECE_CHARS, **options)
+
+
+def train_on_bytes(
+    kind: str, texts: Iterable[str], special: Sequence[str], vocabulary: int, min_count: int, normalizer: Any = None
+) -> dict[str, Any]:
+    """Train BPE, WordPiece or Unigram on GPT-2's byte alphabet; return the library's description of the model."""
+    options: dict[str, Any] = {"vocab_size": vocabulary, "special_tokens": list(special), "show_progress": False}
+    options["initial_alphabet"] = sorted(BYTE_ALPHABET)
+    if kind == "unigram":
+        inner, trainer = Tokenizer(models.Unigram()), trainers.UnigramTrainer(**options)
+    elif kind == "wordpiece":
+        inner, trainer = Tokenizer(_wordpiece_model()), trainers.WordPieceTrainer(min_frequency=min_count, **options)
     else:
-        inner = Tokenizer(models.Unigram())
-        trainer = trainers.UnigramTrainer(special_tokens=[END], **options)
+        inner, trainer = Tokenizer(models.BPE()), trainers.BpeTrainer(min_frequency=min_count, **options)
+    if normalizer is not None:
+        inner.normalizer = normalizer
     inner.pre_tokenizer = byte_pre_tokenizer(kind == "wordpiece")
     inner.train_from_iterator(_in_small_texts(texts), trainer)
-    return _wrapped(_settled(kind, json.loads(inner.to_str())["model"], vocabulary))
+    model: dict[str, Any] = json.loads(inner.to_str())["model"]
+    return model
 
 
 def _in_small_texts(texts: Iterable[str]) -> Iterator[str]:
@@ -172,21 +170,13 @@ def _in_small_texts(texts: Iterable[str]) -> Iterator[str]:
             yield part.decode()
 
 
-def _settled(kind: str, trained: Mapping[str, Any], vocabulary: int) -> Any:
-    """Return the trained model in a deterministic order, independent of the trainer's hash tables."""
-    if kind == "bpe":
-        return models.BPE(vocab=trained["vocab"], merges=[tuple(merge) for merge in trained["merges"]])
-    if kind == "wordpiece":
-        return models.WordPiece(vocab=trained["vocab"], unk_token=END, max_input_chars_per_word=MAX_WORDPIECE_CHARS)
-    return models.Unigram(vocab=[(END, 0.0), *unigram_scores(trained["vocab"], [END], vocabulary - 1)], unk_id=None)
-
-
-def unigram_scores(trained: Iterable[tuple[str, float]], marks: Sequence[str], most: int) -> list[tuple[str, float]]:
+def unigram_scores(trained: Iterable[tuple[str, float]], special: Sequence[str], most: int) -> list[tuple[str, float]]:
     """Return the log probabilities of a trained Unigram, most likely first, with every byte and no special tokens.
 
-    The trainer leaves out bytes that it did not see: the least likely tokens make room for them.
+    The order does not depend on the trainer's hash tables. The trainer leaves out bytes that it did not see: the least
+    likely tokens make room for them.
     """
-    scores = {token: round(score, 6) for token, score in trained if token not in marks}
+    scores = {token: round(score, 6) for token, score in trained if token not in special}
     floor = min((score for token, score in scores.items() if len(token) > 1), default=0.0)
     scores |= {letter: floor - 1.0 for letter in BYTE_ALPHABET if scores.get(letter, floor) <= floor}
     order = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
@@ -199,7 +189,7 @@ def gpt2_tokenizer(vocab: Mapping[str, int], merges: str) -> SubwordTokenizer:
     """Build GPT-2's tokenizer from the contents of its two files."""
     if GPT2_END not in vocab:
         raise InputError("not GPT-2's vocabulary and merges", hint=f"it has {GPT2_END} and two parts a line")
-    return _wrapped(bpe_model(vocab, merges), GPT2_END)
+    return _byte_tokenizer(bpe_model(vocab, merges), GPT2_END)
 
 
 def bpe_model(vocab: Mapping[str, int], merges: str) -> Any:

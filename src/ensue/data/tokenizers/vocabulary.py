@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers.protocol import Ids, as_list
+from ensue.data.tokenizers.protocol import Ids, join_words
 
 SPLITS = {"letters": re.compile(r"\n|[^\W_]+(?:'[^\W_]+)*"), "space": re.compile(r"\n|\S+")}
 """Words as runs of letters and digits with apostrophes inside, or as anything between white space."""
 SENTENCE_BREAK = -1
 """Id between sentences, which windows do not cross."""
-_PASSED = -2
+_DROPPED = -2
 
 
 class Vocabulary:
@@ -45,25 +45,18 @@ class Vocabulary:
     def end(self) -> int:
         """Raise an error: there is no end token, so it cannot be used for language models."""
         hint = "use --tokenizer word, or start from its vectors with --embeddings"
-        raise InputError("a list of words has no end mark, so it cannot be a model's tokenizer", hint=hint)
+        raise InputError("a list of words has no end token, so it cannot be a model's tokenizer", hint=hint)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of known words, and one break for consecutive line ends."""
-        found = words_and_lines(text, self.split, self.lowercase)
-        numbers = self._numbers
-        ids = np.fromiter((numbers.get(word, _PASSED) for word in found), np.int32, len(found))
-        ids = ids[ids != _PASSED]
+        words, numbers = words_and_lines(text, self.split, self.lowercase), self._numbers
+        ids = np.fromiter((numbers.get(word, _DROPPED) for word in words), np.int32, len(words))
+        ids = ids[ids != _DROPPED]
         return np.asarray(ids[(ids != SENTENCE_BREAK) | (np.append(0, ids[:-1]) != SENTENCE_BREAK)])
 
     def decode(self, ids: Ids) -> str:
         """Return the words with spaces between them, newlines for breaks."""
-        lines: list[list[str]] = [[]]
-        for token in as_list(ids):
-            if token == SENTENCE_BREAK:
-                lines.append([])
-            else:
-                lines[-1].append(self.words[token])
-        return "\n".join(map(" ".join, lines))
+        return join_words(ids, SENTENCE_BREAK, self.words.__getitem__)
 
     def name(self, token: int) -> str:
         """Return the word."""

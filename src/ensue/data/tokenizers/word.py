@@ -17,7 +17,7 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.spelling import Spellings
-from ensue.data.tokenizers.protocol import Ids, as_list, encode_utf8
+from ensue.data.tokenizers.protocol import Ids, encode_utf8, join_words
 
 if TYPE_CHECKING:
     from ensue.data.tokenizers.word_table import WordScan, WordTable
@@ -31,7 +31,7 @@ GAP_KINDS = ("before", "between", "after", "blank")
 """White space before a line's first word, between words, after the last word, and on a blank line."""
 
 
-class _Table(dict[str, int]):
+class _WordIds(dict[str, int]):
     """Word → token, with the unknown token as default."""
 
     unknown: int | None = None
@@ -57,17 +57,14 @@ class WordTokenizer:
         self, names: Iterable[str], end: int, unknown: int | None, spellings: Spellings, gaps: Mapping[str, Spellings]
     ) -> None:
         """``names``: the names of all tokens; ``end`` and ``unknown`` are ids."""
-        self.names = list(names)
-        self.end = end
-        self.unknown = unknown
-        self.spellings = spellings
-        self.gaps = dict(gaps)
+        self.names, self.gaps = list(names), dict(gaps)
+        self.end, self.unknown, self.spellings = end, unknown, spellings
         self.size = len(self.names)
 
     @cached_property
     def _table(self) -> Any:
-        marks = (self.end, self.unknown)
-        table = _Table({name: token for token, name in enumerate(self.names) if token not in marks})
+        special = (self.end, self.unknown)
+        table = _WordIds({name: token for token, name in enumerate(self.names) if token not in special})
         table.unknown = self.unknown
         return table
 
@@ -76,26 +73,26 @@ class WordTokenizer:
         """The hash table for long texts; special tokens are empty words in it, which no text contains."""
         from ensue.data.tokenizers.word_table import WordTable
 
-        marks = (self.end, self.unknown)
-        return WordTable("" if token in marks else name for token, name in enumerate(self.names))
+        special = (self.end, self.unknown)
+        return WordTable("" if token in special else name for token, name in enumerate(self.names))
 
-    def _scanned(self, text: str) -> WordScan:
+    def _scan(self, text: str) -> WordScan:
         return self._words.scan(encode_utf8(text), self.end)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the words and line ends of the text."""
-        return self._encode_long(text) if len(text) >= MIN_COMPILED_CHARS else self._encode_plainly(text)
+        return self._encode_long(text) if len(text) >= MIN_COMPILED_CHARS else self._encode_short(text)
 
     def _encode_long(self, text: str) -> np.ndarray:
-        from ensue.data.tokenizers.word_scanning import UNKNOWN_WORD as NONE
+        from ensue.data.tokenizers.word_scanning import UNKNOWN_WORD as NO_WORD
 
-        found = self._scanned(text)
-        if found.lost:
-            unknown = self.unknown
-            found.ids[found.ids == NONE] = self._table[next(iter(found.lost))] if unknown is None else unknown
-        return found.ids
+        scan = self._scan(text)
+        if scan.unknown:
+            token = self._table[next(iter(scan.unknown))] if self.unknown is None else self.unknown
+            scan.ids[scan.ids == NO_WORD] = token
+        return scan.ids
 
-    def _encode_plainly(self, text: str) -> np.ndarray:
+    def _encode_short(self, text: str) -> np.ndarray:
         encode_utf8(text)
         ids: list[int] = []
         for number, line in enumerate(text.split("\n")):
@@ -105,13 +102,7 @@ class WordTokenizer:
 
     def decode(self, ids: Ids) -> str:
         """Return the words, with single spaces between them and newlines for end tokens."""
-        lines: list[list[str]] = [[]]
-        for token in as_list(ids):
-            if token == self.end:
-                lines.append([])
-            else:
-                lines[-1].append(self.names[token])
-        return "\n".join(map(" ".join, lines))
+        return join_words(ids, self.end, self.name)
 
     def name(self, token: int) -> str:
         """Return the word."""
@@ -120,34 +111,34 @@ class WordTokenizer:
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return the cost of spelling unknown words and white space, and the number of unknown words."""
         if len(text) >= MIN_COMPILED_CHARS:
-            found = self._scanned(text)
-            lost, gaps = found.lost, _kinds_of(found.gaps, found.head, found.tail, found.words > 0, opens, closes)
+            scan = self._scan(text)
+            unknown, gaps = scan.unknown, _scan_gaps(scan, opens, closes)
         else:
             words = Counter(text.split())
-            lost = Counter({word: count for word, count in words.items() if word not in self._table})
+            unknown = Counter({word: count for word, count in words.items() if word not in self._table})
             gaps = count_gaps(text, opens, closes)
-        return self.lost_bits(lost) + self.gap_bits(gaps), lost.total()
+        return self.word_bits(unknown) + self.gap_bits(gaps), unknown.total()
 
-    def lost_bits(self, lost: Mapping[str, int]) -> float:
+    def word_bits(self, words: Mapping[str, int]) -> float:
         """Return the cost of spelling words."""
-        return sum(count * self.spellings.bits(word) for word, count in lost.items())
+        return sum(count * self.spellings.bits(word) for word, count in words.items())
 
-    def gap_bits(self, found: Mapping[str, Mapping[str, int]]) -> float:
+    def gap_bits(self, by_kind: Mapping[str, Mapping[str, int]]) -> float:
         """Return the cost of white space, by kind of gap."""
-        return sum(count * self.gaps[kind].bits(gap) for kind, gaps in found.items() for gap, count in gaps.items())
+        return sum(count * self.gaps[kind].bits(gap) for kind, gaps in by_kind.items() for gap, count in gaps.items())
 
     def state(self) -> dict[str, Any]:
         """Return the words in order, and the spelling models."""
         gaps = {kind: spellings.state() for kind, spellings in self.gaps.items()}
-        marks = {"end": self.end, "unknown": self.unknown}
-        return {"kind": self.kind, **marks, "names": self.names, "spellings": self.spellings.state(), "gaps": gaps}
+        special = {"end": self.end, "unknown": self.unknown}
+        return {"kind": self.kind, **special, "names": self.names, "spellings": self.spellings.state(), "gaps": gaps}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> WordTokenizer:
         """Return the tokenizer with this ``state``."""
         gaps = {kind: Spellings.restore(gap) for kind, gap in state["gaps"].items()}
-        marks = (state["end"], state["unknown"])
-        return cls(state["names"], *marks, Spellings.restore(state["spellings"]), gaps)
+        spellings = Spellings.restore(state["spellings"])
+        return cls(state["names"], state["end"], state["unknown"], spellings, gaps)
 
 
 def word_tokenizer(names: Sequence[str]) -> WordTokenizer:
@@ -159,7 +150,7 @@ def word_tokenizer(names: Sequence[str]) -> WordTokenizer:
     [1, 0, 2]
     """
     if END not in names:
-        raise InputError(f"a vocabulary of words needs the end mark {END}")
+        raise InputError(f"a vocabulary of words needs the end token {END}")
     unknown = names.index(UNKNOWN_WORD) if UNKNOWN_WORD in names else None
     spare = {name: 1 for name in names if name not in (END, UNKNOWN_WORD)}
     regular = {kind: Spellings.of_gaps({" " if kind == "between" else "": 1000}) for kind in GAP_KINDS}
@@ -176,10 +167,14 @@ def count_gaps(text: str, opens: bool, closes: bool) -> dict[str, Counter[str]]:
     body = text.strip()
     head = text[: len(text) - len(text.lstrip())] if body else ""
     tail = text[len(text.rstrip()) :] if body else text
-    return _kinds_of(Counter(_GAP.findall(body)), head, tail, bool(body), opens, closes)
+    return _classify_gaps(Counter(_GAP.findall(body)), head, tail, bool(body), opens, closes)
 
 
-def _kinds_of(
+def _scan_gaps(scan: WordScan, opens: bool, closes: bool) -> dict[str, Counter[str]]:
+    return _classify_gaps(scan.gaps, scan.head, scan.tail, scan.words > 0, opens, closes)
+
+
+def _classify_gaps(
     runs: Mapping[str, int], head: str, tail: str, words: bool, opens: bool, closes: bool
 ) -> dict[str, Counter[str]]:
     """Classify runs of white space between words, before the first and after the last, by kind of gap."""
@@ -235,9 +230,8 @@ def fit_words(
     table = WordTable()
     gaps: dict[str, Counter[str]] = {kind: Counter() for kind in GAP_KINDS}
     texts = ((encode_utf8(text), (opens, closes)) for text, opens, closes in parts)
-    for (opens, closes), found in count_words_parallel(texts, table):
-        kinds = _kinds_of(found.gaps, found.head, found.tail, found.words > 0, opens, closes)
-        for kind, times in kinds.items():
+    for (opens, closes), scan in count_words_parallel(texts, table):
+        for kind, times in _scan_gaps(scan, opens, closes).items():
             gaps[kind].update(times)
     words, counts = words_by_frequency(table)
     if min_count is None:

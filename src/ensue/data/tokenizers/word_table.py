@@ -45,7 +45,7 @@ class WordScan(NamedTuple):
     head: str
     tail: str
     """White space before the first word and after the last; in a text without words, all is tail."""
-    lost: Counter[str]
+    unknown: Counter[str]
     """Words outside the table."""
 
 
@@ -62,8 +62,8 @@ class WordTable:
         self.known = len(encoded)
         letters = np.frombuffer(b"".join(encoded), np.uint8)
         starts = np.concatenate([[0], np.cumsum([len(word) for word in encoded], dtype=np.int64)]).astype(np.int64)
-        room = max(MIN_CAPACITY, self.known)
-        self._table = _roomy(letters, starts, np.zeros(self.known, np.int64), room, max(MIN_CAPACITY, len(letters)))
+        counts = np.zeros(self.known, np.int64)
+        self._table = _allocate(letters, starts, counts, max(MIN_CAPACITY, self.known), max(MIN_CAPACITY, len(letters)))
 
     def scan(self, text: str | bytes, line: int = LINE_BREAK) -> WordScan:
         """Return the ids of a text's words, ``UNKNOWN_WORD`` for words outside the table, and ``line`` for newlines.
@@ -72,20 +72,21 @@ class WordTable:
         data = _bytes(text)
         parts = _slices(data, max(MIN_THREAD_BYTES, -(-len(data) // available_cores())))
         if len(parts) == 1:
-            return self._scanned(data, line, False)
-        return _joined(list(_pool(available_cores()).map(lambda part: self._scanned(part, line, False), parts)), parts)
+            return self._scan_part(data, line, False)
+        scans = _pool(available_cores()).map(lambda part: self._scan_part(part, line, False), parts)
+        return _join_scans(list(scans), parts)
 
     def count(self, text: str | bytes) -> WordScan:
         """Scan a text, adding new words and counting all."""
-        parts, found = _slices(_bytes(text), COUNT_SLICE_BYTES), []
+        parts, scans = _slices(_bytes(text), COUNT_SLICE_BYTES), []
         for part in parts:
-            self._make_room(len(part) // 2 + 1, len(part))
-            found.append(self._scanned(part, LINE_BREAK, True))
-        return _joined(found, parts)
+            self._reserve(len(part) // 2 + 1, len(part))
+            scans.append(self._scan_part(part, LINE_BREAK, True))
+        return _join_scans(scans, parts)
 
     def add(self, other: WordTable) -> None:
         """Add another table's words and counts."""
-        self._make_room(other.known, int(other._table.starts[other.known]))
+        self._reserve(other.known, int(other._table.starts[other.known]))
         self.known = merge_tables(self._table, self.known, other._table, other.known)
 
     @property
@@ -98,32 +99,34 @@ class WordTable:
         data, starts = self._table.letters.tobytes(), self._table.starts[: self.known + 1].tolist()
         return [data[low:high].decode() for low, high in pairwise(starts)]
 
-    def _scanned(self, data: bytes, line: int, grow: bool) -> WordScan:
+    def _scan_part(self, data: bytes, line: int, grow: bool) -> WordScan:
         array, half = np.frombuffer(data, np.uint8), len(data) // 2 + 1
-        room = ScanBuffers(*(np.empty(size, np.int32) for size in (len(data), (half, 2), (0 if grow else half, 2))))
-        found = scan_words(array, self._table, self.known, line, grow, room)
-        self.known = found.known
-        gaps = _strings(data, room.odd[: found.odd])
-        gaps.update({gap: times for gap, times in ((" ", found.spaces), ("\n", found.newlines)) if times})
-        head = data[: max(found.first, 0)].decode()
-        tail = data[max(found.last, 0) :].decode()
-        return WordScan(room.ids[: found.ids], found.words, gaps, head, tail, _strings(data, room.lost[: found.lost]))
+        sizes = (len(data), (half, 2), (0 if grow else half, 2))
+        buffers = ScanBuffers(*(np.empty(size, np.int32) for size in sizes))
+        counts = scan_words(array, self._table, self.known, line, grow, buffers)
+        self.known = counts.known
+        gaps = _count_strings(data, buffers.odd[: counts.odd])
+        gaps.update({gap: times for gap, times in ((" ", counts.spaces), ("\n", counts.newlines)) if times})
+        head = data[: max(counts.first, 0)].decode()
+        tail = data[max(counts.last, 0) :].decode()
+        unknown = _count_strings(data, buffers.lost[: counts.lost])
+        return WordScan(buffers.ids[: counts.ids], counts.words, gaps, head, tail, unknown)
 
-    def _make_room(self, words: int, letters: int) -> None:
+    def _reserve(self, words: int, letters: int) -> None:
         """Grow the table for this many more words and letters, with 50 % spare capacity."""
         table, used = self._table, int(self._table.starts[self.known])
         if self.known + words < len(table.counts) and used + letters <= len(table.letters):
             return
         kept = (table.letters[:used], table.starts[: self.known + 1], self.counts)
-        self._table = _roomy(*kept, 3 * (self.known + words) // 2, 3 * (used + letters) // 2)
+        self._table = _allocate(*kept, 3 * (self.known + words) // 2, 3 * (used + letters) // 2)
 
 
 def count_words_parallel(
-    texts: Iterable[tuple[str | bytes, Context]], found: WordTable
+    texts: Iterable[tuple[str | bytes, Context]], counted: WordTable
 ) -> Iterator[tuple[Context, WordScan]]:
     """Count words on all cores into a table that is complete at the end; yield each text's scan, in order."""
     free: queue.SimpleQueue[WordTable] = queue.SimpleQueue()
-    tables = [found, *(WordTable() for _ in range(available_cores() - 1))]
+    tables = [counted, *(WordTable() for _ in range(available_cores() - 1))]
     for table in tables:
         free.put(table)
 
@@ -134,18 +137,17 @@ def count_words_parallel(
         finally:
             free.put(table)
 
-    asked: deque[tuple[Context, Future[WordScan]]] = deque()
+    waiting: deque[tuple[Context, Future[WordScan]]] = deque()
     with ThreadPoolExecutor(len(tables)) as pool:
-        for text, fact in texts:
-            asked.append((fact, pool.submit(work, text)))
-            if len(asked) > 2 * len(tables):  # bound the number of texts in memory
-                fact, done = asked.popleft()
-                yield fact, done.result()
-        while asked:
-            fact, done = asked.popleft()
-            yield fact, done.result()
+        for text, context in texts:
+            waiting.append((context, pool.submit(work, text)))
+            if len(waiting) > 2 * len(tables):  # bound the number of texts in memory
+                context, scan = waiting.popleft()
+                yield context, scan.result()
+        for context, scan in waiting:
+            yield context, scan.result()
     for table in tables[1:]:
-        found.add(table)
+        counted.add(table)
 
 
 @cache
@@ -161,24 +163,24 @@ def _bytes(text: str | bytes) -> bytes:
 def _slices(data: bytes, size: int) -> list[bytes]:
     """Cut a text into slices of about ``size`` bytes between two words; longer if there is no boundary."""
     cuts = [0]
-    while len(data) - cuts[-1] > size and (found := _BORDER.search(data, cuts[-1] + size)):
-        cuts.append(found.end())
+    while len(data) - cuts[-1] > size and (border := _BORDER.search(data, cuts[-1] + size)):
+        cuts.append(border.end())
     return [data[low:high] for low, high in pairwise([*cuts, len(data)])] if len(cuts) > 1 else [data]
 
 
-def _joined(scans: Sequence[WordScan], parts: Sequence[bytes]) -> WordScan:
+def _join_scans(scans: Sequence[WordScan], parts: Sequence[bytes]) -> WordScan:
     """Join the scans of slices; the white space at the cuts is between words."""
     if len(scans) == 1:
         return scans[0]
-    gaps, lost = Counter(part[-1:].decode() for part in parts[:-1]), Counter[str]()
-    for one in scans:
-        gaps.update(one.gaps)
-        lost.update(one.lost)
-    ids = np.concatenate([one.ids for one in scans])
-    return WordScan(ids, sum(one.words for one in scans), gaps, scans[0].head, scans[-1].tail, lost)
+    gaps, unknown = Counter(part[-1:].decode() for part in parts[:-1]), Counter[str]()
+    for scan in scans:
+        gaps.update(scan.gaps)
+        unknown.update(scan.unknown)
+    ids = np.concatenate([scan.ids for scan in scans])
+    return WordScan(ids, sum(scan.words for scan in scans), gaps, scans[0].head, scans[-1].tail, unknown)
 
 
-def _roomy(letters: Array, starts: Array, counts: Array, words: int, bytes_: int) -> HashTable:
+def _allocate(letters: Array, starts: Array, counts: Array, words: int, bytes_: int) -> HashTable:
     """Return a table of these words with capacity for ``words`` words of ``bytes_`` bytes in total."""
     known = len(counts)
     wide = (np.zeros(bytes_, np.uint8), np.zeros(words + 1, np.int64), np.zeros(words, np.int64))
@@ -188,7 +190,7 @@ def _roomy(letters: Array, starts: Array, counts: Array, words: int, bytes_: int
     return table
 
 
-def _strings(data: bytes, spans: Array) -> Counter[str]:
+def _count_strings(data: bytes, spans: Array) -> Counter[str]:
     """Count the strings at these spans."""
     raw = Counter(data[low:high] for low, high in spans.tolist())
     return Counter({key.decode(): times for key, times in raw.items()})

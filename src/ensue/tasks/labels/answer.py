@@ -19,7 +19,7 @@ from ensue.core.errors import InputError
 from ensue.data.labelled import Question, ReadOptions
 from ensue.data.labelled_rows import make_rows
 from ensue.data.squad import read_questions
-from ensue.data.tokenizers.batch_encoding import encode_texts
+from ensue.data.tokenizers.protocol import encode_texts
 from ensue.data.tokenizers.spans import token_spans
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.answers import answer_scores

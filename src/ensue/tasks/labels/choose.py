@@ -12,7 +12,7 @@ from ensue.core.errors import InputError
 from ensue.data.choices import read_choices
 from ensue.data.labelled import ChoiceQuestion, ReadOptions
 from ensue.data.labelled_rows import make_rows
-from ensue.data.tokenizers.batch_encoding import encode_texts
+from ensue.data.tokenizers.protocol import encode_texts
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.tasks.label_kind import Form, Written, softmax
 from ensue.tasks.labelled import label_task

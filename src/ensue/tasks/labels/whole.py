@@ -11,7 +11,7 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.data.labelled import LabelledText, ReadOptions, read_labelled, read_texts
 from ensue.data.labelled_rows import make_rows
-from ensue.data.tokenizers.batch_encoding import encode_texts
+from ensue.data.tokenizers.protocol import encode_texts
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores

@@ -1,0 +1,49 @@
+"""What all tokenizers of the ``tokenizers`` library share; ``tokenizer.json`` is that library's own file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from ensue.core.errors import InputError
+from ensue.data.tokenizers.protocol import encode_utf8
+
+
+class LibraryTokenizer:
+    """A tokenizer of the ``tokenizers`` library."""
+
+    lines = False
+
+    def __init__(self, inner: Tokenizer) -> None:
+        inner.encode_special_tokens = True  # the names of special tokens in a text are plain text
+        self._inner = inner
+        self._state: dict[str, Any] = json.loads(inner.to_str())
+
+    def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tokens and their character spans; see ``token_spans``."""
+        encode_utf8(text)
+        encoded = self._inner.encode(text, add_special_tokens=False)
+        spans = np.array(encoded.offsets, dtype=np.int64).reshape(-1, 2)
+        for span in spans:
+            while span[0] < span[1] and text[span[0]] == " ":
+                span[0] += 1
+            while span[0] < span[1] and text[span[1] - 1] == " ":
+                span[1] -= 1
+        return np.array(encoded.ids, dtype=np.int32), spans
+
+    def state(self) -> dict[str, Any]:
+        """Return the library's ``tokenizer.json``."""
+        return self._state
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> Self:
+        """Return the tokenizer with this ``state``, which another program may have written."""
+        try:
+            inner = Tokenizer.from_str(json.dumps(state))
+        except Exception as error:  # the library raises no narrower type
+            raise InputError(f"not a tokenizer that can be read ({error})") from error
+        return cls(inner)
