@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from ensue.models.conditional import Given
+from ensue.models.conditional import FixedSourceModel
 from ensue.models.laws import findings, laws_of, source_laws
 from ensue.models.seq2seq import CELLS, ENCODERS, Seq2Seq
 from ensue.models.table import SYSTEMS
@@ -117,7 +117,7 @@ def test_the_laws_hold_on_random_shapes(case, rows, time, places, seed):
     model = build(*case)
     longest = min(places, model.config.context)
     source = torch.randint(SOURCE, (longest,), generator=torch.Generator().manual_seed(seed))
-    for found in (*findings(Given(model, source), seed, rows, time), *source_laws(model, seed, longest)):
+    for found in (*findings(FixedSourceModel(model, source), seed, rows, time), *source_laws(model, seed, longest)):
         assert found.kept, found
 
 

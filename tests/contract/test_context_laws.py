@@ -61,12 +61,12 @@ def test_a_batch_can_be_learnt_by_heart(name):
     tokens = torch.randint(2, VOCABULARY, (3, 7))
     tokens[:, [0, -1]] = 1
     lengths = torch.tensor([7, 7, 7])
-    before = sum(float(losses.detach().mean()) for losses in model.side_losses(tokens, lengths).values())
+    before = sum(float(losses.detach().mean()) for losses in model.word_losses(tokens, lengths).values())
     optimiser = torch.optim.AdamW(model.parameters(), lr=5e-2, weight_decay=0)
     for _ in range(150):
         loss = model.context_loss(tokens, lengths)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    after = sum(float(losses.detach().mean()) for losses in model.eval().side_losses(tokens, lengths).values())
+    after = sum(float(losses.detach().mean()) for losses in model.eval().word_losses(tokens, lengths).values())
     assert after < 0.6 * before

@@ -229,7 +229,7 @@ BAD = [
     (table(), ("--target", "OTT"), "unknown column 'OTT'; did you mean 'OT'"),
     (table(), ("--target", "day"), "'day' cannot be forecast"),
     (table(), ("--model", "bert"), "bert cannot be trained to forecast"),
-    (table(), ("--model", "last", "--set", "quantiles=0.1,0.5"), "what repeats the past says one value"),
+    (table(), ("--model", "last", "--set", "quantiles=0.1,0.5"), "a repeated value has no quantiles"),
     (table(), ("--set", "train.loss=pinball"), "say which: --set quantiles"),
     (table(), ("--tokenizer", "word"), "forecast learns from series"),
     ("", (), "the file is empty"),

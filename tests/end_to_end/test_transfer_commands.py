@@ -12,7 +12,7 @@ from labelled_files import FILLERS, write_all
 from typed import ensue
 
 from ensue import fit, load
-from ensue.models.reader import features_of
+from ensue.models.bidirectional_encoder import features_of
 
 SMALL = ("--set", "hidden=12", "--set", "embedding=8", "--set", "train.batch=4", "--set", "train.length=8")
 STEPS = {"train.batch_tokens": 80, "train.steps": 9, "train.keep": "last", "train.checkpoint_every": 2}

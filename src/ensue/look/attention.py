@@ -20,8 +20,8 @@ from ensue.look.chart_parts import COLOURS, MAX_MARKS
 from ensue.look.instruments.rollout import rollout
 from ensue.look.runs import check_text, label, single
 from ensue.look.view import View
+from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.encoder import Encoder
-from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
 from ensue.runs.labelled import LabelRun
@@ -211,7 +211,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
         raise _no_attention(run)
     names = _names(run.tokenizer, ids)
     layers = [layer[0].float().numpy() for layer in out.attention]
-    recurrent = isinstance(body, RecurrentLanguageModel | BidirectionalReader)
+    recurrent = isinstance(body, RecurrentLanguageModel | BidirectionalEncoder)
     return AttentionWeights(names, names, layers, kind, recurrent)
 
 

@@ -52,7 +52,7 @@ def context_score(model: Any, batches: Iterable[Any], ranks: Ranks = SINGLE) -> 
         for whole in batches:
             batch, reduction = ranks.local_batch(whole)
             tokens, lengths = batch.tokens.to(device), batch.lengths.to(device)
-            for name, losses in model.side_losses(tokens, lengths).items():
+            for name, losses in model.word_losses(tokens, lengths).items():
                 sums[name] = sums.get(name, 0.0) + reduction.total(losses.double().sum())
                 counts[name] = counts.get(name, 0.0) + reduction.total(len(losses))
             real = torch.arange(tokens.shape[1], device=device) < lengths[:, None]

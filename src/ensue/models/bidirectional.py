@@ -1,39 +1,39 @@
-"""A language model of both directions that does not see the word it predicts.
+"""A bidirectional language model that does not see the word it predicts.
 
     →h_t = LSTM(→h_{t-1}, e_t)                         reads from the left
     ←h_t = LSTM(←h_{t+1}, e_t)                         reads from the right, with weights of its own
     P(x_t | all other words) = softmax(U [→h_{t-1}; ←h_{t+1}] + b)
 
-Joining →h_t and ←h_t instead would leak: both have read x_t. This is no distribution over texts (its product over t
-is the pseudo-likelihood), so it has no bits per byte; its perplexity says how well a gap is filled.
+→h_t and ←h_t would leak, as both have read x_t. The product over t is the pseudo-likelihood, not a distribution over
+texts, so there are no bits per byte; perplexity measures how well a masked word is predicted.
 
 Legend: B rows, T time, N hidden width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ensue.models.context import neighbours
+from ensue.models.context import read_both_sides
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
-from ensue.models.recurrent import SMALL, RecurrentConfig, looking_back
+from ensue.models.recurrent import SMALL_BATCHES, RecurrentConfig, add_causal_attention
 from ensue.nn.dropout import Dropout
-from ensue.nn.protocol import Output, Traits, Want
-from ensue.nn.recurrent import LSTMCell, Recurrent
-from ensue.nn.stacks import BidirectionalState, Stack, reverse
+from ensue.nn.protocol import Output, Traits, Wants
+from ensue.nn.recurrent import LSTMCell
+from ensue.nn.stack_config import RecurrentNetwork
+from ensue.nn.stacks import BidirectionalState, Stack
 from ensue.nn.state import State
 
 
-class BidirectionalLanguageModel(LanguageModel):
-    """P(x_t | all other words): the answer at place t is about x_t itself, not about x_{t+1}."""
+class BidirectionalLanguageModel(RecurrentNetwork, LanguageModel):
+    """P(x_t | all other words): the output at position t is for x_t, not for x_{t+1}."""
 
     Config = RecurrentConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "train.lr": 3e-3}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL_BATCHES, "train.lr": 3e-3}}
     objective: ClassVar[str] = "cloze"
     cuts = "windows"
     cell_type = LSTMCell
@@ -45,7 +45,7 @@ class BidirectionalLanguageModel(LanguageModel):
         self.embed = nn.Embedding(config.vocabulary, width)
         self.onward, self.backward = (
             Stack(
-                lambda size: looking_back(Recurrent(LSTMCell(size, config.hidden), config.kernel), config),
+                lambda size: add_causal_attention(self.recurrent(size), config),
                 width,
                 config.layers,
                 config.connect,
@@ -63,24 +63,17 @@ class BidirectionalLanguageModel(LanguageModel):
 
     @property
     def traits(self) -> Traits:
-        """It needs the whole text at once."""
+        """Bidirectional: it needs the whole text."""
         return Traits(causal=False, steps=False)
 
     def start(self, rows: int) -> BidirectionalState:
-        """Zeros in both directions."""
+        """Return zeros for both directions."""
         return BidirectionalState(self.onward.start(rows), self.backward.start(rows))
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
-        """Read tokens (B, T); logits at place t are for token t, from all others."""
-        e = self.dropout(self.embed(tokens))
-        right, ahead = self.onward(e, None, lengths)
-        left, behind = self.backward(reverse(e, lengths), None, lengths)
-        sides = neighbours(right, left, lengths)
-        hidden = self.dropout(torch.tanh(self.join(torch.cat(sides, dim=-1))))
-        return answer(self.head, hidden, BidirectionalState(ahead, behind), lengths, want)
+        """Read tokens (B, T); logits at position t are for token t, given all others."""
+        sides, after = read_both_sides(self.onward, self.backward, self.dropout(self.embed(tokens)), lengths)
+        hidden = self.dropout(torch.tanh(self.join(sides)))
+        return answer(self.head, hidden, after, lengths, want)

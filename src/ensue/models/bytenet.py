@@ -1,19 +1,19 @@
-"""ByteNet: dilated convolutions read, others on top of them write, in linear time (Kalchbrenner et al., 2016).
+"""ByteNet: an encoder and a decoder of dilated convolutions, in linear time (Kalchbrenner et al., 2016).
 
-    x_0 = √D · E_x x                        source tokens, and zeros behind them up to ⌈a · m⌉ columns
-    x_l = EncoderBlock_l(x_{l-1})           convolutions that look to both sides
-    y_0 = √D · E_y y + x_L                  column t of the source's representation under target token t
-    y_l = DecoderBlock_l(y_{l-1})           convolutions that see nothing later
+    x_0 = √D · E_x x                        source tokens, padded with zeros to ⌈a · m⌉ columns
+    x_l = EncoderBlock_l(x_{l-1})           symmetric convolutions
+    y_0 = √D · E_y y + x_L                  target token t plus column t of the encoded source
+    y_l = DecoderBlock_l(y_{l-1})           causal convolutions
     P(y_{t+1}) = softmax(U (W f(y_L) + b)),                                      f(x) = ReLU(LayerNorm(x))
 
-    Block(x) = x + W_3 f(K ∗ f(W_1 f(x)))   W_1: D → D/2, K: a kernel of ``width`` places, W_3: D/2 → D; each has a bias
+    Block(x) = x + W_3 f(K ∗ f(W_1 f(x)))   W_1: D → D/2, K: a kernel of size ``width``, W_3: D/2 → D; each has a bias
 
-The dilation of K doubles from block to block, 1, 2, 4, 8, 16, and begins again with each set, so that a few blocks see
-far: a target place sees 1 + sets · (width − 1) · (2^layers − 1) target tokens back. There is no attention. The decoder
-unfolds over the source as it writes: what it writes at t stands on column t, and where a target goes on longer than
-the source's representation, on zeros. The encoder therefore has to move what it read to where it will be needed.
+The dilation of K doubles from block to block, 1, 2, 4, 8, 16, and starts again with each set, so a few blocks see far:
+a position sees 1 + sets · (width − 1) · (2^layers − 1) target tokens. There is no attention. The decoder unfolds over
+the source: token t is added to column t, and to zeros beyond the last column. So the encoder has to move information to
+the columns where the decoder needs it.
 
-The state is each convolution's last inputs, the place of the next token, and the source's columns, kept once a
+The state is each convolution's last inputs, the position of the next token, and the source's columns, stored once per
 sentence.
 
 Legend: N sentences, S source time, C columns, m a source's length, B rows, T target time, D width, V vocabulary.
@@ -22,7 +22,6 @@ Legend: N sentences, S source time, C columns, m a source's length, B rows, T ta
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -33,9 +32,9 @@ from torch.nn import functional as F
 from ensue.core.settings import check, check_positive
 from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
-from ensue.nn.convolution import CausalConvolution, ConvolutionState, FullConvolution
+from ensue.nn.convolution import CausalConvolution, ConvolutionalDecoderState, ConvolutionState, FullConvolution
 from ensue.nn.dropout import Dropout
-from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.source import Source
 from ensue.nn.state import State
 
@@ -61,15 +60,6 @@ class ByteNetConfig(ConditionalConfig):
         check(self, "hidden", self.hidden % 2 == 0, "an even number")
 
 
-@dataclass(frozen=True)
-class ByteNetState(State):
-    """Every decoder convolution's last inputs, where each row's next token stands, and the source's columns."""
-
-    blocks: tuple[ConvolutionState, ...]
-    place: Tensor  # (B,)
-    source: Source
-
-
 class Activation(nn.Module):
     """f(x) = ReLU(LayerNorm(x))."""
 
@@ -83,7 +73,7 @@ class Activation(nn.Module):
 
 
 class Block(nn.Module):
-    """x + W_3 f(K ∗ f(W_1 f(x))): an encoder's with a FullConvolution, a decoder's with a CausalConvolution."""
+    """x + W_3 f(K ∗ f(W_1 f(x))), with a FullConvolution in the encoder and a CausalConvolution in the decoder."""
 
     def __init__(self, convolution: CausalConvolution | FullConvolution, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -100,12 +90,12 @@ class Block(nn.Module):
 
 
 class ByteNet(ConditionalModel):
-    """softmax(U (W f(y_L) + b)): a decoder of dilated convolutions that unfolds over an encoder of the same kind."""
+    """softmax(U (W f(y_L) + b)): a decoder of dilated convolutions, unfolded over an encoder of the same kind."""
 
     Config = ByteNetConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 2e-3, "train.batch_tokens": 2000, "train.label_smoothing": 0.1},
-        "german": {  # the paper's network for English–German by characters: thirty blocks on each side
+        "german": {  # the paper's English–German network of characters: 30 blocks in the encoder and in the decoder
             "sets": 6,
             "hidden": 1600,
             "context": 500,
@@ -128,23 +118,23 @@ class ByteNet(ConditionalModel):
         if config.tied == "target":
             self.head.weight = self.embed.weight
         self.dropout = Dropout(config.dropout)
-        for table in (self.embed_source, self.embed):  # of length about 1 before the √D
+        for table in (self.embed_source, self.embed):  # so that √D · E has unit variance
             nn.init.normal_(table.weight, std=D**-0.5)
 
     def _blocks(self, kind: type[CausalConvolution] | type[FullConvolution]) -> nn.ModuleList:
-        """All sets, one after another."""
+        """Build all sets in sequence."""
         D, k = self.config.hidden, self.config.width
         dilations = [2**layer for layer in range(self.config.layers)] * self.config.sets
         return nn.ModuleList(Block(kind(D // 2, D // 2, k, r), D, self.config.dropout) for r in dilations)
 
     @property
     def traits(self) -> Traits:
-        """The dilated convolutions see so many target tokens back."""
+        """The context of stacked dilated convolutions."""
         config = self.config
         return Traits(context=1 + config.sets * (config.width - 1) * (2**config.layers - 1))
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The source's representation (N, C, D), and how many columns each sentence has."""
+        """Return the encoded source (N, C, D), and the number of columns of each sentence."""
         S = source.shape[1]
         x = math.sqrt(self.config.hidden) * self.embed_source(source)
         columns = None
@@ -157,36 +147,29 @@ class ByteNet(ConditionalModel):
             x, _ = block(x, None, columns)
         return x, columns
 
-    def start(self, source: Tensor, lengths: Tensor | None = None) -> ByteNetState:
+    def start(self, source: Tensor, lengths: Tensor | None = None) -> ConvolutionalDecoderState:
         """Encode the source (N, S)."""
         x, columns = self.encode(source, lengths)
-        blocks = tuple(block.convolution.start(len(source)) for block in self.decoder)  # type: ignore[operator,union-attr]
-        first = torch.zeros(len(source), dtype=torch.long, device=source.device)
-        return ByteNetState(blocks, first, Source.of((x,), columns, x.shape[1]))
+        return ConvolutionalDecoderState.start(self.decoder, Source.of((x,), columns, x.shape[1]))
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
-        """Read target tokens (B, T); there is no attention to show."""
-        assert isinstance(state, ByteNetState)
-        T = tokens.shape[1]
-        places = state.place[:, None] + torch.arange(T, device=tokens.device)  # (B, T)
-        y = self.dropout(math.sqrt(self.config.hidden) * self.embed(tokens)) + _columns(state.source, places)
-        after = []
+        """Read target tokens (B, T); there are no attention weights."""
+        assert isinstance(state, ConvolutionalDecoderState)
+        source, clock, T = state.source, state.clock, tokens.shape[1]
+        y = self.dropout(math.sqrt(self.config.hidden) * self.embed(tokens)) + _columns(source, clock.positions(T))
+        blocks = []
         for block, past in zip(self.decoder, state.blocks):
             y, new = block(y, past, lengths)
-            after.append(new)
-        place = state.place + (T if lengths is None else lengths)
-        return answer(self.head, self.last(y), ByteNetState(tuple(after), place, state.source), lengths, want)
+            blocks.append(new)
+        after = ConvolutionalDecoderState(tuple(blocks), clock.after(T, lengths), source)
+        return answer(self.head, self.last(y), after, lengths, want)
 
 
-def _columns(source: Source, places: Tensor) -> Tensor:
-    """The source's columns at each row's places (B, T), as (B, T, D): zeros behind its last one."""
+def _columns(source: Source, positions: Tensor) -> Tensor:
+    """Return the source's columns (B, T, D) at positions (1 or B, T), with zeros beyond its last one."""
     (x,) = source.parts
-    seen = x[source.index[:, None], places.clamp(max=x.shape[1] - 1)]
-    behind = places >= source.lengths[source.index][:, None]
-    return seen.masked_fill(behind[..., None], 0.0)
+    columns = x[source.index[:, None], positions.clamp(max=x.shape[1] - 1)]
+    beyond = positions >= source.lengths[source.index][:, None]
+    return columns.masked_fill(beyond[..., None], 0.0)

@@ -1,14 +1,13 @@
-"""What every encoder–decoder here is: a language model that has read something first.
+"""The base class of encoder–decoders: language models conditioned on a source.
 
     P(y | x) = ∏_t P(y_t | y_1 … y_{t-1}, x)
 
-The source is read once, in ``start``; from then on a decoder is a model like any other, so that everything written
-for language models (search, scoring, the laws) serves it.
+The source is encoded once, in ``start``. After that a decoder is a model like any other, so everything written for
+language models (search, scoring, the laws) applies to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import Model
-from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.state import State
 
 
@@ -50,13 +49,13 @@ class ConditionalConfig:
 
 
 class ConditionalModel(Model):
-    """The base of all encoder–decoders. Its config has ``source_vocabulary``, ``vocabulary`` and ``context``."""
+    """Base class of all encoder–decoders; a subclass implements ``start`` and ``forward``."""
 
     task = "translation"
 
     def start(self, source: Tensor, lengths: Tensor | None = None) -> State:
-        """The state before the first target token, with the encoded source (N, S) inside."""
-        raise TypeError(f"{type(self).__name__} does not say how it reads a source")
+        """Encode the source (N, S) and return the state before the first target token."""
+        raise TypeError(f"{type(self).__name__} does not implement start")
 
     def pair_loss(
         self,
@@ -67,13 +66,15 @@ class ConditionalModel(Model):
         lengths: Tensor,
         smoothing: float = 0.0,
     ) -> Tensor:
-        """The mean of −log P over all real targets (N, T) of sources (N, S), as training wants it."""
+        """Return the training loss: the mean of −log P over all targets (N, T) but padding, given sources (N, S)."""
         loss, _ = self.loss(tokens, targets, self.start(source, source_lengths), lengths, smoothing, goes_on=False)
         return loss
 
 
-class Given(LanguageModel):
-    """An encoder–decoder that has been given its source: a language model of what follows from it."""
+class FixedSourceModel(LanguageModel):
+    """An encoder–decoder with one source (S,) for all rows, as a language model."""
+
+    source: Tensor
 
     def __init__(self, model: ConditionalModel, source: Tensor) -> None:
         super().__init__()
@@ -82,25 +83,20 @@ class Given(LanguageModel):
 
     @property
     def traits(self) -> Traits:
-        """The decoder's."""
+        """The decoder's traits."""
         return self.model.traits
 
     @property
     def embed(self) -> nn.Module:
-        """The target's embedding."""
+        """The target embedding."""
         return self.model.embed  # type: ignore[return-value]
 
     def start(self, rows: int) -> State:
-        """So many rows, all of the one source (S,)."""
-        first = self.model.start(self.get_buffer("source")[None])
-        return first.rows(torch.zeros(rows, dtype=torch.long, device=self.get_buffer("source").device))
+        """Encode the source once, for all rows."""
+        return self.model.start(self.source[None]).rows(torch.zeros(rows, dtype=torch.long, device=self.source.device))
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """Read tokens (B, T)."""
         return self.model(tokens, state or self.start(len(tokens)), lengths, want)  # type: ignore[no-any-return]
@@ -108,5 +104,5 @@ class Given(LanguageModel):
     def log_prob(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """log P(targets_t | source, tokens_1…t)."""
+        """Return log P(targets_t | source, tokens_1…t)."""
         return self.model.log_prob(tokens, targets, state or self.start(len(tokens)), lengths)

@@ -1,18 +1,17 @@
-"""context2vec: a vector for what stands around a place, near those of words that fit there (Melamud et al., 2016).
+"""context2vec: vectors of contexts, near the vectors of words that fit into them (Melamud et al., 2016).
 
     →h_k = LSTM(→h_{k−1}, e_k),   ←h_k = LSTM(←h_{k+1}, e_k)
-    c_k = W_2 relu(W_1 [→h_{k−1}; ←h_{k+1}] + b_1) + b_2                    the context of place k, without w_k
-    J = −log σ(u_w · c) − Σ_{v drawn from P^α} log σ(−u_v · c)              negative sampling (Mikolov et al., 2013)
+    c_k = W_2 relu(W_1 [→h_{k−1}; ←h_{k+1}] + b_1) + b_2                    the context of position k, without w_k
+    J = −log σ(u_w · c) − Σ_{v ~ P^α} log σ(−u_v · c)                       negative sampling (Mikolov et al., 2013)
 
-Where J is least, u_w · c = log P(w | c) / (m P^α(w)) with m draws (Levy and Goldberg, 2014). So words fit a gap by
-u_w · c alone, however rare they are, and the probability of a word is P(w | c) = softmax(u · c + log P^α)[w].
+J is least where u_w · c = log P(w | c) / (m P^α(w)) with m samples (Levy and Goldberg, 2014). So u_w · c alone ranks
+words by how well they fit, however rare they are, and P(w | c) = softmax(u · c + log P^α)[w].
 
 Legend: B rows, T tokens, D width of words and contexts, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,14 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.settings import check, check_below_one, check_positive
-from ensue.models.context import ContextModel, known, neighbours
-from ensue.models.model import answer
+from ensue.models.context import ContextModel, read_both_sides, replace_unknown
 from ensue.nn.dropout import Dropout
-from ensue.nn.protocol import Output, Traits, Want
 from ensue.nn.recurrent import LSTMCell, Recurrent
 from ensue.nn.sampling import negative_sampling
-from ensue.nn.stacks import Stack, reverse
-from ensue.nn.state import NoState, State
+from ensue.nn.stacks import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +51,8 @@ class Context2vecConfig:
         check(self, "power", 0 <= self.power <= 1, "between 0 and 1")
 
 
-class Words(nn.Module):
-    """Scores u · c + log P^α of all words; u alone says what fits."""
+class WordScores(nn.Module):
+    """Scores u · c + log P^α of all words."""
 
     noise: Tensor
 
@@ -76,80 +72,52 @@ class Context2vec(ContextModel):
     Config = Context2vecConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {"train.lr": 2e-3, "train.batch_tokens": 1500}}
     cell_type = LSTMCell
+    head: WordScores
 
     def __init__(self, config: Context2vecConfig) -> None:
         super().__init__()
         self.config = config
-        self.embed = nn.Embedding(config.vocabulary, config.embedding)
+        N, D = config.hidden, config.embedding
+        self.embed = nn.Embedding(config.vocabulary, D)
         self.onward, self.backward = (
-            Stack(
-                lambda size: Recurrent(LSTMCell(size, config.hidden)),
-                config.embedding,
-                config.layers,
-                "plain",
-                config.dropout,
-            )
+            Stack(lambda size: Recurrent(LSTMCell(size, N)), D, config.layers, "plain", config.dropout)
             for _ in range(2)
         )
-        self.join = nn.Sequential(
-            nn.Linear(2 * config.hidden, config.hidden), nn.ReLU(), nn.Linear(config.hidden, config.embedding)
-        )
-        self.head = Words(config.vocabulary, config.embedding)
+        self.join = nn.Sequential(nn.Linear(2 * N, N), nn.ReLU(), nn.Linear(N, D))
+        self.head = WordScores(config.vocabulary, D)
         self.dropout = Dropout(config.dropout)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-
-    @property
-    def traits(self) -> Traits:
-        """It needs the whole text at once."""
-        return Traits(causal=False, steps=False)
 
     @property
     def width(self) -> int:
         """D."""
         return int(self.config.embedding)
 
-    def learn_counts(self, counts: Tensor) -> None:
-        """P^α of words that occur so often (V,)."""
-        assert isinstance(self.head, Words)
+    def set_word_counts(self, counts: Tensor) -> None:
+        """Set P^α from the counts of all words (V,)."""
         p = (counts.double() + 1) ** self.config.power
         self.head.noise.copy_((p / p.sum()).log())
 
-    def start(self, rows: int) -> NoState:
-        """Nothing is remembered: it begins anew at each call."""
-        return NoState(torch.zeros(rows, device=self.embed.weight.device))
-
-    def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
-    ) -> Output:
-        """Read tokens (B, T); logits and the context c (B, T, D) at place k are of w_k's place, from all others."""
-        return answer(self.head, self.gaps(tokens, lengths), self.start(len(tokens)), lengths, want)
-
-    def gaps(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """c_k (B, T, D)."""
-        e = self.dropout(self.embed(known(tokens, self.config.vocabulary)))
-        right, _ = self.onward(e, None, lengths)
-        left, _ = self.backward(reverse(e, lengths), None, lengths)
-        c: Tensor = self.join(self.dropout(torch.cat(neighbours(right, left, lengths), dim=-1)))
-        return c
+    def context_vectors(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return c_k (B, T, D)."""
+        e = self.dropout(self.embed(replace_unknown(tokens, self.config.vocabulary)))
+        h, _ = read_both_sides(self.onward, self.backward, e, lengths)
+        return self.join(self.dropout(h))  # type: ignore[no-any-return]
 
     def context_loss(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """The mean of J over words; the marks at the ends of rows are context only."""
-        assert isinstance(self.head, Words)
-        context, targets = self._inside(tokens, lengths)
+        """Return the mean of J over words; end tokens are context only."""
+        context, targets = self._predictions(tokens, lengths)
         count = len(targets) * self.config.negatives
-        drawn = torch.multinomial(self.head.noise.exp(), count, replacement=True).view(len(targets), -1)
-        return negative_sampling(context, self.head.weight, targets, drawn)
+        negatives = torch.multinomial(self.head.noise.exp(), count, replacement=True).view(len(targets), -1)
+        return negative_sampling(context, self.head.weight, targets, negatives)
 
-    def side_losses(self, tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """−log P(w_k | c_k) of every word, (N,)."""
-        return {"gap": self.cross_entropy(*self._inside(tokens, lengths))}
+    def word_losses(self, tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """Return −log P(w_k | c_k) of every word, (N,)."""
+        return {"gap": self.cross_entropy(*self._predictions(tokens, lengths))}
 
-    def _inside(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Contexts (N, D) and words (N,) of places that are neither a row's first nor its last."""
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        inside = (place > 0) & (place < lengths[:, None] - 1)
-        return self.gaps(tokens, lengths)[inside], known(tokens, self.config.vocabulary)[inside]
+    def _predictions(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the contexts (N, D) and words (N,) of all positions but each row's first and last."""
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        inside = (position > 0) & (position < lengths[:, None] - 1)
+        words = replace_unknown(tokens, self.config.vocabulary)
+        return self.context_vectors(tokens, lengths)[inside], words[inside]

@@ -1,4 +1,4 @@
-"""Convolutional sequence to sequence: gated convolutions that read, others that write, attention in every layer.
+"""Convolutional sequence to sequence: an encoder and a decoder of gated convolutions, with attention in every layer.
 
     e = 0.1 (√E · E_x x + PE),  g = 0.1 (√E · E_y y + PE)            source and target tokens, with positions
 
@@ -6,23 +6,25 @@
     h_l = √½ (v(W_l ∗ h_{l-1} + b_l) + h_{l-1})
     z   = W_out h_L
 
-    s_0 = W_in' g                                                    the decoder; its convolutions see nothing later
+    s_0 = W_in' g                                                    the decoder; its convolutions are causal
     s_l = √½ (v(W_l' ∗ s_{l-1} + b_l') + s_{l-1})
-    d_l = W_d s_l + b_d + g                                          what is looked for: the state and the last token
+    d_l = W_d s_l + b_d + g                                          the query: the state and the last token
     α_l = softmax_j(d_l · z_j)
-    c_l = √m Σ_j α_{l,j} (z_j + e_j)                                 the token itself is seen beside its context
+    c_l = √m Σ_j α_{l,j} (z_j + e_j)                                 the token's embedding beside its context
     s_l ← √½ (s_l + W_c c_l + b_c)
     P(y_{t+1}) = softmax(U W_out' s_L + b)
 
-(Gehring et al., 2017). A sum of two is multiplied by √½ and a mean of m source places by m √(1/m) = √m, so that the
-variance stays what it was; the weights begin as the paper's section 3.5 says, for the same reason. Three things differ.
-Positions are sinusoids instead of learnt vectors, so that a sentence has no longest length, at the paper's scale of
-0.1, at which α begins flat; their mean over places is not zero, so that c begins larger than it does in the paper.
-Weights are not normalised, and the encoder's gradients are not divided by the number of layers that attend: Adam,
-unlike the paper's plain gradient, takes steps that the scale of a gradient does not change.
+(Gehring et al., 2017). A sum of two is multiplied by √½ and a mean over m source positions by m √(1/m) = √m, which
+preserves the variance; weights are initialised as in the paper's section 3.5, for the same reason. Three things differ:
 
-A target place sees 1 + layers · (width − 1) target tokens back. The state is each convolution's last inputs, the place
-of the next token, and the source, kept once a sentence: z and √m (z + e).
+- Positions are sinusoids instead of learned vectors, so the length is not limited. At the paper's scale of 0.1 α is
+  flat at first; the mean of sinusoids over positions is not zero, so c is larger at first than in the paper.
+- Weights are not normalised.
+- The encoder's gradients are not divided by the number of layers that attend: Adam's steps do not depend on the scale
+  of gradients, unlike those of the paper's optimiser.
+
+A position sees 1 + layers · (width − 1) target tokens. The state is each convolution's last inputs, the position of the
+next token, and the source, stored once per sentence: z and √m (z + e).
 
 Legend: N sentences, S source time, m a source's length, B rows, T target time, D width, E embedding width.
 """
@@ -30,7 +32,6 @@ Legend: N sentences, S source time, m a source's length, B rows, T target time, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,18 +42,24 @@ from torch.nn import functional as F
 from ensue.core.settings import check, check_positive
 from ensue.models.conditional import ConditionalConfig, ConditionalModel
 from ensue.models.model import answer
-from ensue.nn.convolution import CausalConvolution, Convolution, ConvolutionState, FullConvolution
+from ensue.nn.convolution import (
+    CausalConvolution,
+    Convolution,
+    ConvolutionalDecoderState,
+    ConvolutionState,
+    FullConvolution,
+)
 from ensue.nn.dropout import Dropout
 from ensue.nn.positions import SinusoidalPositions
-from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.scores import attend
 from ensue.nn.source import Source
 from ensue.nn.state import State
 
-HALF = math.sqrt(0.5)
-"""What keeps the variance of a sum of two."""
+SQRT_HALF = math.sqrt(0.5)
+"""Preserves the variance of a sum of two."""
 SCALE = 0.1
-"""The standard deviation with which an embedding begins."""
+"""Standard deviation of new embeddings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,17 +81,6 @@ class ConvS2SConfig(ConditionalConfig):
         check(self, "embedding", self.embedding >= 0, "0 or more")
 
 
-@dataclass(frozen=True)
-class ConvS2SState(State):
-    """Every decoder convolution's last inputs, where each row's next token stands, and the source."""
-
-    blocks: tuple[ConvolutionState, ...]
-    place: Tensor  # (B,)
-    source: Source
-    used: int = 0
-    """No row's next token stands farther than this."""
-
-
 class EncoderBlock(nn.Module):
     """h_l = √½ (v(W ∗ h + b) + h)."""
 
@@ -96,11 +92,11 @@ class EncoderBlock(nn.Module):
     def forward(self, h: Tensor, lengths: Tensor | None) -> Tensor:
         """(N, S, D) → (N, S, D)."""
         y, _ = self.convolution(self.dropout(h), None, lengths)
-        return HALF * (F.glu(y, dim=-1) + h)
+        return SQRT_HALF * (F.glu(y, dim=-1) + h)
 
 
 class DecoderBlock(nn.Module):
-    """s_l = √½ (v(W ∗ s + b) + s), and then √½ (s_l + W_c c_l + b_c) with what attention brings."""
+    """s_l = √½ (v(W ∗ s + b) + s), then √½ (s_l + W_c c_l + b_c) with the context c_l of attention."""
 
     def __init__(self, hidden: int, embedding: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -112,13 +108,13 @@ class DecoderBlock(nn.Module):
     def forward(
         self, s: Tensor, g: Tensor, state: ConvolutionState, lengths: Tensor | None, source: Source
     ) -> tuple[Tensor, ConvolutionState, Tensor]:
-        """(B, T, D) → (B, T, D), the next state, and where in the source each token looked, α (B, T, S)."""
+        """(B, T, D) → (B, T, D), the next state, and the attention weights α (B, T, S)."""
         y, after = self.convolution(self.dropout(s), state, lengths)
-        s = HALF * (F.glu(y, dim=-1) + s)
+        s = SQRT_HALF * (F.glu(y, dim=-1) + s)
         keys, values = source.parts
         d = source.fold(self.query(s) + g)  # (N, k·T, E)
         c, weights = attend(d @ keys.transpose(1, 2), values, source.mask(keys.shape[1]))
-        return HALF * (s + self.bring(source.unfold(c))), after, source.unfold(weights)
+        return SQRT_HALF * (s + self.bring(source.unfold(c))), after, source.unfold(weights)
 
 
 class ConvS2S(ConditionalModel):
@@ -156,7 +152,7 @@ class ConvS2S(ConditionalModel):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Normal weights that keep the variance: √(1/n) of n inputs, √(4/n) before v, √p of that after dropout."""
+        """Normal weights that preserve the variance: √(1/n) for n inputs, √(4/n) before v, √p of that after dropout."""
         kept = 1 - self.config.dropout
         dropped = {self.into_encoder, self.into_decoder, self.head}
         for module in self.modules():
@@ -171,41 +167,33 @@ class ConvS2S(ConditionalModel):
 
     @property
     def traits(self) -> Traits:
-        """Layers of convolutions see so many target tokens back."""
+        """The context of stacked convolutions."""
         return Traits(context=1 + self.config.layers * (self.config.width - 1))
 
-    def start(self, source: Tensor, lengths: Tensor | None = None) -> ConvS2SState:
-        """Encode the source (N, S): z, and √m (z + e) beside it."""
-        places = torch.arange(source.shape[1], device=source.device)[None]
-        e = self.dropout(SCALE * self.positions(self.embed_source(source), places, source.shape[1]))
+    def start(self, source: Tensor, lengths: Tensor | None = None) -> ConvolutionalDecoderState:
+        """Encode the source (N, S): z, and √m (z + e)."""
+        S = source.shape[1]
+        positions = torch.arange(S, device=source.device)[None]
+        e = self.dropout(SCALE * self.positions(self.embed_source(source), positions, S))
         h = self.into_encoder(e)
         for block in self.encoder:
             h = block(h, lengths)
         z = self.out_of_encoder(h)
-        size = math.sqrt(source.shape[1]) if lengths is None else lengths.to(z.dtype).sqrt()[:, None, None]
-        blocks = tuple(block.convolution.start(len(source)) for block in self.decoder)  # type: ignore[operator,union-attr]
-        first = torch.zeros(len(source), dtype=torch.long, device=source.device)
-        return ConvS2SState(blocks, first, Source.of((z, size * (z + e)), lengths, source.shape[1]))
+        size = math.sqrt(S) if lengths is None else lengths.to(z.dtype).sqrt()[:, None, None]
+        return ConvolutionalDecoderState.start(self.decoder, Source.of((z, size * (z + e)), lengths, S))
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """Read target tokens (B, T); attention is each decoder layer's α as one head, (B, 1, T, S)."""
-        assert isinstance(state, ConvS2SState)
-        source, T = state.source.even(), tokens.shape[1]
-        used = state.used + T
-        places = state.place[:, None] + torch.arange(T, device=tokens.device)
-        g = self.dropout(SCALE * self.positions(self.embed(tokens), places, used))
-        s, after, seen = self.into_decoder(g), [], []
+        assert isinstance(state, ConvolutionalDecoderState)
+        source, clock, T = state.source.even(), state.clock, tokens.shape[1]
+        g = self.dropout(SCALE * self.positions(self.embed(tokens), clock.positions(T), clock.used + T))
+        s, blocks, attention = self.into_decoder(g), [], []
         for block, past in zip(self.decoder, state.blocks):
             s, new, weights = block(s, g, past, lengths, source)
-            after.append(new)
-            seen.append(weights[:, None])
-        place = state.place + (T if lengths is None else lengths)
+            blocks.append(new)
+            attention.append(weights[:, None])
         hidden = self.dropout(self.out_of_decoder(s))
-        shown = tuple(seen) if "attention" in want else None
-        return answer(self.head, hidden, ConvS2SState(tuple(after), place, source, used), lengths, want, shown)
+        after = ConvolutionalDecoderState(tuple(blocks), clock.after(T, lengths), source)
+        return answer(self.head, hidden, after, lengths, want, tuple(attention) if "attention" in want else None)

@@ -1,10 +1,10 @@
-"""An encoder that reads in both directions: the backbone of BERT and its kin (Devlin et al., 2019).
+"""A bidirectional Transformer encoder: the backbone of BERT (Devlin et al., 2019).
 
     h_0 = LN(E_x + E_s + E_p)                token, segment (first or second text) and position
     h_l = Block(h_{l-1})                     l = 1 … L; self-attention to the whole text, then a feed-forward network
-    T_i = h_L,i,   C = tanh(W_C h_L,1 + b)   a vector for each token, and one for the whole: the pooled first token
+    T_i = h_L,i,   C = tanh(W_C h_L,1 + b)   a vector for each token, and the pooled first token for the whole text
 
-Legend: B rows, T tokens, K positions that are asked for, D width, H heads, L layers, V vocabulary.
+Legend: B rows, T tokens, K chosen positions, D width, H heads, L layers, V vocabulary.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS
 from ensue.nn.layout import Layout
 from ensue.nn.positions import POSITIONS
-from ensue.nn.trunk_config import TrunkConfig, build_norm, build_trunk, last_norm
+from ensue.nn.trunk_config import TrunkConfig, build_norm, build_trunk, initialise, last_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderConfig(TrunkConfig):
-    """Settings of an encoder."""
+    """Configuration of an encoder."""
 
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
@@ -36,7 +36,7 @@ class EncoderConfig(TrunkConfig):
     segments: int = 2
     """Number of segments: 2 tells the texts of a pair apart, 0 leaves segments out."""
     pooled: bool = True
-    """Whether the first token is pooled to a vector for the whole."""
+    """Whether the first token is pooled to a vector for the whole text."""
     dropout: float = 0.1
     """Dropout probability."""
     activation: str = "gelu-erf"
@@ -48,7 +48,7 @@ class EncoderConfig(TrunkConfig):
     positions: str = "learned"
     """Position encoding: learned, sinusoidal, rotary, alibi or none."""
     epsilon: float = 1e-12
-    """What a norm adds to the variance."""
+    """Number that norms add to the variance."""
 
     def __post_init__(self) -> None:
         check(self, "activation", self.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
@@ -61,14 +61,14 @@ class EncoderConfig(TrunkConfig):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What an encoder makes of rows of tokens."""
+    """The output of an encoder."""
 
     hidden: Tensor
-    """(B, T, D), or (B, K, D) at the positions that were asked for: T_i."""
+    """T_i (B, T, D), or (B, K, D) at chosen positions."""
     attention: tuple[Tensor, ...] | None = None
-    """(B, H, T, T) of every layer, where it was asked for; in the last only from the positions asked for."""
+    """Attention weights (B, H, T, T) of every layer, if asked for; (B, H, K, T) in the last with chosen positions."""
     layers: tuple[Tensor, ...] | None = None
-    """h_0 … h_L, where they were asked for."""
+    """h_0 … h_L, if asked for."""
 
 
 class Encoder(nn.Module):
@@ -110,10 +110,7 @@ class Encoder(nn.Module):
         weights: bool = False,
         layers: bool = False,
     ) -> Encoded:
-        """Read tokens (B, T) of segments (B, T); without ``segments`` all are of the first.
-
-        With ``positions`` (B, K) the last block computes these only.
-        """
+        """Read tokens (B, T) of segments (B, T), the first by default; with ``positions`` (B, K) return these only."""
         self._check_fits(tokens.shape[1])
         if self._may_branch(tokens):
             if not (weights or layers or self.training or torch.is_grad_enabled()):
@@ -121,18 +118,18 @@ class Encoder(nn.Module):
             if lengths is not None and not bool((lengths < tokens.shape[1]).any()):
                 lengths = None  # nothing is padded, so no mask is needed
         x = self._embedded(tokens, segments, torch.arange(tokens.shape[1], device=tokens.device)[None])
-        h, _, seen, every = self.blocks(x, None, Layout(lengths), weights=weights, at=positions, layers=layers)
-        return Encoded(self.last_norm(h), seen, every)
+        through = self.blocks(x, None, Layout(lengths), weights=weights, at=positions, layers=layers)
+        return Encoded(self.last_norm(through.h), through.weights, through.layers)
 
     def _may_branch(self, tokens: Tensor) -> bool:
-        """Whether lengths may decide what is computed: on a CPU, where it is cheap, if nothing is traced."""
+        """True if lengths may decide what is computed: on a CPU, where reading them is cheap, and not while tracing."""
         traced = torch._C._get_tracing_state() is not None
         return tokens.device.type == "cpu" and not traced and plain(self.embed.weight)
 
     def _packed(
         self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, positions: Tensor | None
     ) -> Tensor:
-        """The last block's output, (B, T, D) or (B, K, D), of rows without their padding."""
+        """Return the last block's output, (B, T, D) or (B, K, D), computed without padding."""
         packing = Packing.of(lengths, *tokens.shape)
         kinds = None if segments is None else packing.pack(segments)
         x = self._embedded(packing.pack(tokens), kinds, packing.positions)
@@ -145,24 +142,15 @@ class Encoder(nn.Module):
             raise InputError(what, hint="cut the text")
 
     def _embedded(self, tokens: Tensor, segments: Tensor | None, positions: Tensor) -> Tensor:
-        """h_0 (…, D) of tokens, segments and positions (…)."""
+        """Return h_0 (…, D) of tokens, segments and positions (…)."""
         x = self.positions(self.embed(tokens), positions, self.config.context)
         if self.segments is not None:
-            alike = segments is None or self.config.segments == 1  # all tokens are of one kind
-            x = x + (self.segments.weight[0] if alike else self.segments(segments))
+            single = segments is None or self.config.segments == 1
+            x = x + (self.segments.weight[0] if single else self.segments(segments))
         result: Tensor = self.dropout(self.norm(x))
         return result
 
     def pool(self, first: Tensor) -> Tensor:
-        """C = tanh(W_C h + b) of the first tokens' vectors (B, D)."""
+        """Return C = tanh(W_C h + b) of the first tokens' vectors (B, D)."""
         assert self.pooler is not None
         return torch.tanh(self.pooler(first))
-
-
-def initialise(module: nn.Module, std: float = 0.02) -> None:
-    """N(0, 0.02) for matrices, zeros for biases; norms are left at one and zero."""
-    for name, weight in module.named_parameters():
-        if weight.dim() >= 2:
-            nn.init.normal_(weight, std=std)
-        elif name.endswith("bias"):
-            nn.init.zeros_(weight)

@@ -1,20 +1,20 @@
-"""Forecasting: numbers in, the numbers that come next out. What all forecasters share, and the simplest of them.
+"""Forecasting: the base class of forecasters, and the simplest of them.
 
     last       ŷ_{t+k} = x_t
-    seasonal   ŷ_{t+k} = x_{t+k−m⌈k/m⌉}                    the value of the same place in the last season of m steps
+    seasonal   ŷ_{t+k} = x_{t+k−m⌈k/m⌉}                    the last season of m steps, repeated
     linear     ŷ_{t+1…t+H} = b + Σ_{j=0}^{W−1} A_j x_{t−j}   one layer on the flattened window
 
-A forecaster reads steps as a language model reads tokens, state in, state out: ``y, state = model(x, state)`` with x of
-any number of steps. It answers at every step (or the last one only), in one of three modes:
+A forecaster reads steps as a language model reads tokens: ``y, state = model(x, state)`` with x of any number of steps.
+It forecasts from every step, or from the last one only, in one of three modes:
 
-    vector     the whole horizon at once, learnt at the end of a window (sequence to vector)
-    sequence   the whole horizon at once, learnt at every step of a window (sequence to sequence)
-    step       one step ahead, of every column, learnt at every step; further steps read what was forecast before them
+    vector     the whole horizon, trained at the end of a window (sequence to vector)
+    sequence   the whole horizon, trained at every step of a window (sequence to sequence)
+    step       one step ahead, of every column, trained at every step; later steps read the forecasts before them
 
-With quantiles τ_1 < … < τ_Q it answers each of them. The middle one is free and the others are sums of positive steps
-away from it, so they never cross:  q_{i+1} = q_i + softplus(a_{i+1}).
+Quantiles τ_1 < … < τ_Q never cross: the median is free, and the others are sums of positive steps away from it,
+q_{i+1} = q_i + softplus(a_{i+1}).
 
-Legend: B rows, T steps, C columns that are read, Y of them that are forecast, H steps ahead, Q quantiles, W window.
+Legend: B rows, T steps, C input columns, Y forecast columns, H steps ahead, Q quantiles, W window.
 """
 
 from __future__ import annotations
@@ -28,35 +28,45 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.settings import check
+from ensue.models.model import last_position
 from ensue.nn.convolution import CausalConvolution, ConvolutionState
 from ensue.nn.protocol import Traits
 from ensue.nn.state import State
 
 MODES = ("vector", "sequence", "step")
-LECTURE = {"window": 50, "data.scale": "none", "data.centre": "none", "train.epochs": 20.0, "train.batch": 32}
-"""How the lecture has the series of ``waves``: as they are, 20 epochs of 32 rows."""
-CYCLE: dict[str, Any] = {"train.lr": 5e-3, "train.floor": 0.02, "train.weight_decay": 0.0, "train.beta2": 0.999}
-"""Adam with a rate that rises and falls once: in 20 epochs it gets further than Keras's steady 1e-3."""
+WAVES: dict[str, Any] = {
+    "window": 50,
+    "data.scale": "none",
+    "data.centre": "none",
+    "train.epochs": 20.0,
+    "train.batch": 32,
+    "train.lr": 5e-3,
+    "train.floor": 0.02,
+    "train.weight_decay": 0.0,
+    "train.beta2": 0.999,
+}
+"""The lecture's settings for the series of ``waves``: unscaled, 20 epochs of 32 rows; and Adam with one cycle of the
+learning rate, which gets further in 20 epochs than Keras's constant 1e-3."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastConfig:
-    """Settings that all forecasters share."""
+    """Configuration shared by all forecasters."""
 
     inputs: int = 1
-    """How many columns are read, targets and covariates; the data says."""
+    """Number of input columns, targets and covariates; set by the data."""
     targets: int = 1
-    """How many of them are forecast; the data says."""
+    """Number of forecast columns; set by the data."""
     window: int = 0
-    """How many steps a forecast looks back; 0 means what suits the season, the horizon and the length of the series."""
+    """Number of steps that a forecast reads; 0 means a value that suits the season, the horizon and the series."""
     horizon: int = 1
-    """How many steps ahead are forecast."""
+    """Number of steps ahead that are forecast."""
     mode: str = "vector"
-    """vector (the horizon at once), sequence (the same, learnt at every step) or step (one step, iterated)."""
+    """vector (the whole horizon), sequence (the same, trained at every step) or step (one step, iterated)."""
     quantiles: tuple[float, ...] = ()
-    """Which quantiles are forecast, e.g. 0.1,0.5,0.9; none means one value."""
+    """Quantiles to forecast, e.g. 0.1,0.5,0.9; empty means one value."""
     season: int = 0
-    """Steps of a season; 0 means what the dates suggest: 24 of hours, 7 of days, 12 of months, else 1."""
+    """Number of steps in a season; 0 means as the dates suggest: 24 for hours, 7 for days, 12 for months, else 1."""
 
     def __post_init__(self) -> None:
         try:
@@ -72,28 +82,28 @@ class ForecastConfig:
         check(self, "quantiles", not self.quantiles or 0.5 in self.quantiles, "some with 0.5 among them")
 
     @property
-    def ahead(self) -> int:
-        """H, how many steps are said at once."""
+    def steps_ahead(self) -> int:
+        """H: the number of steps that one call forecasts."""
         return 1 if self.mode == "step" else self.horizon
 
     @property
-    def outputs(self) -> int:
-        """Y, how many columns are said: all of them where they are read again."""
+    def output_columns(self) -> int:
+        """Y: the number of columns that one call forecasts; all if forecasts are read again."""
         return self.inputs if self.mode == "step" else self.targets
 
     @property
-    def middle(self) -> int:
-        """Where the median stands among the quantiles."""
+    def median_index(self) -> int:
+        """The index of the median among the quantiles."""
         return self.quantiles.index(0.5) if self.quantiles else 0
 
     @property
-    def numbers(self) -> int:
-        """H · Y · Q, what an output layer says."""
-        return self.ahead * self.outputs * max(1, len(self.quantiles))
+    def output_size(self) -> int:
+        """H · Y · Q: the size of an output layer."""
+        return self.steps_ahead * self.output_columns * max(1, len(self.quantiles))
 
 
 class Forecaster(nn.Module):
-    """The base of all forecasters."""
+    """Base class of all forecasters."""
 
     Config: ClassVar[type[Any]]
     task: ClassVar[str] = "forecast"
@@ -103,49 +113,42 @@ class Forecaster(nn.Module):
 
     @property
     def traits(self) -> Traits:
-        """What it promises."""
+        """The properties that the model guarantees."""
         return Traits()
 
     def start(self, rows: int) -> State:
-        """The state before the first step."""
-        raise TypeError(f"{type(self).__name__} does not say how it starts")
+        """Return the state before the first step."""
+        raise TypeError(f"{type(self).__name__} does not implement start")
 
     def forward(
         self, x: Tensor, state: State | None = None, lengths: Tensor | None = None, last: bool = False
     ) -> tuple[Tensor, State]:
         """Read x (B, T, C) and forecast from every step, or each row's ``last`` one: (B, T or 1, H, Y, Q)."""
-        raise TypeError(f"{type(self).__name__} does not say how it reads")
+        raise TypeError(f"{type(self).__name__} does not implement forward")
 
-    def shaped(self, raw: Tensor) -> Tensor:
-        """What an output layer says, (B, T, H·Y·Q), as forecasts (B, T, H, Y, Q) with quantiles in order."""
+    def forecast(self, raw: Tensor) -> Tensor:
+        """Reshape an output layer's (B, T, H·Y·Q) to forecasts (B, T, H, Y, Q) with quantiles in order."""
         c = self.config
-        return ordered(raw.view(*raw.shape[:2], c.ahead, c.outputs, max(1, len(c.quantiles))), c.middle)
+        raw = raw.view(*raw.shape[:2], c.steps_ahead, c.output_columns, max(1, len(c.quantiles)))
+        return order_quantiles(raw, c.median_index)
 
 
-def ordered(raw: Tensor, middle: int) -> Tensor:
-    """Quantiles (…, Q) that never cross: the middle one, and positive steps away from it on both sides.
+def order_quantiles(raw: Tensor, median: int) -> Tensor:
+    """Return quantiles (…, Q) that never cross: the median, and positive steps away from it on both sides.
 
-    >>> ordered(torch.tensor([0.0, 1.0, 0.0]), 1).tolist()[1]
+    >>> order_quantiles(torch.tensor([0.0, 1.0, 0.0]), 1).tolist()[1]
     1.0
     """
     if raw.shape[-1] == 1:
         return raw
-    centre = raw[..., middle : middle + 1]
-    above = centre + F.softplus(raw[..., middle + 1 :]).cumsum(-1)
-    below = centre - F.softplus(raw[..., :middle]).flip(-1).cumsum(-1).flip(-1)
+    centre = raw[..., median : median + 1]
+    above = centre + F.softplus(raw[..., median + 1 :]).cumsum(-1)
+    below = centre - F.softplus(raw[..., :median]).flip(-1).cumsum(-1).flip(-1)
     return torch.cat([below, centre, above], dim=-1)
 
 
-def last_place(y: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each row's last real step, (B, T, …) → (B, 1, …)."""
-    if lengths is None:
-        return y[:, -1:]
-    rows = torch.arange(len(y), device=y.device)
-    return y[rows, (lengths - 1).clamp(min=0)][:, None]
-
-
-class Nothing:
-    """What forecasters learn that have nothing to learn: they are ready without a pass over the data."""
+class NoCounter:
+    """The counter of forecasters without parameters: there is nothing to count."""
 
     passes = done = 0
 
@@ -153,32 +156,32 @@ class Nothing:
         self.model = model
 
     def count(self, tokens: Any) -> Iterator[tuple[int, int]]:
-        """There is nothing to count."""
+        """Count nothing."""
         return iter(())
 
     def tensors(self) -> dict[str, Tensor]:
-        """Nothing is known."""
+        """Return no tensors for a checkpoint."""
         return {}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Nothing was known."""
+        """Restore nothing."""
 
     def finish(self) -> Naive:
-        """The model as it was."""
+        """Return the model unchanged."""
         return self.model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NaiveConfig(ForecastConfig):
-    """Settings of forecasts that repeat what was."""
+    """Configuration of forecasts that repeat past values."""
 
     def __post_init__(self) -> None:
         super(NaiveConfig, self).__post_init__()
-        check(self, "quantiles", not self.quantiles, "empty: what repeats the past says one value")
+        check(self, "quantiles", not self.quantiles, "empty: a repeated value has no quantiles")
 
 
 class Naive(Forecaster):
-    """ŷ_{t+k} = x_{t+k−m⌈k/m⌉}: the last m steps again and again."""
+    """ŷ_{t+k} = x_{t+k−m⌈k/m⌉}: the last m steps, repeated."""
 
     Config = NaiveConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "waves": {"window": 50, "data.scale": "none"}}
@@ -190,15 +193,15 @@ class Naive(Forecaster):
 
     @property
     def steps(self) -> int:
-        """m."""
-        raise TypeError(f"{type(self).__name__} does not say what it repeats")
+        """m: the number of steps to repeat."""
+        raise TypeError(f"{type(self).__name__} does not define steps")
 
-    def counter(self) -> Nothing:
-        """It learns nothing."""
-        return Nothing(self)
+    def counter(self) -> NoCounter:
+        """Return a counter that needs no data."""
+        return NoCounter(self)
 
     def start(self, rows: int) -> ConvolutionState:
-        """Zeros."""
+        """Return zeros."""
         return ConvolutionState(torch.zeros(rows, self.steps, self.config.inputs))
 
     def forward(
@@ -207,14 +210,14 @@ class Naive(Forecaster):
         before = state or self.start(len(x))
         assert isinstance(before, ConvolutionState)
         joined, after = ConvolutionState(before.inputs.to(x)).extend(x, lengths)  # (B, m + T, C)
-        k = torch.arange(self.config.ahead) % self.steps
-        place = 1 + torch.arange(x.shape[1])[:, None] + k  # (T, H)
-        y = joined[:, place, : self.config.outputs, None]
-        return (last_place(y, lengths) if last else y), after
+        k = torch.arange(self.config.steps_ahead) % self.steps
+        index = 1 + torch.arange(x.shape[1])[:, None] + k  # (T, H)
+        y = joined[:, index, : self.config.output_columns, None]
+        return (last_position(y, lengths) if last else y), after
 
 
 class LastValue(Naive):
-    """ŷ_{t+k} = x_t: tomorrow is as today."""
+    """ŷ_{t+k} = x_t: the last value, repeated."""
 
     @property
     def steps(self) -> int:
@@ -223,7 +226,7 @@ class LastValue(Naive):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeasonalConfig(NaiveConfig):
-    """Settings of a forecast that repeats a season."""
+    """Configuration of a forecast that repeats a season."""
 
     def __post_init__(self) -> None:
         super(SeasonalConfig, self).__post_init__()
@@ -232,7 +235,7 @@ class SeasonalConfig(NaiveConfig):
 
 
 class SeasonalValue(Naive):
-    """ŷ_{t+k} = x_{t+k−m⌈k/m⌉}: this season is as the last one was."""
+    """ŷ_{t+k} = x_{t+k−m⌈k/m⌉}: the last season, repeated."""
 
     Config = SeasonalConfig
 
@@ -247,16 +250,16 @@ class LinearForecaster(Forecaster):
     Config = ForecastConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 2e-3, "train.weight_decay": 0.0},
-        "waves": {**LECTURE, **CYCLE},
+        "waves": WAVES,
     }
 
     def __init__(self, config: ForecastConfig) -> None:
         super().__init__()
         self.config = config
-        self.dense = CausalConvolution(config.inputs, config.numbers, max(1, config.window))  # A, b
+        self.dense = CausalConvolution(config.inputs, config.output_size, max(1, config.window))  # A, b
 
     def start(self, rows: int) -> ConvolutionState:
-        """Zeros."""
+        """Return zeros."""
         return self.dense.start(rows)
 
     def forward(
@@ -269,4 +272,4 @@ class LinearForecaster(Forecaster):
             end = torch.full((len(x),), x.shape[1], device=x.device) if lengths is None else lengths
             index = end[:, None] - 1 + torch.arange(self.dense.reach + 1, device=x.device)
             joined = joined.gather(1, index.clamp(min=0)[..., None].expand(-1, -1, x.shape[-1]))
-        return self.shaped(self.dense.convolve(joined)), after
+        return self.forecast(self.dense.convolve(joined)), after

@@ -8,12 +8,12 @@
 ``norm``, ``kv_heads`` and ``rope_base`` swap the parts of its blocks. The state is the trunk's: every block's keys and
 values, or whatever its mixer keeps.
 
-Past its ``context`` the model slides: when the window is full, its newer half is read again, so that every token is
-predicted from at least half a window. Where that happens depends on the number of tokens alone, never on how they were
-cut into chunks. A model whose mixers all have a bounded state, and whose positions have no end, needs no window.
+Past its ``context`` the model slides: when the window is full, its newer half is read again, so every token is
+predicted from at least half a window. The windows depend on the number of tokens only, not on how they are split into
+chunks. A model needs no window if all its mixers have a bounded state and its positions have no limit.
 
-With ``experts`` above 1 the feed-forward network is a mixture (see ``ensue.nn.experts``), of which each token meets
-``experts_active``; training adds the mean of the mixtures' balances to its loss.
+With ``experts`` above 1 the feed-forward network is a mixture (see ``ensue.nn.experts``) with ``experts_active`` for
+each token; training adds the mean of its load-balancing losses.
 
 Legend: B rows, T time, D width, H heads, L layers, V vocabulary.
 """
@@ -37,15 +37,15 @@ from ensue.nn.experts import GATES, balances
 from ensue.nn.key_value_cache import KeyValueCache
 from ensue.nn.layout import Layout
 from ensue.nn.positions import POSITIONS
-from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.state import State
 from ensue.nn.trunk import Clock, TrunkState
-from ensue.nn.trunk_config import TrunkConfig, build_trunk, last_norm
+from ensue.nn.trunk_config import TrunkConfig, build_trunk, initialise, last_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTConfig(TrunkConfig):
-    """Settings of the GPT language model."""
+    """Configuration of the GPT language model."""
 
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
@@ -56,13 +56,13 @@ class GPTConfig(TrunkConfig):
     past: str = "slide"
     """What happens past the context: slide, or raise an error."""
     tied: bool = True
-    """Whether the output layer is the embedding matrix again."""
+    """Share weights between the embedding and the output layer."""
     experts: int = 1
     """Number of feed-forward networks in a block; above 1 they are a mixture of experts."""
     experts_active: int = 1
-    """Number of experts each token meets."""
+    """Number of experts for each token."""
     experts_gate: str = "plain"
-    """What chooses experts: plain, or noisy (random during training)."""
+    """Gate that chooses experts: plain, or noisy (random during training)."""
     experts_balance: float = 0.01
     """Weight of the load-balancing loss."""
 
@@ -81,15 +81,25 @@ class GPTConfig(TrunkConfig):
 class GPTState(State):
     """The tokens of the window so far, and the trunk's state after them."""
 
-    tokens: Tensor  # (B, C), padded on the right to the longest row; none of a model without a window
+    tokens: Tensor  # (B, C), padded on the right to the longest row; empty in a model without a window
     trunk: TrunkState
 
     @classmethod
     def joined(cls, states: Sequence[GPTState]) -> GPTState:
-        """Rows of several states as one state; they may have different lengths."""
+        """Concatenate the rows of several states, which may have different lengths."""
         size = max(state.tokens.shape[1] for state in states)
         window = torch.cat([nn.functional.pad(state.tokens, (0, size - state.tokens.shape[1])) for state in states])
         return GPTState(window, TrunkState.joined([state.trunk for state in states]))
+
+
+COSINE: dict[str, Any] = {"train.schedule": "cosine", "train.warmup": 0.05}
+SMALL: dict[str, Any] = {
+    "layers": 4,
+    "heads": 4,
+    "hidden": 128,
+    "train.weight_decay": 0.1,
+    "tokenizer.kind": "char",
+}
 
 
 class GPTLanguageModel(LanguageModel):
@@ -102,41 +112,25 @@ class GPTLanguageModel(LanguageModel):
         "shakespeare": "tiny Shakespeare, 1.49 nats a character (one seed), 9 minutes on two cores (211 ms a step)",
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {
-            "context": 64,
-            "train.lr": 3e-3,
-            "train.batch": 8,
-            "train.schedule": "cosine",
-            "train.warmup": 0.05,
-        },
+        "default": {**COSINE, "context": 64, "train.lr": 3e-3, "train.batch": 8},
         "nanogpt": {
-            "layers": 4,
-            "heads": 4,
-            "hidden": 128,
+            **COSINE,
+            **SMALL,
             "context": 64,
             "positions": "learned",
             "train.steps": 2000,
             "train.batch": 12,
             "train.lr": 1e-3,
-            "train.schedule": "cosine",
-            "train.warmup": 0.05,
-            "train.weight_decay": 0.1,
-            "tokenizer.kind": "char",
         },
         "shakespeare": {
-            "layers": 4,
-            "heads": 4,
-            "hidden": 128,
+            **COSINE,
+            **SMALL,
             "context": 128,
             "train.steps": 2600,
             "train.batch": 24,
             "train.lr": 3e-3,
-            "train.schedule": "cosine",
-            "train.warmup": 0.05,
-            "train.weight_decay": 0.1,
-            "tokenizer.kind": "char",
         },
-        "gpt3": {  # Brown et al. (2020), Table 2.1: 3.2 million tokens in a batch; to count, not to train here
+        "gpt3": {  # Brown et al. (2020), Table 2.1: 3.2 million tokens in a batch; for ``ensue cost``
             "layers": 96,
             "heads": 96,
             "hidden": 12288,
@@ -173,35 +167,22 @@ class GPTLanguageModel(LanguageModel):
             self.head.weight = self.embed.weight
         self.dropout = Dropout(p)
         self.slides = not self.blocks.bounded or config.positions == "learned"
-        """Whether there is a window: a state that grows, or positions that end."""
+        """Whether there is a window, as the state grows or the positions are limited."""
         self._steps = DecodeSteps()
-        self._initialise()
-
-    def _initialise(self) -> None:
-        """N(0, 0.02), and 1/√(2L) of that where a block joins the residual path (GPT-2)."""
-        for name, weight in self.named_parameters():
-            if weight.dim() == 2 and not name.startswith("positions"):
-                joins = name.endswith(("out.weight", "down.weight"))
-                nn.init.normal_(weight, std=0.02 / (2 * self.config.layers) ** 0.5 if joins else 0.02)
-            elif name.endswith("bias"):
-                nn.init.zeros_(weight)
+        initialise(self, config.layers, skip=("positions",))
 
     @property
     def traits(self) -> Traits:
-        """It sees ``context`` tokens, or all of them."""
+        """Context of ``context`` tokens if there is a window."""
         return Traits(context=self.config.context if self.slides else None)
 
     def start(self, rows: int) -> GPTState:
-        """No tokens yet."""
-        none = torch.zeros(rows, 0, dtype=torch.long, device=self.embed.weight.device)
-        return GPTState(none, self.blocks.start(rows))
+        """Return the state before the first token."""
+        tokens = torch.zeros(rows, 0, dtype=torch.long, device=self.embed.weight.device)
+        return GPTState(tokens, self.blocks.start(rows))
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """Read tokens (B, T)."""
         before = state or self.start(len(tokens))
@@ -215,34 +196,26 @@ class GPTLanguageModel(LanguageModel):
             hidden, after = self._slide_rows(tokens, before, lengths)
         return answer(self.head, hidden, after, lengths, want)
 
-    def loss(
-        self,
-        tokens: Tensor,
-        targets: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        smoothing: float = 0.0,
-        goes_on: bool = True,
-    ) -> tuple[Tensor, State | None]:
-        """The mean of −log P over all real targets; of a mixture of experts that learns, their balance is added."""
-        with balances() as found:
-            loss, after = super().loss(tokens, targets, state, lengths, smoothing, goes_on)
-        if found:
-            loss = loss + self.config.experts_balance * torch.stack(found).mean()
+    def loss(self, *args: Any, **kwargs: Any) -> tuple[Tensor, State | None]:
+        """As ``Model.loss``; training a mixture of experts adds the mean of its load-balancing losses."""
+        with balances() as losses:
+            loss, after = super().loss(*args, **kwargs)
+        if losses:
+            loss = loss + self.config.experts_balance * torch.stack(losses).mean()
         return loss, after
 
-    def _read(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Output:
+    def _read(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Wants) -> Output:
         """Read tokens that fit into the window."""
         clock, T = state.trunk.clock, tokens.shape[1]
         x = self.dropout(self.positions(self.embed(tokens), clock.positions(T), clock.used + T))
-        h, trunk, seen, _ = self.blocks(
+        h, trunk, weights, _ = self.blocks(
             x, state.trunk, Layout(lengths), weights="attention" in want, keep_state="end" not in want
         )
         after = None if trunk is None else self._after(state, tokens, trunk)
-        return answer(self.head, self.norm(h), after, lengths, want, seen)
+        return answer(self.head, self.norm(h), after, lengths, want, weights)
 
     def _after(self, state: GPTState, tokens: Tensor, trunk: TrunkState) -> GPTState:
-        """The trunk's new state, and the window with the new tokens at each row's end."""
+        """Return the state after ``tokens``: the trunk's, and the window with the tokens appended to each row."""
         if not self.slides:
             return GPTState(state.tokens, trunk)
         clock, T = state.trunk.clock, tokens.shape[1]
@@ -253,8 +226,8 @@ class GPTLanguageModel(LanguageModel):
             window = nn.functional.pad(before, (0, T)).scatter(1, clock.positions(T), tokens)
         return GPTState(window[:, : trunk.clock.used], trunk)
 
-    def _step(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Sequence[Want]) -> Output | None:
-        """Read one token of each row by a decode program; None where that cannot be done."""
+    def _step(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Wants) -> Output | None:
+        """Read one token of each row by a decode program; return None if that is not possible."""
         if type(self).forward is not GPTLanguageModel.forward or len(tokens) != state.count:
             return None
         runner = self._steps.runner(self, self.blocks, tokens, lengths, want)
@@ -265,8 +238,8 @@ class GPTLanguageModel(LanguageModel):
         logits, trunk = self._steps.step(runner, self.blocks, x, positions, state.trunk)
         return Output(logits, None, None, self._after(state, tokens, trunk))
 
-    def _check_slide(self, state: GPTState, tokens: Tensor, want: Sequence[Want]) -> None:
-        """Refuse where sliding is switched off or cannot give what was asked for."""
+    def _check_slide(self, state: GPTState, tokens: Tensor, want: Wants) -> None:
+        """Raise InputError if sliding is switched off, or if attention is wanted."""
         size = state.trunk.clock.used + tokens.shape[1]
         if self.config.past == "raise":
             raise InputError(f"{size} tokens do not fit into a context of {self.config.context}", hint="set past=slide")
@@ -276,7 +249,7 @@ class GPTLanguageModel(LanguageModel):
             )
 
     def _slide(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
-        """Read past the window, all rows at the same position: fill it, read its newer half again, and so on."""
+        """Read past the window, all rows at the same position: fill it, read its newer half again, and repeat."""
         context, hidden = self.config.context, []
         while tokens.shape[1]:
             if state.trunk.clock.used == context:
@@ -285,14 +258,14 @@ class GPTLanguageModel(LanguageModel):
                     state = self._read(kept, state, None, ("hidden",)).state  # type: ignore[assignment]
             fits = context - state.trunk.clock.used
             piece, tokens = tokens[:, :fits], tokens[:, fits:]
-            found = self._read(piece, state, None, ("hidden",))
-            assert found.hidden is not None and isinstance(found.state, GPTState)
-            state = found.state
-            hidden.append(found.hidden)
+            output = self._read(piece, state, None, ("hidden",))
+            assert output.hidden is not None and isinstance(output.state, GPTState)
+            state = output.state
+            hidden.append(output.hidden)
         return torch.cat(hidden, dim=1), state
 
     def _slide_rows(self, tokens: Tensor, state: GPTState, lengths: Tensor | None) -> tuple[Tensor, GPTState]:
-        """Read past the window where rows stand at different positions: one row at a time."""
+        """Read past the window, rows at different positions: one row at a time."""
         T = tokens.shape[1]
         hidden, states = [], []
         for b in range(len(tokens)):
@@ -306,7 +279,7 @@ class GPTLanguageModel(LanguageModel):
 
     @staticmethod
     def _row(state: GPTState, number: int) -> GPTState:
-        """The state of one row, which is even with itself."""
+        """Return the state of one row."""
         used = int(state.trunk.clock.lengths[number])
         one = state.rows(torch.tensor([number], device=state.tokens.device))
         blocks = tuple(block.single() if isinstance(block, KeyValueCache) else block for block in one.trunk.blocks)

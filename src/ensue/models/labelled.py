@@ -8,8 +8,8 @@
     answer           p(start = i) = softmax_i(s · T_i),  p(end = j) = softmax_j(e · T_j)
 
 The body is an encoder (bert, roberta), a whole language model (gpt, lstm …), whose own output layer then serves the
-auxiliary loss of Radford et al. (2018), or a recurrent network that reads from both ends (ensue.models.reader). Heads
-are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in Hugging Face's library, so that weights can be
+auxiliary loss of Radford et al. (2018), or a bidirectional recurrent network (ensue.models.bidirectional_encoder).
+Heads are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in Hugging Face's library, so that weights can be
 exchanged.
 
 Legend: B rows, T tokens, D width, Y labels.
@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from ensue.core.settings import check, check_below_one
 from ensue.kernels.cross_entropy import mean_cross_entropy
+from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.encoder import Encoder
 from ensue.models.layer_depths import body_depths, layers_of
-from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.nn.batch_norm import BatchNorm
 from ensue.nn.dropout import Dropout
@@ -106,7 +106,7 @@ class Labelled(nn.Module):
         width = self.dense.out_features if self.dense is not None else width
         self.norm_out = NORMS[self.config.norm](width)
         self.dropout = Dropout(self.config.dropout)
-        if self.config.norm != "none" and isinstance(body, RecurrentLanguageModel | BidirectionalReader):
+        if self.config.norm != "none" and isinstance(body, RecurrentLanguageModel | BidirectionalEncoder):
             body.dropout_out.p = 0.0  # units that are switched off before a norm change the variance it learns
         self.out = nn.Linear(width, self.config.outputs)
         for layer in (self.dense, self.out):
@@ -200,8 +200,8 @@ def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
 
     encoder = isinstance(body, Encoder)
     pooling, dense = config.pooling, config.dense
-    if isinstance(body, BidirectionalReader | RecurrentLanguageModel):
-        config = replace(config, directions="both" if isinstance(body, BidirectionalReader) else "one")
+    if isinstance(body, BidirectionalEncoder | RecurrentLanguageModel):
+        config = replace(config, directions="both" if isinstance(body, BidirectionalEncoder) else "one")
     if config.kind in ("token", "span"):
         return replace(config, pooling="first", dense="none", hidden=0, norm="none")
     if pooling == "auto":

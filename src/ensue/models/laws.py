@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ensue.models.conditional import ConditionalModel, Given
+from ensue.models.conditional import ConditionalModel, FixedSourceModel
 from ensue.models.labelled import Labelled
 from ensue.models.language import LanguageModel
 from ensue.models.model import Model
@@ -308,7 +308,7 @@ def laws_of(model: LanguageModel | ConditionalModel, seed: int = 0) -> Iterator[
         return
     size = min(6, model.config.context)
     source = torch.randint(model.config.source_vocabulary, (size,), generator=torch.Generator().manual_seed(seed))
-    yield from findings(Given(model, source), seed)
+    yield from findings(FixedSourceModel(model, source), seed)
     yield from source_laws(model, seed)
 
 

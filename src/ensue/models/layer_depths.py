@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from ensue.core.errors import InputError
+from ensue.models.bidirectional_encoder import features_of
 from ensue.models.encoder import Encoder
-from ensue.models.reader import features_of
 
 
 def layers_of(body: Any) -> list[list[nn.Module]]:

@@ -117,12 +117,12 @@ def _full(logits: Tensor) -> Tensor:
     return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
-def last_places(hidden: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return the hidden state at each row's last token, (B, T, D) → (B, 1, D)."""
+def last_position(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return each row's last position without padding, (B, T, …) → (B, 1, …)."""
     if lengths is None:
-        return hidden[:, -1:]
-    index = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, hidden.shape[-1])
-    return hidden.gather(1, index)
+        return x[:, -1:]
+    index = (lengths - 1).clamp(min=0).view(-1, *[1] * (x.dim() - 1))
+    return x.gather(1, index.expand(-1, 1, *x.shape[2:]))
 
 
 def answer(
@@ -138,5 +138,5 @@ def answer(
     if "logits" in want:
         logits = head(hidden)
     elif "last" in want:
-        logits = head(last_places(hidden, lengths))
+        logits = head(last_position(hidden, lengths))
     return Output(logits, hidden if "hidden" in want else None, attention, state)

@@ -15,7 +15,7 @@ Legend: B rows, T time, E embedding width, N hidden width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ensue.core.settings import check, check_below_one, check_positive
+from ensue.core.settings import check, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.dropout import Dropout
@@ -31,45 +31,26 @@ from ensue.nn.intra_attention import IntraAttention
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.local import LocalAttention
 from ensue.nn.mixers.mixer import Mixer, MixerConfig
-from ensue.nn.protocol import Output, Want
-from ensue.nn.recurrent import (
-    Cell,
-    ChoGRUCell,
-    GRUCell,
-    LSTMCell,
-    ProjectedLSTMCell,
-    Recurrent,
-    ReluCell,
-    SigmoidCell,
-    TanhCell,
-)
-from ensue.nn.stacks import CONNECTIONS, Stack, StackState
+from ensue.nn.protocol import Output, Wants
+from ensue.nn.recurrent import Cell, ChoGRUCell, GRUCell, LSTMCell, ProjectedLSTMCell
+from ensue.nn.stack_config import PlainRecurrentNetwork, RecurrentNetwork, RNNStackConfig, StackConfig
+from ensue.nn.stacks import Stack, StackState
 from ensue.nn.state import State
 
-SMALL = {"train.batch": 12, "train.length": 32}
-"""Small batches: on two cores many small updates train faster than few large ones."""
+SMALL_BATCHES = {"train.batch": 12, "train.length": 32}
+"""On two cores many small updates train faster than few large ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecurrentConfig:
+class RecurrentConfig(StackConfig):
     """Configuration shared by all recurrent language models."""
 
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
-    layers: int = 1
-    """Number of recurrent layers."""
-    hidden: int = 256
-    """Hidden size of each layer."""
     embedding: int = 0
     """Embedding size; 0 means the size of the model's output."""
-    dropout: float = 0.0
-    """Dropout probability between layers; never inside the recurrence."""
     tied: bool = True
     """Share weights between the embedding and the output layer (Press and Wolf, 2017)."""
-    connect: str = "plain"
-    """Connection between layers: plain, residual (adds the input) or dense (concatenates the input)."""
-    kernel: str = "auto"
-    """Kernel: auto, fused (torch's) or reference (a loop over the equation)."""
     attend: int = 0
     """Number of attention heads over a layer's outputs: earlier ones, or all if the model is bidirectional; 0 means no
     attention."""
@@ -77,24 +58,15 @@ class RecurrentConfig:
     """Number of recent outputs, with the current one, that a head attends to in a unidirectional model."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "layers", "hidden", "span")
-        check(self, "attend", self.attend >= 0, "0 or more")
-        check(self, "embedding", self.embedding >= 0, "0 or more")
-        check_below_one(self, "dropout")
-        check(self, "connect", self.connect in CONNECTIONS, f"one of {', '.join(CONNECTIONS)}")
-        check(self, "kernel", self.kernel in ("auto", "fused", "reference"), "auto, fused or reference")
+        self.check_stack()
+        check_positive(self, "layers", "span")
+        for name in ("attend", "embedding"):
+            check(self, name, getattr(self, name) >= 0, "0 or more")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RNNConfig(RecurrentConfig):
+class RNNConfig(RecurrentConfig, RNNStackConfig):
     """Configuration of the plain recurrent model."""
-
-    activation: str = "tanh"
-    """Activation function: tanh, relu or sigmoid."""
-
-    def __post_init__(self) -> None:
-        super(RNNConfig, self).__post_init__()
-        check(self, "activation", self.activation in RNNLanguageModel.cells, "tanh, relu or sigmoid")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +81,7 @@ class LSTMConfig(RecurrentConfig):
         check(self, "projection", 0 <= self.projection < self.hidden, "0, or less than hidden")
 
 
-def attending(
+def add_attention(
     layer: nn.Module,
     config: RecurrentConfig,
     attention: Callable[[MixerConfig], Mixer],
@@ -125,27 +97,24 @@ def attending(
     return IntraAttention(layer, mixer, norm(width))
 
 
-def looking_back(layer: nn.Module, config: RecurrentConfig) -> nn.Module:
+def add_causal_attention(layer: nn.Module, config: RecurrentConfig) -> nn.Module:
     """Add causal attention over a layer's outputs if the config asks for it."""
     local = partial(LocalAttention, span=config.span)
-    return attending(layer, config, local if config.span else SelfAttention, causal=True)
+    return add_attention(layer, config, local if config.span else SelfAttention, causal=True)
 
 
-class RecurrentLanguageModel(LanguageModel):
+class RecurrentLanguageModel(RecurrentNetwork, LanguageModel):
     """ŷ_t = softmax(U h_t + b_2), h_t of a stack of recurrent layers."""
-
-    cell_type: ClassVar[type[Cell]]
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.config = config
-        if config.kernel == "fused" and not self.cell(1).fused:
-            check(config, "kernel", False, f"auto or reference: {type(self.cell(1)).__name__} has no fused form")
+        self.check_kernel()
         width = config.embedding or self.cell(1).output
         self.embed = nn.Embedding(config.vocabulary, width)
-        places = count()
+        numbers = count()
         self.stack = Stack(
-            lambda size: looking_back(self.layer(size, next(places)), config),
+            lambda size: add_causal_attention(self.layer(size, next(numbers)), config),
             width,
             config.layers,
             config.connect,
@@ -162,55 +131,40 @@ class RecurrentLanguageModel(LanguageModel):
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         nn.init.zeros_(self.head.bias)
 
-    def cell(self, width: int) -> Cell:
-        """Build a cell for inputs of this size."""
-        return self.cell_type(width, self.config.hidden)
-
-    def layer(self, width: int, place: int) -> nn.Module:
-        """Build layer number ``place`` (from 0) for inputs of this size."""
-        return Recurrent(self.cell(width), self.config.kernel)
+    def layer(self, width: int, number: int) -> nn.Module:
+        """Build layer ``number`` (from 0) for inputs of this size."""
+        return self.recurrent(width)
 
     def start(self, rows: int) -> StackState:
         """Return zeros for every layer."""
         return self.stack.start(rows)
 
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """Return e (B, T, E) of tokens (B, T)."""
+        return self.dropout(self.embed(tokens))  # type: ignore[no-any-return]
+
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """Read tokens (B, T)."""
-        e = self.dropout(self.embed(tokens))
-        looks = self.looks(want)
-        hidden, after = self.stack(e, state, lengths, looks)
-        return answer(
-            self.head, self.dropout_out(self.down(hidden)), after, lengths, want, tuple(looks) if looks else None
-        )
-
-    def looks(self, want: Sequence[Want]) -> list[Tensor] | None:
-        """Return a list to collect each layer's attention in, if there is attention and it is wanted."""
-        return [] if self.config.attend and "attention" in want else None
+        weights: list[Tensor] | None = [] if self.config.attend and "attention" in want else None
+        hidden, after = self.stack(self.embedded(tokens), state, lengths, weights)
+        hidden = self.dropout_out(self.down(hidden))
+        return answer(self.head, hidden, after, lengths, want, tuple(weights) if weights else None)
 
 
-class RNNLanguageModel(RecurrentLanguageModel):
+class RNNLanguageModel(PlainRecurrentNetwork, RecurrentLanguageModel):
     """h_t = f(W_h h_{t-1} + W_e e_t + b_1)."""
 
     Config = RNNConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "hidden": 384, "train.lr": 1.5e-3}}
-    cell_type = TanhCell
-    cells: ClassVar[dict[str, type[Cell]]] = {"tanh": TanhCell, "relu": ReluCell, "sigmoid": SigmoidCell}
-
-    def cell(self, width: int) -> Cell:
-        return self.cells[self.config.activation](width, self.config.hidden)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL_BATCHES, "hidden": 384, "train.lr": 1.5e-3}}
 
 
 class GRULanguageModel(RecurrentLanguageModel):
     """GRU with the reset gate after the matrix multiplication (torch's form)."""
 
     Config = RecurrentConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "train.lr": 4e-3}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL_BATCHES, "train.lr": 4e-3}}
     cell_type = GRUCell
 
 
@@ -218,7 +172,7 @@ class ChoGRULanguageModel(RecurrentLanguageModel):
     """GRU with the reset gate before the matrix multiplication (Cho et al., 2014)."""
 
     Config = RecurrentConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL, "train.lr": 4e-3}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {**SMALL_BATCHES, "train.lr": 4e-3}}
     cell_type = ChoGRUCell
 
 
@@ -231,7 +185,7 @@ class LSTMLanguageModel(RecurrentLanguageModel):
         "ptb": "Penn Treebank, words: perplexity 94.9 per word on valid (one seed), 49 minutes on one core",
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {**SMALL, "train.lr": 4e-3},
+        "default": {**SMALL_BATCHES, "train.lr": 4e-3},
         "ptb": {
             "layers": 2,
             "hidden": 256,
@@ -247,7 +201,7 @@ class LSTMLanguageModel(RecurrentLanguageModel):
         },
     }
 
-    def cell(self, width: int) -> Cell:
+    def cell(self, width: int, hidden: int = 0) -> Cell:
         if self.config.projection:
-            return ProjectedLSTMCell(width, self.config.hidden, self.config.projection)
-        return super().cell(width)
+            return ProjectedLSTMCell(width, hidden or self.config.hidden, self.config.projection)
+        return super().cell(width, hidden)

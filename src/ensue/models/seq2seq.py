@@ -1,25 +1,25 @@
-"""Sequence to sequence with recurrent networks: one reads, another writes (Sutskever et al., 2014; Cho et al., 2014).
+"""Sequence to sequence with recurrent networks: an encoder and a decoder (Sutskever et al., 2014; Cho et al., 2014).
 
     h_1 … h_S = encoder(x)                  recurrent layers, in one direction or both
-    s_0 = the encoder's last memory         the sentence as one vector: the bottleneck
+    s_0 = the encoder's final state         the whole sentence in one vector: the bottleneck
     s_t = decoder(s_{t-1}, y_t)
-    ŷ_t = softmax(U s̃_t + b)                s̃_t = s_t without attention, else
+    ŷ_t = softmax(U s̃_t + b)                s̃_t = s_t without attention; with attention
 
     α_t = softmax_i score(s_t, h_i),  a_t = Σ_i α_{t,i} h_i          (Bahdanau et al., 2015; Luong et al., 2015)
     s̃_t = tanh(W_c [a_t; s_t])
 
-``attention`` names one of six score functions (see ensue.nn.scores). With ``feeding = "input"`` the decoder reads
-[y_t; s̃_{t-1}], so that it knows where it has looked (Luong et al., 2015). ``connect`` and ``encoder`` make the deep
-forms: residual layers over a two-directional first one is GNMT's, fast-forward connections in layers that read to and
-fro are Deep-Att's.
+``attention`` is one of six score functions (see ensue.nn.scores). With ``feeding = "input"`` the decoder reads
+[y_t; s̃_{t-1}], so it knows its last attention (Luong et al., 2015). ``connect`` and ``encoder`` make the deep models:
+GNMT has residual layers over a bidirectional first one, Deep-Att has fast-forward connections between layers of
+alternating directions.
 
 Legend: N sentences, S source time, B rows, T target time, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar
 
 import torch
@@ -27,10 +27,10 @@ from torch import Tensor, nn
 
 from ensue.core.settings import check
 from ensue.models.conditional import ConditionalConfig, ConditionalModel
+from ensue.models.cove import SourceReader
 from ensue.models.model import answer
-from ensue.models.source_reader import SourceReader
 from ensue.nn.dropout import Dropout
-from ensue.nn.protocol import Output, Want
+from ensue.nn.protocol import Output, Wants
 from ensue.nn.recurrent import Cell, ChoGRUCell, GRUCell, LSTMCell, Recurrent, RecurrentState, TanhCell
 from ensue.nn.scores import SCORES, attend
 from ensue.nn.source import Source
@@ -79,43 +79,43 @@ class Seq2SeqConfig(ConditionalConfig):
 
 @dataclass(frozen=True)
 class Seq2SeqState(State):
-    """The decoder's memory, what it saw last (where it is fed), and the source (where there is attention)."""
+    """The decoder's state, s̃_{t-1} with input feeding, and the source with attention."""
 
     stack: StackState
-    seen: Tensor | None
+    attended: Tensor | None
     source: Source | None
 
 
 class Encoder(nn.Module):
-    """Recurrent layers over a source; every layer is D wide, and so is each layer's last memory."""
+    """Recurrent layers over a source; outputs and final states of every layer have size D."""
 
     def __init__(self, config: Seq2SeqConfig, width: int) -> None:
         super().__init__()
         cell, D = CELLS[config.cell], config.hidden
-        made = 0
+        numbers = count()
 
-        def build(size: int) -> nn.Module:
-            nonlocal made
-            made += 1
-            if config.encoder == "both" or (config.encoder == "bottom" and made == 1):
+        def layer(size: int) -> nn.Module:
+            number = next(numbers)
+            if config.encoder == "both" or (config.encoder == "bottom" and number == 0):
                 return Bidirectional(Recurrent(cell(size, D // 2)), Recurrent(cell(size, D // 2)))
-            layer = Recurrent(cell(size, D))
-            return Backward(layer) if config.encoder == "alternating" and made % 2 == 0 else layer
+            backward = config.encoder == "alternating" and number % 2 == 1
+            return Backward(Recurrent(cell(size, D))) if backward else Recurrent(cell(size, D))
 
-        self.stack = Stack(build, width, config.layers, config.connect, config.dropout)
-        read = config.attention != "none"  # else nothing looks at h, only at where each layer ended
-        self.down = nn.Linear(self.stack.output, D, bias=False) if read and self.stack.output != D else nn.Identity()
-        if not read:
+        self.stack = Stack(layer, width, config.layers, config.connect, config.dropout)
+        attention = config.attention != "none"
+        narrow = attention and self.stack.output != D
+        self.down = nn.Linear(self.stack.output, D, bias=False) if narrow else nn.Identity()
+        if not attention:  # only the final states are used, so the last connection needs no weights
             self.stack.connections[-1] = Plain(D, D)
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, StackState]:
-        """h (N, S, D) of x (N, S, E), and every layer's memory where it ended, the directions side by side."""
+        """Return h (N, S, D) of x (N, S, E), and the final state of every layer, directions concatenated."""
         h, state = self.stack(x, None, lengths)
-        return self.down(h), StackState(tuple(_ended(layer) for layer in state.layers))
+        return self.down(h), StackState(tuple(_final_state(layer) for layer in state.layers))
 
 
-def _ended(state: State) -> RecurrentState:
-    """A layer's last memory; of two directions, one beside the other."""
+def _final_state(state: State) -> RecurrentState:
+    """Return a layer's final state, with the states of two directions concatenated."""
     if isinstance(state, BidirectionalState):
         ahead, behind = state.forward, state.backward
         assert isinstance(ahead, RecurrentState) and isinstance(behind, RecurrentState)
@@ -124,7 +124,7 @@ def _ended(state: State) -> RecurrentState:
     return state
 
 
-class Attend(nn.Module):
+class Attention(nn.Module):
     """s̃_t = tanh(W_c [a_t; s_t]), a_t = Σ_i softmax_i(score(s_t, h_i)) h_i."""
 
     def __init__(self, config: Seq2SeqConfig, width: int) -> None:
@@ -133,27 +133,14 @@ class Attend(nn.Module):
         self.join = nn.Linear(config.hidden + width, config.hidden)  # W_c
 
     def forward(self, s: Tensor, source: Source) -> tuple[Tensor, Tensor]:
-        """s̃ (B, T, D) of s (B, T, D), and where it looked, α (B, T, S)."""
+        """Return s̃ (B, T, D) of s (B, T, D), and the attention weights α (B, T, S)."""
         h, keys = source.parts
         a, weights = attend(self.score(source.fold(s), keys), h, source.mask(h.shape[1]))
         return torch.tanh(self.join(torch.cat([source.unfold(a), s], dim=-1))), source.unfold(weights)
 
 
-class RecurrentSource(nn.Module):
-    """h_1 … h_S = encoder(E x)."""
-
-    def __init__(self, embed: nn.Embedding, encoder: Encoder, dropout: Dropout) -> None:
-        super().__init__()
-        self.embed, self.encoder, self.dropout = embed, encoder, dropout
-
-    def forward(self, source: Tensor, lengths: Tensor | None) -> Tensor:
-        """h (N, S, D) of a source (N, S)."""
-        h: Tensor = self.encoder(self.dropout(self.embed(source)), lengths)[0]
-        return h
-
-
 class Seq2Seq(ConditionalModel):
-    """softmax(U s̃_t + b): a recurrent network that reads, one that writes, and attention between them."""
+    """softmax(U s̃_t + b): a recurrent encoder, a recurrent decoder, and attention between them."""
 
     Config = Seq2SeqConfig
     expect: ClassVar[dict[str, str]] = {
@@ -171,7 +158,7 @@ class Seq2Seq(ConditionalModel):
             "tokenizer.kind": "bpe",
             "tokenizer.vocabulary": 6000,
         },
-        "gnmt": {  # Wu et al. (2016): eight layers, residual, the lowest of the encoder in both directions
+        "gnmt": {  # Wu et al. (2016): eight residual layers, the first of the encoder bidirectional
             "layers": 8,
             "hidden": 1024,
             "encoder": "bottom",
@@ -179,7 +166,7 @@ class Seq2Seq(ConditionalModel):
             "feeding": "input",
             "train.label_smoothing": 0.0,
         },
-        "deep-att": {  # Zhou et al. (2016): layers to and fro with fast-forward connections
+        "deep-att": {  # Zhou et al. (2016): alternating directions with fast-forward connections
             "layers": 8,
             "hidden": 512,
             "encoder": "alternating",
@@ -196,12 +183,11 @@ class Seq2Seq(ConditionalModel):
         self.embed_source = nn.Embedding(config.source_vocabulary, E)
         self.embed = nn.Embedding(config.vocabulary, E)
         self.encoder = Encoder(config, E)
-        fed = D if config.feeding == "input" else 0
-        cell = CELLS[config.cell]
+        cell, width = CELLS[config.cell], E + D if config.feeding == "input" else E
         self.decoder = Stack(
-            lambda size: Recurrent(cell(size, D)), E + fed, config.layers, config.connect, config.dropout
+            lambda size: Recurrent(cell(size, D)), width, config.layers, config.connect, config.dropout
         )
-        self.attend = Attend(config, D) if config.attention != "none" else None
+        self.attend = Attention(config, D) if config.attention != "none" else None
         self.narrow = nn.Identity() if self.decoder.output == D else nn.Linear(self.decoder.output, D, bias=False)
         self.down = nn.Identity() if E == D or config.tied == "none" else nn.Linear(D, E, bias=False)
         self.head = nn.Linear(E if config.tied == "target" else D, config.vocabulary)  # U, b
@@ -213,37 +199,33 @@ class Seq2Seq(ConditionalModel):
         nn.init.zeros_(self.head.bias)
 
     def reader(self) -> SourceReader:
-        """The encoder alone, as features of another model."""
-        read = RecurrentSource(self.embed_source, self.encoder, self.dropout)
-        return SourceReader(read, self.config.hidden)
+        """Return the encoder, for features of another model."""
+        parts = {"embed": self.embed_source, "encoder": self.encoder, "dropout": self.dropout}
+        return SourceReader(parts, lambda own, x, n: own.encoder(own.dropout(own.embed(x)), n)[0], self.config.hidden)
 
     def start(self, source: Tensor, lengths: Tensor | None = None) -> Seq2SeqState:
-        """Read the source (N, S): its last memory is the decoder's first."""
-        h, memory = self.encoder(self.dropout(self.embed_source(source)), lengths)
+        """Encode the source (N, S): its final state is the decoder's first."""
+        h, final = self.encoder(self.dropout(self.embed_source(source)), lengths)
         if self.attend is None:
-            return Seq2SeqState(memory, None, None)
-        seen = h.new_zeros(len(h), self.config.hidden) if self.config.feeding == "input" else None
-        return Seq2SeqState(memory, seen, Source.of((h, self.attend.score.remember(h)), lengths, h.shape[1]))
+            return Seq2SeqState(final, None, None)
+        attended = h.new_zeros(len(h), self.config.hidden) if self.config.feeding == "input" else None
+        return Seq2SeqState(final, attended, Source.of((h, self.attend.score.remember(h)), lengths, h.shape[1]))
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """Read target tokens (B, T); attention is α as one head, (B, 1, T, S)."""
         assert isinstance(state, Seq2SeqState)
         e = self.dropout(self.embed(tokens))
-        run = self._straight if state.seen is None else self._fed
-        hidden, after, weights = run(e, state, lengths)
-        shown = (weights[:, None],) if weights is not None and "attention" in want else None
-        return answer(self.head, self.dropout(self.down(hidden)), after, lengths, want, shown)
+        decode = self._decode if state.attended is None else self._decode_stepwise
+        hidden, after, weights = decode(e, state, lengths)
+        attention = (weights[:, None],) if weights is not None and "attention" in want else None
+        return answer(self.head, self.dropout(self.down(hidden)), after, lengths, want, attention)
 
-    def _straight(
+    def _decode(
         self, e: Tensor, state: Seq2SeqState, lengths: Tensor | None
     ) -> tuple[Tensor, Seq2SeqState, Tensor | None]:
-        """All of the decoder's steps, then attention from all of them at once."""
+        """Run all steps of the decoder, then attention for all of them at once."""
         s, stack = self.decoder(e, state.stack, lengths)
         s = self.narrow(s)
         if self.attend is None or state.source is None:
@@ -252,18 +234,19 @@ class Seq2Seq(ConditionalModel):
         hidden, weights = self.attend(s, source)
         return hidden, Seq2SeqState(stack, None, source), weights
 
-    def _fed(
+    def _decode_stepwise(
         self, e: Tensor, state: Seq2SeqState, lengths: Tensor | None
     ) -> tuple[Tensor, Seq2SeqState, Tensor | None]:
-        """Step by step, since what was seen at one step is read at the next."""
-        assert self.attend is not None and state.source is not None and state.seen is not None
-        source, stack, seen = state.source.even(), state.stack, state.seen
-        hidden, weights = [e.new_zeros(len(e), 0, seen.shape[1])], [e.new_zeros(len(e), 0, source.parts[0].shape[1])]
+        """Run the decoder step by step, as with input feeding each step reads s̃ of the one before."""
+        assert self.attend is not None and state.source is not None and state.attended is not None
+        source, stack, attended = state.source.even(), state.stack, state.attended
+        hidden = [e.new_zeros(len(e), 0, attended.shape[1])]
+        weights = [e.new_zeros(len(e), 0, source.parts[0].shape[1])]
         for t, e_t in enumerate(e.unbind(1)):
-            here = None if lengths is None else (t < lengths).long()
-            s, stack = self.decoder(torch.cat([e_t, seen], dim=-1)[:, None], stack, here)
+            real = None if lengths is None else (t < lengths).long()
+            s, stack = self.decoder(torch.cat([e_t, attended], dim=-1)[:, None], stack, real)
             new, alpha = self.attend(self.narrow(s), source)
-            seen = new[:, 0] if here is None else torch.where(here.bool()[:, None], new[:, 0], seen)
+            attended = new[:, 0] if real is None else torch.where(real.bool()[:, None], new[:, 0], attended)
             hidden.append(new)
             weights.append(alpha)
-        return torch.cat(hidden, dim=1), Seq2SeqState(stack, seen, source), torch.cat(weights, dim=1)
+        return torch.cat(hidden, dim=1), Seq2SeqState(stack, attended, source), torch.cat(weights, dim=1)

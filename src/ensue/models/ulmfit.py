@@ -1,32 +1,31 @@
 """ULMFiT: a language model that is fine-tuned, first to a text, then to a task (Howard and Ruder, 2018).
 
-    1  fit ulmfit big.txt                     a language model of much text
-    2  fit ulmfit reviews.txt --from 1        the same model goes on with the task's own text
-    3  fit classify train.tsv --from 2        its output layer gives way to a head: [h_T; max_t h_t; mean_t h_t] → label
+    1  fit ulmfit big.txt                     pre-train a language model on a large text
+    2  fit ulmfit reviews.txt --from 1        fine-tune it on the task's text
+    3  fit classify train.tsv --from 2        replace the output layer by a head: [h_T; max_t h_t; mean_t h_t] → label
 
-What keeps the third step from forgetting the first two, and how it is called here:
+The third step would forget the first two, unless fine-tuned with care. The paper's means, and their settings:
 
-    η_l = 0.7 η_{l+1} (the paper: / 2.6)      a rate for each layer                     train.layer_decay
-    η_t = η_max (1 + p (ratio − 1)) / ratio   p rises to 1 and falls: slanted triangle  train.schedule = slanted
-    one more layer learns, and one more       from the head downward                    train.freeze, train.unfreeze
-    ∂h_t/∂h_s = 0 for s before t's part       a long text is read in parts              train.reach
+    η_l = 0.7 η_{l+1} (the paper: / 2.6)      a learning rate for each layer            train.layer_decay
+    η_t = η_max (1 + p (ratio − 1)) / ratio   slanted triangular schedule, 0 ≤ p ≤ 1    train.schedule = slanted
+    gradual unfreezing                        layer by layer from the head downward     train.freeze, train.unfreeze
+    ∂h_t/∂h_s = 0 for s before t's chunk      truncated BPTT over a long text           train.reach
 
-The model is the AWD-LSTM (Merity et al., 2018): an LSTM that forgets at random in four places, each time the same for
-all steps of a stretch of text.
+The model is the AWD-LSTM (Merity et al., 2018): an LSTM with four kinds of dropout, whose masks are the same for all
+steps of a batch.
 
     e_t = (E ∘ m_word)_{x_t} ∘ m_e            whole words, then units of the embedding
-    h_t = LSTM(h_{t-1}, e_t), U ∘ m_U         weights from state to state (DropConnect, Wan et al., 2013)
+    h_t = LSTM(h_{t-1}, e_t), U ∘ m_U         hidden-to-hidden weights (DropConnect, Wan et al., 2013)
     h_t ∘ m_l                                 between layers, and before the output layer
-    ŷ_t = softmax(E h_t + b)                  E again: the last layer is as wide as an embedding
+    ŷ_t = softmax(E h_t + b)                  tied weights: the last layer has the embedding size
 
-``fit lstm``, ``gru``, ``gru-cho`` and ``rnn`` take the same three steps with ``--preset ulmfit`` in the third.
+``fit lstm``, ``gru``, ``gru-cho`` and ``rnn`` can be fine-tuned like this too, with ``--preset ulmfit`` in step 3.
 
 Legend: B rows, T time, E embedding width, N hidden width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -34,12 +33,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ensue.core.settings import check, check_below_one
-from ensue.models.model import answer
 from ensue.models.recurrent import RecurrentConfig, RecurrentLanguageModel
 from ensue.nn.dropout import Dropout, LockedDropout, WordDropout
-from ensue.nn.protocol import Output, Want
 from ensue.nn.recurrent import LSTMCell, Recurrent, RecurrentState
-from ensue.nn.state import State
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,12 +63,11 @@ class ULMFiTConfig(RecurrentConfig):
         super(ULMFiTConfig, self).__post_init__()
         check(self, "embedding", self.embedding > 0, "above 0")
         check(self, "connect", self.connect == "plain", "plain")
-        for name in ("layer_dropout", "input_dropout", "word_dropout", "weight_dropout"):
-            check_below_one(self, name)
+        check_below_one(self, "layer_dropout", "input_dropout", "word_dropout", "weight_dropout")
 
 
 class WeightDropped(nn.Module):
-    """A recurrent layer that runs on U ∘ m / (1 − p) as it learns; m is drawn once a call (Merity et al., 2018)."""
+    """A recurrent layer with dropout on its weights, U ∘ m / (1 − p); one mask per call (Merity et al., 2018)."""
 
     def __init__(self, layer: Recurrent, p: float) -> None:
         super().__init__()
@@ -80,7 +75,7 @@ class WeightDropped(nn.Module):
         self.output = layer.output
 
     def start(self, rows: int) -> RecurrentState:
-        """The layer's own start."""
+        """Return the layer's initial state."""
         return self.layer.start(rows)
 
     def forward(
@@ -88,23 +83,21 @@ class WeightDropped(nn.Module):
     ) -> tuple[Tensor, RecurrentState]:
         """Run over x (B, T, D)."""
         if not self.dropout.active:
-            y, after = self.layer(x, state, lengths)
-            return y, after
+            return self.layer(x, state, lengths)  # type: ignore[no-any-return]
         dropped = {"cell.weight_h": self.dropout(self.layer.cell.weight_h)}
-        y, after = functional_call(self.layer, dropped, (x, state, lengths))
-        return y, after
+        return functional_call(self.layer, dropped, (x, state, lengths))  # type: ignore[no-any-return]
 
 
 class ULMFiT(RecurrentLanguageModel):
-    """ŷ_t = softmax(E h_t + b), h_t of an LSTM that forgets words, units and weights at random."""
+    """ŷ_t = softmax(E h_t + b), h_t of an LSTM with dropout of words, units and weights."""
 
     Config = ULMFiTConfig
     cell_type = LSTMCell
     recipe: ClassVar[str] = "ulmfit"
-    """How it is fine-tuned where nothing else is said; see ensue.tasks.recipes."""
+    """The default recipe for fine-tuning; see ensue.tasks.recipes."""
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.batch": 32, "train.length": 64, "train.lr": 4e-3},
-        "paper": {  # the sizes and rates of the paper; a GPU's work
+        "paper": {  # the paper's sizes and rates; for a GPU
             "layers": 3,
             "hidden": 1150,
             "embedding": 400,
@@ -129,22 +122,11 @@ class ULMFiT(RecurrentLanguageModel):
         self.stack.dropout = LockedDropout(config.layer_dropout)
         self.dropout_out = LockedDropout(config.dropout)
 
-    def layer(self, width: int, place: int) -> nn.Module:
-        """A layer whose weights are dropped; the last of all is as wide as an embedding."""
+    def layer(self, width: int, number: int) -> nn.Module:
+        """A layer with dropout on its weights; the last one has the embedding size."""
         config = self.config
-        assert isinstance(config, ULMFiTConfig)
-        output = config.embedding if place == config.layers - 1 else config.hidden
-        return WeightDropped(Recurrent(LSTMCell(width, output), config.kernel), config.weight_dropout)
+        hidden = config.embedding if number == config.layers - 1 else config.hidden
+        return WeightDropped(self.recurrent(width, hidden), config.weight_dropout)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
-    ) -> Output:
-        """Read tokens (B, T)."""
-        e = self.inputs(self.words.embed(self.embed, tokens))
-        looks = self.looks(want)
-        hidden, after = self.stack(e, state, lengths, looks)
-        return answer(self.head, self.dropout_out(hidden), after, lengths, want, tuple(looks) if looks else None)
+    def embedded(self, tokens: Tensor) -> Tensor:
+        return self.inputs(self.words.embed(self.embed, tokens))  # type: ignore[no-any-return]

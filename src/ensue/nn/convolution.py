@@ -13,13 +13,17 @@ Legend: B rows, T time, D input width, N output width.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.nn.source import Source
 from ensue.nn.state import State, zeros_beside
+from ensue.nn.trunk import Clock
 
 
 @dataclass(frozen=True)
@@ -80,3 +84,18 @@ class FullConvolution(Convolution):
             x = x.masked_fill(~real[..., None], 0.0)
         before = self.reach // 2
         return self.convolve(F.pad(x, (0, 0, before, self.reach - before))), None
+
+
+@dataclass(frozen=True)
+class ConvolutionalDecoderState(State):
+    """The state of a decoder of causal convolutions: their last inputs, the positions, and the encoded source."""
+
+    blocks: tuple[ConvolutionState, ...]
+    clock: Clock
+    source: Source
+
+    @staticmethod
+    def start(blocks: Iterable[Any], source: Source) -> ConvolutionalDecoderState:
+        """Return the state before the first token; each block has a causal ``convolution``."""
+        states = tuple(block.convolution.start(source.count) for block in blocks)
+        return ConvolutionalDecoderState(states, Clock.start(source.count, source.index.device), source)

@@ -52,14 +52,14 @@ class IntraAttention(nn.Module):
         x: Tensor,
         state: IntraState | None = None,
         lengths: Tensor | None = None,
-        looks: list[Tensor] | None = None,
+        weights: list[Tensor] | None = None,
     ) -> tuple[Tensor, IntraState]:
-        """Run over x (B, T, D); a_t of each head (B, H, T, S) is added to ``looks`` where it is given."""
+        """Run over x (B, T, D); a_t of each head (B, H, T, S) is appended to ``weights`` if it is given."""
         state = state or self.start(len(x))
         h, inner = self.layer(x, state.layer, lengths)
         if not x.shape[1]:
             return h, IntraState(inner, state.memory)
-        c, memory, weights = self.attention(self.norm(h), state.memory, Layout(lengths), looks is not None)
-        if looks is not None:
-            looks.append(weights)
+        c, memory, a = self.attention(self.norm(h), state.memory, Layout(lengths), weights is not None)
+        if weights is not None:
+            weights.append(a)
         return h + c, IntraState(inner, memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,8 @@ from ensue.nn.state import State
 Want = Literal["logits", "last", "hidden", "attention", "end"]
 """What ``forward`` computes: logits at every position, or at each row's last token only; hidden states; attention. With
 "end" no call follows, so a model may leave out the state."""
+Wants = Sequence[Want]
+"""Everything that ``forward`` should compute."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -103,13 +103,13 @@ class Stack(nn.Module):
         x: Tensor,
         state: StackState | None = None,
         lengths: Tensor | None = None,
-        looks: list[Tensor] | None = None,
+        weights: list[Tensor] | None = None,
     ) -> tuple[Tensor, StackState]:
-        """Run all layers over x (B, T, D); ``looks`` is for layers that attend, which add where they look."""
+        """Run all layers over x (B, T, D); layers that attend append their attention weights to ``weights``."""
         states: Sequence[State | None] = state.layers if state else [None] * len(self.layers)
-        new, asked = [], () if looks is None else (looks,)
+        new, extra = [], () if weights is None else (weights,)
         for number, (layer, join, below) in enumerate(zip(self.layers, self.connections, states)):
-            y, after = layer(x if number == 0 else self.dropout(x), below, lengths, *asked)
+            y, after = layer(x if number == 0 else self.dropout(x), below, lengths, *extra)
             x = join(x, y)
             new.append(after)
         return x, StackState(tuple(new))

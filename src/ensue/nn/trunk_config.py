@@ -147,3 +147,16 @@ def build_trunk(
         return NORMS[config.norm][0](mixer, feed, build_norm(config, epsilon), config.dropout, across)
 
     return Trunk([block() for _ in range(config.layers)])
+
+
+def initialise(module: nn.Module, layers: int = 0, skip: tuple[str, ...] = ()) -> None:
+    """Draw matrices from N(0, 0.02²) and set biases to zero; norms stay as they are, and so do names in ``skip``.
+
+    With ``layers`` L, matrices that write to the residual path are 1/√(2L) of that (GPT-2).
+    """
+    for name, weight in module.named_parameters():
+        if weight.dim() == 2 and not name.startswith(skip):
+            residual = layers and name.endswith(("out.weight", "down.weight"))
+            nn.init.normal_(weight, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
+        elif name.endswith("bias"):
+            nn.init.zeros_(weight)

@@ -12,9 +12,9 @@ import numpy as np
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import describe
+from ensue.models.bidirectional_encoder import features_of
 from ensue.models.conditional import ConditionalModel
 from ensue.models.labelled import Labelled
-from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS
 from ensue.runs.load import Run, load
 from ensue.runs.word_tables import init_embeddings

@@ -77,7 +77,7 @@ def _states(body: Any, tokens: Tensor, lengths: Tensor, layer: int) -> Tensor:
     if hasattr(body, "reader"):
         layers = body.reader().layers_of(tokens, lengths)
     elif isinstance(body, ContextModel):
-        layers = (body.gaps(tokens, lengths),)
+        layers = (body.context_vectors(tokens, lengths),)
     elif isinstance(body, Encoder):
         layers = body(tokens, None, lengths, layers=True).layers
     else:

@@ -24,17 +24,18 @@ def forecast(model: Any, past: Tensor, horizon: int, *, paths: int = PATHS, seed
     config = model.config
     targets = config.targets
     y, state = model(past, None, None, True)
-    if horizon <= config.ahead:
+    if horizon <= config.steps_ahead:
         first: Tensor = y[:, 0, :horizon, :targets]
         return first
-    if config.outputs < config.inputs:
-        what = f"{horizon} steps are more than the model's horizon of {config.ahead}, and covariates are not forecast"
+    if config.output_columns < config.inputs:
+        most = f"the model's horizon of {config.steps_ahead}"
+        what = f"{horizon} steps are more than {most}, and covariates are not forecast"
         raise InputError(what, hint=f"train with --horizon {horizon}, or with mode=step")
     if config.quantiles and paths:
         return _sampled(model, y, state, horizon, paths, seed)
     parts = [y[:, 0]]
-    for _ in range(config.ahead, horizon, config.ahead):
-        y, state = model(parts[-1][..., config.middle], state, None, True)
+    for _ in range(config.steps_ahead, horizon, config.steps_ahead):
+        y, state = model(parts[-1][..., config.median_index], state, None, True)
         parts.append(y[:, 0])
     return torch.cat(parts, dim=1)[:, :horizon, :targets]
 
@@ -48,7 +49,7 @@ def _sampled(model: Any, y: Tensor, state: Any, horizon: int, paths: int, seed: 
     state = state.rows(torch.arange(rows, device=y.device).repeat_interleave(paths))
     quantiles = y[:, 0].repeat_interleave(paths, dim=0)  # (B·R, H, Y, Q)
     parts = [_draw(quantiles, levels, generator)]
-    for _ in range(config.ahead, horizon, config.ahead):
+    for _ in range(config.steps_ahead, horizon, config.steps_ahead):
         quantiles, state = model(parts[-1], state, None, True)
         parts.append(_draw(quantiles[:, 0], levels, generator))
     values = torch.cat(parts, dim=1)[:, :horizon, : config.targets].view(rows, paths, horizon, config.targets)

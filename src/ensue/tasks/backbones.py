@@ -6,9 +6,9 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.models.bert import BERT
+from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.features import Features
 from ensue.models.labelled import HeadConfig, Labelled
-from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import RecurrentLanguageModel
 
 
@@ -30,7 +30,7 @@ def body_for(model: Any, head: HeadConfig, features: Features | None = None, onw
         raise InputError("head.directions = both is for recurrent networks", hint="leave it out")
     each = head.kind in ("token", "span")
     both = head.directions == "both" or (head.directions == "auto" and (features is not None or (each and not onward)))
-    return BidirectionalReader(model, features) if both and recurrent else body_of(model)
+    return BidirectionalEncoder(model, features) if both and recurrent else body_of(model)
 
 
 def system_config(model: Any) -> Any:

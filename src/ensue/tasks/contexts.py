@@ -29,7 +29,7 @@ from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tok
 from ensue.data.tokenizers.spelled_words import SpelledWordTokenizer, fit_spelled_words
 from ensue.measure import example_losses
 from ensue.measure.contexts import ContextScore, context_score
-from ensue.models.context import ContextModel, known
+from ensue.models.context import ContextModel, replace_unknown
 from ensue.tasks.machine import fill_common
 from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.tasks.spec import TaskSpec
@@ -157,8 +157,8 @@ def model_settings(settings: Settings, corpus: Corpus) -> dict[str, Any]:
 
 def add_head(settings: Settings, model: ContextModel, corpus: Corpus) -> ContextModel:
     """The model, told how often words occur."""
-    words = known(torch.from_numpy(corpus.train.tokens.astype(np.int64)), corpus.tokenizer.size)
-    model.learn_counts(torch.bincount(words, minlength=model.config.vocabulary).float())
+    words = replace_unknown(torch.from_numpy(corpus.train.tokens.astype(np.int64)), corpus.tokenizer.size)
+    model.set_word_counts(torch.bincount(words, minlength=model.config.vocabulary).float())
     return model
 
 

@@ -20,9 +20,9 @@ from ensue.data.labelled_rows import LabelledRows, evaluation_batches, make_batc
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.tokenizers.spelled_words import SpelledWordTokenizer, fit_spelled_words
+from ensue.models.bidirectional_encoder import features_of
 from ensue.models.conditional import ConditionalModel
 from ensue.models.features import FeatureConfig, Features
-from ensue.models.reader import features_of
 from ensue.models.table import SYSTEMS
 from ensue.nn.characters import CharacterWords
 from ensue.nn.state import State
@@ -106,7 +106,7 @@ def most_tokens(config: FeatureConfig | None) -> int | None:
     if config is None or not config.run:
         return None
     lender = _lender(config)
-    return lender["model"]["context"] if getattr(SYSTEMS.load(lender["system"]), "places", False) else None
+    return lender["model"]["context"] if getattr(SYSTEMS.load(lender["system"]), "limits_source", False) else None
 
 
 def acquaint(model: nn.Module, tokenizer: Any) -> None:

@@ -300,7 +300,7 @@ def evaluator(settings: Settings, model: Any, corpus: Corpus) -> Evaluate | None
     def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:  # all read all
         found, truth, real = forecasts_of(model, windows, form, paths=0, stop=stop)
         scale = form.deviation[: form.targets]
-        error = np.abs(truth - found[..., config.middle])
+        error = np.abs(truth - found[..., config.median_index])
         if kind == "pinball":
             loss = (pinball(truth, found, config.quantiles) / scale[:, None]).mean(-1)
         else:

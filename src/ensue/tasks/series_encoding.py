@@ -137,7 +137,7 @@ def check_long_enough(series: Series, window: int, horizon: int, where: str, wha
 
 def rows_at_once(config: Any, window: int, horizon: int, paths: int = PATHS) -> int:
     """How many windows are forecast at once, so that what is held of all their paths stays small."""
-    many = max(1, paths) if config.quantiles and config.ahead < horizon else 1
+    many = max(1, paths) if config.quantiles and config.steps_ahead < horizon else 1
     return max(1, NUMBERS_AT_ONCE // ((window + horizon) * many))
 
 

@@ -49,7 +49,7 @@ def context_loss(
     """The loss that a model of words in context defines for whole sentences; it carries no state."""
     context_model: Any = model
     loss = context_model.context_loss(batch.tokens, batch.lengths)
-    return reduction.scale_mean(loss, context_model.predicted(batch.lengths)), None
+    return reduction.scale_mean(loss, context_model.target_count(batch.lengths)), None
 
 
 def _target_count(batch: Any) -> Tensor | int:

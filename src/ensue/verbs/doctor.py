@@ -23,7 +23,7 @@ from ensue.core.events import Report, silent
 from ensue.data.splitting import hold_out
 from ensue.exchange.arpa import write_arpa
 from ensue.exchange.huggingface import gpt_from_weights
-from ensue.models.conditional import ConditionalModel, Given
+from ensue.models.conditional import ConditionalModel, FixedSourceModel
 from ensue.models.forecast import Forecaster
 from ensue.models.forecast_laws import forecast_laws
 from ensue.models.laws import findings
@@ -94,7 +94,7 @@ def laws() -> list[dict[str, Any]]:
         forecasts = issubclass(cls, Forecaster)
         model = cls(cls.Config(**({"inputs": 2, "window": 4} if forecasts else {"vocabulary": 13}), **known))
         if isinstance(model, ConditionalModel):
-            model = Given(model, torch.randint(11, (6,)))
+            model = FixedSourceModel(model, torch.randint(11, (6,)))
         broken = [f for f in (forecast_laws(model) if forecasts else findings(model)) if not f.kept]
         detail = ", ".join(f"{f.law} off by {f.difference:.1e}" for f in broken) or "all laws kept"
         result.append({"name": f"laws of {name}", "kept": not broken, "detail": detail})

@@ -22,11 +22,11 @@ def test_it_keeps_its_laws():
 @torch.no_grad()
 def test_r126_a_context_depends_on_all_words_but_the_one_that_stands_there():
     model, tokens = small(layers=2).eval(), torch.randint(11, (1, 7))
-    whole = model.gaps(tokens)[0]
+    whole = model.context_vectors(tokens)[0]
     for place in range(7):
         other = tokens.clone()
         other[0, place] = (tokens[0, place] + 1) % 11
-        changed = (model.gaps(other)[0] - whole).abs().amax(-1) > 0
+        changed = (model.context_vectors(other)[0] - whole).abs().amax(-1) > 0
         assert changed.tolist() == [at != place for at in range(7)]
 
 
@@ -36,7 +36,7 @@ def test_r126_negative_sampling_teaches_which_word_stands_between_two_others():
     # the word before decides about the one in between, or else the word after
     rows = torch.tensor([[1, a, {5: 2, 6: 3}.get(a, b - 6), b, 1] for a in range(5, 8) for b in range(8, 11)])
     lengths = torch.full((9,), 5)
-    model.learn_counts(torch.bincount(rows.flatten(), minlength=11).float())
+    model.set_word_counts(torch.bincount(rows.flatten(), minlength=11).float())
     optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(300):
         loss = model.context_loss(rows, lengths)
@@ -46,14 +46,14 @@ def test_r126_negative_sampling_teaches_which_word_stands_between_two_others():
     model.eval()
     with torch.no_grad():
         said = model(rows).logits[:, 2].argmax(-1)
-        gap = model.side_losses(rows, lengths)["gap"].view(9, 3)
+        gap = model.word_losses(rows, lengths)["gap"].view(9, 3)
     assert said.tolist() == rows[:, 2].tolist()
     assert gap[:, 1].exp().mean() < 1.3  # u · c + log of the noise is log P(w | context)
 
 
 def test_words_are_drawn_by_their_counts_to_a_power():
     model = small()
-    model.learn_counts(torch.tensor([99.0] + [0.0] * 10))
+    model.set_word_counts(torch.tensor([99.0] + [0.0] * 10))
     noise = model.head.noise.exp()
     assert float(noise.sum()) == pytest.approx(1, abs=1e-5)
     assert float(noise[0] / noise[1]) == pytest.approx(100**0.75, rel=1e-4)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from ensue.core.errors import InputError
 from ensue.models.bytenet import ByteNet, ByteNetConfig
-from ensue.models.conditional import Given
+from ensue.models.conditional import FixedSourceModel
 from ensue.models.convs2s import ConvS2S, ConvS2SConfig, EncoderBlock
 from ensue.models.laws import findings
 from ensue.train.objectives import TranslationLoss
@@ -34,7 +34,7 @@ def build(kind, values, **more):
 @each_variant
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["32", "64"])
 def test_the_laws_hold(kind, values, dtype):
-    for found in findings(Given(build(kind, values).to(dtype), SOURCE[0])):
+    for found in findings(FixedSourceModel(build(kind, values).to(dtype), SOURCE[0])):
         assert found.kept, found
 
 
@@ -172,7 +172,7 @@ def test_bytenet_unfolds_over_its_source_column_by_column():
         changed = x.clone()
         changed[:, column] += torch.randn(8)
         source = type(start.source)((changed,), start.source.lengths, start.source.index)
-        difference = (model(tokens, type(start)(start.blocks, start.place, source)).logits - before)[0].abs().amax(-1)
+        difference = (model(tokens, type(start)(start.blocks, start.clock, source)).logits - before)[0].abs().amax(-1)
         assert (difference[:column] == 0).all() and difference[column] > 0
 
 

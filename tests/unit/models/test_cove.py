@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.cove import CoVe
 from ensue.models.features import FeatureConfig, Features
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.laws import labelled_laws
-from ensue.models.reader import BidirectionalReader
 from ensue.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from ensue.models.transformer import Transformer, TransformerConfig
 
@@ -44,7 +44,7 @@ def states(model, source, lengths=None):
 
 def labelled(model, kind="token", **config):
     torch.manual_seed(0)
-    body = BidirectionalReader(
+    body = BidirectionalEncoder(
         CoVe(CoVe.Config(vocabulary=V, hidden=6)), Features(model.reader(), FeatureConfig(**config))
     )
     return Labelled(body, HeadConfig(outputs=3, kind=kind))

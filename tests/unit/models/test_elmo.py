@@ -49,7 +49,7 @@ def test_r121_a_forward_state_depends_on_no_later_word_and_a_backward_one_on_no_
 
 def test_r121_no_prediction_of_a_word_depends_on_that_word():
     model, tokens, lengths = small().double(), torch.tensor([[1, 4, 5, 6, 1]]), torch.tensor([5])
-    first = model.side_losses(tokens, lengths)
+    first = model.word_losses(tokens, lengths)
     for place in range(5):
         other = tokens.clone()
         other[0, place] = 9
@@ -59,8 +59,8 @@ def test_r121_no_prediction_of_a_word_depends_on_that_word():
         ):  # losses begin with the second word, or the first
             if not 0 <= at < 4:
                 continue
-            hidden = dict(zip(("forward", "backward"), model._sides(other, lengths)))[name][0][at]
-            expected = dict(zip(("forward", "backward"), model._sides(tokens, lengths)))[name][0][at]
+            hidden = dict(zip(("forward", "backward"), model._predictions(other, lengths)))[name][0][at]
+            expected = dict(zip(("forward", "backward"), model._predictions(tokens, lengths)))[name][0][at]
             torch.testing.assert_close(hidden, expected, rtol=0, atol=1e-12)  # other letters, other sums' order
     assert {name: len(losses) for name, losses in first.items()} == {"forward": 4, "backward": 4}
 
@@ -133,7 +133,7 @@ def test_words_beyond_the_vocabulary_are_read_by_their_letters_and_predicted_as_
     model, lengths = small(), torch.tensor([4])
     first, second = torch.tensor([[1, 20, 5, 1]]), torch.tensor([[1, 21, 5, 1]])
     assert not torch.allclose(model.reader().layers_of(first)[0], model.reader().layers_of(second)[0])
-    _, targets = next(iter(model._sides(first, lengths)))
+    _, targets = next(iter(model._predictions(first, lengths)))
     assert targets.tolist() == [0, 5, 1]
 
 
@@ -147,7 +147,7 @@ def test_a_gap_is_filled_by_both_directions_less_the_words_own_chance():
 
 def test_the_softmax_begins_as_words_are():
     model = small()
-    model.learn_counts(torch.arange(13).float())
+    model.set_word_counts(torch.arange(13).float())
     assert float(model.head.bias.detach().softmax(-1)[12]) == pytest.approx(13 / np.arange(1, 14).sum())
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
+from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.elmo import ELMo, ELMoConfig
 from ensue.models.features import FeatureConfig, Features, LayerCache
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.laws import labelled_laws
-from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 
 TOKENS, LENGTHS = torch.tensor([[1, 4, 5, 1], [1, 6, 1, 0]]), torch.tensor([4, 3])
@@ -28,7 +28,7 @@ def features(**settings):
 
 def tagger(**settings):
     torch.manual_seed(1)
-    body = BidirectionalReader(LSTMLanguageModel(LSTMConfig(vocabulary=9, hidden=5)), features(**settings))
+    body = BidirectionalEncoder(LSTMLanguageModel(LSTMConfig(vocabulary=9, hidden=5)), features(**settings))
     return Labelled(body, HeadConfig(kind="token", outputs=3, dropout=0.0))
 
 
@@ -98,7 +98,7 @@ def test_a_tagger_with_features_keeps_its_laws_and_reads_words_beyond_its_vocabu
 
 def test_the_body_reads_from_both_ends():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=9, hidden=5))
-    body = BidirectionalReader(model).eval()
+    body = BidirectionalEncoder(model).eval()
     first, second = body(torch.tensor([[1, 2, 3]])).hidden, body(torch.tensor([[1, 2, 4]])).hidden
     assert body.width == 10 and not torch.allclose(first[0, 0], second[0, 0])
     torch.testing.assert_close(first[0, 0, :5], second[0, 0, :5])  # what reads from the left has not seen it yet

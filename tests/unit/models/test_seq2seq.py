@@ -30,7 +30,7 @@ def test_the_bottleneck_is_one_vector(pair):
     """Without attention all that is known of the source is the encoder's last memory."""
     model = small(attention="none", encoder="forward")
     state = model.start(pair[0])
-    assert state.source is None and state.seen is None
+    assert state.source is None and state.attended is None
     assert [tuple(part.shape) for part in state.stack.layers[0].memory] == [(3, D), (3, D)]
     h, after = model.encoder.stack.layers[0](model.embed_source(pair[0]))
     assert torch.equal(state.stack.layers[0].memory[0], h[:, -1])

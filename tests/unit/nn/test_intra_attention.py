@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from ensue.core.errors import InputError
+from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.laws import labelled_laws
-from ensue.models.reader import BidirectionalReader
 from ensue.models.recurrent import GRULanguageModel, LSTMLanguageModel, RNNLanguageModel
 from ensue.nn.intra_attention import IntraAttention
 from ensue.nn.mixers.full import SelfAttention
@@ -35,7 +35,7 @@ def tagger(cls, both, seed=0, **settings):
     torch.manual_seed(seed)
     model = cls(cls.Config(vocabulary=len(VOCABULARY), hidden=16, **settings))
     head = HeadConfig(kind="token", outputs=2, dropout=0.0)
-    return Labelled(BidirectionalReader(model) if both else model, head)
+    return Labelled(BidirectionalEncoder(model) if both else model, head)
 
 
 def taught(model, steps=100, shortest=60, longest=80):
@@ -115,11 +115,11 @@ def test_the_gradient_falls_with_the_distance_in_a_recurrence_and_with_its_softm
 def test_each_step_sees_the_span_and_the_memory_stays_as_small():
     torch.manual_seed(0)
     layer = IntraAttention(Recurrent(LSTMCell(4, 8)), LocalAttention(MixerConfig(width=8, heads=2), span=5)).eval()
-    looks: list[torch.Tensor] = []
-    layer(torch.randn(2, 12, 4), None, None, looks)
+    weights: list[torch.Tensor] = []
+    layer(torch.randn(2, 12, 4), None, None, weights)
     band = torch.ones(12, 12, dtype=torch.bool).tril().triu(-4)
-    assert ((looks[0] > 0) == band).all()
-    torch.testing.assert_close(looks[0].sum(-1), torch.ones(2, 2, 12))
+    assert ((weights[0] > 0) == band).all()
+    torch.testing.assert_close(weights[0].sum(-1), torch.ones(2, 2, 12))
     with torch.no_grad():
         state, sizes = layer.start(2), set()
         for _ in range(200):

@@ -16,7 +16,7 @@ def again(model, past, horizon):
     known = past
     while known.shape[1] < past.shape[1] + horizon:
         y, _ = model(known, last=True)
-        known = torch.cat([known, y[:, 0, :, :, model.config.middle]], dim=1)
+        known = torch.cat([known, y[:, 0, :, :, model.config.median_index]], dim=1)
     return known[:, past.shape[1] : past.shape[1] + horizon]
 
 
