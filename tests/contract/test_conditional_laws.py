@@ -141,7 +141,7 @@ class LateReader(Seq2Seq):
 
     def start(self, source, lengths=None):
         state = super().start(source, None)
-        return type(state)(state.stack, state.seen, super().start(source, lengths).source)
+        return type(state)(state.stack, state.attended, super().start(source, lengths).source)
 
 
 class FirstSentence(Source):
@@ -161,7 +161,7 @@ class Confused(Seq2Seq):
     def start(self, source, lengths=None):
         state = super().start(source, lengths)
         held = state.source
-        return type(state)(state.stack, state.seen, FirstSentence(held.parts, held.lengths, held.index))
+        return type(state)(state.stack, state.attended, FirstSentence(held.parts, held.lengths, held.index))
 
 
 class Written(Transformer):
