@@ -99,16 +99,10 @@ def fit(
         out = Path(what)  # `ensue fit RUN --resume`
     if not (resume and out):
         what = _system(what, None if resume else config)
-    options: dict[str, Any] = {
-        "tokenizer.kind": tokenizer,
-        "preset": preset,
-        "seed": seed,
-        "begin_with": begin_with,
-        "device": device,
-    }
+    options: dict[str, Any] = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "device": device}
     options |= {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
-    options |= {"embeddings": embeddings, "compile": compile_, "train.shard": shard, "train.sample_every": sample_every}
-    options["train.memory"] = size_in_bytes(memory) if memory else 0
+    options |= {"begin_with": begin_with, "embeddings": embeddings, "compile": compile_, "train.shard": shard}
+    options |= {"train.sample_every": sample_every, "train.memory": size_in_bytes(memory) if memory else 0}
     work = partial(verb, what, data or [], valid=valid, model=model, config=config, settings=_settings(set_, options))
     _train(partial(work, out=out, budget=budget or None, resume=resume, force=force), as_json)
 
