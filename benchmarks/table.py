@@ -21,8 +21,8 @@ HEADS = (
     "work",
     "peer",
     "times as fast",
-    "mark",
-    "a second: ours, theirs",
+    "target",
+    "per second: ours, theirs",
     "peak MB: ours, theirs",
     "share of the limit",
 )

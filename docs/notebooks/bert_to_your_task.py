@@ -1,14 +1,14 @@
 # %% [markdown]
 # # From BERT to your task
 #
-# You have a task and few labels: nobody likes to label. But you have plenty of text without any. BERT's idea (Devlin
-# et al., 2019) is to learn from the text first, by filling in masked words, and from the labels afterwards.
+# Labels are scarce, but text without labels is plentiful. BERT (Devlin et al., 2019) first learns from the text, by
+# predicting masked words, and then from the labels.
 #
-# This tutorial does both from scratch: it pre-trains a very small BERT on messages to a shop, looks at what it has
-# understood, and then sorts messages by department, with nine labels.
+# This tutorial does both from scratch: it pre-trains a very small BERT on messages to a shop, inspects what it has
+# learned, and then classifies messages by department, with nine labels.
 #
-# It takes about 20 seconds on one core. To see more, raise `STEPS` and `CUSTOMERS`; for a text of your own put its
-# file into `TEXT`, documents apart by blank lines.
+# It takes about 20 seconds on one core. To see more, increase `STEPS` and `CUSTOMERS`; to use your own text set `TEXT`
+# to its file, with blank lines between documents.
 
 # %%
 import random
@@ -20,7 +20,7 @@ import torch
 import ensue
 
 FOLDER = Path("runs/bert_to_your_task")
-"""Everything that is made here goes there."""
+"""All output goes here."""
 CUSTOMERS = 3000
 STEPS = {"pre-training": 380, "task": 60}
 TEXT, FEW, TEST = FOLDER / "messages.txt", FOLDER / "few.tsv", FOLDER / "test.tsv"
@@ -31,8 +31,8 @@ FOLDER.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # ## Messages without labels
 #
-# Each customer writes two messages about things of one department. The departments are not written anywhere; a blank
-# line stands between customers.
+# Each customer writes two messages about things of one department, which is not named. A blank
+# line separates customers.
 
 # %%
 GOODS = {
@@ -60,10 +60,9 @@ print("\n\n".join("\n".join(lines) for lines in customers[:3]))
 # %% [markdown]
 # ## Pre-training
 #
-# A quarter of the tokens is masked (BERT masks 15 %; on so little text more is better), and the model has to say what
-# they were. It sees what stands left *and* right of a gap, which a language model that writes from left to right may
-# not. It also learns to tell whether two messages belong together: half of the pairs are from two different
-# customers.
+# A quarter of the tokens is masked (BERT masks 15 %; with so little text more is better), and the model predicts
+# them from the words to the left *and* right, unlike a causal language model. It also
+# learns whether two messages belong together: half of the pairs are from two different customers.
 
 # %%
 bert = ensue.fit(
@@ -90,18 +89,18 @@ bert = ensue.fit(
 )
 valid = bert.config["figures"]["valid"]
 print(f"{bert.config['figures']['parameters']:,} parameters")
-print(f"hidden tokens on messages that were held out: {valid['accuracy']:.0%} right")
-print(f"{valid['masked_loss']:.2f} nats each; guessing by frequency costs {valid['unigram_loss']:.2f}")
-print(f"do two messages belong together: {valid['next_accuracy']:.0%} right")
+print(f"masked tokens of held-out messages: {valid['accuracy']:.0%} correct")
+print(f"{valid['masked_loss']:.2f} nats each; guessing by frequency: {valid['unigram_loss']:.2f}")
+print(f"next-sentence prediction: {valid['next_accuracy']:.0%} correct")
 assert valid["masked_loss"] < 0.6 * valid["unigram_loss"]
 
 # %%
 bert.look.curves()
 
 # %% [markdown]
-# ## What does it know?
+# ## What has it learned?
 #
-# Hide a word and ask. Grammar alone would allow any of the eighteen things:
+# Grammar alone would allow any of the eighteen things in the mask:
 
 # %%
 for text in (
@@ -116,9 +115,9 @@ guesses = [word for word, _ in bert.fill("the guitar, flute and [MASK] came.").g
 assert sum(word in GOODS["music"] for word in guesses) >= 3
 
 # %% [markdown]
-# It knows that a flute goes with a drum and not with a spade, though nobody told it that there are departments. It
-# has not noticed that nobody names a thing twice. The words have moved: every token has a vector, and things that
-# stand in the same messages have come together.
+# It has learned that a flute goes with a drum and not with a spade, without being told about departments. It
+# has not learned that no thing is named twice. Embeddings of things that occur in the same messages have become
+# similar:
 
 # %%
 words = [word for goods in GOODS.values() for word in goods]
@@ -126,23 +125,23 @@ vectors = np.stack([bert.vectors.matrix[bert.vectors.index_of(word)] for word in
 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
 alike, same = vectors @ vectors.T, np.kron(np.eye(3), np.ones((6, 6))) - np.eye(18)
 inside, across = alike[same == 1].mean(), alike[np.kron(np.eye(3), np.ones((6, 6))) == 0].mean()
-print(f"mean cosine of two things of one department {inside:.2f}, of two {across:.2f}")
+print(f"mean cosine within a department {inside:.2f}, between departments {across:.2f}")
 assert inside > across + 0.1
 
 # %%
 bert.look.words(" ".join(words))
 
 # %% [markdown]
-# And where does the gap look, when it is filled in? At the other things of the message, which are what it depends on.
+# The mask attends to the other things of the message:
 
 # %%
 bert.look.attention("the guitar, flute and [MASK] came.", layer=2, word="[MASK]")
 
 # %% [markdown]
-# ## Can it write?
+# ## Generation
 #
-# It has no next word to say, so it cannot write as GPT does. But it can fill many gaps, in rounds: all get a word,
-# the ones it is least sure of are masked again and filled again.
+# BERT does not predict the next word, so it cannot generate as GPT does. But it can fill many masks in rounds: all get
+# a word, and the least certain ones are masked again and re-predicted.
 
 # %%
 written = bert.fill("my [MASK], [MASK] and [MASK] [MASK].", rounds=4, temperature=0.7, seed=3)
@@ -152,8 +151,8 @@ for step in written.steps:
 # %% [markdown]
 # ## Nine labels
 #
-# Now the task: which department is a message for? We label three messages each, and make it hard: the labelled ones
-# name only three things of a department, and those that we ask about later only the *other* three.
+# The task is to predict the department of a message. We label three messages per department, and make it hard: the
+# labelled ones name only three things of a department, the test messages only the *other* three.
 
 # %%
 few = [(one, message(chance, one, slice(0, 3))) for one in GOODS for _ in range(3)]
@@ -163,8 +162,8 @@ for path, rows in ((FEW, few), (TEST, test)):
 print(FEW.read_text(encoding="utf-8"))
 
 # %% [markdown]
-# The same network twice: once from random weights, once from those of our BERT. On top of the mark before the text,
-# `[CLS]`, comes one new layer with an output a label, and everything is trained.
+# We train the same network twice: from random weights, and from our BERT. A new linear layer on the
+# token `[CLS]` has one output per label; all weights are trained.
 
 # %%
 training = {"train.steps": STEPS["task"], "train.lr": 1e-3, "train.eval_every": 1000, "train.checkpoint_every": 1000}
@@ -188,24 +187,24 @@ print({name: f"{share:.0%}" for name, share in accuracy.items()})
 assert accuracy["pre-trained"] > accuracy["scratch"] + 0.2
 
 # %% [markdown]
-# From random weights it is a matter of luck (a third is chance): no word of these messages was ever labelled. From
-# BERT's weights, *bowl* is already where *pan* is, and what was learned of one holds for the other. That is what
-# pre-training buys.
+# From random weights accuracy is near chance (one third): no thing in the test messages was ever labelled. With
+# pre-trained weights *bowl* is already close to *pan*, so what is learned for one holds for the other.
 
 # %%
 for text in ("where is my trumpet?", "the mower broke.", "an oven, please."):
-    (said,) = tuned.predict([text])
-    print(f"{text:24}", said["label"], {label: round(p, 2) for label, p in said["probabilities"].items()})
+    (prediction,) = tuned.predict([text])
+    probabilities = {label: round(p, 2) for label, p in prediction["probabilities"].items()}
+    print(f"{text:24}", prediction["label"], probabilities)
 
 # %% [markdown]
-# It is sure, even where the words around are new to it. With another department in the world it would be just as
-# sure, and wrong: a classifier can only choose among its labels. What [CLS], by which it decides, attends to:
+# It is confident even with other words around. For things of an unknown department it would be just as confident, and
+# wrong: a classifier can only choose among its labels. What [CLS] attends to:
 
 # %%
 tuned.look.attention("send one oven, bowl and spoon.", layer=2, word="[CLS]")
 
 # %% [markdown]
-# Which labels are taken for which stands in the score; `ensue score RUN test.tsv --out confusion.png` draws it.
+# The confusion matrix; `ensue score RUN test.tsv --out confusion.png` draws it.
 
 # %%
 figures = tuned.score(TEST).figures
@@ -215,7 +214,7 @@ for label, row in zip(figures["labels"], figures["confusion"]):
 # %% [markdown]
 # ## Another task on the same BERT
 #
-# A label for every word: which words are things? Two columns, a blank line after each sentence.
+# Tagging: which words are things? The file has two columns, and a blank line after each sentence.
 
 # %%
 TAGS = FOLDER / "tags.conll"
@@ -229,17 +228,18 @@ TAGS.write_text(
 tagger = ensue.fit(
     "tag", TAGS, begin_with=bert, out=FOLDER / "tagger", settings={**training, "data.holdout": 0}, force=True
 )
-(said,) = tagger.predict(["where are trumpet , mower and bowl ?"])
-print([found["text"] for found in said["entities"]])
-assert [found["text"] for found in said["entities"]] == ["trumpet", "mower", "bowl"]
+(prediction,) = tagger.predict(["where are trumpet , mower and bowl ?"])
+entities = [entity["text"] for entity in prediction["entities"]]
+print(entities)
+assert entities == ["trumpet", "mower", "bowl"]
 
 # %% [markdown]
 # ## Your task
 #
-# - A table with a text and a label: `ensue.fit("classify", "mine.tsv", begin_with=run)`; columns are found, or said:
+# - A table with a text and a label: `ensue.fit("classify", "mine.tsv", begin_with=run)`; columns are detected, or set:
 #   `settings={"data.columns": "text=2,label=1"}`.
 # - Pairs of texts, numbers, several choices, tags, answers in a text: `pair`, `regress`, `choose`, `tag`, `answer`.
-# - A small BERT of your own is rarely the best start. `ensue convert path/to/hf-model --out runs/minilm` takes one
-#   that has read much more, and `begin_with="runs/minilm"` begins with it: 90.0 % on SST-2 after 20 minutes on two
-#   cores.
-# - How many labels are worth it: `ensue.race("mine.tsv", task="classify", begin_with=run, labels=(100, 300, 1000))`.
+# - A model pre-trained on much more text is usually better than your own small BERT: `ensue convert path/to/hf-model
+#   --out runs/minilm`, then `begin_with="runs/minilm"`: 90.0 % on SST-2 after 20 minutes on two cores.
+# - Accuracy against the number of labels:
+#   `ensue.race("mine.tsv", task="classify", begin_with=run, labels=(100, 300, 1000))`.

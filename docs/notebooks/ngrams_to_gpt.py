@@ -1,15 +1,15 @@
 # %% [markdown]
 # # From n-grams to GPT
 #
-# A language model says what comes next. Given the words so far, it gives every word of its vocabulary a probability:
+# A language model predicts the next word. Given the words so far, it gives every word of its vocabulary a probability:
 #
 # $$P(x_{t+1} \mid x_1, \ldots, x_t)$$
 #
 # This tutorial builds four of them on the same text: counts, smoothed counts, a recurrent network and a small GPT.
-# Each solves a problem that the one before it has, and each is measured on sentences that it never saw.
+# Each solves a problem of the previous one, and each is scored on held-out sentences.
 #
-# It takes about 20 seconds on one core. To see more, raise `STEPS` and `SENTENCES`, or put a text of your own into
-# `TEXT`.
+# It takes about 20 seconds on one core. To see more, increase `STEPS` and `SENTENCES`, or set `TEXT` to a text of your
+# own.
 
 # %%
 import math
@@ -25,20 +25,20 @@ import ensue
 from ensue.verbs.look import look
 
 FOLDER = Path("runs/ngrams_to_gpt")
-"""Everything that is made here goes there."""
+"""All output goes here."""
 SENTENCES = 3000
 STEPS = {"lstm": 900, "gpt": 300}
-"""Of training."""
+"""Training steps."""
 TEXT, HELD = FOLDER / "train.txt", FOLDER / "held.txt"
 
 torch.set_num_threads(1)
 FOLDER.mkdir(parents=True, exist_ok=True)
 
 # %% [markdown]
-# ## A text whose rules we know
+# ## A text with known rules
 #
-# With a real text nobody knows how well it could be predicted. So we begin with one that we make ourselves: somebody,
-# perhaps somewhere and at some time, did something with a thing of their own.
+# For a real text the best possible prediction is unknown. So we start with a generated one: a person, optionally a
+# place and a time, a verb, and a thing that belongs to the person.
 
 # %%
 PEOPLE = {
@@ -53,18 +53,18 @@ THINGS = {
     "read": ["books", "letters", "papers", "homework"],
 }
 TIMES = ["last week", "after the rain", "in the morning"]
-SAID = 0.6
-"""How often a place is said, and how often a time."""
+OPTIONAL = 0.6
+"""Probability of a place, and of a time."""
 
 
-def perhaps(chance, phrases):
-    return [chance.choice(phrases)] if chance.random() < SAID else []
+def optional(chance, phrases):
+    return [chance.choice(phrases)] if chance.random() < OPTIONAL else []
 
 
 def sentence(chance):
     whose = chance.choice(list(PEOPLE))
     verb = chance.choice(list(THINGS))
-    start = [chance.choice(PEOPLE[whose]), *perhaps(chance, PLACES), *perhaps(chance, TIMES)]
+    start = [chance.choice(PEOPLE[whose]), *optional(chance, PLACES), *optional(chance, TIMES)]
     return " ".join([*start, verb, whose, chance.choice(THINGS[verb]), "."])
 
 
@@ -75,28 +75,27 @@ HELD.write_text("\n".join(held) + "\n", encoding="utf-8")
 print("\n".join(train[:5]))
 
 # %% [markdown]
-# Since we know the rules, we know how many choices a sentence holds, and so the best **perplexity** that any model
-# can have: the number of words it hesitates between, on average, if it makes no mistake at all. One word in several
-# is a real choice (who, where, what); most are settled by those before them.
+# The rules give the entropy of a sentence, and so the best possible **perplexity**: the average number of words
+# that an ideal model chooses between. Only some words are a real choice (who, where, what); most are determined by
+# those before them.
 
 # %%
-said = -SAID * math.log(SAID) - (1 - SAID) * math.log(1 - SAID)
-nats = (
-    math.log(9) + said + SAID * math.log(len(PLACES)) + said + SAID * math.log(len(TIMES)) + math.log(3) + math.log(4)
-)
+presence = -OPTIONAL * math.log(OPTIONAL) - (1 - OPTIONAL) * math.log(1 - OPTIONAL)
+choices = math.log(9) + OPTIONAL * math.log(len(PLACES)) + OPTIONAL * math.log(len(TIMES)) + math.log(3) + math.log(4)
+nats = choices + 2 * presence
 tokens = sum(len(one.split()) + 1 for one in held) / len(held)  # the end of the line is a token too
 best = math.exp(nats / tokens)
-print(f"{nats:.2f} nats of choice in a sentence of {tokens:.1f} tokens: a perplexity of {best:.2f} at best")
+print(f"{nats:.2f} nats per sentence of {tokens:.1f} tokens: the best perplexity is {best:.2f}")
 
 # %% [markdown]
 # ## Counting
 #
-# The simplest model asks: after these words, what came next in the text, and how often? A **bigram** looks at one
+# The simplest model counts how often each word followed the previous words. A **bigram** uses one
 # word,
 #
 # $$P(w \mid v) = \frac{\mathrm{count}(v\,w)}{\mathrm{count}(v)}$$
 #
-# and a few lines of Python are all it takes.
+# which takes a few lines of Python.
 
 # %%
 words = " </s> ".join(train).split()
@@ -105,7 +104,7 @@ by_hand = {w: count / firsts["opened"] for (v, w), count in pairs.items() if v =
 print(by_hand)
 
 # %% [markdown]
-# ensue's `ngram` counts the same. `order` is n, and the mode `mle` means these plain frequencies.
+# ensue's `ngram` does the same. `order` is n; the mode `mle` is plain relative frequencies.
 
 # %%
 common = {"valid": HELD, "tokenizer": "word", "force": True}
@@ -116,12 +115,12 @@ for word, p in bigram.next("the students opened", top=3):
     assert abs(p - by_hand[word]) < 1e-6
 
 # %% [markdown]
-# After *the students opened* it hesitates evenly between *her*, *his* and *their*: it looks at *opened* alone.
+# After *the students opened*, *her*, *his* and *their* are equally probable: the bigram sees only *opened*.
 #
-# ## More words, and the price
+# ## Longer contexts
 #
-# Look further back, then. Every order gets two models: plain frequencies, and counts smoothed by Kneser–Ney, which
-# keep something for what was never seen.
+# Every order gets two models: relative frequencies, and counts with Kneser–Ney smoothing, which reserves probability
+# for unseen n-grams.
 
 # %%
 orders = {}
@@ -131,19 +130,19 @@ for order in (1, 2, 3, 4, 6):
         for mode in ("mle", "kneser-ney")
     ]
     plain, smooth = (run.score(HELD).perplexity["token"] for run in orders[order])
-    print(f"order {order}: perplexity {plain:8.2f} from frequencies, {smooth:6.2f} smoothed; at best {best:.2f}")
+    print(f"order {order}: perplexity {plain:8.2f} from frequencies, {smooth:6.2f} smoothed; the best is {best:.2f}")
 
 # %% [markdown]
-# The first steps help a lot. Then it stops getting better, while the table grows:
+# The first orders help a lot. Then the score stops improving, while the table grows:
 
 # %%
 look("ngrams", [TEXT])
 
 # %% [markdown]
-# In so small a world frequencies do about as well as smoothed counts: nearly all that can happen has happened. Step
-# outside it once, and they fail. Nobody opened an umbrella in our text, so frequencies say that it cannot be: its
-# probability is 0 (ensue keeps $10^{-12}$, so that a sum stays a number), and so is that of the whole sentence. A
-# smoothed model is surprised, and goes on.
+# On such a small language frequencies score about as well as smoothed counts, because nearly all possible n-grams have
+# been seen. Unseen ones fail: nobody opened umbrellas in our text, so their relative frequency is 0 (ensue uses
+# $10^{-12}$ to stay finite), and so is the probability of the whole sentence. A smoothed model is surprised, but not
+# that much.
 
 # %%
 odd = "my uncle on the train opened his umbrellas ."
@@ -157,11 +156,10 @@ assert worst > 2 * mild
 orders[4][1].look.surprise(odd)
 
 # %% [markdown]
-# ## What no n-gram sees
+# ## The limit of n-grams
 #
-# *The girl near the old school after the rain opened* … whose? You know: *her*. The word that decides it is eight
-# words back, and the words between are the same whoever it was. To see so far, an n-gram needs a count for every
-# person × place × time × verb.
+# After *the girl near the old school after the rain opened* comes *her*. The word that decides it is eight
+# words back. An n-gram that long needs a count for every person × place × time × verb.
 
 # %%
 far = "the girl near the old school after the rain opened"
@@ -174,11 +172,11 @@ print({word: round(p, 2) for word, p in guess.items()})
 assert guess["her"] < 0.6 and guess["his"] > 0.2  # it has forgotten the girl
 
 # %% [markdown]
-# ## A network that remembers
+# ## A recurrent network
 #
-# A **recurrent network** keeps a vector, the state, and rewrites it at each word: $h_t = f(h_{t-1}, x_t)$. Whatever
-# it needs later it can carry along. The LSTM has gates that decide what is kept. `fit` trains it by gradient descent;
-# nothing but the name of the system changes.
+# A **recurrent network** has a hidden state that it updates at each word: $h_t = f(h_{t-1}, x_t)$. It can carry
+# information over any distance. The LSTM has gates that decide what is kept. `fit` trains it by gradient descent;
+# only the name of the system changes.
 
 # %%
 training = {"train.batch": 16, "train.length": 32, "train.eval_every": 50}
@@ -197,18 +195,18 @@ print(lstm.next(far, top=3))
 assert dict(lstm.next(far, top=1)).keys() == {"her"}
 
 # %% [markdown]
-# It remembers the girl. Where? A forget gate near 1 (dark) keeps what a unit's cell holds, one near 0 erases it.
-# Below, in the cells, some units keep their colour from *girl* until *opened*; others change with every word.
+# It remembers the girl. A forget gate near 1 (dark) keeps the value of a unit's cell, one near 0 erases it.
+# In the cells below, some units keep their colour from *girl* until *opened*; others change with every word.
 
 # %%
 lstm.look.gates(far + " her", units=12)
 
 # %% [markdown]
-# ## A model that looks back
+# ## Attention
 #
-# A **GPT** keeps no summary. It keeps all words so far and looks back at them: each word asks (a query), each word
-# before it answers (a key), and the better they match, the more of that word's value flows in. This is attention, and
-# a stack of it with small networks in between is a Transformer.
+# A **GPT** has no summary of the past. It keeps all words so far and attends to them: each word has a query, which is
+# compared with the keys of the words before it; the better they match, the more of that word's value is added. A stack
+# of such layers with feed-forward networks in between is a Transformer.
 
 # %%
 gpt = ensue.fit(
@@ -228,29 +226,28 @@ print(gpt.next(far, top=3))
 assert dict(gpt.next(far, top=1)).keys() == {"her"}
 
 # %% [markdown]
-# What does *opened* attend to, when it has to predict whose? One colour per head:
+# What *opened* attends to, one colour per head:
 
 # %%
 gpt.look.attention(far, layer=1, word="opened")
 
 # %%
 seen = gpt.look.attention(far, layer=1).numbers
-place, most = seen["tokens"].index("opened"), {}
+position, most = seen["tokens"].index("opened"), {}
 for head, weights in enumerate(seen["layers"]["1"], start=1):
-    share, word = max(zip(weights[place], seen["tokens"]))
+    share, word = max(zip(weights[position], seen["tokens"]))
     most[word] = max(share, most.get(word, 0))
     print(f"head {head} gives {share:.2f} of its attention to {word!r}")
 assert most["girl"] > 0.5
 
 # %% [markdown]
-# Heads have learned to find the person, however far back. Nobody told them to: it made the text less surprising, and
-# that is all that they were trained for.
+# Heads have learned to find the person, however far back, only because that improves the prediction.
 
 # %% [markdown]
-# ## Which one is best?
+# ## Comparison
 #
-# All on the same held-out sentences. Perplexity per token can be compared here because all read the same words; bits
-# per byte can be compared always.
+# All models on the same held-out sentences. Perplexity per token can be compared here because all use the same tokens;
+# bits per byte can always be compared.
 
 # %%
 models = {"bigram, smoothed": orders[2][1], "n-gram of order 3": ngram, "n-gram of order 6": orders[6][1]}
@@ -266,8 +263,8 @@ assert scores["lstm"].perplexity["token"] < scores["n-gram of order 3"].perplexi
 lstm.look.curves(beside=[gpt])
 
 # %% [markdown]
-# Figures are one thing, what a model writes is another. We let each write and ask of every sentence: is it one that
-# the rules allow? The n-grams go wrong where the subject is far away.
+# Now each model generates text, and we count the sentences that the rules allow. The n-grams fail where the
+# subject is far away.
 
 # %%
 allowed = {
@@ -282,7 +279,7 @@ allowed = {
 right = {}
 for name, run in models.items():
     written = [one.text.splitlines() for one in run.generate(tokens=120, n=8, seed=1)]
-    whole = [line.strip() for lines in written for line in lines[:-1]]  # the last one is cut short
+    whole = [line.strip() for lines in written for line in lines[:-1]]  # the last one is incomplete
     right[name] = sum(line in allowed for line in whole) / len(whole)
     wrong = next((line for line in whole if line not in allowed), "none")
     print(f"{name:18} {right[name]:4.0%} of {len(whole)} sentences are allowed; one that is not: {wrong}")
@@ -292,8 +289,8 @@ assert right["lstm"] > right["n-gram of order 3"] > right["bigram, smoothed"]
 # %% [markdown]
 # ## On a real text
 #
-# Our text was made so that memory pays. Is it so in general? `race` gives systems the same text, the same time and
-# the same tokenizer, and asks. Here it is Python's language reference, and one second each.
+# Our text was made to reward memory. `race` compares systems on any text with the same time and the
+# same tokenizer. Here the text is Python's language reference, with one second each.
 
 # %%
 reference = FOLDER / "reference.txt"
@@ -315,9 +312,8 @@ assert race.ranked()[0].system == "ngram"
 look("race", [FOLDER / "race"])
 
 # %% [markdown]
-# Counting wins. It has seen the whole text in a moment, and one second is not enough for a network to learn how words
-# are spelt. With minutes instead of a second, and a larger text, the order may well be another one:
-# `ensue.race("pydoc", budget="10m")`. This is why one races on one's own text instead of believing a tutorial.
+# Counting wins: it sees the whole text in a moment, and one second is not enough for a network to learn how words
+# are spelt. With minutes and a larger text the ranking may differ: `ensue.race("pydoc", budget="10m")`.
+# Race on your own text.
 #
-# Next: [from seq2seq to the Transformer](seq2seq_to_transformer.py), where a model reads one sentence and writes
-# another.
+# Next: [from seq2seq to the Transformer](seq2seq_to_transformer.py), where a model translates sentences.

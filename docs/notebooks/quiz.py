@@ -1,11 +1,11 @@
 # %% [markdown]
-# # A quiz whose answers run
+# # A quiz with executable answers
 #
-# Questions that lectures on sequence models ask. Each is answered in a few sentences, and then by something that runs
-# and would fail if the answer were wrong. Try to answer before you read on.
+# Questions from lectures on sequence models. Each is answered in a few sentences, and then by code
+# that would fail if the answer were wrong. Try to answer before you read on.
 #
 # The first seven are about Transformers and BERT, the others about language models, recurrent networks, translation
-# and words, in the order of a course. The models here are tiny and mostly not trained: what they are asked for holds
+# and words, in the order of a course. The models are tiny and mostly untrained, because the answers hold
 # for any weights. It takes about 10 seconds on one core.
 
 # %%
@@ -32,7 +32,7 @@ from ensue.search.sampling import Sampling, sample
 from ensue.verbs.look import look
 
 FOLDER = Path("runs/quiz")
-"""Everything that is made here goes there."""
+"""All output goes here."""
 torch.set_num_threads(1)
 torch.manual_seed(0)
 FOLDER.mkdir(parents=True, exist_ok=True)
@@ -40,11 +40,11 @@ FOLDER.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # ## Transformers and BERT
 #
-# ### 1. Why is the product of query and key divided by √d before the softmax?
+# ### 1. Why is the dot product of query and key divided by √d before the softmax?
 #
-# A dot product of two random vectors of width d is a sum of d terms: its variance grows with d. Large scores make the
-# softmax put everything on one position, where its gradient is nearly zero, so nothing is learned. Divided by √d, the
-# variance is 1 whatever the width.
+# The dot product of two random vectors of width d is a sum of d terms, so its variance grows with d. Large scores
+# saturate the softmax at one position, where its gradient is nearly zero. Divided by √d, the
+# variance is 1 for any width.
 
 # %%
 for d in (4, 64, 1024):
@@ -53,24 +53,24 @@ for d in (4, 64, 1024):
     print(f"d = {d:4}: variance {scores.var():7.1f}, divided by √d {(scores / d**0.5).var():.2f}")
 
 
-def flows(scores):
-    """How sharp a softmax of scores (N, S) is, and how much gradient it lets through."""
+def saturation(scores):
+    """Return the mean largest weight of a softmax of scores (N, S), and its mean gradient."""
     p = scores.softmax(-1)
     return p.max(-1).values.mean().item(), (p * (1 - p)).sum(-1).mean().item()  # ∂p_i/∂s_i = p_i (1 − p_i)
 
 
 query, keys = torch.randn(500, 1, 1024), torch.randn(500, 16, 1024)
 plain = (query * keys).sum(-1)
-(sharp, dead), (soft, alive) = flows(plain), flows(plain / 1024**0.5)
-print(f"as it is: the largest of 16 weights is {sharp:.2f}, gradient {dead:.3f}; scaled: {soft:.2f}, {alive:.3f}")
+(sharp, dead), (soft, alive) = saturation(plain), saturation(plain / 1024**0.5)
+print(f"unscaled: the largest of 16 weights is {sharp:.2f}, gradient {dead:.3f}; scaled: {soft:.2f}, {alive:.3f}")
 assert sharp > 0.9 and soft < 0.5 and alive > 5 * dead
 
 # %% [markdown]
 # ### 2. Does the encoder–decoder use self-attention only?
 #
-# No. Source words attend to source words, target words to target words before them, and in between every block of the
-# decoder attends to the source: cross-attention, whose queries come from the target and whose keys and values come from
-# the source. So its weights are (target × source) and not square.
+# No. Source words attend to source words, target words to the target words before them, and every decoder block also
+# attends to the source: cross-attention, with queries from the target and keys and values from
+# the source. Its weights are (target × source).
 
 # %%
 transformer = Transformer(
@@ -79,7 +79,7 @@ transformer = Transformer(
 source, target = torch.randint(30, (1, 7)), torch.randint(20, (1, 5))
 with torch.no_grad():
     output = transformer(target, transformer.start(source), want=("logits", "attention"))
-print("layers:", len(output.attention), " (rows, heads, target, source):", tuple(output.attention[0].shape))
+print("layers:", len(output.attention), " (batch, heads, target, source):", tuple(output.attention[0].shape))
 kinds = Counter(type(part).__name__ for part in transformer.modules() if type(part).__name__.endswith("Attention"))
 print(dict(kinds))
 assert output.attention[0].shape == (1, 4, 5, 7)
@@ -89,15 +89,15 @@ assert torch.allclose(output.attention[0].sum(-1), torch.ones(1, 4, 5))
 # %% [markdown]
 # ### 3. How does the encoder–decoder generate an output?
 #
-# The source is encoded once. The decoder reads the begin mark and gives a distribution over the first word; the
-# chosen word is its next input, and so on until the end mark. Each word depends on the ones before it, so it is done
-# one token at a time: as many calls of the decoder as words.
+# The source is encoded once. The decoder reads the begin token and gives a distribution over the first word; the
+# chosen word is its next input, and so on until the end token. Each word depends on the ones before it, so generation
+# takes one call of the decoder per word.
 
 # %%
 
 
 def calls_of(module, work):
-    """What ``work`` answers, and how often it called the module."""
+    """Return the result of ``work``, and how often it called the module."""
     calls = []
     hook = module.register_forward_hook(lambda *_: calls.append(1))
     try:
@@ -121,8 +121,8 @@ assert (len(found.best.tokens), decoded, encoded) == (6, 6, 1)
 # %% [markdown]
 # ### 4. Is its log-likelihood computed one token at a time, too?
 #
-# It can be done in one pass. All words of the target are known, so all of them are read at once; the mask keeps each
-# from seeing those after it. That is why training is parallel though writing is not. Both ways give the same number.
+# No, one pass is enough. All words of the target are known and are read at once; the causal mask hides later
+# words. So training is parallel although generation is not. Both give the same number.
 
 # %%
 written = torch.tensor([found.best.tokens])
@@ -136,29 +136,29 @@ assert calls == 1 and abs(log_p.sum().item() - found.best.log_prob) < 1e-5
 # %% [markdown]
 # ### 5. How does a Transformer language model generate?
 #
-# As the decoder does, without a source: read the prompt at once, draw a word from the distribution after its last
-# token, append it, repeat. The keys and values of what was read are kept, so each step computes one new token; without
-# them everything would be read again, to the same end.
+# Like the decoder, without a source: read the prompt at once, sample a word from the distribution after its last
+# token, append it, repeat. The keys and values of previous tokens are cached, so each step computes one new token;
+# without the cache everything is read again, with the same result.
 
 # %%
 gpt = GPTLanguageModel(GPTConfig(vocabulary=50, layers=2, heads=2, hidden=32, context=64, dropout=0.0)).eval()
 for weight in gpt.parameters():
-    weight.data *= 3  # untrained weights are so small that it would only repeat itself
+    weight.data *= 3  # with small untrained weights it would only repeat itself
 prompt = torch.tensor([3, 14, 15, 9])
-(drawn,), calls = calls_of(gpt, lambda: sample(gpt, prompt, Sampling(tokens=10, temperature=0)))
+(sampled,), calls = calls_of(gpt, lambda: sample(gpt, prompt, Sampling(tokens=10, temperature=0)))
 
 again = prompt.tolist()
 with torch.no_grad():
     for _ in range(10):
         again.append(int(gpt(torch.tensor([again])).logits[0, -1].argmax()))
-print(drawn.tokens, f"in {calls} calls")
-assert again[4:] == drawn.tokens and calls == 10
+print(sampled.tokens, f"in {calls} calls")
+assert again[4:] == sampled.tokens and calls == 10
 
 # %% [markdown]
 # ### 6. How can BERT be used to classify a text?
 #
-# A token `[CLS]` stands before the text. Its last vector has attended to every word, so one linear layer with a softmax
-# on top of it says the label. That layer is new; all weights are then trained on labelled texts, best from
+# The token `[CLS]` is put before the text. Its last hidden state has attended to every word, and a new linear layer
+# with a softmax predicts the label from it. All weights are trained on labelled texts, preferably from
 # pre-trained ones.
 
 # %%
@@ -177,9 +177,9 @@ classifier = ensue.fit(
     force=True,
     **tiny,
 )
-said = [one["label"] for one in classifier.predict(["the film was funny", "the ending was awful"])]
-print(said)
-assert said == ["good", "bad"]
+labels = [one["label"] for one in classifier.predict(["the film was funny", "the ending was awful"])]
+print(labels)
+assert labels == ["good", "bad"]
 
 # %%
 classifier.look.attention("the film was funny", layer=1, word="[CLS]")
@@ -187,9 +187,9 @@ classifier.look.attention("the film was funny", layer=1, word="[CLS]")
 # %% [markdown]
 # ### 7. How can BERT be used to generate text?
 #
-# It has no next word, but it can fill gaps. Begin with nothing but gaps, fill them all, hide the least certain again
-# and fill them anew, in a few rounds; or go from gap to gap. It was not trained to write, so a model that reads from
-# left to right writes better.
+# It does not predict the next word, but it can fill masks. Start with masks only, fill them all, mask the least certain
+# again and re-predict them, in a few rounds. It was not trained to generate, so a causal language model is
+# better.
 
 # %%
 story = FOLDER / "story.txt"
@@ -206,18 +206,18 @@ filler = ensue.fit(
 )
 filled = filler.fill("the [MASK] [MASK] [MASK] .", rounds=3)
 for step in filled.steps:
-    print(step["text"], "  hidden again:", step["hidden_again"])
+    print(step["text"], "  masked again:", step["hidden_again"])
 assert len(filled.steps) == 3 and "[MASK]" not in filled.text
 
 # %% [markdown]
 # ## Language models
 #
-# ### 8. What is a language model for, and why care about it?
+# ### 8. What is a language model used for?
 #
-# It says what comes next and how likely a text is. That alone suggests words to somebody who types
-# ([recipe](../recipes/predictive_typing.md)), tells whose text it is ([recipe](../recipes/whose_text.md)), mends
-# spelling ([recipe](../recipes/spelling.md)) and chooses among what a recogniser may have heard. With a source before
-# it, it translates and summarises.
+# It predicts the next word and the probability of a text. This is enough for predictive typing
+# ([recipe](../recipes/predictive_typing.md)), authorship ([recipe](../recipes/whose_text.md)), spelling correction
+# ([recipe](../recipes/spelling.md)) and choosing among the hypotheses of a speech recogniser. Conditioned on a source,
+# it translates and summarises.
 
 # %%
 sentences = [
@@ -240,9 +240,9 @@ print({text: f"{cost:.2f} bits per byte" for text, cost in zip(heard, bits)})
 assert bits[1] < bits[0]
 
 # %% [markdown]
-# ### 9. How do we get the probabilities of n-grams?
+# ### 9. How are n-gram probabilities estimated?
 #
-# By counting: how often did w follow these n − 1 words, of all the times that these words occurred?
+# By counting how often w followed the n − 1 words, divided by how often these words occurred.
 
 # %%
 plain = ensue.fit("ngram", corpus, order=4, mode="mle", out=FOLDER / "plain", **words)
@@ -254,9 +254,9 @@ assert all(abs(p - counted[word]) < 1e-6 for word, p in plain.next("the students
 # %% [markdown]
 # ### 10. What if a word never followed these words? What if these words never occurred?
 #
-# Then a count is 0, and with it the whole text; or 0/0, which says nothing. Smoothing gives everything a little (add
-# δ, or Kneser–Ney's discounts); backing off asks for one word less, which ensue's frequencies do as well where the
-# words before never occurred. Both problems get worse with larger n: there are more n-grams, and fewer of them occur.
+# Then the probability of the whole text is 0, or 0/0, which is undefined. Smoothing gives unseen n-grams some
+# probability (add-δ, or Kneser–Ney's discounts); backing off drops a word of the context, as ensue's mode `mle` also
+# does for unseen contexts. Both problems get worse with larger n: more n-grams are possible, and fewer of them occur.
 
 # %%
 costs = {}
@@ -273,11 +273,11 @@ assert all(math.isfinite(nats) for one in costs.values() for nats in one.values(
 look("ngrams", [corpus])
 
 # %% [markdown]
-# ### 11. A network reads *hell* and should say *ello*. What must be specified, and what is the loss?
+# ### 11. A network reads *hell* and should output *ello*. What must be specified, and what is the loss?
 #
-# A vector for each letter, the recurrence, an output layer and a softmax, so that every step gives a distribution
-# over the alphabet. The loss of a step is the cross-entropy with the letter that came: $-\log \hat y_{x_{t+1}}$, and
-# the mean over steps is what training makes small.
+# An embedding for each letter, the recurrence, an output layer and a softmax, so that every step gives a distribution
+# over the alphabet. The loss of a step is the cross-entropy with the next letter: $-\log \hat y_{x_{t+1}}$.
+# Training minimises the mean over steps.
 
 # %%
 learning = {"train.steps": 100, "train.lr": 0.03}
@@ -286,21 +286,20 @@ tokens = torch.from_numpy(hello.tokens(text="hello").tokens.astype(np.int64))[No
 with torch.no_grad():
     log_y = hello.model(tokens[:, :-1]).logits.log_softmax(-1)
 losses = -log_y.gather(2, tokens[:, 1:, None])[0, :, 0]
-for token, loss, said in zip(tokens[0], losses, log_y[0].argmax(-1)):
-    print(f"{hello.tokenizer.name(int(token)):8} → {hello.tokenizer.name(int(said))}, loss {loss:.3f}")
-told = [-value for _, value in hello.per_token(text="hello")]
-assert torch.allclose(losses, torch.tensor(told), atol=1e-5)
+for token, loss, best in zip(tokens[0], losses, log_y[0].argmax(-1)):
+    print(f"{hello.tokenizer.name(int(token)):8} → {hello.tokenizer.name(int(best))}, loss {loss:.3f}")
+reported = [-value for _, value in hello.per_token(text="hello")]
+assert torch.allclose(losses, torch.tensor(reported), atol=1e-5)
 assert losses.max() < 0.5
 assert "".join(hello.tokenizer.name(int(y)) for y in log_y[0, 1:5].argmax(-1)) == "ello"
 
 # %% [markdown]
 # ## Gradients
 #
-# ### 12. What is the derivative of the loss with respect to the repeated matrix, and how is it computed?
+# ### 12. What is the gradient of the loss with respect to the shared matrix, and how is it computed?
 #
-# The sum, over all steps, of the derivative with respect to the matrix as that step used it: by the chain rule, a
-# function of many arguments that are all the same weight. Backpropagation through time goes back over the steps and
-# adds up as it goes.
+# The sum over all steps of the gradient with respect to the matrix at that step, by the multivariable chain rule.
+# Backpropagation through time goes back over the steps and accumulates the sum.
 
 # %%
 w = torch.randn(3, 3, requires_grad=True)
@@ -321,7 +320,7 @@ print("norms of the parts:", [f"{part.norm():.3f}" for part in parts], f"of the 
 assert torch.allclose(whole, sum(parts), atol=1e-6)
 
 # %% [markdown]
-# The same with every factor written out, as a page to walk through:
+# The same with every factor, as an interactive page:
 
 # %%
 look("bptt", [], steps=3)
@@ -329,8 +328,8 @@ look("bptt", [], steps=3)
 # %% [markdown]
 # ### 13. Why is a vanishing gradient a problem?
 #
-# What a far word should have changed is drowned by what near words change, so weights are only fitted to near
-# effects. And a gradient of zero cannot be told from there being nothing to learn.
+# The effect of distant words is dominated by that of near words, so the weights only learn short-range
+# dependencies. And a gradient of zero is indistinguishable from having nothing to learn.
 
 # %%
 runs = {}
@@ -359,18 +358,18 @@ runs["rnn"].look.gradients("the students opened their books", beside=[runs["lstm
 # %% [markdown]
 # ### 14. Why is an exploding gradient a problem, and what helps?
 #
-# A step in proportion to a huge gradient goes far beyond the place that the gradient described, and the loss gets
-# worse, up to values that are not finite. Clipping keeps the direction and shortens the step.
+# A step proportional to a huge gradient leaves the region where the gradient is valid, and the loss gets
+# worse or even non-finite. Clipping keeps the direction and limits the step.
 
 # %%
 
 
 def one_step(clip):
-    """The loss before and after a step of gradient descent, and the norm of the gradient."""
+    """Return the loss before and after a step of gradient descent, and the norm of the gradient."""
     torch.manual_seed(0)
     layer, head = Recurrent(ReluCell(4, 16)), nn.Linear(16, 1)
     with torch.no_grad():
-        layer.cell.weight_h.mul_(1.3)  # the identity, times more than one
+        layer.cell.weight_h.mul_(1.3)  # 1.3 times the identity
     x, parameters = torch.rand(8, 30, 4), [*layer.parameters(), *head.parameters()]
 
     def loss():
@@ -388,17 +387,17 @@ print(f"norm {wild[2]:.1e}: loss {wild[0]:.1e} → {wild[1]:.1e}; clipped to 1: 
 assert wild[2] > 1e3 and not wild[1] < wild[0] and tame[1] < tame[0]
 
 # %% [markdown]
-# ### 15. How is the vanishing gradient mended, and how do gates do it?
+# ### 15. How do gates prevent vanishing gradients?
 #
-# The plain network rewrites its whole state at each step, through a matrix and a squashing function. A gated one adds
-# to it: $h_t = (1 - u_t) \circ h_{t-1} + u_t \circ \tilde h_t$. Where the update gate u is shut, the state is kept as
-# it is, and so is its gradient: the factor is 1, for as many steps as the gate stays shut.
+# A plain network replaces its whole state at each step, through a matrix and a nonlinearity. A gated one interpolates:
+# $h_t = (1 - u_t) \circ h_{t-1} + u_t \circ \tilde h_t$. While the update gate u is closed, the state is unchanged and
+# its gradient is multiplied by 1.
 
 # %%
 
 
 def slope(cell):
-    """The mean of ∂h_50/∂h_0 along its diagonal."""
+    """Return the mean of the diagonal of ∂h_50/∂h_0."""
     h = torch.zeros(1, 8, requires_grad=True)
     memory = (h,)
     for _ in range(50):
@@ -408,22 +407,22 @@ def slope(cell):
 
 plain_cell, gated = TanhCell(4, 8), ChoGRUCell(4, 8)
 with torch.no_grad():
-    gated.bias[8:16] = -8.0  # the update gate: shut
+    gated.bias[8:16] = -8.0  # close the update gate
 print(f"after 50 steps: plain {slope(plain_cell):.1e}, gated {slope(gated):.3f}")
 assert abs(slope(plain_cell)) < 1e-3 and slope(gated) > 0.95
 
 # %% [markdown]
 # ### 16. Is it a problem of recurrent networks only?
 #
-# No: any deep network multiplies one Jacobian a layer. Connections past a layer help there as well, residual (x +
-# f(x)) or dense (every layer sees all below). A recurrent network has it worst, since it multiplies the *same* matrix
-# again and again.
+# No: any deep network multiplies one Jacobian per layer. Residual (x + f(x)) and dense connections (every layer reads
+# all below) help there too. Recurrent networks are affected most, because they multiply the *same* matrix
+# repeatedly.
 
 # %%
 
 
 def first_gradient(residual):
-    """The norm of the lowest layer's gradient: thirty layers tanh(W x), and no recurrence anywhere."""
+    """Return the gradient norm of the lowest of thirty layers tanh(W x), without recurrence."""
     torch.manual_seed(0)
     layers = [nn.Linear(32, 32) for _ in range(30)]
     h = torch.randn(16, 32)
@@ -440,17 +439,17 @@ assert residual > 1e3 * deep
 # %% [markdown]
 # ### 17. What about the right context?
 #
-# *Terribly* means one thing in *terribly exciting* and another at the end of a complaint. A network that reads from
-# the left has not seen what follows; a second one that reads from the right has, and a word's vector is both side by
-# side. This needs the whole text, so it serves to understand and not to write.
+# *Terribly* has different meanings in *terribly exciting* and at the end of a complaint. A network that reads from
+# the left has not seen what follows; a second one reads from the right, and the vector of a word concatenates
+# both. This needs the whole text, so it suits encoding, not generation.
 
 # %%
-onward, both = Recurrent(TanhCell(6, 8)), Bidirectional(Recurrent(TanhCell(6, 8)), Recurrent(TanhCell(6, 8)))
+forward, both = Recurrent(TanhCell(6, 8)), Bidirectional(Recurrent(TanhCell(6, 8)), Recurrent(TanhCell(6, 8)))
 x = torch.randn(1, 5, 6)
 other = x.clone()
-other[0, 4] += 1  # the last word is another one
+other[0, 4] += 1  # change the last word
 with torch.no_grad():
-    left = (onward(x)[0] - onward(other)[0])[0, 2].abs().max().item()
+    left = (forward(x)[0] - forward(other)[0])[0, 2].abs().max().item()
     sides = (both(x)[0] - both(other)[0])[0, 2].abs().max().item()
 print(f"the third word's vector changes by {left:.3f} in one direction, {sides:.3f} in two")
 assert left == 0 and sides > 1e-3
@@ -460,9 +459,9 @@ assert left == 0 and sides > 1e-3
 #
 # ### 18. What is wrong with greedy decoding, and what helps?
 #
-# It takes the likeliest word and cannot undo that, though the likeliest sentence may begin with another word. Trying
-# all sentences finds the best and costs (vocabulary to the power of the length). Beam search keeps the k best
-# beginnings: neither certain to find it nor expensive.
+# It takes the most probable word and cannot revise it, although the most probable sentence may start with another word.
+# Exhaustive search finds the best sentence, but its cost is exponential in the length. Beam search keeps the k best
+# hypotheses: it is cheap, but not guaranteed to find the best.
 
 # %%
 pies = FOLDER / "pies.txt"
@@ -479,7 +478,7 @@ model = ensue.fit("ngram", pies, order=4, mode="mle", out=FOLDER / "pies", **wor
 
 
 def best(run, **how):
-    """The best line that a search finds, and its probability."""
+    """Return the best line that a search finds, and its probability."""
     end = run.tokenizer.end
     (found,) = beam_search(run.model, run.model.start(1), end, end=end, longest=6, how=Search(**how))
     return run.tokenizer.decode(found.best.tokens).strip(), round(math.exp(found.best.log_prob), 3)
@@ -502,24 +501,25 @@ print("log P of greedy, beam 2, beam 8, all:", [round(total, 3) for total in tot
 assert totals[3] >= max(totals[:3]) - 1e-9 and totals[3] > totals[0]
 
 # %% [markdown]
-# ### 19. Several hypotheses are finished. Which one is taken?
+# ### 19. Several hypotheses are finished. Which one is chosen?
 #
-# Not simply the likeliest: every word more makes a product smaller, so short ones win. Dividing log P by the number
-# of words makes them comparable.
+# Not simply the most probable: every additional word lowers the probability, so short ones win. Dividing log P by the
+# number of words makes them comparable.
 
 # %%
 lengths = FOLDER / "yes.txt"
 lengths.write_text("yes\nyes\nyes\nyes it is so\nyes it is so\n", encoding="utf-8")
 model = ensue.fit("ngram", lengths, order=4, mode="mle", out=FOLDER / "yes", **words)
 none, mean = (best(model, beam=3, length=rule) for rule in ("none", "mean"))
-print("by log P:", none, " by log P a word:", mean)
+print("by log P:", none, " by log P per word:", mean)
 assert (none[0], mean[0]) == ("yes", "yes it is so")
 
 # %% [markdown]
 # ### 20. How is machine translation evaluated?
 #
-# BLEU compares it with a human's: what share of its runs of one to four words stands there too, and a penalty if it
-# is too short. It is quick and agrees with people over many sentences; a good translation in other words gets little.
+# BLEU compares it with a human translation: the share of its n-grams of one to four words that also occur there, with a
+# penalty if it is too short. It is fast and correlates with human judgement over many sentences; a good translation in
+# other words scores low.
 
 # %%
 reference = ["the", "cat", "is", "on", "the", "mat", "today"]
@@ -531,9 +531,8 @@ assert abs(exact - 100) < 1e-6 and abs(short - 100 * math.exp(1 - 7 / 6)) < 1e-6
 # %% [markdown]
 # ### 21. Is translation solved?
 #
-# No. Words that are not in the vocabulary, texts unlike those of training, sense that needs knowledge of the world,
-# languages with little text, and prejudice taken over from data remain. The first is easy to see: to a model of words
-# every new word is the same one.
+# No. Unknown words, domain mismatch, world knowledge, low-resource languages and bias from data remain. The first is
+# easy to see: a word-level model maps every new word to the same token.
 
 # %%
 unknown = smooth.score(text="the students opened their smartphones").unknown
@@ -544,14 +543,14 @@ assert unknown == 1 and first == second
 # %% [markdown]
 # ### 22. What is the problem of an encoder–decoder without attention?
 #
-# The decoder gets the encoder's last state and nothing else: as many numbers for fifty words as for five. With
-# attention it may attend to the state of every source word, so what it has grows with the sentence.
+# The decoder gets only the encoder's last state: as many numbers for fifty words as for five. With
+# attention it has the state of every source word, which grows with the sentence.
 
 # %%
 
 
 def numbers_given(attention, words):
-    """How many numbers the decoder has before its first word."""
+    """Return how many numbers the decoder has before its first word."""
     config = Seq2SeqConfig(vocabulary=20, source_vocabulary=20, layers=1, hidden=16, attention=attention, cell="gru")
     held = [Seq2Seq(config).eval().start(torch.randint(20, (1, words)))]
     count = 0
@@ -571,11 +570,11 @@ assert given["none"][0] == given["none"][1] and given["general"][1] > 5 * given[
 # %% [markdown]
 # ## Words
 #
-# ### 23. What is the meaning of a word, and how does a computer get hold of it?
+# ### 23. How can a computer represent the meaning of a word?
 #
-# A dictionary such as WordNet lists synonyms and kinds (`ensue words wordnet good`): made by hand, never complete,
-# and without degrees. One number a word says nothing either, since all one-hot vectors are equally far apart. What
-# helps is the company a word keeps: words with the same neighbours get similar vectors.
+# A dictionary such as WordNet lists synonyms and hypernyms (`ensue words wordnet good`): made by hand, never complete,
+# and without degrees. One-hot vectors do not help, since all are equally far apart. Distributional vectors do: words
+# with the same neighbours get similar vectors.
 
 # %%
 one_hot = torch.eye(5)
@@ -607,38 +606,38 @@ assert float(one_hot[0] @ one_hot[1]) == 0 and cosine["dog"] > cosine["van"] + 0
 # %% [markdown]
 # ### 24. How is P(w near c) computed?
 #
-# Every word has two vectors, v as a centre and u as a word near one. The dot product says how well they fit, and a
-# softmax over the vocabulary makes a probability: $P(o \mid c) = \exp(u_o \cdot v_c) / \sum_w \exp(u_w \cdot v_c)$.
+# Every word has two vectors, v as a centre word and u as a context word. The softmax of their dot product over the
+# vocabulary is a probability: $P(o \mid c) = \exp(u_o \cdot v_c) / \sum_w \exp(u_w \cdot v_c)$.
 
 # %%
 u, v = vectors.contexts.matrix.astype(float), vectors.vectors.matrix.astype(float)
-place = vectors.vectors.index_of
-scores = u @ v[place("cat")]
+index_of = vectors.vectors.index_of
+scores = u @ v[index_of("cat")]
 by_hand = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
 print({word: round(p, 3) for word, p in vectors.likeliest("cat", top=4)}, " sum:", by_hand.sum())
-assert abs(by_hand[place("eats")] - vectors.probability("eats", given="cat")) < 1e-9
+assert abs(by_hand[index_of("eats")] - vectors.probability("eats", given="cat")) < 1e-9
 assert vectors.probability("eats", given="cat") > vectors.probability("drives", given="cat")
 
 # %% [markdown]
-# ### 25. Attention gives access to any state. Can we do without the recurrence?
+# ### 25. Attention gives access to any state. Is the recurrence necessary?
 #
-# Yes: that is the Transformer. Every position attends to all others at once, so no step waits for another, and two
-# words are one step apart however far they stand. But without order in the recurrence, order must be told: attention
-# alone gives the same answer for words in any order.
+# No: the Transformer does without it. Every position attends to all others in parallel, and any two
+# words are one step apart. But positions must be added: attention
+# alone gives the same result for words in any order.
 
 # %%
 query, memory = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 6, 8)
 mixed = memory[:, :, torch.randperm(6)]
 alone = (attention(query, memory, memory) - attention(query, mixed, mixed)).abs().max().item()
 with torch.no_grad():
-    tokens, turned = torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([[4, 2, 3, 1, 5]])
-    told = (gpt(tokens).logits[0, -1] - gpt(turned).logits[0, -1]).abs().max().item()
-print(f"words in another order change attention alone by {alone:.0e}, a GPT with positions by {told:.2f}")
-assert alone < 1e-6 and told > 1e-3
+    tokens, permuted = torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([[4, 2, 3, 1, 5]])
+    positioned = (gpt(tokens).logits[0, -1] - gpt(permuted).logits[0, -1]).abs().max().item()
+print(f"another order of words changes attention alone by {alone:.0e}, a GPT with positions by {positioned:.2f}")
+assert alone < 1e-6 and positioned > 1e-3
 
 # %%
 look("positions", [])
 
 # %% [markdown]
-# To learn about Transformers on your own: [from n-grams to GPT](ngrams_to_gpt.py), [from seq2seq to the
+# To learn more about Transformers: [from n-grams to GPT](ngrams_to_gpt.py), [from seq2seq to the
 # Transformer](seq2seq_to_transformer.py), [from BERT to your task](bert_to_your_task.py).

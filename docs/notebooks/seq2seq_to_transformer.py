@@ -1,16 +1,16 @@
 # %% [markdown]
 # # From seq2seq to the Transformer
 #
-# A model that translates is a language model with something to say: it writes the target word by word, and every word
-# depends on the source as well as on what is written already,
+# A translation model is a conditional language model: it generates the target word by word, and every word
+# depends on the source and on the words before it,
 #
 # $$P(y \mid x) = \prod_t P(y_t \mid y_1, \ldots, y_{t-1}, x)$$
 #
-# Three of them follow, each an answer to what the one before could not do: two recurrent networks with one vector in
-# between, the same with attention, and the Transformer, which has nothing but attention.
+# This tutorial trains three: two recurrent networks connected by one vector, the same with attention, and the
+# Transformer, which uses only attention.
 #
-# It takes about 20 seconds on one core. To see more, raise `STEPS` and `PAIRS`; the text is made here, and at the end
-# stands how to go on with a real one.
+# It takes about 20 seconds on one core. To see more, increase `STEPS` and `PAIRS`. The text is generated; the end shows
+# how to continue with a real one.
 
 # %%
 import random
@@ -24,10 +24,10 @@ from ensue.search.beam import Search
 from ensue.verbs.translate import trace_of
 
 FOLDER = Path("runs/seq2seq_to_transformer")
-"""Everything that is made here goes there."""
+"""All output goes here."""
 PAIRS = 6000
 STEPS = {"plain": 400, "attending": 250, "transformer": 300}
-"""Of training."""
+"""Training steps."""
 TRAIN, HELD = FOLDER / "train.tsv", FOLDER / "held.tsv"
 
 torch.set_num_threads(1)
@@ -36,9 +36,9 @@ FOLDER.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # ## A little French
 #
-# Small enough to be learned in seconds, and with two things that make translation more than looking words up: an
-# adjective stands *after* its noun, and article and adjective agree with the noun's gender. *The* is *le* or *la*,
-# which only the noun can tell, and the noun comes later.
+# The language is small enough to be learned in seconds, but translation is more than looking up words: an
+# adjective comes *after* its noun, and article and adjective agree with the noun's gender. *The* is *le* or *la*,
+# depending on the noun, which comes later.
 
 # %%
 NOUNS = {
@@ -66,7 +66,7 @@ ARTICLES = {"the": ("le", "la"), "a": ("un", "une")}
 
 
 def phrase(chance):
-    """The same thing in English and in French, as words."""
+    """Return a noun phrase in English and in French, as words."""
     article, noun = chance.choice(list(ARTICLES)), chance.choice(list(NOUNS))
     adjectives = chance.sample(list(ADJECTIVES), chance.choice([0, 1, 1]))
     french, gender = NOUNS[noun]
@@ -93,12 +93,12 @@ for english, french in held[:3]:
     print(f"{english}\n    {french}")
 
 # %% [markdown]
-# Sentences to learn from have one clause or two. Those held out have up to three: longer than anything in training.
+# Training sentences have one or two clauses, held-out ones up to three.
 #
 # ## Two networks and one vector
 #
-# The encoder reads the source; its last state is all that the decoder gets. The decoder is a language model that
-# begins with that state. Everything about the sentence has to go through one vector.
+# The encoder reads the source. The decoder is a language model that starts from the encoder's last state, so
+# all information about the sentence passes through one vector.
 
 # %%
 common = {"valid": HELD, "tokenizer": "word", "dropout": 0.0, "force": True}
@@ -121,12 +121,12 @@ plain = ensue.fit(
     **common,
 )
 for english, french in held[:3]:
-    print(f"{english}\n    {plain.translate([english])[0].text}\n    {french} (as it should be)")
+    print(f"{english}\n    {plain.translate([english])[0].text}\n    {french} (reference)")
 
 # %% [markdown]
-# It writes good French: articles agree, adjectives stand in their place. But on longer sentences it is not always
-# *this* sentence. How good it is in figures: **BLEU** counts how many runs of one to four words also stand in the
-# reference, from 0 to 100; `exact` is the share of sentences that are right to the last word.
+# The French is good: articles agree and adjectives are in the right position. But for longer sentences it is not always
+# a translation of the source. **BLEU** measures how many n-grams of one to four words also occur in the
+# reference, from 0 to 100; `exact` is the share of completely correct sentences.
 
 # %%
 scores = {"one vector": plain.score(HELD)}
@@ -138,27 +138,28 @@ first, *_, last = (part["bleu"] for part in scores["one vector"].by_length)
 assert first > last + 20
 
 # %% [markdown]
-# The longer the sentence, the worse: one vector holds a short sentence and not a long one. This is the bottleneck.
+# The longer the sentence, the worse: one vector can hold a short sentence, but not a long one. This is the bottleneck.
 #
-# ## Greedy, and better than greedy
+# ## Greedy and beam search
 #
-# The model gives probabilities; somebody must choose words. Taking the likeliest word each time (greedy search)
-# cannot go back on a choice. Beam search keeps several beginnings open and takes the best whole sentence. `log P` is
-# the sum over words, so the higher the better.
+# The model gives probabilities; a search chooses words. Greedy search takes the most probable word each time and
+# cannot revise a choice. Beam search keeps several hypotheses and returns the best sentence. `log P` is
+# the sum over words; higher is better.
 
 # %%
 greedy, beam = Search(beam=1, length="none"), Search(beam=5, length="none")
 sources = [english for english, _ in held]
 by_greed, by_beam = (plain.translate(sources, search=how) for how in (greedy, beam))
 gains = [(b.log_prob - a.log_prob, a, b) for a, b in zip(by_greed, by_beam)]
-print(f"{sum(gain > 1e-4 for gain, _, _ in gains)} of {len(gains)} sentences get a likelier translation from the beam")
+better = sum(gain > 1e-4 for gain, _, _ in gains)
+print(f"beam search finds a more probable translation for {better} of {len(gains)} sentences")
 gain, one, other = max(gains, key=lambda found: found[0])
 print(f"{one.source}\n  greedy: {one.text} ({one.log_prob:.2f})\n  beam:   {other.text} ({other.log_prob:.2f})")
 assert gain > 0
 
 # %% [markdown]
-# Every search leaves a trace when it is asked to: each word that was tried, what it cost, and whether it was kept. In
-# a terminal `ensue translate RUN --text "…" --trace tree.html` makes a page of it.
+# A search can record a trace: each expanded word, its log-probability, and whether it was kept. In
+# a terminal `ensue translate RUN --text "…" --trace tree.html` writes it as a page.
 
 # %%
 short = "the girl wants a red car"
@@ -167,11 +168,10 @@ how = Search(beam=2)
 print("\n".join(tree_text(trace_of(traced, plain.tokenizer, how))))
 
 # %% [markdown]
-# ## Attention: look again
+# ## Attention
 #
-# Why should the decoder remember the sentence, if it could look at it? With attention it keeps the encoder's state of
-# *every* word. At each step it compares its own state with all of them, and reads a weighted mean of those that fit.
-# The one setting that changes is `attention`.
+# With attention the decoder has access to the encoder's state of *every* word. At each step it compares its own state
+# with all of them, and reads a weighted mean. Only the setting `attention` changes.
 
 # %%
 attending = ensue.fit(
@@ -190,7 +190,7 @@ print(f"BLEU {scores['attention'].figures['bleu']:.1f}, {scores['attention'].fig
 assert scores["attention"].figures["exact"] > scores["one vector"].figures["exact"] + 0.15
 
 # %% [markdown]
-# A smaller network, fewer steps, and much better. The weights show where it attended. A row is a word of the
+# A smaller network, fewer steps, and a much better score. The weights show where it attended. A row is a word of the
 # translation:
 
 # %%
@@ -199,24 +199,22 @@ attending.look.alignment(crossing)
 
 # %%
 seen = attending.look.alignment(crossing).numbers
-looked = {
+attended = {
     word: seen["source"][max(range(len(row)), key=row.__getitem__)]
     for word, row in zip(seen["target"], seen["weights"])
 }
-print(looked)
-assert (looked["chat"], looked["blanc"]) == ("cat", "white")
+print(attended)
+assert (attended["chat"], attended["blanc"]) == ("cat", "white")
 
 # %% [markdown]
-# Where French turns adjective and noun around, the weights cross. Nobody said which word belongs to which: that was
-# learned from pairs of sentences alone. How does it know, looking at *a*, that it is *une*? The encoder reads from both
-# ends, so its state at *a* already knows of the table.
+# Where French exchanges adjective and noun, the weights cross. This alignment was learned from sentence pairs alone.
+# The encoder is bidirectional, so its state at *a* depends on *table*; that is why the decoder can choose *une*.
 #
-# ## Attention alone
+# ## Attention only
 #
-# If any state can be looked at, what is the recurrence still for? The **Transformer** leaves it out. Source words
-# attend to each other (self-attention), target words to those before them, and target words to the source
-# (cross-attention). Nothing is read in order, so all positions of a sentence are computed at once, and order has to be
-# told: every word gets a code of its position.
+# The **Transformer** has no recurrence. Source words attend to each other (self-attention), target words to those
+# before them, and target words to the source (cross-attention). All positions of a sentence are computed in
+# parallel, and the order of words is given by position embeddings.
 
 # %%
 transformer = ensue.fit(
@@ -234,9 +232,9 @@ print(f"BLEU {scores['transformer'].figures['bleu']:.1f}, {scores['transformer']
 assert scores["transformer"].figures["exact"] > scores["one vector"].figures["exact"] + 0.15
 
 # %% [markdown]
-# Two of its three attentions, on the same sentence. First the source looking at itself, here the word *heavy*; then
-# the target at the source, a picture a head. Heads share the work: where *le* and *une* have to be found, some look at
-# the article and some at the noun, which has the gender.
+# Two of its three attentions, on the same sentence: first self-attention of the source, for the word *heavy*; then
+# attention from target to source, one chart per head. To choose *le* and *une*, some heads attend to
+# the article and some to the noun, which has the gender.
 
 # %%
 transformer.look.attention(crossing, part="source", layer=1, word="heavy")
@@ -251,14 +249,13 @@ print("une → table, head by head:", [round(head[article][noun], 2) for head in
 assert max(head[article][noun] for head in seen["heads"]) > 0.2
 
 # %% [markdown]
-# And the whole way step by step, as a page: what the encoder makes, what the decoder has at each step, what it
-# chooses.
+# Encoding and decoding step by step, as a page:
 
 # %%
 transformer.look.steps(crossing)
 
 # %% [markdown]
-# ## All three, by length
+# ## BLEU by length
 #
 # In training no sentence had more than two clauses (15 words).
 
@@ -272,15 +269,14 @@ by_length = {name: [part["bleu"] for part in score.by_length] for name, score in
 assert min(by_length["attention"][0], by_length["transformer"][0]) > 90
 
 # %% [markdown]
-# On lengths they know, both models with attention are far better, and the one without gets worse with every word. On
-# lengths they do not know, all three suffer: attention removes the bottleneck, it does not teach what a third clause
-# is. On so small a task the Transformer and the recurrent network with attention are about equal on lengths they know.
-# Its strength shows on more text, since all positions run in parallel: on the captions of Multi30k it has 39.9 BLEU,
-# the recurrent one 34.7.
+# On lengths seen in training, both models with attention are far better, and the one without gets worse with length. On
+# longer sentences all three suffer: attention removes the bottleneck but does not generalise to a third clause.
+# On such a small task the Transformer and the recurrent network with attention are about equal. On the captions of
+# Multi30k the Transformer reaches 39.9 BLEU, the recurrent network 34.7.
 #
-# Go on with:
+# Next steps:
 #
-# - `ensue.fit("transformer", "dates", out="runs/dates")`: built in, days in forty languages to ISO 8601, some
+# - `ensue.fit("transformer", "dates", out="runs/dates")`: built in, dates in forty languages to ISO 8601, some
 #   minutes;
-# - `ensue.fit("transformer", ["train.en", "train.de"], preset="multi30k", out="runs/ende")`: pairs of your own;
-# - [from BERT to your task](bert_to_your_task.py), where one half of the Transformer learns to understand.
+# - `ensue.fit("transformer", ["train.en", "train.de"], preset="multi30k", out="runs/ende")`: your own pairs;
+# - [from BERT to your task](bert_to_your_task.py), which pre-trains the encoder of a Transformer.
