@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ensue.look.instruments.bptt import bptt_numbers, by_autograd, draw_network, forward, terms
+from ensue.look.instruments.bptt import bptt_numbers, by_autograd, forward, random_network, terms
 from ensue.look.instruments.gradient_flow import (
     SLOPES,
     bounds,
@@ -37,7 +37,7 @@ TOKENS = torch.randint(7, (25,), generator=torch.Generator().manual_seed(1))
 
 @pytest.mark.parametrize("hidden", [1, 3])
 def test_r31_every_term_of_three_steps_equals_autograd(hidden):
-    network = draw_network(steps=3, hidden=hidden, inputs=hidden, outputs=hidden + 1, seed=4)
+    network = random_network(steps=3, hidden=hidden, inputs=hidden, outputs=hidden + 1, seed=4)
     made = forward(network)
     count = 0
     for t in (1, 2, 3):
@@ -54,7 +54,7 @@ def test_r31_every_term_of_three_steps_equals_autograd(hidden):
 
 
 def test_r31_the_general_formula_holds_for_jacobians_that_do_not_commute():
-    network = draw_network(steps=4, hidden=3, seed=2)
+    network = random_network(steps=4, hidden=3, seed=2)
     made = forward(network)
     w = network.w.clone().requires_grad_()
     h = network.h0
@@ -77,7 +77,7 @@ def test_r31_the_general_formula_holds_for_jacobians_that_do_not_commute():
 
 
 def test_r31_e_is_the_sum_of_the_costs_and_its_gradients_the_sums_of_theirs():
-    network = draw_network(steps=3, hidden=2, seed=1)
+    network = random_network(steps=3, hidden=2, seed=1)
     numbers = bptt_numbers(network)
     u, w, v = (getattr(network, name).clone().requires_grad_() for name in "uwv")
     h, error = network.h0, torch.zeros((), dtype=torch.float64)
@@ -118,7 +118,7 @@ def test_r33_the_multivariable_chain_rule():
 
 
 def test_r34_no_gradient_reaches_the_heads_of_outputs_that_do_not_count():
-    network = draw_network(steps=5, hidden=2, seed=3)
+    network = random_network(steps=5, hidden=2, seed=3)
     heads = [network.v.clone().requires_grad_() for _ in range(5)]
     h, losses = network.h0, []
     for x, y, v in zip(network.x, network.y, heads):
@@ -134,7 +134,7 @@ def test_r34_no_gradient_reaches_the_heads_of_outputs_that_do_not_count():
 
 
 def test_r35_no_term_reaches_across_the_cut_and_values_stay():
-    network = draw_network(steps=4, hidden=2)
+    network = random_network(steps=4, hidden=2)
     whole, cut = bptt_numbers(network), bptt_numbers(network, cut=2)
     assert whole["forward"] == cut["forward"]
     assert [[term["k"] for term in cost["terms"]] for cost in cut["gradients"]["w"]["costs"]] == [

@@ -11,7 +11,7 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.look.bptt_page import bptt_html
 from ensue.look.bptt_text import bptt_text
-from ensue.look.instruments.bptt import bptt_numbers, draw_network, with_values
+from ensue.look.instruments.bptt import bptt_numbers, random_network, with_values
 from ensue.look.view import View
 
 
@@ -32,7 +32,7 @@ def bptt(
     """
     if runs:
         raise InputError("bptt shows a small network, not a run", hint="for a run: ensue look gradients RUN …")
-    network = with_values(draw_network(steps=steps, hidden=hidden, seed=seed), parse_values(values))
+    network = with_values(random_network(steps=steps, hidden=hidden, seed=seed), parse_values(values))
     numbers = bptt_numbers(network, costs=parse_steps(costs), cut=cut)
     return View(partial(bptt_html, numbers), numbers, partial(bptt_text, numbers))
 

@@ -10,7 +10,7 @@ from ensue.core.errors import InputError
 from ensue.look.bptt import parse_steps, parse_values
 from ensue.look.bptt_page import bptt_html
 from ensue.look.bptt_text import bptt_text
-from ensue.look.instruments.bptt import bptt_numbers, draw_network, with_values
+from ensue.look.instruments.bptt import bptt_numbers, random_network, with_values
 from ensue.look.steps_page import steps_html
 from ensue.look.tree_page import tree_html
 from ensue.verbs.look import look
@@ -30,7 +30,7 @@ class Scripts(HTMLParser):
 
 
 def told(**how):
-    network = draw_network(steps=how.pop("steps", 3), hidden=how.pop("hidden", 1))
+    network = random_network(steps=how.pop("steps", 3), hidden=how.pop("hidden", 1))
     numbers = bptt_numbers(network, **how)
     reader = Scripts()
     reader.feed(bptt_html(numbers))
@@ -63,7 +63,7 @@ def test_factors_of_a_wide_state_are_matrices_and_a_cut_ends_all_ways():
 
 
 def test_page_fetches_nothing_and_says_all_steps_in_words():
-    page = bptt_html(bptt_numbers(draw_network()))
+    page = bptt_html(bptt_numbers(random_network()))
     assert "default-src 'none'" in page and not re.search(r"""(src|href)=["']?(https?:)?//""", page)
     assert "innerHTML" not in page and page.count("<li><b>") == 14
 
@@ -72,7 +72,7 @@ def test_all_pages_have_one_frame():
     import test_steps_page
     import traces
 
-    pages = [bptt_html(bptt_numbers(draw_network())), steps_html(test_steps_page.told()), tree_html(traces.lecture())]
+    pages = [bptt_html(bptt_numbers(random_network())), steps_html(test_steps_page.told()), tree_html(traces.lecture())]
     heads = [re.sub("<title>.*?</title>", "", page.partition("<style>")[0]) for page in pages]
     assert heads[0] == heads[1] == heads[2] and "Content-Security-Policy" in heads[0]
     assert all("--best: #0b57a4" in page for page in pages)
@@ -80,14 +80,14 @@ def test_all_pages_have_one_frame():
 
 def test_terminal_shows_values_terms_and_the_check():
     console = Console(width=200, record=True, file=io.StringIO(), markup=False)
-    console.print(bptt_text(bptt_numbers(draw_network(hidden=2))))
+    console.print(bptt_text(bptt_numbers(random_network(hidden=2))))
     text = console.export_text()
     assert "∂J(3)/∂w: 3 terms" in text and "∂J(1)/∂w: 1 term" in text and "E = J(1) + J(2) + J(3) =" in text
     assert re.search(r"largest difference to autograd, of any term: \d\.\de-1[5-9]", text)
 
 
 def test_values_that_are_given_are_taken_as_they_are():
-    network = with_values(draw_network(), parse_values(["w=0.5", "x=1,0,-1", "h0=0.25", "y=0,1,1"]))
+    network = with_values(random_network(), parse_values(["w=0.5", "x=1,0,-1", "h0=0.25", "y=0,1,1"]))
     numbers = bptt_numbers(network)
     assert numbers["values"]["w"] == [[0.5]] and numbers["values"]["x"] == [[1.0], [0.0], [-1.0]]
     assert numbers["values"]["y"] == [0, 1, 1]
@@ -102,10 +102,10 @@ def test_values_that_are_given_are_taken_as_they_are():
         ({"values": ["w=nan"]}, "--values 'w=nan' holds a number that is not finite"),
         ({"values": ["q=1"]}, "unknown value 'q'"),
         ({"values": ["w=1,2"]}, r"w has 1 numbers \(1 × 1\), not 2"),
-        ({"values": ["y=0,1,2"]}, "y says which of 2 outputs is right"),
-        ({"costs": "2,4"}, "--costs 4 is no step; steps are 1 to 3"),
+        ({"values": ["y=0,1,2"]}, "y must be indices of the 2 outputs"),
+        ({"costs": "2,4"}, "--costs 4 is not a step; steps are 1 to 3"),
         ({"costs": "x"}, "--costs 'x' is not a list of steps"),
-        ({"cut": 7}, "--cut 7 is no step"),
+        ({"cut": 7}, "--cut 7 is not a step"),
         ({"text": "a"}, "bptt cannot use --text"),
     ],
 )

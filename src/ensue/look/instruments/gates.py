@@ -22,7 +22,7 @@ LEGEND = {
     "h": "hidden state",
     "c": "cell",
 }
-"""The meaning of each gate and state."""
+"""What each gate and state means."""
 UPDATE_LEGEND = {
     "GRUCell": "1 keeps the old state, 0 takes the candidate",
     "ChoGRUCell": "1 takes the candidate, 0 keeps the old state",
@@ -37,7 +37,7 @@ class Gates:
     gates: dict[str, np.ndarray]
     states: dict[str, np.ndarray]
     of: str
-    """The layer, for people."""
+    """The name of the layer, for titles."""
     legend: dict[str, str]
 
     @property
@@ -48,7 +48,7 @@ class Gates:
 
 @torch.no_grad()
 def gates_over(model: Any, read: Tensor, layer: int = 0) -> Gates:
-    """The gates and states of a recurrent layer (from 1; without it the last) at each of the tokens ``read`` (T,)."""
+    """The gates and states of a recurrent layer (from 1; default: the last) at each of the tokens ``read`` (T,)."""
     probe = find_probe(model, layer)
     if not isinstance(probe, RecurrentState):
         raise InputError("a model without recurrent layers has no gates", hint="name an rnn, gru or lstm")

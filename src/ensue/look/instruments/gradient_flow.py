@@ -1,4 +1,4 @@
-"""How far gradients flow: ‖∂J_t/∂h_k‖ against the distance t − k, and the bound that the Jacobians give.
+"""Gradient flow: ‖∂J_t/∂h_k‖ by distance t − k, and its bound from the Jacobians.
 
     J_t = −log P(x_{t+1} | x_1 … x_t)
 
@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ensue.core.errors import InputError
 from ensue.kernels.int8 import QuantisedLinear
@@ -58,7 +59,7 @@ class Flow:
 
     norms: np.ndarray  # (T, T): [t, k] is ‖∂J_t/∂h_k‖; 0 where k > t
     of: str
-    """What h_k is, for people."""
+    """What h_k is, in words."""
     bound: np.ndarray | None = None  # (T, T): upper bound of the norms, if there is one
     bound_of: str = ""
     """The formula of the bound, or why there is none."""
@@ -112,40 +113,18 @@ class GradientProbe:
         return None, "no recurrence, so no product of Jacobians", None
 
 
-class BlockInput(GradientProbe):
-    """The input of a Transformer block."""
+class HookProbe(GradientProbe):
+    """The input of a Transformer block, or the embeddings of tokens; ``hook`` registers a hook on that module."""
 
-    def __init__(self, blocks: list[Block], layer: int) -> None:
-        self.block = blocks[layer - 1]
-        source = "token and position embedding" if layer == 1 else f"the output of block {layer - 1}"
-        self.of = f"the input of block {layer} of {len(blocks)} at position k ({source})"
+    def __init__(self, hook: Callable[[Any], RemovableHandle], of: str) -> None:
+        self.hook, self.of = hook, of
 
     @contextmanager
     def recorded(self) -> Iterator[list[Tensor]]:
         states: list[Tensor] = []
-        hook = self.block.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
-        try:
+        # the input of a pre-hook (module, inputs), or the output of a hook (module, inputs, output)
+        with self.hook(lambda module, inputs, output=None: states.append(inputs[0] if output is None else output)):
             yield states
-        finally:
-            hook.remove()
-
-
-class TokenEmbedding(GradientProbe):
-    """The embeddings of tokens."""
-
-    of = "the embedding of token k"
-
-    def __init__(self, table: nn.Module) -> None:
-        self.table = table
-
-    @contextmanager
-    def recorded(self) -> Iterator[list[Tensor]]:
-        states: list[Tensor] = []
-        hook = self.table.register_forward_hook(lambda _, inputs, output: states.append(output))
-        try:
-            yield states
-        finally:
-            hook.remove()
 
 
 class RecurrentState(GradientProbe):
@@ -171,9 +150,8 @@ class RecurrentState(GradientProbe):
 
     def norms(self, states: list[Tensor], grads: tuple[Tensor | None, ...]) -> Tensor:
         zero = torch.zeros_like(states[0][:, 0])
-        squares = torch.stack(
-            [zero if grad is None else grad.square().sum(-1) for grad in grads], dim=1
-        )  # (B, T·parts)
+        parts = [zero if grad is None else grad.square().sum(-1) for grad in grads]
+        squares = torch.stack(parts, dim=1)  # (B, T·parts)
         return squares.view(len(zero), -1, self.parts).sum(-1).sqrt()
 
     def bound(self, model: Any, read: Tensor, norms: np.ndarray) -> tuple[np.ndarray | None, str, Any]:
@@ -220,10 +198,13 @@ def find_probe(model: Any, layer: int = 0) -> GradientProbe:
     if recurrent:
         return RecurrentState(recurrent, layer or len(recurrent))
     if blocks:
-        return BlockInput(blocks, layer or 1)
+        layer = layer or 1
+        source = "token and position embedding" if layer == 1 else f"the output of block {layer - 1}"
+        of = f"the input of block {layer} of {len(blocks)} at position k ({source})"
+        return HookProbe(blocks[layer - 1].register_forward_pre_hook, of)
     if not isinstance(getattr(model, "embed", None), nn.Module):
         raise InputError("a count-based model has no gradients", hint="name a neural one")
-    return TokenEmbedding(model.embed)
+    return HookProbe(model.embed.register_forward_hook, "the embedding of token k")
 
 
 def jacobian(cell: Cell, a: Tensor, memory: CellState) -> Tensor:

@@ -1,19 +1,19 @@
-"""How long the chains of operations in a model are, counted by following tensors through it.
+"""Lengths of chains of operations in a model, measured by tracking tensors through it.
 
-    sequential   the longest chain of operations, each of which needs the one before: what no machine can do at once
-    path         the shortest chain of operations from the first token to the answer at the last one: how far a signal,
-                 and its gradient, has to go
+    sequential   the longest chain of dependent operations: these cannot run in parallel
+    path         the shortest chain of operations from the first token to the output at the last one: the distance that
+                 a signal, and its gradient, travels
 
-An operation is what computes: a product, a sum, a sigmoid, softmax(Q Kᵀ) V as one; to copy, pick or join is none. The
-first is followed while a text is read as a whole. The second is followed token by token, through the states: only the
-first token is marked, and whatever is made of something marked is one operation further. That is the same function as
-the whole text (the chunk law), and keeps apart what belongs to which token; but for what several heads of restricted
-attention remember, whose path may come out too short.
+Arithmetic counts as an operation: a matmul, a sum, a sigmoid, softmax(Q Kᵀ) V as one. Copying, indexing and
+concatenating do not. The longest chain is measured while the model reads the whole text at once. The shortest is
+measured token by token, through the states: only the first token is tracked, and each result computed from a tracked
+tensor is one operation further. By the chunk law this is the same function, and it keeps tokens apart. One exception:
+for restricted attention with several heads the path may come out too short.
 
-The table of layers (Vaswani et al., 2017, Table 1) is counted the same way. Its products are those of one layer of n
-tokens and width d: of attention only softmax(Q Kᵀ) V, as the table has it, of the others all.
+The table of layers (Vaswani et al., 2017, Table 1) is measured in the same way. Its FLOPs are those of one layer of n
+tokens and width d: for attention only softmax(Q Kᵀ) V, as in the paper, for the others all.
 
-Legend: n tokens, d width, k width of a kernel, r tokens that restricted attention sees.
+Legend: n tokens, d width, k kernel width, r span of restricted attention.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from ensue.nn.mixers.local import LocalAttention
 from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.recurrent import LSTMCell, Recurrent
 
-FAR = math.inf
 aten = torch.ops.aten
 # fmt: off
 COPIES = {
@@ -48,83 +47,80 @@ COPIES = {
     aten._unsafe_view, aten.zero_, aten.zeros, aten.zeros_like,
 }
 # fmt: on
-"""What moves numbers and computes none."""
+"""Operations that move numbers and compute none."""
 
 
-class Mark(NamedTuple):
-    """How many operations lie behind some numbers of a piece of memory."""
+class Span(NamedTuple):
+    """A range of elements of a storage, and the length of the chain that computed them."""
 
     begin: int
     end: int
-    behind: float
+    length: float
 
 
-class Chains(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A block in which it is followed how many operations lie behind what is in memory.
+class ChainTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that tracks the length of the chain of operations behind every tensor.
 
-    ``join`` says what counts where several things come together: max for the longest chain, min for the shortest.
+    ``join`` combines the chains of an operation's inputs: max for the longest chain, min for the shortest.
     """
 
-    def __init__(self, join: Callable[..., float], unmarked: float) -> None:
+    def __init__(self, join: Callable[..., float], untracked: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.join, self.unmarked = join, unmarked
-        self._marks: dict[int, list[Mark]] = {}
-        self._held: list[Any] = []  # so that no piece of memory gets the name of one that is gone
+        self.join, self.untracked = join, untracked
+        self._spans: dict[int, list[Span]] = {}
+        self._storages: list[Any] = []  # kept alive, so that no address is used again
 
-    def mark(self, tensor: Tensor) -> None:
-        """Begin to count at a tensor."""
-        self._put(tensor, [Mark(*_extent(tensor), 0)])
+    def track(self, tensor: Tensor) -> None:
+        """Start chains at a tensor."""
+        self._add(tensor, [Span(*_extent(tensor), 0)])
 
-    def of(self, tensor: Tensor) -> float:
-        """How many operations lie behind a tensor."""
-        marks = self._marks.get(tensor.untyped_storage()._cdata)
-        if not marks:
-            return self.unmarked
+    def length(self, tensor: Tensor) -> float:
+        """The length of the chain behind a tensor."""
+        return self.join((span.length for span in self._overlapping(tensor)), default=self.untracked)
+
+    def _overlapping(self, tensor: Tensor) -> list[Span]:
+        """The spans of a tensor's storage, cut to the tensor."""
         begin, end = _extent(tensor)
-        return self.join((behind for a, b, behind in marks if a < end and begin < b), default=self.unmarked)
+        spans = self._spans.get(tensor.untyped_storage()._cdata, [])
+        return [Span(max(a, begin), min(b, end), length) for a, b, length in spans if a < end and begin < b]
 
-    def _within(self, tensor: Tensor) -> list[Mark]:
-        begin, end = _extent(tensor)
-        marks = self._marks.get(tensor.untyped_storage()._cdata, [])
-        return [Mark(max(a, begin), min(b, end), behind) for a, b, behind in marks if a < end and begin < b]
-
-    def _put(self, tensor: Tensor, marks: list[Mark]) -> None:
+    def _add(self, tensor: Tensor, spans: list[Span]) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._marks:
-            self._held.append(storage)
-        self._marks.setdefault(storage._cdata, []).extend(marks)
+        if storage._cdata not in self._spans:
+            self._storages.append(storage)
+        self._spans.setdefault(storage._cdata, []).extend(spans)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do an operation and note how far its answer is."""
-        given = [one for one in _pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-        moved = self._moved(given) if func._overloadpacket in (aten.cat, aten.clone, aten._to_copy) else None
-        behind = self.join((self.of(one) for one in given), default=self.unmarked)
-        behind += func._overloadpacket not in COPIES
+        """Run an operation and store the chain length of its result."""
+        inputs = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        copied = self._concatenated(inputs) if func._overloadpacket in (aten.cat, aten.clone, aten._to_copy) else None
+        length = self.join(map(self.length, inputs), default=self.untracked)
+        length += func._overloadpacket not in COPIES
         result = func(*args, **(kwargs or {}))
-        for one in () if func.is_view else _pytree.tree_leaves(result):  # a view has what it is a view of
-            if isinstance(one, Tensor) and behind != self.unmarked:
-                straight = moved is not None and one.is_contiguous() and _leading(one, args) == 1
-                self._put(one, moved if straight else [Mark(*_extent(one), behind)])  # type: ignore[arg-type]
+        for output in () if func.is_view else _pytree.tree_leaves(result):  # a view shares its storage
+            if isinstance(output, Tensor) and length != self.untracked:
+                in_order = copied is not None and output.is_contiguous() and _leading(output, args) == 1
+                self._add(output, copied if in_order else [Span(*_extent(output), length)])  # type: ignore[arg-type]
         return result
 
-    def _moved(self, given: list[Tensor]) -> list[Mark] | None:
-        """The marks of tensors that are put one after the other; None where their numbers do not lie in order."""
-        if not all(one.is_contiguous() for one in given):
+    def _concatenated(self, inputs: list[Tensor]) -> list[Span] | None:
+        """The spans of tensors stored one after the other; None if a tensor is not contiguous."""
+        if not all(tensor.is_contiguous() for tensor in inputs):
             return None
-        found: list[Mark] = []
-        at = 0
-        for one in given:
-            shift = at - int(one.storage_offset())
-            for begin, end, behind in self._within(one):
-                joins = found and found[-1].end == begin + shift and found[-1].behind == behind
-                first = found.pop().begin if joins else begin + shift
-                found.append(Mark(first, end + shift, behind))
-            at += one.numel()
-        return found
+        spans: list[Span] = []
+        offset = 0
+        for tensor in inputs:
+            shift = offset - int(tensor.storage_offset())
+            for begin, end, length in self._overlapping(tensor):
+                extends = spans and spans[-1].end == begin + shift and spans[-1].length == length
+                first = spans.pop().begin if extends else begin + shift
+                spans.append(Span(first, end + shift, length))
+            offset += tensor.numel()
+        return spans
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:
-    """Where a tensor's first number stands in its memory, and what comes after the last."""
+    """The index of a tensor's first element in its storage, and the index after the last."""
     begin = int(tensor.storage_offset())
     if not tensor.numel():
         return begin, begin
@@ -132,64 +128,66 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 
 def _leading(result: Tensor, args: Any) -> int:
-    """How many rows stand before the dimension along which tensors are joined."""
+    """The product of the sizes of the dimensions before the one that tensors are concatenated along."""
     dim = args[1] if len(args) > 1 and isinstance(args[1], int) else 0
     return math.prod(result.shape[: dim % max(result.dim(), 1)])
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How long the chains of a model are for a text of ``length`` tokens."""
+    """The lengths of a model's chains for a text of ``length`` tokens."""
 
     length: int
     sequential: int
     path: int | None
-    """None where the first token does not reach the last, and of a model that has no steps: what belongs to which token
-    is not kept apart there."""
+    """None if the first token does not reach the last, and for models that cannot read token by token."""
 
 
 def depth(model: Any, length: int) -> Depth:
-    """The chains of a model on the meta device; of one that reads a source, of as many tokens, the path is within the
-    target."""
+    """The chain lengths of a model on the meta device.
+
+    For an encoder–decoder the source has as many tokens, and the path is that within the target.
+    """
     model.eval()
     tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
     with reference_kernels(model), torch.no_grad():
-        with Chains(max, 0) as chains:
+        with ChainTracker(max, 0) as tracker:
             output = model(tokens, model.start(tokens)) if is_conditional(model) else model(tokens)
-        sequential = int(chains.of(output.logits))
+        sequential = int(tracker.length(output.logits))
         if not model.traits.steps:
             return Depth(length, sequential, None)
+
+        def step(x: Tensor, state: Any) -> tuple[Tensor, Any]:
+            output = model(x, state)
+            return output.logits, output.state
+
         first = model.start(tokens) if is_conditional(model) else None
-        return Depth(length, sequential, _path(lambda x, state: _answer(model, x, state), tokens, first))
+        return Depth(length, sequential, shortest_path(step, tokens, first))
 
 
-def _answer(model: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    output = model(x, state)
-    return output.logits, output.state
-
-
-def _path(step: Callable[[Tensor, Any], Any], x: Tensor, state: Any = None) -> int | None:
-    """The shortest chain from the first of x (1, n, …) to the answer at the last, step by step."""
-    places = [one.clone() for one in torch.split(x, 1, dim=1)]
-    with torch.no_grad(), Chains(min, FAR) as chains:
-        chains.mark(places[0])
-        for place in places:
-            y, state, *_ = step(place, state)
-    return int(chains.of(y)) if chains.of(y) < FAR else None
+def shortest_path(step: Callable[[Tensor, Any], Any], x: Tensor, state: Any = None) -> int | None:
+    """The shortest chain from the first position of x (1, n, …) to the output at the last, step by step."""
+    inputs = [part.clone() for part in torch.split(x, 1, dim=1)]
+    with torch.no_grad(), ChainTracker(min, math.inf) as tracker:
+        tracker.track(inputs[0])
+        for one in inputs:
+            y, state, *_ = step(one, state)
+    length = tracker.length(y)
+    return int(length) if length < math.inf else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerSettings:
-    """What the table of layers is counted for."""
+    """Settings of the table of layers."""
 
     length: int = 1000
-    """n, how many tokens there are."""
+    """n, the number of tokens."""
     hidden: int = 1000
     """d, the width of a layer."""
     kernel: int = 3
-    """k, how many tokens a convolution sees."""
+    """k, the kernel width of a convolution."""
     span: int = 100
-    """r, how many tokens restricted attention sees."""
+    """r, the number of tokens that restricted attention reads."""
 
     def __post_init__(self) -> None:
         check_positive(self, "length", "hidden", "kernel", "span")
@@ -199,24 +197,24 @@ class LayerSettings:
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """A line of the table of layers."""
+    """A row of the table of layers."""
 
     layer: str
     flops: int
-    """Of one layer that reads n tokens."""
+    """FLOPs of one layer for n tokens."""
     order: str
-    """What that is in the order of."""
+    """The order of the FLOPs, without O(·)."""
     constant: float
-    """How many times that it is: the table's O(·) with its constant."""
+    """FLOPs divided by the order."""
     sequential: int
     path: int
     """Over as many layers as the first token needs to reach the last."""
     layers: int
-    """How many layers that are."""
+    """The number of those layers."""
 
 
 class Dilated(nn.Module):
-    """Causal convolutions on each other, each k times as dilated as the one before, until the first token is seen."""
+    """A stack of causal convolutions, each k times as dilated as the one below, until it reaches the first token."""
 
     def __init__(self, width: int, kernel: int, length: int) -> None:
         super().__init__()
@@ -236,7 +234,7 @@ class Dilated(nn.Module):
 
 
 NARROW = 2
-"""The width that chains are followed with: they are as long whatever it is."""
+"""The width for measuring chains, whose length does not depend on it."""
 
 
 def layer_flops(settings: LayerSettings) -> dict[str, int]:
@@ -252,27 +250,27 @@ def layer_flops(settings: LayerSettings) -> dict[str, int]:
 
 
 def layer_table(settings: LayerSettings) -> list[LayerCost]:
-    """Self-attention, recurrent (LSTM), convolutional and restricted attention, counted."""
+    """The table for self-attention, recurrent (LSTM) and convolutional layers and restricted attention."""
     n, d, k, r = settings.length, settings.hidden, settings.kernel, min(settings.span, settings.length)
     x, dilated, narrow = torch.zeros(1, n, NARROW), Dilated(NARROW, k, n), MixerConfig(width=NARROW)
     attention, near = SelfAttention(narrow), LocalAttention(narrow, span=r)
     recurrent = Recurrent(LSTMCell(NARROW, NARROW), "reference")
     hops = math.ceil((n - 1) / max(r - 1, 1))  # a layer of restricted attention reaches r − 1 tokens back
     flops = layer_flops(settings)
-    found: dict[str, tuple[nn.Module, str, int, int | None, int]] = {
-        "self-attention": (attention, "n² d", n**2 * d, _path(attention, x), 1),
-        "recurrent (LSTM)": (recurrent, "n d²", n * d**2, _path(recurrent, x), 1),
-        "convolutional": (dilated.layers[0], "k n d²", k * n * d**2, _path(dilated, x), len(dilated.layers)),
-        "restricted attention": (near, "r n d", r * n * d, hops * (_path(near, x[:, :r]) or 0), hops),
+    measured: dict[str, tuple[nn.Module, str, int, int | None, int]] = {
+        "self-attention": (attention, "n² d", n**2 * d, shortest_path(attention, x), 1),
+        "recurrent (LSTM)": (recurrent, "n d²", n * d**2, shortest_path(recurrent, x), 1),
+        "convolutional": (dilated.layers[0], "k n d²", k * n * d**2, shortest_path(dilated, x), len(dilated.layers)),
+        "restricted attention": (near, "r n d", r * n * d, hops * (shortest_path(near, x[:, :r]) or 0), hops),
     }
     return [
         LayerCost(name, flops[name], order, flops[name] / unit, _sequential(layer, x), path or 0, layers)
-        for name, (layer, order, unit, path, layers) in found.items()
+        for name, (layer, order, unit, path, layers) in measured.items()
     ]
 
 
 def _flops(build: Callable[[], nn.Module], length: int, width: int) -> int:
-    """FLOPs of one layer; of attention without what is projected."""
+    """FLOPs of one layer; for attention without its projections."""
     with torch.device("meta"):
         layer, x = build(), torch.zeros(1, length, width)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -285,6 +283,6 @@ def _flops(build: Callable[[], nn.Module], length: int, width: int) -> int:
 
 def _sequential(layer: nn.Module, x: Tensor) -> int:
     """The longest chain of one layer."""
-    with torch.no_grad(), Chains(max, 0) as chains:
+    with torch.no_grad(), ChainTracker(max, 0) as tracker:
         y = layer(x)[0]
-    return int(chains.of(y))
+    return int(tracker.length(y))

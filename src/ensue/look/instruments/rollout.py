@@ -3,7 +3,7 @@
     A_l = ½ mean_h P_{l,h} + ½ I          attention plus the residual connection
     R_l = A_l R_{l-1},  R_0 = I
 
-Every row of R_L adds up to one, as every row of P does.
+Every row of R_L sums to 1, as every row of P does.
 
 Legend: L layers, H heads, T tokens.
 """
@@ -23,7 +23,7 @@ def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
            [0.5, 0.5]])
     """
     size = layers[0].shape[-1]
-    result = np.eye(size)
+    result = identity = np.eye(size)
     for weights in layers:
-        result = (weights.mean(0) / 2 + np.eye(size) / 2) @ result
+        result = (weights.mean(0) / 2 + identity / 2) @ result
     return result

@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.look.instruments.path_length import Chains, Dilated, LayerSettings, _path, depth, layer_flops, layer_table
+from ensue.look.instruments.path_length import (
+    ChainTracker,
+    Dilated,
+    LayerSettings,
+    depth,
+    layer_flops,
+    layer_table,
+    shortest_path,
+)
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.window import WindowConfig, WindowLanguageModel
@@ -48,18 +56,18 @@ def test_r102_complexity_grows_with_length_as_the_paper_says():
 
 @pytest.mark.parametrize(("length", "reached"), [(2, True), (3, True), (4, False)])
 def test_a_convolution_reaches_as_far_as_its_kernel(length, reached):
-    found = _path(CausalConvolution(2, 2, 3), torch.zeros(1, length, 2))
+    found = shortest_path(CausalConvolution(2, 2, 3), torch.zeros(1, length, 2))
     assert found == (1 if reached else None)
 
 
 @pytest.mark.parametrize(("length", "path"), [(26, 3), (27, 3), (28, None)])
 def test_dilated_convolutions_reach_a_power_of_their_kernel(length, path):
-    assert _path(Dilated(2, 3, 27), torch.zeros(1, length, 2)) == path
+    assert shortest_path(Dilated(2, 3, 27), torch.zeros(1, length, 2)) == path
 
 
 @pytest.mark.parametrize(("length", "path"), [(9, 3), (10, 3), (11, None)])
 def test_restricted_attention_forgets(length, path):
-    assert _path(LocalAttention(MixerConfig(width=2, heads=1), span=10), torch.zeros(1, length, 2)) == path
+    assert shortest_path(LocalAttention(MixerConfig(width=2, heads=1), span=10), torch.zeros(1, length, 2)) == path
 
 
 def on_meta(build):
@@ -83,15 +91,15 @@ def test_a_window_does_not_see_beyond_it():
 
 def test_chains_count_what_computes():
     a, b = torch.ones(2, 2), torch.ones(2, 2)
-    with Chains(max, 0) as longest:
+    with ChainTracker(max, 0) as longest:
         c = (a @ b).relu().view(4)
         d = torch.cat([c, b.view(4)])
-    assert longest.of(c) == 2 and longest.of(d) == 2
-    with Chains(min, math.inf) as shortest:
-        shortest.mark(a)
+    assert longest.length(c) == 2 and longest.length(d) == 2
+    with ChainTracker(min, math.inf) as shortest:
+        shortest.track(a)
         both = torch.cat([(a + 1) * 2, b])
         near, far = both[:2] + 0, both[2:] + 0
-    assert shortest.of(near) == 3 and shortest.of(far) == math.inf
+    assert shortest.length(near) == 3 and shortest.length(far) == math.inf
 
 
 def test_settings_of_the_table_are_checked():
