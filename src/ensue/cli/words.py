@@ -35,12 +35,9 @@ def neighbours(
     """show the words most similar to a word"""
     from ensue.verbs.words import neighbours as verb
 
-    words = verb(run, word, top=top, by=by)
-    if as_json:
-        unit = "cosine" if by == "cosine" else "probability"
-        print_json({"run": str(run), "word": word, "by": by, "neighbours": _rows(words, unit)})
-        return
-    _print_words(words)
+    facts = {"run": str(run), "word": word, "by": by}
+    unit = "cosine" if by == "cosine" else "probability"
+    _print_words(verb(run, word, top=top, by=by), as_json, facts, "neighbours", unit)
 
 
 @app.command()
@@ -55,11 +52,8 @@ def analogy(
     """show the words nearest to king − man + woman"""
     from ensue.verbs.words import analogy as verb
 
-    words = verb(run, first, minus, plus, top=top)
-    if as_json:
-        print_json({"run": str(run), "question": f"{first} - {minus} + {plus}", "answers": _rows(words, "cosine")})
-        return
-    _print_words(words)
+    facts = {"run": str(run), "question": f"{first} - {minus} + {plus}"}
+    _print_words(verb(run, first, minus, plus, top=top), as_json, facts, "answers", "cosine")
 
 
 @app.command()
@@ -76,9 +70,8 @@ def similarity(
         print_json(score.as_dict())
         return
     print_line(f"Spearman {score.spearman:.4f} · Pearson {score.pearson:.4f}")
-    print_line(
-        f"{score.pairs:,} pairs; {score.missing:,} skipped, because {len(score.missing_words):,} words have no vector"
-    )
+    reason = f"because {len(score.missing_words):,} words have no vector"
+    print_line(f"{score.pairs:,} pairs; {score.missing:,} skipped, {reason}")
 
 
 @app.command()
@@ -99,12 +92,11 @@ def analogies(
     print_table(["section", "accuracy", "correct", "questions", "skipped"], lines)
 
 
-def _rows(words: list[tuple[str, float]], unit: str) -> list[dict[str, object]]:
-    return [{"word": word, unit: value} for word, value in words]
-
-
-def _print_words(words: list[tuple[str, float]]) -> None:
-    """Print a line with a bar for each word."""
+def _print_words(words: list[tuple[str, float]], as_json: bool, facts: dict[str, str], name: str, unit: str) -> None:
+    """Print a line with a bar for each word; or ``facts`` and the words, under ``name``, as JSON."""
+    if as_json:
+        print_json({**facts, name: [{"word": word, unit: value} for word, value in words]})
+        return
     largest = max((abs(value) for _, value in words), default=1.0) or 1.0
     for word, value in words:
         print_bar(value, largest, word)

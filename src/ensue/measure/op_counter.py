@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -195,10 +195,6 @@ def _recurrent(x: Tensor, weight_x: Tensor, weight_h: Tensor, *rest: Any, **more
     return 2 * x.shape[0] * x.shape[1] * (weight_x.numel() + weight_h.numel())
 
 
-def _recurrent_backward(*inputs: Any, **more: Any) -> int:
-    return 2 * _recurrent(*inputs)
-
-
 def _attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **more: Any) -> int:
     """Q Kᵀ and P V."""
     return 2 * prod(query.shape[:-1]) * key.shape[-2] * (key.shape[-1] + value.shape[-1])
@@ -217,39 +213,31 @@ def _linear(x: Tensor, weight: Tensor, *rest: Any, **more: Any) -> int:
 FLOPS: dict[Any, Callable[..., int]] = {
     torch.ops.mkldnn._linear_pointwise: _linear,
     aten.mkldnn_rnn_layer: _recurrent,
-    aten.mkldnn_rnn_layer_backward: _recurrent_backward,
+    aten.mkldnn_rnn_layer_backward: lambda *inputs, **more: 2 * _recurrent(*inputs),
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }
 """Operations that torch does not count."""
 
 
-def _short_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
+def _short_attention(times: int, arguments: tuple[Any, ...]) -> int:
     """FLOPs of loops whose last argument is the weights (H, T, S), flat, with T rounded up to whole tiles."""
-
-    def flops(arguments: tuple[Any, ...]) -> int:
-        return times * 2 * int(arguments[-1].numel()) * int(arguments[2])
-
-    return flops
+    return times * 2 * int(arguments[-1].numel()) * int(arguments[2])
 
 
-def _blocked_attention(times: int) -> Callable[[tuple[Any, ...]], int]:
+def _blocked_attention(times: int, arguments: tuple[Any, ...]) -> int:
     """FLOPs of loops with rows, heads and head width first, and Q (B T, D) and K (B S, D) after six others."""
-
-    def flops(arguments: tuple[Any, ...]) -> int:
-        rows, heads, width = arguments[:3]
-        queries, keys = arguments[QUERIES], arguments[QUERIES + 2]
-        return int(times * 2 * len(queries) * (len(keys) // rows) * heads * width)
-
-    return flops
+    rows, heads, width = arguments[:3]
+    queries, keys = arguments[QUERIES], arguments[QUERIES + 2]
+    return int(times * 2 * len(queries) * (len(keys) // rows) * heads * width)
 
 
 QUERIES = 9
 """The index of the queries in the arguments of blocked attention; each tensor is followed by its stride."""
 LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
-    "attend": _short_attention(2),
-    "attend_backward": _short_attention(4),
-    "attend_blocks": _blocked_attention(2),
-    "attend_blocks_backward": _blocked_attention(4),
+    "attend": partial(_short_attention, 2),
+    "attend_backward": partial(_short_attention, 4),
+    "attend_blocks": partial(_blocked_attention, 2),
+    "attend_blocks_backward": partial(_blocked_attention, 4),
 }
 """FLOPs of our compiled loops (see ensue.kernels.short_attention_loops), from their arguments."""

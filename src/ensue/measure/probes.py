@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
+from ensue.data.length_grouping import batch_boundaries
 from ensue.data.minimal_pairs import MinimalPair
 from ensue.data.tokenizers.protocol import Tokenizer
 
@@ -35,26 +37,17 @@ def text_log_probs(
     ids = [tokenizer.encode(text)[:: -1 if backward else 1].astype(np.int64) for text in texts]
     surcharge = np.array([tokenizer.surcharge(text, True, False)[0] for text in texts]) * math.log(2)
     totals, done = np.zeros(len(texts)), 0
-    for rows in _batches(list(map(len, ids))):
-        lengths = torch.tensor([len(ids[row]) for row in rows])
-        block = torch.full((len(rows), int(lengths.max()) + 1), tokenizer.end)
-        for i, row in enumerate(rows):
-            block[i, 1 : len(ids[row]) + 1] = torch.from_numpy(ids[row].copy())
+    sizes = np.array([len(tokens) + 1 for tokens in ids], np.int64)
+    order = np.argsort(sizes, kind="stable")
+    for rows in np.split(order, batch_boundaries(sizes[order].tolist(), BATCH_TOKENS)) if texts else ():
+        tokens = [torch.from_numpy(np.append(tokenizer.end, ids[row])) for row in rows]
+        block = pad_sequence(tokens, batch_first=True, padding_value=tokenizer.end)
+        lengths = torch.from_numpy(sizes[rows] - 1)
         values = model.log_prob(block[:, :-1], block[:, 1:], None, lengths)[0]  # padding holds 0
         totals[rows] = values.double().sum(1).cpu().numpy()
         done += len(rows)
         report("progress", {"done": done, "total": len(texts)})
     return totals - surcharge
-
-
-def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Batches of texts of similar length."""
-    batches: list[list[int]] = []
-    for row in np.argsort(lengths, kind="stable").tolist():
-        if not batches or (len(batches[-1]) + 1) * (lengths[row] + 1) > BATCH_TOKENS:
-            batches.append([])
-        batches[-1].append(row)
-    return batches
 
 
 def probe_figures(pairs: Sequence[MinimalPair], good: np.ndarray, bad: np.ndarray) -> dict[str, Any]:
@@ -78,9 +71,9 @@ def probe_figures(pairs: Sequence[MinimalPair], good: np.ndarray, bad: np.ndarra
 
 def _grouped(groups: Sequence[Mapping[str, str | int]], right: np.ndarray, name: str) -> list[dict[str, Any]]:
     """Accuracy for each value of a group, in order."""
-    held: dict[str | int, list[float]] = {}
+    rights: dict[str | int, list[float]] = {}
     for group, value in zip(groups, right.tolist()):
         if name in group:
-            held.setdefault(group[name], []).append(value)
-    order = sorted(held, key=lambda value: (isinstance(value, str), value))
-    return [{"value": value, "accuracy": float(np.mean(held[value])), "pairs": len(held[value])} for value in order]
+            rights.setdefault(group[name], []).append(value)
+    rows = sorted(rights.items(), key=lambda row: (isinstance(row[0], str), row[0]))
+    return [{"value": value, "accuracy": float(np.mean(group)), "pairs": len(group)} for value, group in rows]

@@ -49,14 +49,14 @@ def shard(build: Callable[[], nn.Module], ranks: int) -> ShardedSize:
         model = build()
     counts: dict[tuple[Any, ...], int] = {}
     units: dict[tuple[Any, ...], nn.Module] = {}
-    for many in list(_outermost(model)):
-        for index, unit in enumerate(many):
+    for blocks in list(_outermost(model)):
+        for index, unit in enumerate(blocks):
             shapes = tuple((name, tuple(p.shape)) for name, p in unit.named_parameters())
             if not shapes:
                 continue
             counts[shapes] = counts.get(shapes, 0) + 1
             if units.setdefault(shapes, unit) is not unit:
-                many[index] = nn.Identity()
+                blocks[index] = nn.Identity()
     parts, sizes = 0, []
     with _ranks(ranks) as mesh:
         from torch.distributed.fsdp import fully_shard

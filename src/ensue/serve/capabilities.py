@@ -50,11 +50,6 @@ def series_info(run: Run) -> SeriesInfo | None:
     )
 
 
-def can_complete(run: Run) -> bool:
-    """True for language models that decode step by step, from left to right."""
-    return "write" in run.capabilities
-
-
 def _has_word_vectors(run: Run) -> bool:
     try:
         return len(run.vectors.words) > 1

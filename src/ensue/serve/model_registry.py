@@ -13,7 +13,7 @@ from fastapi import Request
 from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.runs.load import Run
-from ensue.serve.capabilities import can_complete, capabilities, series_info, validation_scores
+from ensue.serve.capabilities import capabilities, series_info, validation_scores
 from ensue.serve.engine import Engine, EngineClosed, QueueFull
 from ensue.serve.errors import ApiError
 from ensue.serve.request_queue import RETRY_AFTER, RequestQueue, shutting_down
@@ -52,7 +52,7 @@ class ServedModel:
 
     def engine(self) -> Engine:
         """The engine that decodes completions, created on first use."""
-        if not can_complete(self.run):
+        if "write" not in self.run.capabilities:
             raise self._cannot("complete text")
         if self._engine is None:
             self._engine = Engine(self.run.model)
@@ -77,13 +77,10 @@ class ServedModel:
         except InputError as error:
             raise ApiError(400, without_dashes(str(error).replace(str(self.run), self.name))) from error
 
-    def close(self, seconds: float) -> None:
-        """Finish running requests."""
-        closing = threading.Thread(target=self._queue.close, args=(seconds,), daemon=True)
-        closing.start()
-        if self._engine is not None:
-            self._engine.close(seconds)
-        closing.join()
+    @property
+    def closers(self) -> list[Callable[[float], None]]:
+        """Functions that finish running requests within some seconds."""
+        return [self._queue.close, *([self._engine.close] if self._engine else [])]
 
 
 class ModelRegistry:
@@ -113,7 +110,7 @@ class ModelRegistry:
 
     def close(self, seconds: float = 25.0) -> None:
         """Finish running requests of all models at the same time."""
-        closers = [self.chart_queue.close, *(model.close for model in self.models.values())]
+        closers = [self.chart_queue.close, *(close for model in self.models.values() for close in model.closers)]
         threads = [threading.Thread(target=close, args=(seconds,), daemon=True) for close in closers]
         for thread in threads:
             thread.start()

@@ -15,7 +15,7 @@ import uvicorn
 
 from ensue.core.errors import InputError
 from ensue.kernels.int8 import quantise
-from ensue.runs.load import Run, load
+from ensue.runs.load import load
 from ensue.search.model_step import set_eval
 from ensue.serve.app import create_app
 from ensue.serve.connection_limits import LimitedProtocol
@@ -79,7 +79,7 @@ class BoundServer:
 
 
 def load_models(paths: Sequence[Path], *, int8: bool = False) -> ModelRegistry:
-    """Load runs, and all runs of races, into a registry."""
+    """Load runs, and all runs of races, into a registry; ``int8`` quantises linear layers."""
     paths = [path.absolute() for path in paths]  # "." has no name
     races = [path for path in paths if is_race(path)]
     folders = [run for path in paths for run in (runs_of(path) if path in races else [path])]
@@ -87,7 +87,9 @@ def load_models(paths: Sequence[Path], *, int8: bool = False) -> ModelRegistry:
         raise InputError("a run is given twice", hint="give each once")
     runs = {name: load(path) for name, path in zip(short_names(folders), folders)}
     for run in runs.values():
-        _prepare(run, int8)
+        set_eval(run.model)
+        if int8 and "int8" not in run.refused and hasattr(run.model, "named_modules"):
+            run.model = quantise(run.model)
     return ModelRegistry(runs, dict(zip(short_names(races), races)))
 
 
@@ -103,13 +105,6 @@ def short_names(paths: Sequence[Path]) -> list[str]:
         sizes = (size for size in range(1, len(own) + 1) if [other[-size:] for other in parts].count(own[-size:]) == 1)
         names.append("/".join(own[-next(sizes, len(own)) :]))
     return names
-
-
-def _prepare(run: Run, int8: bool) -> None:
-    """Load the model for inference, with linear layers in int8 if asked for."""
-    set_eval(run.model)
-    if int8 and "int8" not in run.refused and hasattr(run.model, "named_modules"):
-        run.model = quantise(run.model)
 
 
 @contextlib.contextmanager
