@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ensue.models.forecast import Forecaster
 from ensue.models.laws import TOLERANCE, Finding
+from ensue.nn.eval_mode import eval_mode
 
 
 def chunk_law(model: Forecaster, x: Tensor, cuts: list[int]) -> float:
@@ -90,9 +91,8 @@ def forecast_laws(model: Forecaster, seed: int = 0, rows: int = 3, time: int = 7
     x = torch.randn(rows, time, model.config.inputs, generator=generator, dtype=kind)
     lengths = torch.randint(1, time + 1, (rows,), generator=generator)
     index = torch.randint(rows, (rows + 1,), generator=generator)
-    tolerance, was_training = TOLERANCE.get(kind, 1e-5), model.training
-    model.eval()
-    try:
+    tolerance = TOLERANCE.get(kind, 1e-5)
+    with eval_mode(model):
         with torch.no_grad():
             yield Finding("chunk law", chunk_law(model, x, [2, 5]), tolerance)
             yield Finding("rows law", rows_law(model, x, index), tolerance)
@@ -102,8 +102,6 @@ def forecast_laws(model: Forecaster, seed: int = 0, rows: int = 3, time: int = 7
             yield Finding("order law", crossing(model, x), 0.0)
         with torch.enable_grad():  # under autograd states append instead of writing in place
             yield Finding("chunk law, with gradients", chunk_law(model, x, [3]), tolerance)
-    finally:
-        model.train(was_training)
 
 
 def _gap(left: Tensor, right: Tensor) -> float:

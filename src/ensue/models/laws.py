@@ -29,6 +29,7 @@ from ensue.models.labelled import Labelled
 from ensue.models.language import LanguageModel
 from ensue.models.model import Model
 from ensue.nn.characters import CharacterWords
+from ensue.nn.eval_mode import eval_mode
 from ensue.nn.state import State
 
 LONGEST = 512
@@ -228,9 +229,7 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
     tokens = torch.randint(model.config.vocabulary, (rows, time), generator=generator)
     kind = next((p.dtype for p in model.parameters()), torch.float32)
     tolerance = TOLERANCE.get(kind, 1e-5)
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         with torch.no_grad():
             if model.traits.steps:
                 cuts = sorted(set((1 + torch.randperm(time - 1, generator=generator)[:2]).tolist()))
@@ -256,8 +255,6 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
         if model.traits.steps:
             with torch.enable_grad():  # under autograd states append instead of writing in place
                 yield Finding("chunk law, with gradients", chunk_law(model, tokens, [time // 2]), tolerance)
-    finally:
-        model.train(was_training)
 
 
 PICKS = {
@@ -279,9 +276,7 @@ def source_laws(model: ConditionalModel, seed: int = 0, time: int = 5) -> Iterat
     lengths[0], lengths[1] = 1, longest  # the shortest and the longest are always there
     kind = next((p.dtype for p in model.parameters()), torch.float32)
     tolerance = TOLERANCE.get(kind, 1e-5)
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         with torch.no_grad():
             yield Finding("source padding law", source_padding_law(model, source, lengths, tokens), tolerance)
             whole = torch.full_like(lengths, longest)
@@ -291,8 +286,6 @@ def source_laws(model: ConditionalModel, seed: int = 0, time: int = 5) -> Iterat
         with torch.enable_grad():  # under autograd states append instead of writing in place
             found = source_rows_law(model, source, lengths, PICKS["side by side"], generator)
             yield Finding("source rows law, with gradients", found, tolerance)
-    finally:
-        model.train(was_training)
 
 
 def laws_of(model: LanguageModel | ConditionalModel, seed: int = 0) -> Iterator[Finding]:
@@ -325,17 +318,12 @@ def labelled_laws(model: Labelled, seed: int = 0, rows: int = 3, time: int = 7) 
         found: Tensor = model(tokens[index, :, :longest].flatten(0, 1), None, lengths[index].flatten()).logits
         return found
 
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            together, worst = logits(torch.arange(rows), time), 0.0
-            for row in range(rows):
-                longest = int(lengths[row].max())
-                alone = logits(torch.tensor([row]), longest)
-                worst = max(worst, _gap(together[row : row + 1, : alone.shape[1]], alone))
-            yield Finding("padding law", worst, tolerance)
-            index = torch.randperm(rows, generator=generator)
-            yield Finding("order law", _gap(together[index], logits(index, time)), tolerance)
-    finally:
-        model.train(was_training)
+    with eval_mode(model), torch.no_grad():
+        together, worst = logits(torch.arange(rows), time), 0.0
+        for row in range(rows):
+            longest = int(lengths[row].max())
+            alone = logits(torch.tensor([row]), longest)
+            worst = max(worst, _gap(together[row : row + 1, : alone.shape[1]], alone))
+        yield Finding("padding law", worst, tolerance)
+        index = torch.randperm(rows, generator=generator)
+        yield Finding("order law", _gap(together[index], logits(index, time)), tolerance)
