@@ -14,7 +14,7 @@ from playwright.sync_api import sync_playwright
 
 import ensue
 from ensue.serve.server import listen, load_models
-from ensue.verbs.starter_runs import first_runs
+from ensue.verbs.starter_runs import starter_runs
 
 HERE = Path(__file__).parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -71,7 +71,7 @@ def train(folder):
         if not (folder / name / "config.json").exists():
             ensue.fit(what, data, model=models.get(name, ""), settings=settings, out=folder / name, force=True)
     minilm_run(folder / "minilm")
-    return [*(folder / name for name in wanted), folder / "minilm", *first_runs(folder / "first")[1:]]
+    return [*(folder / name for name in wanted), folder / "minilm", *starter_runs(folder / "first")[1:]]
 
 
 def settle(page, name):
@@ -91,7 +91,11 @@ def main():
     paths = train(Path(sys.argv[1]))
     browser_path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     registry = load_models(paths)
-    with listen(registry, host="127.0.0.1", port=0) as server, server.in_background() as address, sync_playwright() as playing:
+    with (
+        listen(registry, host="127.0.0.1", port=0) as server,
+        server.in_background() as address,
+        sync_playwright() as playing,
+    ):
         browser = playing.chromium.launch(executable_path=browser_path, args=FLAGS)
         for width, height, scheme in ((1280, 860, "light"), (390, 844, "dark")):
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)

@@ -524,7 +524,7 @@ def test_a_text_of_one_letter_and_a_model_too_large(text):
     )
     refused("fit", "rnn", text, "--set", "hidden=1e15", "--out", "run", says="cannot be built")
     refused("cost", "lstm", "--set", "hidden=99999999999", says="cannot be built")
-    refused("check", "builtins:int", says="no language model")
+    refused("check", "builtins:int", says="not a language model")
 
 
 def test_a_race_with_a_wrong_setting_trains_nothing(text):

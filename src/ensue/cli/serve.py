@@ -53,8 +53,8 @@ def serve(
 def _starter_runs() -> list[Path]:
     """Train two small models, with a progress bar."""
     from ensue.cli.display import Display
-    from ensue.verbs.starter_runs import FOLDER, first_runs
+    from ensue.verbs.starter_runs import FOLDER, starter_runs
 
     with Display() as display:
         display("note", {"text": f"no run given: training two small models in {FOLDER}, which takes about a minute"})
-        return first_runs(report=display)
+        return starter_runs(report=display)

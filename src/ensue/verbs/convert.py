@@ -1,18 +1,20 @@
-"""``ensue convert``: exchange models with other tools."""
+"""``ensue convert``: write a run in another tool's format, or make a run of another tool's file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 import ensue
 from ensue.core.errors import InputError, unknown_name
-from ensue.core.events import Report, silent
+from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
+from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.special_tokens import adds_special_tokens, special_tokens_of
 from ensue.data.tokenizers.vocabulary import Vocabulary
@@ -29,8 +31,9 @@ from ensue.runs.load import load
 from ensue.runs.save_weights import write_weights
 from ensue.runs.word_tables import read_vectors
 from ensue.tasks.backbones import system_config
-
-TARGETS = ("hf", "onnx", "arpa", "word2vec")
+from ensue.tasks.label_kind import LabelKind
+from ensue.tasks.labels.whole import Whole
+from ensue.tasks.table import task_spec
 
 
 def convert(
@@ -44,118 +47,87 @@ def convert(
 ) -> Path:
     """Write a run in another tool's format (``to``), or make a run of another tool's file or folder.
 
-    ``task="pair"`` says that a classifier of Hugging Face's library labels two texts, which its folder does not say.
+    ``task="pair"`` says that a Hugging Face classifier labels two texts, which its folder does not say.
     """
     path = Path(src)
-    if to is not None and to not in TARGETS:
-        raise unknown_name("format", to, TARGETS)
     if to is not None:
-        suffix = {"arpa": ".arpa", "onnx": ".onnx", "hf": "-hf", "word2vec": ".txt"}[to]
-        target = Path(out) if out else path.with_name(path.name + suffix)
-        return {"arpa": _to_arpa, "hf": _to_folder, "onnx": _to_onnx, "word2vec": _to_vectors}[to](path, target, force)
+        return _write(path, to, out, force)
     name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
     folder = RunFolder(Path(out) if out else Path("runs") / name)
-    if path.is_dir():
-        if RunFolder(path).is_run():
-            raise InputError("convert to what?", where=str(path), hint=f"add --to {', --to '.join(TARGETS)}")
-        return _from_folder(path, folder, task, force, report)
+    if path.is_dir() and RunFolder(path).is_run():
+        raise InputError("convert to what?", where=str(path), hint=f"add --to {', --to '.join(FORMATS)}")
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
-    if is_pickle(path):
+    if path.is_file() and is_pickle(path):
         raise pickle_error(path)
+    folder.check_free(force)
+    if path.is_dir():
+        return _from_folder(path, folder, task, force, report)
     if is_vector_file(path):
         return _from_vectors(path, folder, force, report)
-    if not path.name.removesuffix(".gz").endswith(".arpa"):
-        hint = "name a folder of Hugging Face's library, an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
-        raise InputError("is no format that is known here", where=str(path), hint=hint)
-    return _from_arpa(path, folder, force)
+    if path.name.removesuffix(".gz").endswith(".arpa"):
+        model, words = read_arpa(path)
+        origin = f"Read from {path.name}: {asdict(model.config)}"
+        return _write_run(folder, force, "ngram", model, word_tokenizer(words), origin, direction="forward")
+    hint = "name a Hugging Face folder, an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
+    raise InputError("is not in a known format", where=str(path), hint=hint)
 
 
-def _from_folder(path: Path, folder: RunFolder, said: str, force: bool, report: Report) -> Path:
-    """A run of a folder as Hugging Face's library writes it."""
-    folder.check_free(force)
-    found = read_folder(path)
-    for note in found.notes:
-        report("note", {"text": f"{path}: {note}"})
-    if found.tokenizer is None:
-        raise InputError("there is no tokenizer in this folder", where=str(path), hint="add its tokenizer.json")
-    made = build_model(found)
-    tokenizer = load_tokenizer(found.tokenizer if found.tokenizer.name == folder.tokenizer.name else path)
-    config = system_config(made.model)
-    if tokenizer.size > config.vocabulary:
-        what = f"has {tokenizer.size} tokens, the model {config.vocabulary}"
-        raise InputError(what, where=str(found.tokenizer), hint="it belongs to another model")
-    task = _converted_task(made.task, said, str(path))
-    folder.make(force)
-    save_tokenizer(tokenizer, folder.tokenizer)
-    write_weights(made.model, folder)
-    data = {
-        "tokenizer": tokenizer.kind,
-        "vocabulary": tokenizer.size,
-        "labels": _converted_labels(made, task),
-        "length": config.context,
-        "stride": 0,
-        "choices": getattr(made.model, "choices", 1),
-        "texts": {"classify": 1, "pair": 2}.get(task, 0),
-        "bare": isinstance(made.model, Labelled) and not adds_special_tokens(tokenizer),
-    }
-    more: dict[str, Any] = {"task": task, "data": data, "figures": _figures(made.model, folder)}
-    if isinstance(made.model, Labelled):
-        more["head"] = asdict(made.model.config)
-    folder.write_config(made.system, config, ensue.__version__, **more)
-    origin = f"Read from {path.resolve().name} ({found.architecture}), as Hugging Face's library wrote it."
-    write_text(folder.card, f"# {made.system}\n\n{origin}\n")
-    return folder.path
+def _write(path: Path, to: str, out: str | Path | None, force: bool) -> Path:
+    """Write a run in the format ``to``."""
+    if to not in FORMATS:
+        raise unknown_name("format", to, FORMATS)
+    suffix, write = FORMATS[to]
+    target = Path(out) if out else path.with_name(path.name + suffix)
+    if suffix.startswith(".") and target.is_dir():
+        raise InputError("is a folder", where=str(target), hint=f"name a file, e.g. model{suffix}")
+    if target.exists() and (target.is_file() or any(target.iterdir())) and not force:
+        raise InputError("is there already", where=str(target), hint="--force replaces it")
+    write(path, target)
+    return target
 
 
-def _converted_task(task: str, said: str, where: str) -> str:
-    """What a folder's model is for. Its class does not say whether it labels one text or two: ``said`` does."""
-    if said and {said, task} - {"classify", "pair"} and said != task:
-        raise InputError(f"is made to {task}, not to {said}", where=where, hint="leave out --task")
-    return said or task
-
-
-def _converted_labels(made: ImportedModel, task: str) -> list[str]:
-    """The labels in their order; their library leaves them out where they have no names."""
-    if made.labels:
-        return list(made.labels)
-    if task == "choose":
-        return [str(number) for number in range(made.model.choices)] if made.model.choices > 1 else []  # type: ignore[operator, arg-type]
-    outputs = made.model.config.outputs if isinstance(made.model, Labelled) else 0
-    return [f"LABEL_{number}" for number in range(outputs)] if task in ("classify", "pair", "tag") else []
-
-
-def _to_folder(path: Path, target: Path, force: bool) -> Path:
-    """A run as a folder that Hugging Face's library reads."""
+def _to_folder(path: Path, target: Path) -> None:
+    """Write a run as a Hugging Face folder."""
     run = load(path)
-    _check_new(target, force)
+    data = run.config.get("data", {})
     write_folder(
         run.model,
         target,
         tokenizer_state=run.tokenizer.state(),
-        special=replace(special_tokens_of(run.tokenizer), omitted=run.config.get("data", {}).get("bare", False)),
-        labels=run.config.get("data", {}).get("labels") or None,
+        special=replace(special_tokens_of(run.tokenizer), omitted=data.get("bare", False)),
+        labels=data.get("labels") or None,
         task=run.task,
     )
-    return target
 
 
-def _to_onnx(path: Path, target: Path, force: bool) -> Path:
-    """A run as an ONNX file."""
-    _check_new(target, force)
-    write_onnx(load(path).model, target)
-    return target
+def _to_arpa(path: Path, target: Path) -> None:
+    """Write a run of an n-gram model as an ARPA file."""
+    run = load(path)
+    if not isinstance(run.model, NGram):
+        raise InputError(f"a {run.system} is not an n-gram model, so it has no ARPA form", where=str(path))
+    if run.direction == "backward":
+        raise InputError("reads backward, which an ARPA file cannot express", where=str(path))
+    write_arpa(run.model, [run.tokenizer.name(token) for token in range(run.tokenizer.size)], target)
 
 
-def _check_new(target: Path, force: bool) -> None:
-    """Refuse to write over what is there, unless ``force`` says so."""
-    if target.exists() and (target.is_file() or any(target.iterdir())) and not force:
-        raise InputError("is there already", where=str(target), hint="--force replaces it")
+FORMATS: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
+    "hf": ("-hf", _to_folder),
+    "onnx": (".onnx", lambda path, target: write_onnx(load(path).model, target)),
+    "arpa": (".arpa", _to_arpa),
+    "word2vec": (".txt", lambda path, target: write_word2vec(read_vectors(path), target)),
+}
+"""The formats of ``to``: the suffix of the default name, and the function that writes."""
 
 
-def _figures(model: Any, folder: RunFolder) -> dict[str, Any]:
-    """What is known of a model that was not trained here."""
-    return {
+def _write_run(
+    folder: RunFolder, force: bool, system: str, model: Any, tokenizer: Tokenizer, origin: str, **facts: Any
+) -> Path:
+    """Write the run of a model that was trained by another tool; ``origin`` is for the model card."""
+    folder.make(force)
+    save_tokenizer(tokenizer, folder.tokenizer)
+    write_weights(model, folder)
+    figures = {
         "stopped": "converted",
         "steps": 0,
         "unit": "steps",
@@ -163,60 +135,70 @@ def _figures(model: Any, folder: RunFolder) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.parameters()),
         "bytes": folder.weights.stat().st_size,
     }
+    folder.write_config(system, system_config(model), ensue.__version__, **facts, figures=figures)
+    write_text(folder.card, f"# {system}\n\n{origin}\n")
+    return folder.path
 
 
-def _to_vectors(path: Path, target: Path, force: bool) -> Path:
-    """The vectors of a run's words as a file of word2vec: binary where its name ends in .bin."""
-    _check_new(target, force)
-    write_word2vec(read_vectors(path), target)
-    return target
+def _from_folder(path: Path, folder: RunFolder, asked: str, force: bool, report: Report) -> Path:
+    """Make a run of a Hugging Face folder; ``asked`` is the task that the user gave."""
+    source = read_folder(path)
+    report_all([f"{path}: {note}" for note in source.notes], report)
+    if source.tokenizer is None:
+        raise InputError("there is no tokenizer in this folder", where=str(path), hint="add its tokenizer.json")
+    imported = build_model(source)
+    model, config = imported.model, system_config(imported.model)
+    tokenizer = load_tokenizer(source.tokenizer if source.tokenizer.name == folder.tokenizer.name else path)
+    if tokenizer.size > config.vocabulary:
+        what = f"has {tokenizer.size} tokens, the model {config.vocabulary}"
+        raise InputError(what, where=str(source.tokenizer), hint="it belongs to another model")
+    task = asked or imported.task
+    kind = _check_kind(imported.task, task, str(path))
+    text_count: int = kind.texts if isinstance(kind, Whole) and kind.loss == "label" else 0
+    data = {
+        "tokenizer": tokenizer.kind,
+        "vocabulary": tokenizer.size,
+        "labels": _label_names(imported, kind),
+        "length": config.context,
+        "stride": 0,
+        "choices": getattr(model, "choices", 1),
+        "texts": text_count,
+        "bare": isinstance(model, Labelled) and not adds_special_tokens(tokenizer),
+    }
+    head = {"head": asdict(model.config)} if isinstance(model, Labelled) else {}
+    origin = f"Read from {path.resolve().name} ({source.architecture}), a Hugging Face folder."
+    return _write_run(folder, force, imported.system, model, tokenizer, origin, task=task, data=data, **head)
+
+
+def _check_kind(found: str, task: str, where: str) -> LabelKind | None:
+    """The kind of labels of ``task``; refuse it unless its head and loss are those of the task found in a folder."""
+    theirs, kind = (task_spec(name).kind for name in (found, task))
+    same = theirs and kind and (theirs.head, theirs.loss) == (kind.head, kind.loss)
+    if found != task and not same:
+        raise InputError(f"is made to {found}, not to {task}", where=where, hint="leave out --task")
+    return cast("LabelKind | None", kind)
+
+
+def _label_names(imported: ImportedModel, kind: LabelKind | None) -> list[str]:
+    """The names of the labels in their order; a folder leaves them out if they have no names."""
+    if imported.labels or kind is None or kind.loss != "label":
+        return list(imported.labels or ())
+    model: Any = imported.model
+    if kind.head == "choice":
+        return [str(number) for number in range(model.choices)] if model.choices > 1 else []
+    return [f"LABEL_{number}" for number in range(model.config.outputs)]
 
 
 def _from_vectors(path: Path, folder: RunFolder, force: bool, report: Report) -> Path:
-    """A run of a vector file; it has one vector for each word, so the other is zero."""
-    folder.check_free(force)
+    """Make a run of a vector file; it has one vector for each word, so the context vectors are zero."""
     notes: list[str] = []
     vectors = read_word2vec(path, notes)
-    for note in notes:
-        report("note", {"text": note})
+    report_all(notes, report)
     count, width = vectors.matrix.shape
     model = Word2Vec(Word2VecConfig(vocabulary=count, embedding=width))
     model.embed.weight.data = torch.from_numpy(vectors.matrix)
-    folder.make(force)
     lowercase = not any(word != word.lower() for word in vectors.words)
-    save_tokenizer(Vocabulary(vectors.words, "space", lowercase), folder.tokenizer)
-    write_weights(model, folder)
+    tokenizer = Vocabulary(vectors.words, "space", lowercase)
+    origin = f"Read from {path.name}: {count:,} words, vectors of size {width}."
     data = {"tokenizer": "word", "vocabulary": count}
-    folder.write_config(
-        "word2vec", model.config, ensue.__version__, task="words", data=data, figures=_figures(model, folder)
-    )
-    write_text(folder.card, f"# word2vec\n\nRead from {path.name}: {count:,} words, vectors of {width} numbers.\n")
-    return folder.path
-
-
-def _to_arpa(path: Path, target: Path, force: bool) -> Path:
-    run = load(path)
-    if not isinstance(run.model, NGram):
-        raise InputError(f"a {run.system} is no n-gram model, so it has no ARPA form", where=str(path))
-    if run.direction == "backward":
-        raise InputError("reads from the end, which an ARPA file cannot say", where=str(path))
-    if target.is_dir():
-        raise InputError("is a folder", where=str(target), hint="name a file, e.g. model.arpa")
-    if target.exists() and not force:
-        raise InputError("is there already", where=str(target), hint="--force replaces it")
-    names = [run.tokenizer.name(token) for token in range(run.tokenizer.size)]
-    write_arpa(run.model, names, target)
-    return target
-
-
-def _from_arpa(path: Path, folder: RunFolder, force: bool) -> Path:
-    folder.check_free(force)
-    model, words = read_arpa(path)
-    folder.make(force)
-    tokenizer = word_tokenizer(words)
-    save_tokenizer(tokenizer, folder.tokenizer)
-    write_weights(model, folder)
-    facts = {"figures": _figures(model, folder), "direction": "forward"}
-    folder.write_config("ngram", model.config, ensue.__version__, **facts)
-    write_text(folder.card, f"# ngram\n\nRead from {path.name}: {asdict(model.config)}\n")
-    return folder.path
+    return _write_run(folder, force, "word2vec", model, tokenizer, origin, task=model.task, data=data)

@@ -1,4 +1,4 @@
-"""``ensue cost``: what a system costs, counted on a model that is never filled with numbers."""
+"""``ensue cost``: parameters, FLOPs, memory and time of a system, computed on a model without storage."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ensue.core.settings import build as build_settings
 from ensue.models.table import SYSTEMS
 from ensue.runs.settings_resolution import read_settings, resolve
 from ensue.tasks.settings import VOCABULARIES
-from ensue.tasks.table import task_name, task_spec
+from ensue.tasks.table import task_name, task_spec, trained_by_counting
 
 if TYPE_CHECKING:
     from ensue.measure.cost import Training
     from ensue.measure.hardware import Hardware
 
 VOCABULARY = 10_000
-"""How many tokens there are, where neither the preset nor a person says."""
+"""The default size of the vocabulary."""
 LAYERS = "layers"
-"""In place of a system: the table of kinds of layers."""
+"""The name that gives, instead of a system's cost, a table of kinds of layers."""
 DAY = 86_400
-DEEPEST = 10_000
-"""Layers, at the most: they are built one by one."""
-FOLLOWED = 400
-"""Layers times tokens that chains are followed through; a deep model gets a shorter text."""
+MAX_LAYERS = 10_000
+"""Layers are built one by one."""
+MAX_TRACED = 400
+"""Layers times tokens of a model whose chains of operations are traced; a deep model gets a shorter text."""
 
 
 def cost(
@@ -46,9 +46,9 @@ def cost(
     utilisation: float = 0.0,
     tokens: float = 0.0,
 ) -> dict[str, Any]:
-    """What a system would cost: parameters, FLOPs, memory, chains of operations; on request per rank, and in days.
+    """The cost of a system: parameters, FLOPs, memory, chains of operations; with ``ranks`` per rank, and in days.
 
-    ``precision`` and ``recompute`` are the settings of training of that name.
+    ``system`` may be the folder of a run. ``precision`` and ``recompute`` are the settings ``train.…`` of that name.
 
     >>> cost("window", vocabulary=100, settings={"context": 2, "embedding": 8, "hidden": 16})["parameters"]
     2772
@@ -62,12 +62,12 @@ def cost(
     if system == LAYERS:
         return _layers(settings or {})
     _check_numbers(batch, length, ranks, utilisation, tokens, hardware)
-    begun = _run(system, preset)
-    system = str(begun.get("system", system))
-    cls = _countable(system)
+    saved = _saved_settings(system, preset)
+    system = str(saved.get("system", system))
+    cls = _system_class(system)
     given = {**(settings or {}), **({"train.recompute": recompute} if recompute else {})}
-    chosen = resolve(system, preset=preset, layers=[begun, given])
-    known = int(begun.get("vocabulary", 0)) or getattr(chosen.tokenizer, "vocabulary", 0)
+    chosen = resolve(system, preset=preset, layers=[saved, given])
+    known = int(saved.get("vocabulary", 0)) or getattr(chosen.tokenizer, "vocabulary", 0)
     size = vocabulary if vocabulary is not None else known or VOCABULARY
     if size < 2:
         raise InputError(f"a vocabulary of {size} is too small", hint="at least 2 tokens are needed")
@@ -76,7 +76,7 @@ def cost(
         values["tied"] = "all"  # one vocabulary for both languages
     device = find_hardware(hardware) if hardware else None
     chosen_precision = _precision(precision or getattr(chosen.train, "precision", "auto"), device)
-    build = partial(_built, cls, values)
+    build = partial(_build, cls, values)
     with torch.device("meta"):
         model = build()
     parameters = sum(p.numel() for p in model.parameters())
@@ -112,32 +112,29 @@ def cost(
     return result
 
 
-def _run(system: str, preset: str) -> dict[str, Any]:
-    """The settings of a run, where its folder is named in place of a system."""
+def _saved_settings(system: str, preset: str) -> dict[str, Any]:
+    """The settings of a run, if ``system`` is its folder."""
     folder = RunFolder(Path(system))
     if system in SYSTEMS or not folder.settings.exists():
         return {}
     if preset:
-        raise InputError("a run has settings of its own", where=system, hint="leave out --preset")
+        raise InputError("a run has its own settings", where=system, hint="leave out --preset")
     return read_settings(folder.settings)
 
 
-def _countable(system: str) -> Any:
-    """A system's class; refuse what has nothing to count before there is data."""
+def _system_class(system: str) -> Any:
+    """The class of a system; refuse those whose size follows from their data."""
     if system not in SYSTEMS:
         raise unknown_name("system", system, [*SYSTEMS, LAYERS])
-    cls = SYSTEMS.load(system)
-    if cls.__name__ == "NGram":
-        raise InputError(
-            "an n-gram model has no parameters: its size follows from the text",
-            hint="see `ensue look ngrams`",
-        )
     task = task_spec(task_name(system))
     if task.labels:
-        raise InputError(f"{system} is built on another run, whose size it has too", hint="ask for that one's system")
+        raise InputError(f"{system} is built on another run, and has its size", hint="name that one's system")
     if not task.reads_text:
-        raise InputError(f"{system} reads numbers, and its size follows from the series", hint="`ensue fit` says it")
-    return cls
+        raise InputError(f"{system} reads numbers, and its size follows from the series", hint="`ensue fit` prints it")
+    if trained_by_counting(system):
+        what = f"{system} has no parameters: its size follows from the text"
+        raise InputError(what, hint="see `ensue look ngrams`")
+    return SYSTEMS.load(system)
 
 
 def _check_numbers(batch: int, length: int, ranks: int, utilisation: float, tokens: float, hardware: str) -> None:
@@ -149,7 +146,7 @@ def _check_numbers(batch: int, length: int, ranks: int, utilisation: float, toke
     if not 0 <= tokens < float("inf"):
         raise InputError(f"{tokens:g} tokens cannot be trained on")
     if tokens and not hardware:
-        raise InputError("how long it takes depends on the machine", hint="name one: --hardware a100, or here")
+        raise InputError("the training time depends on the machine", hint="name one: --hardware a100, or here")
 
 
 def _precision(precision: str, device: Hardware | None) -> str:
@@ -161,9 +158,9 @@ def _precision(precision: str, device: Hardware | None) -> str:
     return chosen
 
 
-def _built(cls: Any, values: Mapping[str, Any]) -> Any:
-    if isinstance(values.get("layers"), int) and values["layers"] > DEEPEST:
-        raise InputError(f"{values['layers']:,} layers cannot be counted", hint=f"at most {DEEPEST:,} can")
+def _build(cls: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(values.get("layers"), int) and values["layers"] > MAX_LAYERS:
+        raise InputError(f"{values['layers']:,} layers cannot be counted", hint=f"at most {MAX_LAYERS:,} can")
     try:
         return cls(cls.Config(**values))
     except (RuntimeError, OverflowError, TypeError) as error:
@@ -171,12 +168,12 @@ def _built(cls: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple[int, int]:
-    """Rows of a rank's batch and tokens of a row, as given, as the settings of training have them, or usual."""
+    """The rows of a rank's batch and the tokens of a row: as given, as in the settings of training, or by default."""
     from ensue.measure.cost import default_length, is_conditional
 
     time = length or getattr(train, "length", 0) or default_length(model)
     if is_conditional(model) or not model.traits.steps or getattr(model, "cuts", "") == "windows":
-        most = getattr(model.config, "context", time)  # it reads no more at once
+        most = getattr(model.config, "context", time)  # it reads no longer rows
         if length > most:
             what = f"rows of {length:,} tokens do not fit into a context of {most:,}"
             raise InputError(what, hint=f"give --set context={length} as well")
@@ -185,12 +182,13 @@ def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple
 
 
 def _rows(train: Any, batch: int, time: int) -> int:
-    """Rows of a batch, over all ranks."""
+    """The rows of a batch, over all ranks."""
     rows: int = batch or getattr(train, "batch", 0) or max(1, getattr(train, "batch_tokens", 0) // time)
     return rows
 
 
 def _training(step: Training, train: Any, precision: str) -> dict[str, Any]:
+    memory = {name: getattr(step, name) for name in ("weights", "gradients", "optimiser", "buffers", "activations")}
     return {
         "rows": step.rows,
         "length": step.length,
@@ -199,73 +197,66 @@ def _training(step: Training, train: Any, precision: str) -> dict[str, Any]:
         "optimiser": train.optimiser,
         "recompute": train.recompute,
         "flops_per_step": step.flops,
-        "memory": {
-            "weights": step.weights,
-            "gradients": step.gradients,
-            "optimiser": step.optimiser,
-            "buffers": step.buffers,
-            "activations": step.activations,
-            "activations_per_token": step.activations // step.tokens,
-            "peak": step.peak,
-        },
+        "memory": {**memory, "activations_per_token": step.activations // step.tokens, "peak": step.peak},
     }
 
 
 def _depth(model: Any, length: int) -> list[dict[str, Any]]:
-    """Chains of operations, for a text and one half as long."""
+    """The length of chains of operations, for a text and one half as long."""
     from ensue.look.instruments.path_length import depth
 
     layers = getattr(model.config, "layers", 1)
-    most = min(model.traits.context or 32, length or 32, 32, max(8, FOLLOWED // layers))
+    most = min(model.traits.context or 32, length or 32, 32, max(8, MAX_TRACED // layers))
     return [asdict(depth(model, size)) for size in sorted({max(most // 2, 1), most})]
 
 
 def _ranks(build: Any, step: Training, ranks: int, precision: str, device: Hardware | None) -> dict[str, Any]:
-    """What each of many ranks holds."""
+    """The memory of each rank."""
     from ensue.measure.sharding import shard
 
-    found = shard(build, ranks)
-    share = 4 * found.parameters / step.weights
+    sharded = shard(build, ranks)
+    share = 4 * sharded.parameters / step.weights
     memory = {
-        "weights": 4 * found.parameters,
+        "weights": 4 * sharded.parameters,
         "gradients": round(step.gradients * share),
         "optimiser": round(step.optimiser * share),
-        "gathered": found.gathered(2 if precision == "bf16" else 4),
+        "gathered": sharded.gathered(2 if precision == "bf16" else 4),
         "activations": step.activations,
     }
     total = sum(memory.values())
     fits = {} if device is None else {"fits": total <= device.memory}
-    return {"ranks": ranks, "groups": found.groups, "memory": {**memory, "total": total}, **fits}
+    return {"ranks": ranks, "groups": sharded.groups, "memory": {**memory, "total": total}, **fits}
 
 
 def _time(
     step: Training, after: Any, device: Hardware, precision: str, ranks: int, utilisation: float, tokens: float
 ) -> dict[str, Any]:
-    """How long a step takes, and as many tokens as are asked for."""
+    """The time of a step, and of training on ``tokens``."""
     from ensue.measure.hardware import HERE, UTILISATION, measured
 
-    assumed = utilisation or UTILISATION
-    if device.name == HERE and not utilisation:
+    measures = device.name == HERE and not utilisation
+    if measures:
         seconds = measured().seconds(step.operations)
-        reached = step.flops / seconds / device.flops[precision]
+        utilisation = step.flops / seconds / device.flops[precision]
     else:
-        seconds, reached = step.flops / (device.flops[precision] * assumed), assumed
-    found: dict[str, Any] = {
-        "utilisation": reached,
-        "assumed": not (device.name == HERE and not utilisation),
+        utilisation = utilisation or UTILISATION
+        seconds = step.flops / (device.flops[precision] * utilisation)
+    result: dict[str, Any] = {
+        "utilisation": utilisation,
+        "assumed": not measures,
         "seconds_per_step": seconds,
         "tokens_per_second": ranks * step.tokens / seconds,
     }
-    if after is not None:  # each token passes over all weights and the state, once
-        found["generated_per_second_at_most"] = device.bandwidth / (after.weights + after.state)
+    if after is not None:  # each token reads all weights and the state once
+        result["generated_per_second_at_most"] = device.bandwidth / (after.weights + after.state)
     if tokens:
-        found |= {"tokens": tokens, "days": tokens / found["tokens_per_second"] / DAY}
-        found["flops"] = tokens * step.flops / step.tokens
-    return found
+        result |= {"tokens": tokens, "days": tokens / result["tokens_per_second"] / DAY}
+        result["flops"] = tokens * step.flops / step.tokens
+    return result
 
 
 def _layers(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of kinds of layers, counted."""
+    """The cost of kinds of layers."""
     from ensue.look.instruments.path_length import LayerSettings, layer_table
 
     chosen = build_settings(LayerSettings, dict(settings))

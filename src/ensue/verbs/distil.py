@@ -1,4 +1,4 @@
-"""``ensue distil``: a student that learns to answer as its teacher does, from texts that nobody has labelled."""
+"""``ensue distil``: train a student to predict what its teacher predicts, on texts without labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, silent
 from ensue.core.run_folder import RunFolder
 from ensue.runs.load import Run, load
 from ensue.tasks.distillation import Teacher
@@ -21,46 +20,26 @@ def distil(
     unlabelled: str | Path | Sequence[str | Path] = (),
     *,
     labelled: str | Path | Sequence[str | Path] = (),
-    valid: str | Path | Sequence[str | Path] = (),
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
-    budget: str | float | None = None,
     resume: bool = False,
-    force: bool = False,
-    command: str = "",
-    report: Report = silent,
-    **flat: Any,
+    **options: Any,
 ) -> Run:
     """Train the system ``student`` to label as the run ``teacher`` does, and return its run.
 
-    The teacher answers about the texts of ``unlabelled``, once; examples in ``labelled`` count beside, by their labels
-    too. ``settings`` and keywords are those of ``fit``, with ``distil.temperature``, ``distil.labels`` and
+    The teacher labels the texts of ``unlabelled`` once; the student is also trained on the examples in ``labelled``.
+    ``settings`` and ``options`` are those of ``fit``, with ``distil.temperature``, ``distil.labels`` and
     ``distil.hidden``. Without ``out`` the run goes to ``runs/STUDENT``.
     """
-    files = [unlabelled] if isinstance(unlabelled, str | Path) else list(unlabelled)
-    typed: dict[str, Any] = {**(settings or {}), "teacher": str(teacher)}
-    if files:
-        typed["distil.files"] = data_files(files)
-    if not resume:
-        _check_beginning(flat.get("begin_with") or typed.get("begin_with"), student)
-    return fit(
-        student if resume else str(Teacher(RunFolder(Path(teacher))).config["task"]),
-        labelled,
-        valid=valid,
-        model="" if resume else student,
-        out=out if out is not None else Path("runs") / student,
-        settings=typed,
-        budget=budget,
-        resume=resume,
-        force=force,
-        command=command,
-        report=report,
-        **flat,
-    )
-
-
-def _check_beginning(begun: Any, student: str) -> None:
-    """A student can only begin with a run of its own system."""
-    if begun and load(begun).system != student:
-        what = f"is a {load(begun).system}, so a {student} cannot begin with it"
-        raise InputError(what, where=str(begun), hint="leave out --from, or name another student")
+    settings = {**(settings or {}), "teacher": str(teacher)}
+    if files := data_files(unlabelled):
+        settings["distil.files"] = files
+    out = out if out is not None else Path("runs") / student
+    if resume:
+        return fit(student, labelled, out=out, settings=settings, resume=True, **options)
+    initial = options.get("begin_with") or settings.get("begin_with")
+    if initial and load(initial).system != student:
+        what = f"is a {load(initial).system}, so a {student} cannot be initialised from it"
+        raise InputError(what, where=str(initial), hint="leave out --from, or name another student")
+    task = str(Teacher(RunFolder(Path(teacher))).config["task"])
+    return fit(task, labelled, model=student, out=out, settings=settings, **options)

@@ -1,4 +1,4 @@
-"""``ensue doctor``: an installation that proves itself."""
+"""``ensue doctor``: test this installation."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ from ensue.core.events import Report, silent
 from ensue.data.splitting import hold_out
 from ensue.exchange.arpa import write_arpa
 from ensue.exchange.huggingface import gpt_from_weights
-from ensue.models.conditional import ConditionalModel, FixedSourceModel
-from ensue.models.forecast import Forecaster
-from ensue.models.forecast_laws import forecast_laws
-from ensue.models.laws import findings
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.table import SYSTEMS
 from ensue.nn.recent import RecentTokens
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
 from ensue.runs.load import load
 from ensue.tasks.machine import check_device
+from ensue.tasks.table import task_name, task_spec
 from ensue.train.counting import count
 from ensue.verbs.check import resume_proof
 from ensue.verbs.fit import fit
@@ -45,26 +42,19 @@ PARTS = {
     "nltk": "pip install nltk (a reference for n-grams)",
     "keras": "pip install keras (a reference for recurrent cells)",
 }
-TINY = {
-    "layers": 1,
-    "hidden": 12,
-    "projection": 8,
-    "heads": 2,
-    "embedding": 12,
-    "context": 9,
-    "order": 3,
-    "source_vocabulary": 11,
-}
+TINY = {"layers": 1, "hidden": 12, "projection": 8, "heads": 2, "embedding": 12, "context": 9, "order": 3}
+TINY |= {"vocabulary": 13, "source_vocabulary": 11, "inputs": 2, "window": 4}
+"""Settings of a tiny model; a system takes those it has."""
 
 
 def doctor(report: Report = silent) -> dict[str, Any]:
-    """Facts of this machine, which optional parts are there, and a self-test; ``well`` says whether all passed."""
+    """Facts of this machine, the versions of optional packages, and the results of tests; ``well`` if all passed."""
     tests: list[dict[str, Any]] = []
     for name, test in TESTS.items():
         report("phase", {"name": name})
         try:
             tests += test()
-        except Exception as error:  # whatever is wrong is what the doctor is here to say
+        except Exception as error:  # any failure is a result of the test
             tests.append({"name": name, "kept": False, "detail": f"{type(error).__name__}: {error}"})
     facts = {
         "ensue": ensue.__version__,
@@ -91,41 +81,32 @@ def laws() -> list[dict[str, Any]]:
     for name in SYSTEMS:
         cls = SYSTEMS.load(name)
         known = {field: value for field, value in TINY.items() if field in cls.Config.__dataclass_fields__}
-        forecasts = issubclass(cls, Forecaster)
-        model = cls(cls.Config(**({"inputs": 2, "window": 4} if forecasts else {"vocabulary": 13}), **known))
-        if isinstance(model, ConditionalModel):
-            model = FixedSourceModel(model, torch.randint(11, (6,)))
-        broken = [f for f in (forecast_laws(model) if forecasts else findings(model)) if not f.kept]
-        detail = ", ".join(f"{f.law} off by {f.difference:.1e}" for f in broken) or "all laws kept"
+        laws = task_spec(task_name(name)).laws(cls(cls.Config(**known)))
+        broken = [law for law in laws if not law.kept]
+        detail = ", ".join(f"{law.law} off by {law.difference:.1e}" for law in broken) or "all laws kept"
         result.append({"name": f"laws of {name}", "kept": not broken, "detail": detail})
     return result
 
 
 def saving() -> list[dict[str, Any]]:
-    """Train, save, load: the same figures; kill and resume: the same weights."""
+    """Train, save and load give the same figures; kill and resume give the same weights."""
     with tempfile.TemporaryDirectory(prefix="ensue-doctor-") as folder:
         text = Path(folder) / "text.txt"
         text.write_text("the students opened their books and the proctor started the clock\n" * 200)
-        how = {
-            "hidden": 16,
-            "train.steps": 30,
-            "train.batch": 4,
-            "train.length": 16,
-            "tokenizer.kind": "char",
-        }
-        run = fit("rnn", text, out=Path(folder) / "run", settings=how)
+        settings = {"hidden": 16, "train.steps": 30, "train.batch": 4, "train.length": 16, "tokenizer.kind": "char"}
+        run = fit("rnn", text, out=Path(folder) / "run", settings=settings)
         first = run.config["figures"]["valid"]["nll"]
         same = load(run.folder.path).score(*hold_out([str(text)], 0.1)[1]).nll == first
-        learnt = first < torch.log(torch.tensor(float(run.tokenizer.size))).item()
-        detail = f"{first:.3f} nats a token after 30 steps"
+        learned = first < math.log(run.tokenizer.size)
+        detail = f"{first:.3f} nats per token after 30 steps"
         return [
-            {"name": "train, save, load", "kept": same and learnt, "detail": detail},
+            {"name": "train, save, load", "kept": same and learned, "detail": detail},
             resume_proof(run.folder.path),
         ]
 
 
 def torch_cells() -> list[dict[str, Any]]:
-    """The cells' equations against torch.nn with the same weights."""
+    """Compare the recurrent cells with torch.nn, with the same weights."""
     result = []
     for name, cell, theirs in (
         ("rnn", TanhCell(6, 5), torch.nn.RNN(6, 5, batch_first=True)),
@@ -135,23 +116,23 @@ def torch_cells() -> list[dict[str, Any]]:
         weights = dict(zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), cell.weights()))
         theirs.load_state_dict(weights)
         x = torch.randn(3, 7, 6)
-        gap = (Recurrent(cell, "reference")(x)[0] - theirs(x)[0]).abs().max().item()
-        result.append({"name": f"{name} = torch.nn", "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"})
+        difference = _largest_difference(Recurrent(cell, "reference")(x)[0], theirs(x)[0])
+        result.append(_comparison(f"{name} = torch.nn", difference))
     return result
 
 
 def transformers_gpt() -> float:
-    """Logits of our GPT and of transformers' GPT-2 with the same weights."""
+    """Compare the logits of our GPT and of transformers' GPT-2 with the same weights."""
     transformers: Any = import_module("transformers")
     config = transformers.GPT2Config(vocab_size=31, n_positions=16, n_embd=16, n_layer=2, n_head=2)
     theirs = transformers.GPT2LMHeadModel(config).eval()
     ours = gpt_from_weights("gpt2", config.to_dict(), theirs.state_dict()).eval()
     tokens = torch.randint(31, (2, 12))
-    return _gap(ours(tokens).logits, theirs(tokens).logits)
+    return _largest_difference(ours(tokens).logits, theirs(tokens).logits)
 
 
 def kenlm_ngram() -> float:
-    """log P of each word of a new sentence, by our Kneser–Ney and by KenLM, which reads the ARPA file we write."""
+    """Compare log P of each word of a new sentence by our Kneser–Ney and by KenLM, which reads our ARPA file."""
     kenlm: Any = import_module("kenlm")
     quiet = kenlm.Config()
     quiet.show_progress, quiet.arpa_complain = False, kenlm.ARPALoadComplain.NONE
@@ -162,11 +143,11 @@ def kenlm_ngram() -> float:
         scores = kenlm.Model(str(path), quiet).full_scores("a d d b c a")
         theirs = torch.tensor([log10 for log10, _, _ in scores]) * math.log(10)
     text = torch.tensor([[0, 2, 5, 5, 3, 4, 2, 0]])
-    return _gap(model.log_prob(text[:, :-1], text[:, 1:])[0][0], theirs)
+    return _largest_difference(model.log_prob(text[:, :-1], text[:, 1:])[0][0], theirs)
 
 
 def nltk_ngram() -> float:
-    """log P of each word of a new text, by add-δ and by nltk's Lidstone; its ``<UNK>`` stands for our last word."""
+    """Compare log P of each word of a new text by add-δ and by nltk's Lidstone; its ``<UNK>`` is our last word."""
     names = ["0", "1", "2", "3", "4", "5", "<UNK>"]
     words = [names[word] for word in WORDS]
     theirs = import_module("nltk.lm").Lidstone(0.3, 3)
@@ -175,12 +156,12 @@ def nltk_ngram() -> float:
     text = torch.randint(7, (1, 40))
     log2 = [theirs.logscore(names[c], [names[a], names[b]]) for a, b, c in text[0].unfold(0, 3, 1).tolist()]
     ours = model.log_prob(text[:, :-1], text[:, 1:], RecentTokens.empty(1, 2))[0][0, 1:]  # from the third word on
-    return _gap(ours, torch.tensor(log2) * math.log(2))
+    return _largest_difference(ours, torch.tensor(log2) * math.log(2))
 
 
 def keras_gru() -> float:
-    """Outputs of our GRU of Cho and of Keras' that resets before the product."""
-    os.environ.setdefault("KERAS_BACKEND", "torch")  # where nothing is said Keras asks for TensorFlow
+    """Compare the outputs of our GRU of Cho and of Keras' with ``reset_after=False``."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")  # the default is TensorFlow
     keras: Any = import_module("keras")
     cell, x = ChoGRUCell(6, 5), torch.randn(3, 7, 6)
     theirs = keras.layers.GRU(5, reset_after=False, return_sequences=True)
@@ -188,42 +169,47 @@ def keras_gru() -> float:
     weights = []
     for ours in (cell.weight_x, cell.weight_h, cell.bias):
         reset, update, candidate = ours.detach().chunk(3)
-        weights.append(torch.cat([-update, reset, candidate]).t().numpy())  # Keras keeps what our update replaces
+        weights.append(
+            torch.cat([-update, reset, candidate]).t().numpy()
+        )  # Keras' update gate keeps what ours replaces
     theirs.set_weights(weights)
-    return _gap(Recurrent(cell)(x)[0], torch.from_numpy(keras.ops.convert_to_numpy(theirs(x.numpy()))))
+    return _largest_difference(Recurrent(cell)(x)[0], torch.from_numpy(keras.ops.convert_to_numpy(theirs(x.numpy()))))
 
 
 def _counted(words: list[int], **settings: Any) -> NGram:
-    """An n-gram model of a few words."""
+    """An n-gram model of a short text."""
     counter = NGram(NGramConfig(**settings)).counter()
     count(counter, np.array(words))
     return counter.finish()
 
 
-def _gap(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """The largest difference."""
+def _largest_difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """max |ours − theirs|."""
     return (ours - theirs).abs().max().item()
 
 
 WORDS = [int(word) % 6 for word in np.random.default_rng(0).zipf(1.5, 300)]
-"""A tiny text to count: the words 0 to 5."""
+"""A short text of the words 0 to 5."""
 REFERENCES: dict[str, tuple[str, Callable[[], float]]] = {
     "transformers": ("gpt = transformers' GPT-2", transformers_gpt),
     "kenlm": ("ngram = KenLM", kenlm_ngram),
     "nltk": ("ngram, mode=add = nltk's Lidstone", nltk_ngram),
     "keras": ("gru-cho = Keras' GRU, reset before", keras_gru),
 }
-"""Other people's packages, what is compared, and the function that answers the largest difference."""
+"""Other packages: the name of the test, and the function that returns the largest difference."""
 
 
 def reference(name: str) -> list[dict[str, Any]]:
-    """What another package computes for the same weights or counts, where it happens to be installed."""
+    """Compare with another package for the same weights or counts, if it is installed."""
     if not find_spec(name):
         return []
-    says, compare = REFERENCES[name]
+    title, compare = REFERENCES[name]
     with torch.no_grad():
-        gap = compare()
-    return [{"name": says, "kept": gap < 1e-5, "detail": f"largest difference {gap:.1e}"}]
+        return [_comparison(title, compare())]
+
+
+def _comparison(name: str, difference: float) -> dict[str, Any]:
+    return {"name": name, "kept": difference < 1e-5, "detail": f"largest difference {difference:.1e}"}
 
 
 TESTS: dict[str, Callable[[], list[dict[str, Any]]]] = {

@@ -1,4 +1,4 @@
-"""``ensue embed``: the texts of a file as vectors."""
+"""``ensue embed``: a vector for each text of a file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report, silent
+from ensue.core.events import Report, report_all, silent
 from ensue.core.files import atomic_file
 from ensue.data.labelled import read_texts
 from ensue.runs.load import load
 
-ENDINGS = (".npy", ".tsv", ".jsonl")
+SUFFIXES = (".npy", ".tsv", ".jsonl")
 
 
 def embed(
@@ -28,26 +28,25 @@ def embed(
     int8: bool = False,
     report: Report = silent,
 ) -> np.ndarray:
-    """A vector for each text of a file, or of ``texts``, (N, D); written to ``out`` where it is given."""
-    if out is not None and Path(out).suffix not in ENDINGS:
-        raise InputError("is no kind of file for vectors", where=str(out), hint=f"end it in {', '.join(ENDINGS)}")
+    """A vector for each text of a file, or of ``texts``, (N, D); also written to ``out`` if given."""
+    if out is not None and Path(out).suffix not in SUFFIXES:
+        raise InputError("is not a format for vectors", where=str(out), hint=f"use {', '.join(SUFFIXES)}")
     if texts is None:
         notes: list[str] = []
         texts = [one.texts[0] for one in read_texts(file, "", 1, notes, keep_empty=True)]
-        for note in notes:
-            report("note", {"text": note})
+        report_all(notes, report)
     if not texts:
         raise InputError("there is no text", where=str(file), hint="give one a line")
-    held = load(run)
+    loaded = load(run)
     report("phase", {"name": "reading"})
-    vectors = held.embed(texts, pooling=pooling, normalise=normalise, int8=int8, report=report)
+    vectors = loaded.embed(texts, pooling=pooling, normalise=normalise, int8=int8, report=report)
     if out is not None:
         write_vectors(vectors, Path(out))
     return vectors
 
 
 def write_vectors(vectors: np.ndarray, path: Path) -> None:
-    """A matrix (.npy), numbers between tabs (.tsv), or a JSON list a line (.jsonl)."""
+    """Write vectors as a NumPy array (.npy), tab-separated (.tsv), or a JSON list per line (.jsonl)."""
     with atomic_file(path) as temporary:
         if path.suffix == ".npy":
             with temporary.open("wb") as file:

@@ -22,7 +22,7 @@ RunOrPath = str | PathLike[str]
 
 
 def look(view: str, what: Sequence[RunOrPath], *, out: str | Path | None = None, **options: Any) -> View:
-    """Show a view of runs (or of what else it takes), saved where ``out`` is given; see ``ensue.look.views.VIEWS``.
+    """Show a view of runs (or of what else it takes), saved to ``out`` if given; see ``ensue.look.views.VIEWS``.
 
     ``look("senses", [run, word, *files])`` is short for ``look("senses", [run], word=word, files=files)``.
     """
@@ -51,5 +51,5 @@ OPENERS: dict[str, Callable[[RunOrPath], Any]] = {
 def draw_confusion(figures: Mapping[str, Any], path: Path) -> None:
     """Draw the confusion matrix in the result of ``score`` to a file."""
     if "confusion" not in figures:
-        raise InputError("only labels have a confusion to draw", hint="leave out --out")
+        raise InputError("only labels have a confusion matrix", hint="leave out --out")
     save_chart(confusion_chart(figures["confusion"], figures["labels"]), path)

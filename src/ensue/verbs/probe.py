@@ -1,4 +1,4 @@
-"""``ensue score RUN --probe FILE``: how often a language model finds the right one of two texts likelier."""
+"""``ensue score RUN --probe FILE``: how often a language model prefers the right text of a minimal pair."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ensue.runs.load import Run
 
 
 def probe(run: Run, source: str | Path, *, out: str | Path | None = None, report: Report = silent) -> dict[str, Any]:
-    """Accuracy on the minimal pairs of a file or folder, of all and by kind; drawn to ``out`` where that is given."""
+    """The accuracy on the minimal pairs of a file or folder, in total and by kind; also drawn to ``out`` if given."""
     if not isinstance(run, LanguageRun):
-        raise InputError(f"{run.system} is no language model", where=str(run.folder.path), hint="leave out --probe")
+        raise InputError(f"{run.system} is not a language model", where=str(run), hint="leave out --probe")
     if out is not None:
         check_chart_suffix(out)
     pairs = read_minimal_pairs(source)
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     backward = run.direction == "backward"
-    found = text_log_probs(run.model, run.tokenizer, texts, backward=backward, report=report)
-    figures = {"probe": str(source), "system": run.system, **probe_figures(pairs, found[::2], found[1::2])}
+    log_p = text_log_probs(run.model, run.tokenizer, texts, backward=backward, report=report)
+    figures = {"probe": str(source), "system": run.system, **probe_figures(pairs, log_p[::2], log_p[1::2])}
     figures["unknown"] = sum(run.tokenizer.surcharge(text, True, False)[1] > 0 for text in texts)
     if out is not None:
         save_chart(probe_chart(figures, f"{run.folder.path.name} ({run.system}) on {Path(source).name}"), out)

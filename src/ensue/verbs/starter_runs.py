@@ -1,5 +1,4 @@
-"""Runs for those who have none yet: two small models that are trained in a minute, one that goes on with text and one
-that translates."""
+"""Starter runs for ``ensue serve``: a small language model and a small translation model, trained in a minute."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.verbs.fit import fit
 
 FOLDER = Path("runs/first")
-FIRST: dict[str, tuple[str, str, dict[str, Any]]] = {
+STARTERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "pydoc": ("gru", "pydoc", {"hidden": 192, "train.budget": 20.0, "train.budget_covers": "training"}),
     "dates": (
         "transformer",
@@ -20,16 +19,16 @@ FIRST: dict[str, tuple[str, str, dict[str, Any]]] = {
         | {"train.steps": 700, "train.lr": 6e-3, "train.label_smoothing": 0.0},
     ),
 }
-"""By name the system, what it learns from, and its settings: small, so that a minute is enough."""
+"""The system, the data and the settings of each run, by its name."""
 
 
-def first_runs(folder: str | Path = FOLDER, report: Report = silent) -> list[Path]:
-    """The folders of the two; trained where they are not there yet, so the next time there is nothing to wait for."""
-    found = []
-    for name, (system, data, settings) in FIRST.items():
+def starter_runs(folder: str | Path = FOLDER, report: Report = silent) -> list[Path]:
+    """The folders of the starter runs, which are trained if they do not exist."""
+    paths = []
+    for name, (system, data, settings) in STARTERS.items():
         path = Path(folder) / name
         if not RunFolder(path).weights.exists():
             report("race", {"text": f"— {system} on {data}"})
             fit(system, data, settings=settings, out=path, force=path.exists(), report=report)
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths

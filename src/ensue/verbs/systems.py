@@ -1,4 +1,4 @@
-"""``ensue systems``: what there is, and all about one of them."""
+"""``ensue systems``: the list of systems, or the description of one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ensue.tasks.table import all_tasks
 
 
 def systems(name: str = "") -> dict[str, Any]:
-    """All systems with a line each, or everything about one: equation, paper, settings, presets, figures to expect."""
+    """The summaries of all systems, or one system's equations, citation, settings, presets and expected figures."""
     if not name:
         return {"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]}
     cls = SYSTEMS.load(name)
     settings = [("", cls.Config), *((f"{table}.", kind) for table, kind in tables(name).items())]
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "system": name,
         "summary": SYSTEMS.entries[name].summary,
         "equation": equation(cls),
@@ -37,7 +37,7 @@ def systems(name: str = "") -> dict[str, Any]:
         "presets": (cls.presets or {"default": {}}) | recipes_for(name),
         "figures": [f"--preset {preset}: {figure}" for preset, figure in getattr(cls, "expect", {}).items()],
     }
-    return found | _for_other_tasks(name, cls)
+    return result | _for_other_tasks(name, cls)
 
 
 def _for_other_tasks(name: str, cls: type[Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _for_other_tasks(name: str, cls: type[Any]) -> dict[str, Any]:
 
 
 def equation(cls: type[Any]) -> str:
-    """The equations and the citation: the docstring of the module, and of the cell where there is one."""
+    """The equations and the citation: the docstrings of the module, the class and its cell, if it has one."""
     text = inspect.getdoc(sys.modules[cls.__module__]) or ""
     own = inspect.getdoc(cls) or ""
     cell = getattr(cls, "cell_type", None)

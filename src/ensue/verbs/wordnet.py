@@ -1,4 +1,4 @@
-"""``ensue words wordnet`` and ``ensue words context``: what people, and what texts, say of a word."""
+"""``ensue words wordnet`` and ``ensue words context``: the senses of a word, and its contexts in texts."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ensue.data.concordance import concordance
 from ensue.data.sources import Source
 from ensue.data.wordnet import FILES, PART_NAMES, Synset, WordNet, find_wordnet
 
-_NAMED = re.compile(r".+\.[nvasr]\.\d+")
+SYNSET_NAME = re.compile(r".+\.[nvasr]\.\d+")
 
 
 def wordnet(word: str, *, closure: bool = False, folder: str | Path | None = None) -> dict[str, Any]:
-    """The synsets of a word, or the one synset with a name such as panda.n.01, by WordNet's files.
+    """The synsets of a word, or the one synset with a name such as panda.n.01.
 
-    With ``closure`` each has all that is above it: ``closure``, breadth first, and ``above``, the same as a tree.
+    With ``closure`` each has its hypernyms: ``closure``, breadth first, and ``above``, as a tree.
     """
-    held = find_wordnet(folder)
-    named = bool(_NAMED.fullmatch(word))
-    found = [held.synset(word)] if named else held.synsets(word)
-    if not found:
-        raise held.missing(word)
-    forms = {} if named else {PART_NAMES[part]: held.forms(word, part) for part in FILES if held.forms(word, part)}
-    rows = [_described(synset) | (_above(held, synset) if closure else {}) for synset in found]
-    return {"word": word, "wordnet": str(held.folder), "version": held.version, "forms": forms, "synsets": rows}
+    database = find_wordnet(folder)
+    named = bool(SYNSET_NAME.fullmatch(word))
+    synsets = [database.synset(word)] if named else database.synsets(word)
+    if not synsets:
+        raise database.missing(word)
+    forms = {PART_NAMES[part]: database.forms(word, part) for part in FILES if not named and database.forms(word, part)}
+    rows = [_described(synset) | (_hypernyms(database, synset) if closure else {}) for synset in synsets]
+    return {"word": word, "wordnet": str(database.folder), "version": database.version, "forms": forms, "synsets": rows}
 
 
 def _described(synset: Synset) -> dict[str, Any]:
@@ -39,19 +39,19 @@ def _described(synset: Synset) -> dict[str, Any]:
     }
 
 
-def _above(held: WordNet, synset: Synset) -> dict[str, Any]:
+def _hypernyms(database: WordNet, synset: Synset) -> dict[str, Any]:
     seen: set[str] = set()
 
     def tree(one: Synset) -> list[dict[str, Any]]:
-        """What stands above a synset; what was shown before is named again, but not gone up."""
+        """The hypernyms of a synset; one that was shown before is named without its own hypernyms."""
         rows = []
-        for other in held.hypernyms(one):
-            again = other.name in seen and bool(held.hypernyms(other))
+        for other in database.hypernyms(one):
+            again = other.name in seen and bool(database.hypernyms(other))
             seen.add(other.name)
             rows.append({"name": other.name, "again": again, "above": [] if again else tree(other)})
         return rows
 
-    return {"closure": [other.name for other in held.closure(synset)], "above": tree(synset)}
+    return {"closure": [other.name for other in database.closure(synset)], "above": tree(synset)}
 
 
 def context(
@@ -64,9 +64,9 @@ def context(
     paragraphs: bool = False,
     field: str | None = None,
 ) -> dict[str, Any]:
-    """Where a word stands in texts, and the words that stand within its window most often, with how often.
+    """The occurrences of a word in texts, and the most frequent words within its window, with their counts.
 
-    ``ratio`` is how many times as often as by chance. ``lines`` and ``top`` limit what is given (0: all).
+    ``ratio`` is the count over that expected by chance. ``lines`` and ``top`` limit the lists (0: no limit).
     """
     found = concordance(files, word, window, most=lines, paragraphs=paragraphs, field=field)
     order = sorted(found.near, key=lambda one: (-found.near[one], one))

@@ -1,4 +1,4 @@
-"""``ensue words``: what vectors of words say, of any run that has a vector for each word, or of a vector file."""
+"""``ensue words``: neighbours, analogies and benchmarks of the word vectors of a run or of a vector file."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ MEASURES = ("cosine", "probability", "context")
 
 
 def neighbours(run: str | PathLike[str], word: str, *, top: int = 10, by: str = "cosine") -> list[tuple[str, float]]:
-    """The words nearest to one: by the cosine of their vectors; by ``probability`` P(o | word), the softmax of u · v;
-    or by ``context``, how often each is to be expected near it."""
+    """The nearest words, by the cosine of their vectors; by ``probability`` P(o | word), the softmax of u · v; or by
+    ``context``, the expected frequency of each near the word."""
     if by not in MEASURES:
         raise unknown_name("measure", by, MEASURES)
     if by == "cosine":
         return measured.neighbours(vectors_of(run), word, top)
-    held = load(run)
-    if not isinstance(held, WordRun):
-        raise InputError(f"{held.system} has no P(o | c)", where=str(run), hint="use a run of word2vec, or --by cosine")
-    return held.likeliest(word, top, of_text=by == "context")
+    loaded = load(run)
+    if not isinstance(loaded, WordRun):
+        raise InputError(
+            f"{loaded.system} has no P(o | c)", where=str(run), hint="use a run of word2vec, or --by cosine"
+        )
+    return loaded.likeliest(word, top, of_text=by == "context")
 
 
 def analogy(run: str | PathLike[str], first: str, minus: str, plus: str, *, top: int = 10) -> list[tuple[str, float]]:
@@ -36,17 +38,15 @@ def analogy(run: str | PathLike[str], first: str, minus: str, plus: str, *, top:
 
 
 def similarity(run: str | PathLike[str], file: str | Path) -> SimilarityScore:
-    """How well cosines agree with people's scores of pairs of words."""
-    pairs = read_similarities(file)
-    return measured.similarity_score(vectors_of(run), pairs)
+    """The correlation of cosines with people's scores of word pairs."""
+    return measured.similarity_score(vectors_of(run), read_similarities(file))
 
 
 def analogies(run: str | PathLike[str], file: str | Path) -> list[SectionScore]:
-    """How many questions of a file are answered rightly, by section; all together last."""
-    sections = read_analogies(file)
-    return measured.analogy_score(vectors_of(run), sections)
+    """The accuracy on the analogies of a file, by section; the total comes last."""
+    return measured.analogy_score(vectors_of(run), read_analogies(file))
 
 
 def vectors_of(run: str | PathLike[str]) -> WordVectors:
-    """The vectors of a run: word2vec's, or the embeddings of any model whose tokens are words; or of a vector file."""
+    """The word vectors of a run (for a model whose tokens are words, its embeddings) or of a vector file."""
     return run.vectors if isinstance(run, Run) else read_vectors(str(run))

@@ -276,7 +276,11 @@ def test_bad_input_is_told_in_one_line(folder, tmp_path):
         "name some: --unlabelled": {"unlabelled": ()},
         f"{other}:3: the label '7' is none of 0, 1": {"valid": other},
         "apart from its teacher's": {"out": folder / "classify" / "small"},
-        "so a lstm cannot begin with it": {"student": "lstm", "begin_with": str(folder / "classify"), "settings": {}},
+        "so a lstm cannot be initialised from it": {
+            "student": "lstm",
+            "begin_with": str(folder / "classify"),
+            "settings": {},
+        },
         "only an encoder's hidden states": {"student": "lstm", "settings": {"distil.hidden": 1}},
         "has another tokenizer than the student": {"tokenizer": "wordpiece", "settings": small(**{"distil.hidden": 1})},
         "has the labels 0, 1": {"settings": small(**{"data.labels": ("no", "yes")})},
