@@ -131,7 +131,7 @@ def test_to_recompute_is_the_setting_of_training():
     kept = cost("gpt", vocabulary=50, settings=TINY["gpt"])
     assert asked == said and said["training"]["recompute"] == "blocks" and kept["training"]["recompute"] == "none"
     assert said["training"]["flops_per_step"] > kept["training"]["flops_per_step"]
-    with pytest.raises(InputError, match="lstm has no blocks of attention"):
+    with pytest.raises(InputError, match="lstm has no blocks that could be recomputed"):
         cost("lstm", vocabulary=50, settings=TINY["lstm"], recompute="blocks")
 
 
