@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from ensue.core.settings import check
 from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.models.encoder import Encoded, Encoder, EncoderConfig
-from ensue.models.model import Model, answer
+from ensue.models.model import StatelessModel, answer
 from ensue.nn.feed_forward import ACTIVATIONS
 from ensue.nn.protocol import Output, Traits, Wants
-from ensue.nn.state import NoState, State
+from ensue.nn.state import State
 from ensue.nn.trunk_config import initialise
 
 
@@ -51,11 +51,8 @@ class RoBERTaConfig(BERTConfig):
     segments: int = 1
     """Number of segments: one vector for all tokens."""
     pooled: bool = False
-    """Whether the first token is pooled to a vector for the whole text."""
     next_sentence: bool = False
-    """Whether to train next-sentence prediction too."""
     epsilon: float = 1e-5
-    """Number that norms add to the variance."""
 
 
 class MaskedHead(nn.Module):
@@ -80,23 +77,27 @@ class MaskedHead(nn.Module):
         return self.out(self.features(hidden))  # type: ignore[no-any-return]
 
 
-PAPER: dict[str, Any] = {"train.lr": 1e-4, "train.warmup": 10_000, "train.batch": 256, "train.steps": 1_000_000}
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"layers": 2, "heads": 2, "hidden": 128, "context": 128, "train.lr": 2e-3},
-    "small": {"layers": 4, "heads": 4, "hidden": 256, "context": 128, "train.lr": 1e-3},
-    "base": {"layers": 12, "heads": 12, "hidden": 768, "context": 512, **PAPER},
-    "large": {"layers": 24, "heads": 16, "hidden": 1024, "context": 512, **PAPER},
+    "tiny": {"layers": 2, "heads": 2, "hidden": 128, "context": 128},
+    "small": {"layers": 4, "heads": 4, "hidden": 256, "context": 128},
+    "base": {"layers": 12, "heads": 12, "hidden": 768, "context": 512},
+    "large": {"layers": 24, "heads": 16, "hidden": 1024, "context": 512},
 }
 """Published sizes: tiny is Turc et al.'s (2019); base and large are the paper's, with 109,482,240 and 335,141,888
 parameters for 30,522 tokens, without heads."""
+PAPER: dict[str, Any] = {"train.lr": 1e-4, "train.warmup": 10_000, "train.batch": 256, "train.steps": 1_000_000}
+TRAINING = {"tiny": {"train.lr": 2e-3}, "small": {"train.lr": 1e-3}, "base": PAPER, "large": PAPER}
 
 
-class BERT(Model):
+class BERT(StatelessModel):
     """softmax(E LN(gelu(W T_i + b)) + c) at masked positions, softmax(W_n C) for the pair."""
 
     Config: ClassVar[type[Any]] = BERTConfig
     task = "masked"
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": SIZES["tiny"], **SIZES}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {**SIZES["tiny"], **TRAINING["tiny"]},
+        **{name: {**size, **TRAINING[name]} for name, size in SIZES.items()},
+    }
     head: MaskedHead
 
     def __init__(self, config: BERTConfig) -> None:
@@ -111,10 +112,6 @@ class BERT(Model):
     def traits(self) -> Traits:
         """Bidirectional: it needs the whole text, and sees every token that is not masked."""
         return Traits(causal=False, steps=False, blind=False, context=self.config.context)
-
-    def start(self, rows: int) -> NoState:
-        """Return an empty state: each call starts anew."""
-        return NoState(torch.zeros(rows, device=self.body.embed.weight.device))
 
     def forward(
         self,

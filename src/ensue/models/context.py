@@ -8,16 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ensue.models.model import Model, answer
+from ensue.models.model import StatelessModel, answer
 from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.stacks import BidirectionalState, Stack, reverse
-from ensue.nn.state import NoState, State
+from ensue.nn.state import State
 
 UNKNOWN = 0
 """The token of words outside the vocabulary."""
 
 
-class ContextModel(Model):
+class ContextModel(StatelessModel):
     """Base class of models of the task ``contexts``.
 
     A subclass implements ``context_loss``, ``word_losses``, ``context_vectors`` and ``set_word_counts``.
@@ -29,10 +29,6 @@ class ContextModel(Model):
     def traits(self) -> Traits:
         """Bidirectional: it needs the whole text."""
         return Traits(causal=False, steps=False)
-
-    def start(self, rows: int) -> NoState:
-        """Return an empty state: each call starts anew."""
-        return NoState(torch.zeros(rows, device=next(self.parameters()).device))
 
     def forward(
         self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)

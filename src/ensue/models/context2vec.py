@@ -78,6 +78,7 @@ class Context2vec(ContextModel):
         super().__init__()
         self.config = config
         N, D = config.hidden, config.embedding
+        self.width = D
         self.embed = nn.Embedding(config.vocabulary, D)
         self.onward, self.backward = (
             Stack(lambda size: Recurrent(LSTMCell(size, N)), D, config.layers, "plain", config.dropout)
@@ -87,11 +88,6 @@ class Context2vec(ContextModel):
         self.head = WordScores(config.vocabulary, D)
         self.dropout = Dropout(config.dropout)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return int(self.config.embedding)
 
     def set_word_counts(self, counts: Tensor) -> None:
         """Set P^α from the counts of all words (V,)."""

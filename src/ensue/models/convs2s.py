@@ -68,8 +68,6 @@ class ConvS2SConfig(ConditionalConfig):
 
     layers: int = 4
     """Number of convolution layers in the encoder and in the decoder."""
-    hidden: int = 256
-    """Hidden size."""
     width: int = 3
     """Kernel size; an odd one is symmetric in the encoder."""
     embedding: int = 0

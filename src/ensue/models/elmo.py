@@ -86,6 +86,7 @@ class ELMoReader(nn.Module):
         super().__init__()
         self.config = config
         D = config.projection
+        self.depth, self.width = 1 + config.layers, 2 * D
         self.embed = CharacterWords(config.filters, config.letter, D, config.highways, config.longest)
         self.onward, self.backward = (
             nn.ModuleList(
@@ -94,16 +95,6 @@ class ELMoReader(nn.Module):
             for _ in range(2)
         )
         self.dropout = Dropout(config.dropout)
-
-    @property
-    def depth(self) -> int:
-        """J + 1."""
-        return 1 + self.config.layers
-
-    @property
-    def width(self) -> int:
-        """The size of [→h; ←h]."""
-        return 2 * self.config.projection
 
     def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return x (B, T, D), and →h and ←h of every layer, both in the order of the text."""
@@ -153,14 +144,10 @@ class ELMo(ContextModel):
         super().__init__()
         self.config = config
         self.body = ELMoReader(config)
+        self.width = self.body.width
         self.head = nn.Linear(config.projection, config.vocabulary)  # W, b: one for both directions
         nn.init.normal_(self.head.weight, std=config.projection**-0.5)
         nn.init.zeros_(self.head.bias)
-
-    @property
-    def width(self) -> int:
-        """The size of [→h; ←h]."""
-        return self.body.width
 
     @property
     def embed(self) -> CharacterWords:

@@ -38,7 +38,6 @@ class EncoderConfig(TrunkConfig):
     pooled: bool = True
     """Whether the first token is pooled to a vector for the whole text."""
     dropout: float = 0.1
-    """Dropout probability."""
     activation: str = "gelu-erf"
     """Activation of a two-layer feed-forward network: gelu-erf (BERT's), gelu (its tanh form) or relu."""
     feed: str = ""
@@ -52,10 +51,9 @@ class EncoderConfig(TrunkConfig):
 
     def __post_init__(self) -> None:
         check(self, "activation", self.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
-        self.check_trunk(rotary=self.positions == "rotary")
+        self.check_trunk()
         check_positive(self, "context")
         check(self, "segments", 0 <= self.segments <= 16, "between 0 and 16")
-        check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
 
 
@@ -78,6 +76,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         D, p = config.hidden, config.dropout
+        self.width = D
         self.embed = nn.Embedding(config.vocabulary, D)
         self.positions = POSITIONS[config.positions](config.context, D)
         self.segments = nn.Embedding(config.segments, D) if config.segments else None
@@ -95,11 +94,6 @@ class Encoder(nn.Module):
         self.dropout = Dropout(p)
         initialise(self)
 
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.config.hidden
-
     def forward(
         self,
         tokens: Tensor,
@@ -111,7 +105,9 @@ class Encoder(nn.Module):
         layers: bool = False,
     ) -> Encoded:
         """Read tokens (B, T) of segments (B, T), the first by default; with ``positions`` (B, K) return these only."""
-        self._check_fits(tokens.shape[1])
+        if tokens.shape[1] > self.config.context:
+            what = f"{tokens.shape[1]} tokens do not fit into a context of {self.config.context}"
+            raise InputError(what, hint="cut the text")
         if self._may_branch(tokens):
             if not (weights or layers or self.training or torch.is_grad_enabled()):
                 return Encoded(self._packed(tokens, segments, lengths, positions))
@@ -136,19 +132,13 @@ class Encoder(nn.Module):
         h = self.last_norm(self.blocks(x, None, Layout.packed(lengths, packing), at=positions).h)
         return packing.unpack(h) if positions is None else packing.restore(h)
 
-    def _check_fits(self, time: int) -> None:
-        if time > self.config.context:
-            what = f"{time} tokens do not fit into a context of {self.config.context}"
-            raise InputError(what, hint="cut the text")
-
     def _embedded(self, tokens: Tensor, segments: Tensor | None, positions: Tensor) -> Tensor:
         """Return h_0 (…, D) of tokens, segments and positions (…)."""
         x = self.positions(self.embed(tokens), positions, self.config.context)
         if self.segments is not None:
             single = segments is None or self.config.segments == 1
             x = x + (self.segments.weight[0] if single else self.segments(segments))
-        result: Tensor = self.dropout(self.norm(x))
-        return result
+        return self.dropout(self.norm(x))  # type: ignore[no-any-return]
 
     def pool(self, first: Tensor) -> Tensor:
         """Return C = tanh(W_C h + b) of the first tokens' vectors (B, D)."""

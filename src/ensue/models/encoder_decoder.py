@@ -108,13 +108,8 @@ class EncoderDecoder(ConditionalModel):
         aligned = len(tokens) == state.trunk.count == state.source.count
         if not aligned or type(self).forward is not EncoderDecoder.forward:
             return None
-        runner = self._steps.runner(self, self.decoder, tokens, lengths, want)
-        if runner is None:
-            return None
-        positions = state.trunk.clock.positions(1)
-        g = self.positions(self.embed(tokens), positions, state.trunk.clock.used + 1)
-        logits, trunk = self._steps.step(runner, self.decoder, g, positions, state.trunk, state.source)
-        return Output(logits, None, None, EncoderDecoderState(trunk, state.source))
+        step = self._steps.step(self, self.decoder, tokens, state.trunk, lengths, want, state.source)
+        return None if step is None else Output(step[0], None, None, EncoderDecoderState(step[1], state.source))
 
     def pair_loss(
         self,

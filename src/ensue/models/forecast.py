@@ -34,17 +34,9 @@ from ensue.nn.protocol import Traits
 from ensue.nn.state import State
 
 MODES = ("vector", "sequence", "step")
-WAVES: dict[str, Any] = {
-    "window": 50,
-    "data.scale": "none",
-    "data.centre": "none",
-    "train.epochs": 20.0,
-    "train.batch": 32,
-    "train.lr": 5e-3,
-    "train.floor": 0.02,
-    "train.weight_decay": 0.0,
-    "train.beta2": 0.999,
-}
+ONE_CYCLE: dict[str, Any] = {"train.lr": 5e-3, "train.floor": 0.02, "train.weight_decay": 0.0, "train.beta2": 0.999}
+LECTURE = {"window": 50, "data.scale": "none", "data.centre": "none", "train.epochs": 20.0, "train.batch": 32}
+WAVES: dict[str, Any] = LECTURE | ONE_CYCLE
 """The lecture's settings for the series of ``waves``: unscaled, 20 epochs of 32 rows; and Adam with one cycle of the
 learning rate, which gets further in 20 epochs than Keras's constant 1e-3."""
 

@@ -40,7 +40,6 @@ class RecurrentForecastConfig(ForecastConfig, StackConfig):
     layers: int = 1
     """Number of recurrent layers; with head = cell the head is one more, and 0 is allowed."""
     hidden: int = 64
-    """Hidden size of each layer."""
     head: str = "dense"
     """Output layer: dense, or cell (one more recurrent layer, whose state is the forecast)."""
 
@@ -141,16 +140,13 @@ class GPTForecastConfig(ForecastConfig, TrunkConfig):
     """Configuration of the Transformer that forecasts."""
 
     layers: int = 2
-    """Number of blocks."""
     hidden: int = 64
-    """Width D of the model."""
     positions: str = "rotary"
     """Position encoding: rotary, learned, sinusoidal, alibi or none."""
 
     def __post_init__(self) -> None:
         super(GPTForecastConfig, self).__post_init__()
-        self.check_trunk(rotary=self.positions == "rotary")
-        check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
+        self.check_trunk()
 
 
 class GPTForecaster(Forecaster):

@@ -67,9 +67,8 @@ class GPTConfig(TrunkConfig):
     """Weight of the load-balancing loss."""
 
     def __post_init__(self) -> None:
-        self.check_trunk(rotary=self.positions == "rotary")
+        self.check_trunk()
         check_positive(self, "context")
-        check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
         check(self, "past", self.past in ("slide", "raise"), "slide or raise")
         check_positive(self, "experts", "experts_active")
         check(self, "experts_active", self.experts_active <= self.experts, f"at most experts = {self.experts}")
@@ -93,13 +92,7 @@ class GPTState(State):
 
 
 COSINE: dict[str, Any] = {"train.schedule": "cosine", "train.warmup": 0.05}
-SMALL: dict[str, Any] = {
-    "layers": 4,
-    "heads": 4,
-    "hidden": 128,
-    "train.weight_decay": 0.1,
-    "tokenizer.kind": "char",
-}
+SMALL: dict[str, Any] = {"layers": 4, "heads": 4, "hidden": 128, "train.weight_decay": 0.1, "tokenizer.kind": "char"}
 
 
 class GPTLanguageModel(LanguageModel):
@@ -122,14 +115,7 @@ class GPTLanguageModel(LanguageModel):
             "train.batch": 12,
             "train.lr": 1e-3,
         },
-        "shakespeare": {
-            **COSINE,
-            **SMALL,
-            "context": 128,
-            "train.steps": 2600,
-            "train.batch": 24,
-            "train.lr": 3e-3,
-        },
+        "shakespeare": {**COSINE, **SMALL, "context": 128, "train.steps": 2600, "train.batch": 24, "train.lr": 3e-3},
         "gpt3": {  # Brown et al. (2020), Table 2.1: 3.2 million tokens in a batch; for ``ensue cost``
             "layers": 96,
             "heads": 96,
@@ -150,7 +136,7 @@ class GPTLanguageModel(LanguageModel):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
-        D, p = config.hidden, config.dropout
+        D = config.hidden
         self.embed = nn.Embedding(config.vocabulary, D)  # W_e
         self.positions = POSITIONS[config.positions](config.context, D)  # W_p
         self.blocks = build_trunk(
@@ -158,14 +144,14 @@ class GPTLanguageModel(LanguageModel):
             causal=True,
             positions=config.positions,
             context=config.context,
-            attention_dropout=p,
+            attention_dropout=config.dropout,
             experts=(config.experts, config.experts_active, config.experts_gate),
         )
         self.norm = last_norm(config)
         self.head = nn.Linear(D, config.vocabulary, bias=False)
         if config.tied:
             self.head.weight = self.embed.weight
-        self.dropout = Dropout(p)
+        self.dropout = Dropout(config.dropout)
         self.slides = not self.blocks.bounded or config.positions == "learned"
         """Whether there is a window, as the state grows or the positions are limited."""
         self._steps = DecodeSteps()
@@ -230,13 +216,8 @@ class GPTLanguageModel(LanguageModel):
         """Read one token of each row by a decode program; return None if that is not possible."""
         if type(self).forward is not GPTLanguageModel.forward or len(tokens) != state.count:
             return None
-        runner = self._steps.runner(self, self.blocks, tokens, lengths, want)
-        if runner is None:
-            return None
-        positions = state.trunk.clock.positions(1)
-        x = self.positions(self.embed(tokens), positions, state.trunk.clock.used + 1)
-        logits, trunk = self._steps.step(runner, self.blocks, x, positions, state.trunk)
-        return Output(logits, None, None, self._after(state, tokens, trunk))
+        step = self._steps.step(self, self.blocks, tokens, state.trunk, lengths, want)
+        return None if step is None else Output(step[0], None, None, self._after(state, tokens, step[1]))
 
     def _check_slide(self, state: GPTState, tokens: Tensor, want: Wants) -> None:
         """Raise InputError if sliding is switched off, or if attention is wanted."""

@@ -6,7 +6,6 @@ or one token. ``log_prob`` returns only the probabilities of given next tokens a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,8 +14,8 @@ from torch.nn import functional as F
 
 from ensue.core.errors import InputError
 from ensue.kernels.cross_entropy import mean_cross_entropy
-from ensue.nn.protocol import Output, Traits, Want
-from ensue.nn.state import State
+from ensue.nn.protocol import Output, Traits, Wants
+from ensue.nn.state import NoState, State
 
 LOGITS_AT_ONCE = 1 << 24
 """Maximum number of logits that ``log_prob`` holds at once (64 MB in float32)."""
@@ -44,11 +43,7 @@ class Model(nn.Module):
         return Traits()
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """Read ``tokens`` (B, T) after ``state``; rows longer than their ``lengths`` (B,) are padded on the right."""
         raise TypeError(f"{type(self).__name__} does not implement forward")
@@ -112,6 +107,14 @@ class Model(nn.Module):
         return torch.cat(losses) if losses else hidden.new_zeros(0)
 
 
+class StatelessModel(Model):
+    """Base class of models that keep no state: each call starts anew."""
+
+    def start(self, rows: int) -> NoState:
+        """Return an empty state."""
+        return NoState(torch.zeros(rows, device=next(self.parameters()).device))
+
+
 def _full(logits: Tensor) -> Tensor:
     """Cast logits to at least float32: a softmax in bfloat16 loses the tail."""
     return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
@@ -130,7 +133,7 @@ def answer(
     hidden: Tensor,
     state: State | None,
     lengths: Tensor | None,
-    want: Sequence[Want],
+    want: Wants,
     attention: tuple[Tensor, ...] | None = None,
 ) -> Output:
     """Build the output that ``want`` asks for from hidden states."""

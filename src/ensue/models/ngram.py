@@ -47,7 +47,7 @@ from ensue.models.ngram_lookup import (
     read,
 )
 from ensue.models.ngram_scoring import score_in_lanes, sizes_after
-from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
 
@@ -118,11 +118,7 @@ class NGram(LanguageModel):
         return state
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """log P of every next word, (B, T, V); with "last" only after each row's last token, (B, 1, V)."""
         contexts, after = self._read(tokens, state, lengths)

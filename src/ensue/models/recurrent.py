@@ -28,7 +28,6 @@ from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.dropout import Dropout
 from ensue.nn.intra_attention import IntraAttention
-from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.local import LocalAttention
 from ensue.nn.mixers.mixer import Mixer, MixerConfig
 from ensue.nn.protocol import Output, Wants
@@ -99,8 +98,7 @@ def add_attention(
 
 def add_causal_attention(layer: nn.Module, config: RecurrentConfig) -> nn.Module:
     """Add causal attention over a layer's outputs if the config asks for it."""
-    local = partial(LocalAttention, span=config.span)
-    return add_attention(layer, config, local if config.span else SelfAttention, causal=True)
+    return add_attention(layer, config, partial(LocalAttention, span=config.span), causal=True)
 
 
 class RecurrentLanguageModel(RecurrentNetwork, LanguageModel):
@@ -182,7 +180,7 @@ class LSTMLanguageModel(RecurrentLanguageModel):
     Config = LSTMConfig
     cell_type = LSTMCell
     expect: ClassVar[dict[str, str]] = {
-        "ptb": "Penn Treebank, words: perplexity 94.9 per word on valid (one seed), 49 minutes on one core",
+        "ptb": "Penn Treebank, words: perplexity 94.9 per word on valid (one seed), 49 minutes on one core"
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {**SMALL_BATCHES, "train.lr": 4e-3},

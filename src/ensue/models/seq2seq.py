@@ -144,7 +144,7 @@ class Seq2Seq(ConditionalModel):
 
     Config = Seq2SeqConfig
     expect: ClassVar[dict[str, str]] = {
-        "multi30k": "Multi30k English to German: 34.7 BLEU, 17.8 without attention (one seed); 22 minutes on one core",
+        "multi30k": "Multi30k English to German: 34.7 BLEU, 17.8 without attention (one seed); 22 minutes on one core"
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {"train.lr": 2e-3, "train.label_smoothing": 0.1},

@@ -50,8 +50,7 @@ class TransformerConfig(ConditionalConfig, TrunkConfig):
     def __post_init__(self) -> None:
         super(TransformerConfig, self).__post_init__()
         check(self, "activation", self.activation in ACTIVATIONS, " or ".join(ACTIVATIONS))
-        self.check_trunk(rotary=self.positions == "rotary")
-        check(self, "positions", self.positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
+        self.check_trunk()
 
 
 SMALL: dict[str, Any] = {"train.lr": 2e-3, "train.batch_tokens": 2000, "train.beta2": 0.98}
@@ -104,14 +103,7 @@ class Transformer(EncoderDecoder):
             "tokenizer.kind": "bpe",
             "tokenizer.vocabulary": 6000,
         },
-        "base": {
-            **PAPER,
-            "hidden": 512,
-            "heads": 8,
-            "train.lr": 7e-4,
-            "train.average": 5,
-            "train.steps": 100_000,
-        },
+        "base": {**PAPER, "hidden": 512, "heads": 8, "train.lr": 7e-4, "train.average": 5, "train.steps": 100_000},
         "big": {
             **PAPER,
             "hidden": 1024,

@@ -12,7 +12,6 @@ Legend: B rows, T time, n window, E embedding width, N hidden width, V vocabular
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,7 +23,7 @@ from ensue.core.settings import check, check_below_one, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.dropout import Dropout
-from ensue.nn.protocol import Output, Traits, Want
+from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
 
@@ -81,11 +80,7 @@ class WindowLanguageModel(LanguageModel):
         return RecentTokens.empty(rows, self.config.context - 1, self.embed.weight.device)
 
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """Read tokens (B, T)."""
         before = state or self.start(len(tokens))

@@ -32,9 +32,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.settings import check, check_positive
-from ensue.models.model import Model, answer
-from ensue.nn.protocol import Output, Traits, Want
-from ensue.nn.state import NoState, State
+from ensue.models.model import StatelessModel, answer
+from ensue.nn.protocol import Output, Traits, Wants
+from ensue.nn.state import State
 
 Mode = Literal["skipgram", "cbow"]
 Goal = Literal["negative", "softmax"]
@@ -68,7 +68,7 @@ class Word2VecConfig:
         check(self, "negative", self.negative <= 1000, "at most 1000")
 
 
-class Word2Vec(Model):
+class Word2Vec(StatelessModel):
     """v is ``embed.weight``, u is ``head.weight``, each (V, D); both are kept."""
 
     Config: ClassVar[type[Any]] = Word2VecConfig
@@ -96,16 +96,8 @@ class Word2Vec(Model):
         """It sees one word at a time."""
         return Traits(steps=False, context=1)
 
-    def start(self, rows: int) -> NoState:
-        """Nothing is remembered."""
-        return NoState(torch.zeros(rows, device=self.embed.weight.device))
-
     def forward(
-        self,
-        tokens: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        want: Sequence[Want] = ("logits",),
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """The words near each of ``tokens`` (B, T), each taken alone."""
         return answer(self.head, self.embed(tokens), self.start(len(tokens)), lengths, want)

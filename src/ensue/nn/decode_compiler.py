@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable
-from ensue.kernels.decode_runner import DecodeRunner, ProgramCache
+from ensue.kernels.decode_runner import ProgramCache
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.nn.blocks import Block, PostNormBlock, PreNormBlock
 from ensue.nn.cross_attention import CrossAttention
@@ -122,27 +122,30 @@ class DecodeSteps:
     def __init__(self) -> None:
         self.programs = ProgramCache()
 
-    def runner(
-        self, model: Any, trunk: Trunk, tokens: Tensor, lengths: Tensor | None, want: Sequence[str]
-    ) -> DecodeRunner | None:
-        """What reads these tokens in one call; None unless it is one token of each row (R, 1), and only logits are
-        wanted. ``model`` has the ``norm`` and the ``head`` after the trunk."""
+    def step(
+        self,
+        model: Any,
+        trunk: Trunk,
+        tokens: Tensor,
+        state: TrunkState,
+        lengths: Tensor | None,
+        want: Sequence[str],
+        source: Source | None = None,
+    ) -> tuple[Tensor, TrunkState] | None:
+        """Return the logits (R, 1, V) of one token of each row (R, 1), and the state after them.
+
+        None if there are other tokens, if more than logits are wanted, or if there is no program. ``model`` has the
+        ``embed`` and ``positions`` before the trunk, and the ``norm`` and ``head`` after it.
+        """
         if tokens.shape[1] != 1 or lengths is not None or len(want) != 1 or want[0] not in ("logits", "last"):
             return None
-        return self.programs.runner(
+        runner = self.programs.runner(
             model, len(tokens), lambda program: compile_trunk(program, trunk, model.norm, model.head)
         )
-
-    @staticmethod
-    def step(
-        runner: DecodeRunner,
-        trunk: Trunk,
-        x: Tensor,
-        positions: Tensor,
-        state: TrunkState,
-        source: Source | None = None,
-    ) -> tuple[Tensor, TrunkState]:
-        """Logits (R, 1, V) of embedded tokens x (R, 1, D) at their positions, and the state after them."""
+        if runner is None:
+            return None
+        positions = state.clock.positions(1)
+        x = model.positions(model.embed(tokens), positions, state.clock.used + 1)
         caches = [one.with_room() for one in cast(tuple[KeyValueCache, ...], state.blocks)]
         views = [[cache.view] for cache in caches]
         if source is not None:

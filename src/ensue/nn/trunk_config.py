@@ -17,7 +17,7 @@ from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
 from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer
-from ensue.nn.positions import LinearBias
+from ensue.nn.positions import POSITIONS, LinearBias
 from ensue.nn.trunk import Trunk
 
 NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
@@ -60,7 +60,7 @@ class TrunkConfig:
     """Whether linear layers have a bias."""
 
     def check_trunk(self, rotary: bool = False) -> None:
-        """Check these settings; rotary positions need heads of an even width."""
+        """Check these settings, and ``positions`` if the model has it; rotary ones need heads of an even width."""
         check_positive(self, "layers", "heads", "hidden")
         check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
         shared = self.kv_heads >= 0 and self.heads % (self.kv_heads or self.heads) == 0
@@ -73,7 +73,9 @@ class TrunkConfig:
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
         check(self, "rope_base", 1 < self.rope_base < inf, "more than 1, and finite")
-        even = not rotary or self.hidden // self.heads % 2 == 0
+        positions = getattr(self, "positions", "rotary" if rotary else "none")
+        check(self, "positions", positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
+        even = positions != "rotary" or self.hidden // self.heads % 2 == 0
         check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
 
     @property

@@ -108,9 +108,9 @@ def test_an_empty_source_gives_numbers_and_gradients(attention, pair):
     assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None)
 
 
-def test_location_refuses_what_is_longer_than_its_places(pair):
+def test_location_attention_refuses_a_source_longer_than_its_positions(pair):
     model = small(attention="location", context=4)
-    with pytest.raises(InputError, match="knows 4 places; this source has 5"):
+    with pytest.raises(InputError, match="has 4 positions; this source has 5"):
         model(pair[1], model.start(pair[0]))
 
 
