@@ -12,21 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import (
-    Columns,
-    Data,
-    Device,
-    Field,
-    Force,
-    Horizon,
-    Json,
-    OptionalSeed,
-    Preset,
-    Resume,
-    Set,
-    Target,
-    Valid,
-)
+from ensue.cli import options
 from ensue.cli.output import print_json, print_line, print_lines, print_table
 from ensue.core import torchrun
 from ensue.core.errors import InputError
@@ -53,24 +39,24 @@ def fit(
             "answer, forecast",
         ),
     ] = "",
-    data: Data = None,
-    valid: Valid = [],
+    data: options.Data = None,
+    valid: options.Valid = [],
     tokenizer: Annotated[str, Option(help="byte, char, word, bpe, wordpiece, unigram, or a path")] = "",
-    preset: Preset = "",
+    preset: options.Preset = "",
     config: Annotated[Path | None, Option(help="run.toml to take settings from")] = None,
-    set_: Set = [],
+    set_: options.Set = [],
     budget: Annotated[str, Option(help="training time, e.g. 45s, 10m or 2h")] = "",
-    seed: OptionalSeed = None,
-    field: Field = "",
-    columns: Columns = "",
+    seed: options.OptionalSeed = None,
+    field: options.Field = "",
+    columns: options.Columns = "",
     begin_with: Annotated[
         str, Option("--from", metavar="RUN", help="run to initialise weights and tokenizers from")
     ] = "",
     model: Annotated[
         str, Option(metavar="SYSTEM", help="system to use for a task", show_default="bert; forecast: lstm")
     ] = "",
-    target: Target = [],
-    horizon: Horizon = None,
+    target: options.Target = [],
+    horizon: options.Horizon = None,
     embeddings: Annotated[
         str, Option(metavar="FILE", help="word vectors to initialise embeddings from: a vector file or word2vec run")
     ] = "",
@@ -78,15 +64,15 @@ def fit(
     memory: Annotated[
         str, Option(help="n-grams: memory limit for counting, e.g. 500M or 4G; the rest goes to disk")
     ] = "",
-    device: Device = "",
+    device: options.Device = "",
     compile_: Annotated[bool, Option("--compile", help="compile the model with torch.compile")] = False,
     shard: Annotated[
         bool, Option("--shard", help="shard the weights over all ranks (FSDP), when started by torchrun")
     ] = False,
     out: Annotated[Path | None, Option(help="run folder to write", show_default="runs/SYSTEM")] = None,
-    force: Force = False,
-    resume: Resume = False,
-    as_json: Json = False,
+    force: options.Force = False,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
 ) -> None:
     """train a model
 
@@ -99,11 +85,11 @@ def fit(
         out = Path(what)  # `ensue fit RUN --resume`
     if not (resume and out):
         what = _system(what, None if resume else config)
-    options: dict[str, Any] = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "device": device}
-    options |= {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
-    options |= {"begin_with": begin_with, "embeddings": embeddings, "compile": compile_, "train.shard": shard}
-    options |= {"train.sample_every": sample_every, "train.memory": size_in_bytes(memory) if memory else 0}
-    work = partial(verb, what, data or [], valid=valid, model=model, config=config, settings=_settings(set_, options))
+    given: dict[str, Any] = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "device": device}
+    given |= {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
+    given |= {"begin_with": begin_with, "embeddings": embeddings, "compile": compile_, "train.shard": shard}
+    given |= {"train.sample_every": sample_every, "train.memory": size_in_bytes(memory) if memory else 0}
+    work = partial(verb, what, data or [], valid=valid, model=model, config=config, settings=_settings(set_, given))
     _train(partial(work, out=out, budget=budget or None, resume=resume, force=force), as_json)
 
 
@@ -119,20 +105,20 @@ def distil(
     tokenizer: Annotated[
         str, Option(help="wordpiece, bpe, unigram, byte … or a path", show_default="the teacher's")
     ] = "",
-    preset: Preset = "",
-    set_: Set = [],
+    preset: options.Preset = "",
+    set_: options.Set = [],
     budget: Annotated[str, Option(help="training time, e.g. 45s, 10m or 2h, without the teacher's labelling")] = "",
-    seed: OptionalSeed = None,
-    columns: Columns = "",
+    seed: options.OptionalSeed = None,
+    columns: options.Columns = "",
     begin_with: Annotated[
         str,
         Option("--from", metavar="RUN", help="run to initialise weights from; some layers are skipped if it has more"),
     ] = "",
-    device: Device = "",
+    device: options.Device = "",
     out: Annotated[Path | None, Option(help="run folder to write", show_default="runs/STUDENT")] = None,
-    force: Force = False,
-    resume: Resume = False,
-    as_json: Json = False,
+    force: options.Force = False,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
 ) -> None:
     """train a small model to imitate a larger one
 
@@ -140,8 +126,8 @@ def distil(
     """
     from ensue.verbs.distil import distil as verb
 
-    options = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "begin_with": begin_with, "device": device}
-    settings = _settings(set_, {**options, "data.columns": columns})
+    given = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "begin_with": begin_with, "device": device}
+    settings = _settings(set_, {**given, "data.columns": columns})
     work = partial(verb, teacher, student, unlabelled, labelled=labelled, valid=valid, settings=settings)
     _train(partial(work, out=out, budget=budget or None, resume=resume, force=force), as_json)
 
@@ -196,7 +182,7 @@ def _label_counts(labels: str) -> list[int]:
 
 
 def race(
-    data: Data = None,
+    data: options.Data = None,
     task: Annotated[str, Option(help="lm, translate, classify, pair, regress, choose, tag, answer or forecast")] = "lm",
     systems: Annotated[
         str | None,
@@ -218,19 +204,19 @@ def race(
     begin_with: Annotated[
         str, Option("--from", metavar="RUN", help="tasks: also train this run's system from its pre-trained weights")
     ] = "",
-    valid: Valid = [],
+    valid: options.Valid = [],
     tokenizer: Annotated[str, Option(help="tokenizer of all systems")] = "",
-    set_: Set = [],
-    field: Field = "",
-    columns: Columns = "",
-    target: Target = [],
-    horizon: Horizon = None,
+    set_: options.Set = [],
+    field: options.Field = "",
+    columns: options.Columns = "",
+    target: options.Target = [],
+    horizon: options.Horizon = None,
     out: Annotated[Path, Option(help="folder to write runs, race.json, race.md and charts to")] = Path("runs/race"),
-    force: Force = False,
+    force: options.Force = False,
     resume: Annotated[
         bool, Option(help="keep the systems that are finished and train the others", show_default=False)
     ] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """compare systems on the same data and budget
 
@@ -241,8 +227,8 @@ def race(
 
     if not data:
         raise InputError("race on what?", hint="name a text: ensue race my.txt")
-    options = {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
-    settings = _settings(set_, {**options, "tokenizer.kind": tokenizer})
+    given = {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
+    settings = _settings(set_, {**given, "tokenizer.kind": tokenizer})
     with Display(quiet=as_json) as display:
         result = verb(
             data,

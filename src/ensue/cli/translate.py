@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,14 +69,8 @@ def translate(
     check_beam(beam, nbest)
     _check_lengths(length, alpha, shortest, longest)
     loaded = load(run)
-    search = Search(
-        beam=beam,
-        length=length.value,
-        alpha=Search().alpha if alpha is None else alpha,
-        coverage=coverage,
-        nbest=nbest,
-        shortest=shortest,
-    )
+    search = Search(beam=beam, length=length.value, coverage=coverage, nbest=nbest, shortest=shortest)
+    search = search if alpha is None else replace(search, alpha=alpha)
     results: list[dict[str, Any]] = []
     with Display(quiet=as_json or not sys.stderr.isatty()) as display:
         display("phase", {"name": "translating"})

@@ -33,21 +33,18 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, slots=True)
 class AnswerPart:
-    """Figures of a subset of the questions."""
-
-    exact_match: float
-    f1: float
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerScores:
-    """Figures of question answering, in percent."""
+    """Figures of some of the questions, in percent."""
 
     exact_match: float
     f1: float
     total: int
     """Questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerScores(AnswerPart):
+    """Figures of all questions."""
+
     has_answer: AnswerPart | None = None
     """Of the questions with an answer, if there are others too (version 2.0)."""
     no_answer: AnswerPart | None = None

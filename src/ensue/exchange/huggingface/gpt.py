@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ensue.exchange.huggingface.conversion import expand_map, import_weights
 from ensue.exchange.huggingface.families import GPT2_BODY, OPENAI_GPT_BODY, WeightMap
-from ensue.exchange.huggingface.naming import expand_map, import_weights
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 
 GPT_MAPS: dict[str, tuple[WeightMap, str]] = {"gpt2": (GPT2_BODY, "pre"), "openai-gpt": (OPENAI_GPT_BODY, "post")}

@@ -18,9 +18,17 @@ from torch import Tensor, nn
 
 from ensue.core.errors import InputError
 from ensue.core.files import read_json
+from ensue.exchange.huggingface.conversion import (
+    backbone_settings,
+    check_settings,
+    head_dropout,
+    head_map,
+    import_weights,
+    model_map,
+    setting,
+    unused_rows,
+)
 from ensue.exchange.huggingface.families import FAMILIES, Family
-from ensue.exchange.huggingface.naming import head_map, import_weights, model_map
-from ensue.exchange.huggingface.settings import backbone_settings, check_settings, head_dropout, setting, unused_rows
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled

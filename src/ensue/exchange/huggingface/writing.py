@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from ensue.core.errors import InputError
 from ensue.core.files import atomic_file, write_json, write_text
 from ensue.data.tokenizers.special_tokens import SpecialTokens
+from ensue.exchange.huggingface.conversion import export_settings, export_weights, model_map, unused_rows
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
 from ensue.exchange.huggingface.families import DISTILBERT, GPT2, ROBERTA, Family
-from ensue.exchange.huggingface.naming import export_weights, model_map
-from ensue.exchange.huggingface.settings import export_settings, unused_rows
 from ensue.models.bert import BERT, RoBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
