@@ -8,7 +8,7 @@ from ensue.core.errors import InputError
 from ensue.core.files import atomic_file
 
 
-def test_a_folder_of_the_path_that_is_a_file_is_named_in_one_line(tmp_path: Path) -> None:
+def test_a_path_through_a_file_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("kept", encoding="utf-8")
     for path in (tmp_path / "taken" / "x.txt", tmp_path / "taken" / "deeper" / "x.txt"):
         said = r"x\.txt: a part of this path is a file, not a folder"
@@ -17,7 +17,7 @@ def test_a_folder_of_the_path_that_is_a_file_is_named_in_one_line(tmp_path: Path
     assert (tmp_path / "taken").read_text(encoding="utf-8") == "kept"
 
 
-def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("old", encoding="utf-8")
     with pytest.raises(ZeroDivisionError), atomic_file(path) as temporary:

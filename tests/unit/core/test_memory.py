@@ -31,17 +31,17 @@ def faults(word):
 
 
 @pytest.mark.skipif(memory.platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_blocks_are_used_again_without_new_pages():
+def test_freed_blocks_are_reused_without_page_faults():
     assert faults("keep") < faults("leave") / 10
 
 
-def test_another_library_is_left_alone(monkeypatch):
+def test_another_c_library_is_not_changed(monkeypatch):
     monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("", ""))
     assert memory.keep_freed_memory() is False
 
 
 @pytest.mark.parametrize(("largest", "expected"), [(1 << 40, [1 << 30]), (1 << 25, [1 << 30, 1 << 25]), (0, None)])
-def test_a_library_that_takes_less_is_asked_for_less(monkeypatch, largest, expected):
+def test_a_smaller_threshold_is_tried_if_the_library_rejects_the_first(monkeypatch, largest, expected):
     asked = {memory.MMAP: [], memory.TRIM: []}
 
     class Library:

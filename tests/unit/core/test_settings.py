@@ -29,7 +29,7 @@ class Some:
     name: str = "a"
 
 
-def test_the_sentence_under_a_field_is_its_meaning():
+def test_the_sentence_under_a_field_is_its_description():
     assert [f.meaning for f in describe(Some)] == [
         "How wide it is, in units.",
         "How fast.",
@@ -75,7 +75,7 @@ def test_a_wrong_name_gets_the_nearest_right_one():
         resolve("lstm", layers=[{"trian.batch": 1}])
 
 
-def test_settings_survive_the_way_through_toml():
+def test_settings_survive_a_round_trip_through_toml():
     made = Some(rate=1e-9, files=('a "b"', "c\\d\n"), name="ü", on=True)
     assert build(Some, tomllib.loads("\n".join(toml_lines(made)))) == made
 
@@ -86,7 +86,7 @@ def test_later_layers_win_over_the_preset():
     assert settings.tokenizer.kind == "char" and settings.run.preset == "nanogpt"
 
 
-def test_run_toml_says_everything_with_its_meaning():
+def test_run_toml_holds_every_setting_with_its_description():
     text = resolve("lstm", layers=[{"train.steps": 3}]).toml()
     flat = tomllib.loads(text)
     assert (
@@ -131,7 +131,7 @@ def test_a_setting_of_another_task_is_refused(system, name, hint):
         ("word2vec", "data.columns", "text, sentence pairs and labelled examples"),
     ],
 )
-def test_all_that_a_setting_of_other_tasks_is_for_is_named(tmp_path, system, name, materials):
+def test_the_error_lists_all_tasks_that_have_the_setting(tmp_path, system, name, materials):
     with pytest.raises(InputError, match=f"setting '{name}' is for {materials};"):
         resolve(system, layers=[{name: "1"}])
     path, notes = tmp_path / "run.toml", []
@@ -142,13 +142,13 @@ def test_all_that_a_setting_of_other_tasks_is_for_is_named(tmp_path, system, nam
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_preset_can_be_had(system):
+def test_every_preset_resolves(system):
     for preset in SYSTEMS.load(system).presets or ["default"]:
         assert resolve(system, preset=preset, layers=[]).run.preset == preset
 
 
 @pytest.mark.parametrize("system", ["lstm", "transformer"])
-def test_what_older_versions_wrote_can_be_read(tmp_path, system):
+def test_files_of_older_versions_can_be_read(tmp_path, system):
     """They wrote the settings of every task into run.toml, where they did nothing."""
     text = resolve(system, layers=[]).toml()
     for name in {field.name for spec in all_tasks() for field in describe(spec.settings["train"])}:
@@ -177,7 +177,7 @@ def test_assignments_and_times():
     assert duration_in_words(3599) == "59 min 59 s"
 
 
-def test_numbers_out_of_range_are_refused_with_what_is_allowed():
+def test_numbers_out_of_range_are_errors_that_name_the_allowed_range():
     with pytest.raises(InputError, match=r"setting lr = -1\.0 must be above 0"):
         TrainSettings(lr=-1.0)
     with pytest.raises(InputError, match="one of constant"):

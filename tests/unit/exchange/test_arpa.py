@@ -56,7 +56,7 @@ def random_stream(end: int = 0) -> list[int]:
 
 
 @given(st.text(min_size=1))
-def test_escaped_tokens_come_back_and_have_no_white_space(token: str) -> None:
+def test_escaping_is_reversible_and_leaves_no_white_space(token: str) -> None:
     assert unescape(escape(token)) == token
     assert escape(token).split() == [escape(token)]
     assert escape(token) not in ("<s>", "</s>")
@@ -65,7 +65,7 @@ def test_escaped_tokens_come_back_and_have_no_white_space(token: str) -> None:
 @pytest.mark.parametrize("end", [-1, 0, 4])
 @pytest.mark.parametrize("mode", ["kneser-ney", "backoff"])
 @pytest.mark.parametrize("name", ["model.arpa", "model.arpa.gz"])
-def test_what_is_written_reads_back(tmp_path: Path, end: int, mode: str, name: str) -> None:
+def test_a_written_model_reads_back(tmp_path: Path, end: int, mode: str, name: str) -> None:
     model = model_of(random_stream(end), end=end, mode=mode)
     names = [f"<{token}>" if end == 0 and number == 0 else token for number, token in enumerate(NAMES)]
     write_arpa(model, names, tmp_path / name)
@@ -89,12 +89,12 @@ def test_orders_without_contexts_or_without_ngrams_read_back(tmp_path: Path, ord
 
 
 @pytest.mark.parametrize("mode", ["add", "mle"])
-def test_modes_without_back_off_are_refused(tmp_path: Path, mode: str) -> None:
+def test_modes_without_back_off_are_rejected(tmp_path: Path, mode: str) -> None:
     with pytest.raises(InputError, match="has no back-off weights"):
         write_arpa(model_of([0, 1, 0], mode=mode), NAMES, tmp_path / "m.arpa")
 
 
-def test_names_must_fit(tmp_path: Path) -> None:
+def test_token_names_must_be_unique_and_complete(tmp_path: Path) -> None:
     model = model_of([0, 1, 0])
     with pytest.raises(InputError, match="2 names were given for 9 tokens"):
         write_arpa(model, ["a", "b"], tmp_path / "m.arpa")
@@ -112,7 +112,7 @@ def test_a_file_made_by_hand(tmp_path: Path) -> None:
     assert (found[0] / ten).tolist() == pytest.approx([-0.1, -0.05, 0 - 0.1 - 0.3], abs=1e-6)
 
 
-def test_pruned_models_are_filled_in(tmp_path: Path) -> None:
+def test_missing_ngrams_of_pruned_models_are_added(tmp_path: Path) -> None:
     """``<s> a b`` without ``a b``: P(b|a) is what backing off gives."""
     pruned = SMALL.replace("-0.2 a b 0\n", "").replace("ngram 2=2", "ngram 2=1")
     (tmp_path / "m.arpa").write_text(pruned)
@@ -143,7 +143,7 @@ def test_pruned_models_are_filled_in(tmp_path: Path) -> None:
         ("\\end\\\n", "", "the file ends too early"),
     ],
 )
-def test_damage_is_named_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_errors_in_a_damaged_file_name_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in SMALL
     (tmp_path / "m.arpa").write_text(SMALL.replace(old, new))
     with pytest.raises(InputError, match=message):

@@ -33,7 +33,7 @@ def test_a_number_is_written_with_nine_digits(value: float) -> None:
     assert "." not in text or not text.endswith(("0", "."))
 
 
-def test_lines_are_those_of_a_plain_loop_whatever_the_buffer_holds(monkeypatch) -> None:
+def test_lines_equal_those_of_a_plain_loop_for_any_buffer_size(monkeypatch) -> None:
     words = ["</s>", "a", "bé", "a-word-longer-than-others"]
     draw = np.random.default_rng(3)
     counter = NGram(NGramConfig(vocabulary=4, order=3, end=0)).counter()

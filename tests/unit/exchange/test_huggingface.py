@@ -70,7 +70,7 @@ def refused(folder, *words):
     return message
 
 
-def test_what_was_written_is_read_again_to_the_bit(folder):
+def test_a_written_model_is_read_back_bit_for_bit(folder):
     first = bert()
     write(first, folder)
     made = build_model(read_folder(folder))
@@ -89,7 +89,7 @@ def test_what_was_written_is_read_again_to_the_bit(folder):
         BERT.Config(**SMALL, next_sentence=False, inner=12, dropout=0.2),
     ],
 )
-def test_settings_survive_the_way_there_and_back(config, tmp_path):
+def test_settings_survive_export_and_import(config, tmp_path):
     cls = RoBERTa if isinstance(config, RoBERTa.Config) else BERT
     made = build_model(read_folder(write(cls(config), tmp_path)))
     assert made.model.config == replace(config, inner=config.inner or 32)
@@ -126,20 +126,20 @@ def test_a_pickle_is_refused_and_never_opened(folder, name):
     refused(folder, name, "can run any code", "safe_serialization=True")
 
 
-def test_weights_that_are_no_numbers_are_named(folder):
+def test_non_finite_weights_are_errors_that_name_them(folder):
     spoilt = "bert.encoder.layer.1.output.dense.weight"
     retensor(folder, lambda w: {**w, spoilt: w[spoilt].clone().index_fill_(0, torch.tensor([2]), float("nan"))})
     refused(folder, "NaN or infinite", spoilt)
 
 
-def test_what_is_missing_is_named(folder):
+def test_missing_input_is_an_error_that_names_it(folder):
     retensor(folder, lambda w: {name: t for name, t in w.items() if ".layer.1." not in name})
     refused(folder, "bert.encoder.layer.1.attention.output.LayerNorm.bias", "16 in all")
     (folder / "model.safetensors").unlink()
     refused(folder, "there is no model.safetensors")
 
 
-def test_what_has_no_place_is_named_and_buffers_are_not(folder):
+def test_unexpected_tensors_are_errors_and_buffers_are_ignored(folder):
     retensor(folder, lambda w: {**w, "bert.embeddings.position_ids": torch.arange(6)[None]})
     read_folder(folder)
     retensor(folder, lambda w: {**w, "bert.encoder.layer.2.output.dense.weight": torch.ones(2)})
@@ -152,7 +152,7 @@ def test_the_head_of_another_task_is_a_note(folder):
     assert any("another task: classifier.bias, classifier.weight" in note for note in found.notes)
 
 
-def test_names_of_old_and_names_without_a_prefix_are_understood(folder):
+def test_old_names_and_names_without_prefix_are_read(folder):
     expected = build_model(read_folder(folder)).model
 
     def older(weights):
@@ -169,7 +169,7 @@ def test_names_of_old_and_names_without_a_prefix_are_understood(folder):
         assert torch.equal(tensor, found.state_dict()[name]), name
 
 
-def test_an_encoder_alone_gets_a_new_masked_head_and_says_so(folder):
+def test_an_encoder_without_head_gets_a_new_masked_head_and_a_note(folder):
     keep = ("bert.embeddings.", "bert.encoder.")
     retensor(folder, lambda w: {name.removeprefix("bert."): t for name, t in w.items() if name.startswith(keep)})
     change(folder, architectures=["BertModel"])
@@ -180,14 +180,14 @@ def test_an_encoder_alone_gets_a_new_masked_head_and_says_so(folder):
     assert model(torch.zeros(1, 4, dtype=torch.long)).logits.shape == (1, 4, 9)
 
 
-def test_half_precision_becomes_single_with_a_note(folder):
+def test_half_precision_becomes_float32_with_a_note(folder):
     retensor(folder, lambda w: {name: t.half() for name, t in w.items()})
     found = read_folder(folder)
     assert any("float16" in note for note in found.notes)
     assert build_model(found).model.body.embed.weight.dtype == torch.float32
 
 
-def test_an_output_layer_of_its_own_is_refused_only_where_it_differs(folder):
+def test_an_untied_output_layer_is_rejected_only_if_it_differs(folder):
     change(folder, tie_word_embeddings=False)
     embed = "bert.embeddings.word_embeddings.weight"
     retensor(folder, lambda w: {**w, "cls.predictions.decoder.weight": w[embed].clone()})
@@ -215,7 +215,7 @@ def test_sizes_that_do_not_match_are_named(folder):
         {"architectures": 3},
     ],
 )
-def test_what_cannot_be_honoured_is_named(folder, settings):
+def test_unsupported_settings_are_errors_that_name_them(folder, settings):
     change(folder, **settings)
     ((name, value),) = settings.items()
     refused(folder, f"{name} = {value!r}")
@@ -230,7 +230,7 @@ def test_what_cannot_be_honoured_is_named(folder, settings):
         {"layer_norm_epsilon": 1e-3},
     ],
 )
-def test_what_gpt_cannot_honour_is_named(settings, tmp_path):
+def test_unsupported_settings_of_gpt_are_errors_that_name_them(settings, tmp_path):
     write(GPTLanguageModel(GPTConfig(**SMALL, positions="learned")), tmp_path, "language")
     assert build_model(read_folder(tmp_path)).system == "gpt"
     change(tmp_path, **settings)
@@ -257,7 +257,7 @@ def test_damaged_weights_are_an_error_for_people(folder):
     refused(folder, "model.safetensors", "is damaged")
 
 
-def test_a_head_that_cannot_be_is_named(tmp_path):
+def test_an_impossible_head_is_an_error_that_names_it(tmp_path):
     write(labelled(), tmp_path, "classify", ("a", "b", "c"))
     assert build_model(read_folder(tmp_path)).labels == ("a", "b", "c")
     change(tmp_path, id2label={"0": "a", "1": "b", "2": "a"})
@@ -269,7 +269,7 @@ def test_a_head_that_cannot_be_is_named(tmp_path):
     refused(tmp_path, "classifier.weight is not a matrix")
 
 
-def test_labels_and_tasks_are_what_the_folder_says(tmp_path):
+def test_labels_and_tasks_follow_the_folder(tmp_path):
     write(labelled(), tmp_path, "classify", ["x", "y", "z"])
     made = build_model(read_folder(tmp_path))
     assert (made.task, made.labels, made.model.config.dropout) == ("classify", ("x", "y", "z"), 0.1)
@@ -290,7 +290,7 @@ def test_labels_and_tasks_are_what_the_folder_says(tmp_path):
     assert (made.task, made.model.choices) == ("choose", 4)
 
 
-def test_what_has_no_form_there_says_what_has(tmp_path):
+def test_unsupported_models_are_errors_that_name_supported_ones(tmp_path):
     lstm = LSTMLanguageModel(LSTMLanguageModel.Config(vocabulary=9))
     gpt = GPTLanguageModel(GPTConfig(**SMALL))
     learned = GPTLanguageModel(GPTConfig(**SMALL, positions="learned"))
@@ -319,7 +319,7 @@ def test_what_has_no_form_there_says_what_has(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_files_of_the_tokenizer_say_its_marks(folder):
+def test_the_tokenizer_files_name_its_special_tokens(folder):
     assert (folder / "vocab.txt").read_text().split() == list(STATE["model"]["vocab"])
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     assert settings["tokenizer_class"] == "BertTokenizer"
@@ -331,7 +331,7 @@ def test_the_files_of_the_tokenizer_say_its_marks(folder):
     assert config["architectures"] == ["BertForPreTraining"] and config["pad_token_id"] == 0
 
 
-def test_a_token_of_texts_is_never_called_a_mark(tmp_path):
+def test_a_token_that_occurs_in_texts_is_never_exported_as_special(tmp_path):
     state = {**STATE, "added_tokens": STATE["added_tokens"][1:]}
     write(bert(), tmp_path, state=state)
     assert "pad_token" not in json.loads((tmp_path / "special_tokens_map.json").read_text())

@@ -14,7 +14,7 @@ VECTORS = WordVectors(WORDS, np.random.default_rng(0).normal(size=(5, 7)).astype
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.bin", "v.vec.gz", "v.bin.gz"])
-def test_vectors_survive_the_way_through_a_file(tmp_path, name):
+def test_vectors_survive_a_round_trip_through_a_file(tmp_path, name):
     write_word2vec(VECTORS, tmp_path / name)
     found = read_word2vec(tmp_path / name)
     assert list(found.words) == WORDS
@@ -23,7 +23,7 @@ def test_vectors_survive_the_way_through_a_file(tmp_path, name):
 
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("name", ["v.txt", "v.bin"])
-def test_narrow_vectors_are_told_apart_too(tmp_path, width, name):
+def test_text_and_binary_are_distinguished_for_narrow_vectors(tmp_path, width, name):
     vectors = WordVectors(["a", "b"], np.arange(2 * width, dtype=np.float32).reshape(2, width) - 1.5)
     write_word2vec(vectors, tmp_path / name)
     assert np.array_equal(read_word2vec(tmp_path / name).matrix, vectors.matrix)
@@ -45,7 +45,7 @@ def test_glove_has_no_first_line_and_words_with_spaces(tmp_path):
     assert found.matrix[1].tolist() == [np.float32(0.01), 3, 4]
 
 
-def test_a_word_that_comes_twice_is_taken_once_and_told(tmp_path):
+def test_a_repeated_word_is_read_once_with_a_note(tmp_path):
     path, notes = tmp_path / "v.txt", []
     path.write_text("3 2\na 1 2\nb 3 4\na 5 6\n")
     found = read_word2vec(path, notes)
@@ -87,7 +87,7 @@ def test_files_that_cannot_be_read(tmp_path, name):
         read_word2vec(tmp_path / name)
 
 
-def test_what_is_no_file_and_words_that_cannot_be_written(tmp_path):
+def test_missing_files_and_unwritable_words_are_errors(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_word2vec(tmp_path / "no.bin")
     with pytest.raises(InputError, match="is a folder"):

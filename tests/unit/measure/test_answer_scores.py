@@ -34,7 +34,7 @@ def test_exact_and_overlap_by_hand():
     assert overlap_f1("x y", ["x", "x y", "z"]) == 1
 
 
-def test_a_question_without_answer_wants_nothing():
+def test_a_question_without_answer_wants_the_empty_text():
     assert exact("", []) and exact("the", []) and not exact("Paris", [])
     assert overlap_f1("", []) == 1 and overlap_f1("Paris", []) == 0 and overlap_f1("", ["Paris"]) == 0
 
@@ -102,11 +102,11 @@ def test_the_best_figures_are_reached_by_their_thresholds_and_by_none_better(row
         ({"a": "x", "b": "y"}, {"a": math.nan, "b": 0.5}, "first 'a'"),
     ],
 )
-def test_what_is_lacking_is_named(predictions, no_answer, message):
+def test_missing_tensors_are_errors_that_name_them(predictions, no_answer, message):
     with pytest.raises(InputError, match=message):
         answer_scores(predictions, {"a": ["x"], "b": []}, no_answer)
 
 
-def test_no_questions_are_refused():
+def test_no_questions_are_an_error():
     with pytest.raises(InputError, match="no questions"):
         answer_scores({}, {})

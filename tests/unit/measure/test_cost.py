@@ -77,7 +77,7 @@ def allocated(work):
     return top
 
 
-def test_every_system_is_counted_or_said_not_to_be():
+def test_every_system_is_counted_or_listed_as_not_counted():
     assert set(SMALL) | NOT_COUNTED == set(SYSTEMS)
 
 
@@ -108,7 +108,7 @@ def test_every_system_can_be_counted(system):
         ("convs2s", {}, 8, 12),
     ],
 )
-def test_memory_is_what_the_allocator_is_asked_for(system, more, rows, length):
+def test_memory_equals_what_the_allocator_reports(system, more, rows, length):
     counted = training(builder(system, **more), rows, length)
     model = builder(system, **more)().train()
 
@@ -154,7 +154,7 @@ LARGE = {
         ("gpt", 4, 80, {"dropout": 0.1, "norm": "post"}),
     ],
 )
-def test_no_kernel_hides_its_products(system, rows, length, more):
+def test_every_kernel_counts_its_matmuls(system, rows, length, more):
     def build():
         cls = SYSTEMS.load(system)
         names = [name for name in ("vocabulary", "source_vocabulary") if name in cls.Config.__dataclass_fields__]
@@ -169,7 +169,7 @@ def test_no_kernel_hides_its_products(system, rows, length, more):
     assert counted == pytest.approx(seen.get_total_flops(), rel=0.05)
 
 
-def test_what_makes_room_moves_nothing_and_what_picks_moves_what_it_picks():
+def test_allocations_move_nothing_and_lookups_move_the_rows_they_return():
     with OpCounter() as counter:
         table = torch.empty(1000, 10)
         assert not counter.operations
@@ -177,13 +177,13 @@ def test_what_makes_room_moves_nothing_and_what_picks_moves_what_it_picks():
     assert counter.operations[-1].moved == 3 * 8 + 2 * 3 * 10 * 4
 
 
-def test_a_product_that_is_written_over_something_is_one():
+def test_an_in_place_matmul_is_counted():
     with OpCounter() as counter:
         torch.zeros(4, 6).addmm_(torch.zeros(4, 5), torch.zeros(5, 6))
     assert counter.flops == 2 * 4 * 5 * 6
 
 
-def test_flops_are_those_of_the_other_librarys_model():
+def test_flops_equal_those_of_the_transformers_model():
     transformers = pytest.importorskip("transformers")
     theirs = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
@@ -198,12 +198,12 @@ def test_flops_are_those_of_the_other_librarys_model():
     assert sum(p.numel() for p in theirs.parameters()) == counted.weights // 4
 
 
-def test_backward_is_twice_forward():
+def test_the_backward_pass_costs_twice_the_forward_pass():
     model = on_meta("gpt")
     assert training(builder("gpt"), 2, 32).flops == pytest.approx(3 * 64 * flops_per_token(model, 32), rel=0.01)
 
 
-def test_counting_leaves_real_tensors_alone():
+def test_counting_does_not_change_real_tensors():
     Rows._whole.cache_clear()
     training(builder("gpt"), 8, 32)  # short rows: a table of them is kept
     model = builder("gpt")()
@@ -213,14 +213,14 @@ def test_counting_leaves_real_tensors_alone():
     assert torch.isfinite(loss) and type(model.embed.weight.grad) is torch.Tensor
 
 
-def test_recomputing_blocks_holds_less_and_computes_more():
+def test_recomputing_blocks_saves_memory_and_costs_flops():
     settings = (TrainSettings(recompute=what) for what in ("none", "blocks"))
     kept, again = (training(builder("gpt", layers=6), 4, 32, one) for one in settings)
     assert again.activations < 0.5 * kept.activations
     assert kept.flops < again.flops <= kept.flops * 4 / 3
 
 
-def test_sixteen_bits_hold_less():
+def test_bf16_needs_less_memory():
     wide, narrow = (training(builder("gpt", layers=6), 8, 32, precision=p) for p in ("float32", "bf16"))
     assert narrow.activations < 0.8 * wide.activations and narrow.weights == wide.weights
 
@@ -230,13 +230,13 @@ def test_activations_grow_with_the_batch_and_weights_do_not():
     assert four.activations == pytest.approx(4 * one.activations, rel=0.1) and four.weights == one.weights
 
 
-def test_the_optimiser_says_what_it_remembers():
+def test_optimiser_state_follows_the_optimiser():
     plain = training(builder("rnn"), 2, 8, TrainSettings(optimiser="sgd"))
     momentum = training(builder("rnn"), 2, 8, TrainSettings(optimiser="sgd", momentum=0.9))
     assert plain.optimiser == 0 and momentum.optimiser == momentum.weights
 
 
-def test_a_token_more_costs_attention_a_key_and_a_value_and_an_lstm_nothing():
+def test_a_further_token_adds_a_key_and_a_value_in_attention_and_nothing_in_an_lstm():
     found = generating(on_meta("gpt"), 32)
     assert found.state_per_token == 2 * 2 * 64 * 4 + 8  # two layers, keys and values, four bytes; and the token itself
     # what a token meets: every matrix twice, and 31 others
@@ -246,14 +246,14 @@ def test_a_token_more_costs_attention_a_key_and_a_value_and_an_lstm_nothing():
     assert lstm.state_per_token == 0 and lstm.state == 2 * 2 * 64 * 4
 
 
-def test_generating_without_experts_meets_all_weights():
+def test_a_decode_step_without_experts_reads_all_weights():
     model = on_meta("gpt")
     assert generating(model, 8).weights == 4 * active_parameters(model)
     many = on_meta("gpt", experts=4, experts_active=1)
     assert generating(many, 8).weights < 4 * sum(p.numel() for p in many.parameters())
 
 
-def test_experts_are_counted_as_if_each_got_as_much():
+def test_experts_are_counted_with_equal_loads():
     one = training(builder("gpt"), 4, 32)
     many = training(builder("gpt", experts=4, experts_active=1), 4, 32)
     gates = 3 * 2 * (4 * 32) * 2 * 64 * 4
@@ -261,7 +261,7 @@ def test_experts_are_counted_as_if_each_got_as_much():
     assert many.weights > 2 * one.weights
 
 
-def test_gpt_3_is_counted_whole():
+def test_gpt_3_can_be_counted():
     def build():
         return GPTLanguageModel(
             GPTConfig(vocabulary=50257, layers=96, heads=96, hidden=12288, context=2048, positions="learned")
@@ -273,7 +273,7 @@ def test_gpt_3_is_counted_whole():
     assert generating(model, 2048).state_per_token == 96 * 2 * 12288 * 4 + 8
 
 
-def test_a_ledger_counts_real_tensors_too():
+def test_the_counter_counts_real_tensors_too():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=20, hidden=8))
     tokens = torch.zeros(2, 5, dtype=torch.long)
     with OpCounter() as real:
@@ -287,7 +287,7 @@ def test_a_ledger_counts_real_tensors_too():
     assert real.flops == fake.flops - begun > 0
 
 
-def test_what_is_let_go_is_not_held():
+def test_freed_memory_is_not_counted():
     with OpCounter() as counter:
         a = torch.ones(1000)
         b = a + 1

@@ -61,7 +61,7 @@ def test_tags_choose_their_measure():
         assert json.loads(json.dumps(scores.as_dict())) == scores.as_dict()
 
 
-def test_which_tags_are_of_entities():
+def test_entity_tags_are_recognised():
     assert are_entities(["O", "B-X", "I-X"]) and are_entities(["O"])
     assert not are_entities(["O", "B-X", "NOUN"]) and not are_entities(["IN", "O"]) and not are_entities([""])
 
@@ -76,6 +76,6 @@ def test_which_tags_are_of_entities():
         ([["O"]], [["NOUN"]], "'NOUN'"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(wanted, given, message):
+def test_invalid_input_is_rejected(wanted, given, message):
     with pytest.raises(InputError, match=message):
         entity_scores(wanted, given)

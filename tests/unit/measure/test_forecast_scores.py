@@ -25,7 +25,7 @@ def test_the_measures_of_four_forecasts():
     assert (found.origins, found.values) == (2, 4)
 
 
-def test_what_was_filled_in_does_not_count():
+def test_imputed_values_do_not_count():
     real = np.array([[[True], [False]], [[True], [True]]])
     found = scored(real=real)
     assert found.mse == pytest.approx(1 / 3) and found.values == 3

@@ -19,7 +19,7 @@ def test_two_classes_by_hand():
     assert scores.matthews == pytest.approx((3 * 4 - 1 * 2) / math.sqrt(4 * 5 * 5 * 6))
 
 
-def test_of_more_than_two_classes_f1_is_the_mean():
+def test_with_more_than_two_classes_f1_is_the_mean():
     scores = label_scores([0, 1, 2, 2], [0, 2, 2, 2], ["a", "b", "c"])
     assert scores.f1 == scores.macro_f1 == pytest.approx((1 + 0 + 0.8) / 3)
     assert scores.confusion == [[1, 0, 0], [0, 0, 1], [0, 0, 2]]
@@ -31,7 +31,7 @@ def test_a_class_that_never_occurs_has_zeros_and_no_share_in_the_mean():
     assert scores.macro_f1 == scores.accuracy == scores.matthews == 1
 
 
-def test_a_constant_answer_reaches_the_majority_and_no_correlation():
+def test_a_constant_prediction_has_majority_accuracy_and_zero_correlation():
     scores = label_scores([0, 0, 0, 1], [0, 0, 0, 0], ["a", "b"])
     assert scores.accuracy == scores.majority == 0.75 and scores.f1 == scores.matthews == 0
 
@@ -41,7 +41,7 @@ def test_one_class_alone_can_be_scored():
     assert (scores.accuracy, scores.f1, scores.matthews) == (1, 1, 0)
 
 
-def test_matthews_holds_for_many_rows():
+def test_matthews_does_not_overflow_for_many_rows():
     wanted = np.arange(200_000) % 2
     assert label_scores(wanted, wanted, ["a", "b"]).matthews == 1
     assert label_scores(wanted, 1 - wanted, ["a", "b"]).matthews == -1
@@ -58,6 +58,6 @@ def test_the_dictionary_is_json_and_has_its_keys():
     "wanted, given, message",
     [([0], [0, 1], "1 labels are wanted and 2 given"), ([], [], "no labels"), ([0], [2], "label 2"), ([-1], [0], "-1")],
 )
-def test_what_cannot_be_scored_is_refused(wanted, given, message):
+def test_invalid_input_is_rejected(wanted, given, message):
     with pytest.raises(InputError, match=message):
         label_scores(wanted, given, ["a", "b"])

@@ -14,7 +14,7 @@ def lstm(vocabulary=9):
     return LSTMLanguageModel(LSTMConfig(vocabulary=vocabulary, hidden=8)).eval()
 
 
-def test_one_stream_is_the_text_in_one_go():
+def test_one_stream_reads_the_text_in_order():
     model, tokens = lstm(), np.random.default_rng(0).integers(9, size=1000)
     with torch.no_grad():
         t = torch.from_numpy(tokens)[None]
@@ -23,7 +23,7 @@ def test_one_stream_is_the_text_in_one_go():
 
 
 @pytest.mark.parametrize("streams", [2, 3, 7])
-def test_streams_answer_for_every_token_and_almost_the_same(streams):
+def test_streams_score_every_token_with_almost_the_same_result(streams):
     model, tokens = lstm(), np.random.default_rng(0).integers(9, size=3000)
     one, many = log_probs(model, tokens, streams=1), log_probs(model, tokens, streams=streams)
     assert len(one) == len(many) == 2999
@@ -56,7 +56,7 @@ def test_figures_follow_from_the_sum():
     assert score.nll == pytest.approx(math.log(8)) and score.nll_total == pytest.approx(100 * math.log(8))
 
 
-def test_cost_counts_products_twice_for_multiply_and_add():
+def test_flops_count_two_per_multiply_add():
     with torch.device("meta"):
         model = LSTMLanguageModel(LSTMConfig(vocabulary=50, hidden=16, embedding=16))
     # 8 N² of the recurrence (4 gates, x and h) and N V of the output, two FLOPs each

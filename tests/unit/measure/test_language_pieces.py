@@ -25,7 +25,7 @@ def tokens(number):
 
 @pytest.mark.parametrize(("kind", "streams"), [("steps", 1), ("steps", 3), ("steps", 7), ("both", 0)])
 @pytest.mark.parametrize("number", [10, 300, 3001])
-def test_pieces_answer_for_every_token_once(kind, streams, number):
+def test_pieces_cover_every_token_once(kind, streams, number):
     places = [
         place + offset
         for place, values in log_prob_pieces(model(kind), tokens(number), streams)
@@ -41,7 +41,7 @@ def test_the_sum_is_that_of_all_tokens(kind, streams):
     assert total_log_prob(held, tokens(3001), streams) == pytest.approx(whole.sum(), rel=1e-12)
 
 
-def test_gradients_are_off_while_pieces_are_made_and_as_before_between_them():
+def test_gradients_are_disabled_only_while_pieces_are_computed():
     held = model("steps")
     for _, values in log_prob_pieces(held, tokens(600), 1):
         assert torch.is_grad_enabled() and values.dtype == np.float64
@@ -74,6 +74,6 @@ class OtherRankFailed:
 
 
 @pytest.mark.parametrize("streams", [1, 2, 5, 32])
-def test_every_stream_begins_as_the_text_does(streams):
+def test_every_stream_begins_with_the_first_token_of_the_text(streams):
     text = np.concatenate([[END], tokens(2000) % END, [END]])
     assert set(log_probs(OtherRankFailed(), text, streams)) == {-1.0}

@@ -65,7 +65,7 @@ def test_pairs_of_blimp_of_columns_and_of_a_folder(tmp_path):
         ("x.tsv", "", "the file is empty"),
     ],
 )
-def test_files_that_are_no_pairs_are_named(tmp_path, name, text, said):
+def test_files_without_pairs_are_errors_that_name_them(tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=said):
         read_minimal_pairs(tmp_path / name)
@@ -110,7 +110,7 @@ def test_texts_with_one_beginning_compare_the_last_word_alone():
     assert good - bad == pytest.approx(parts[0] - parts[1], abs=1e-4)
 
 
-def test_a_model_of_both_sides_is_refused():
+def test_a_bidirectional_model_is_rejected():
     model = BidirectionalLanguageModel(RecurrentConfig(vocabulary=257, hidden=4))
     with pytest.raises(InputError, match="gives a text no probability"):
         text_log_probs(model, ByteTokenizer(), ["a"])

@@ -15,7 +15,7 @@ def gpt(**more):
 
 
 @pytest.mark.parametrize("more", [{}, {"experts": 3, "experts_active": 2}])
-def test_groups_that_are_alike_are_cut_as_each_would_be(more):
+def test_equal_groups_are_sharded_like_each_of_them(more):
     found = shard(lambda: gpt(**more), 8)
     with torch.device("meta"):
         model = gpt(**more)
@@ -28,14 +28,14 @@ def test_groups_that_are_alike_are_cut_as_each_would_be(more):
     assert found.largest == max(sum(p.numel() for p in gpt(**more).blocks[0].parameters()), 50 * 16 + 8 * 16 + 2 * 16)
 
 
-def test_one_rank_holds_all_and_the_ranks_are_gone_afterwards():
+def test_one_rank_holds_everything_and_the_process_group_is_destroyed():
     whole = sum(p.numel() for p in gpt().parameters())
     assert shard(gpt, 1).parameters == whole
     assert whole / 4 <= shard(gpt, 4).parameters < whole / 4 * 1.2
     assert not dist.is_initialized()
 
 
-def test_a_model_without_blocks_is_cut_too():
+def test_a_model_without_blocks_is_sharded_too():
     def lstm():
         return LSTMLanguageModel(LSTMConfig(vocabulary=64, hidden=16, layers=2))
 
@@ -43,6 +43,6 @@ def test_a_model_without_blocks_is_cut_too():
     assert whole / 2 <= shard(lstm, 2).parameters <= whole / 2 + 8
 
 
-def test_more_than_there_can_be_are_refused():
+def test_too_many_ranks_are_rejected():
     with pytest.raises(InputError, match="ranks"):
         shard(gpt, 1 << 20)

@@ -65,7 +65,7 @@ def test_numbers_of_references_may_differ():
     assert translation_score(outputs, more).bleu == pytest.approx(100)
 
 
-def test_case_counts_in_one_figure_and_not_in_the_other():
+def test_one_bleu_is_cased_and_the_other_is_not():
     score = translation_score(["THE DOG RUNS IN THE SNOW"], ["the dog runs in the snow"])
     assert score.bleu == 0 and score.bleu_lower_tokenised == pytest.approx(100) and score.exact == 0
 
@@ -84,7 +84,7 @@ def test_empty_outputs_count():
 
 
 @pytest.mark.parametrize("outputs, references", [(["a"], ["a", "b"]), ([], []), (["a", "b"], [["a"], []])])
-def test_what_cannot_be_scored_is_refused(outputs, references):
+def test_invalid_input_is_rejected(outputs, references):
     with pytest.raises(InputError, match=r"output|reference"):
         translation_score(outputs, references)
 
@@ -153,7 +153,7 @@ def test_bleu_by_length_smooths_and_leaves_out_empty_bins():
     assert bleu_by_length(["k", "l"], outputs, references, edges=())[0]["label"] == "all"
 
 
-def test_quantile_edges_share_sentences_out():
+def test_quantile_edges_give_bins_of_equal_size():
     sources = [s[0] for s in corpus(300, 0.0)[1]]
     edges = length_edges(sources, bins=4)
     rows = bleu_by_length(sources, sources, sources, edges)
@@ -178,7 +178,7 @@ def test_identical_systems_differ_by_chance_alone():
     assert found.delta == 0 and found.p_value == 1 and found.interval == (0, 0)
 
 
-def test_a_clearly_better_system_is_found_better_whatever_the_order():
+def test_a_clearly_better_system_wins_in_either_order():
     bad, choices = corpus(150, 0.5)
     references = [some[0] for some in choices]
     good = [r if i % 2 else b for i, (r, b) in enumerate(zip(references, bad))]  # every second one perfect

@@ -23,7 +23,7 @@ def test_r10_cosine_and_analogy():
     assert analogy(ROYAL, "king", "man", "woman", 1)[0][1] == pytest.approx(wanted @ unit[3] / np.linalg.norm(wanted))
 
 
-def test_words_of_the_question_and_words_without_a_direction_are_no_answers():
+def test_words_of_the_question_and_zero_vectors_are_never_answers():
     words = [word for word, _ in analogy(ROYAL, "king", "man", "woman", 10)]
     assert words == ["queen", "apple"]
     assert [word for word, _ in neighbours(ROYAL, "king", 10)] == ["man", "queen", "woman", "apple"]
@@ -31,7 +31,7 @@ def test_words_of_the_question_and_words_without_a_direction_are_no_answers():
         neighbours(ROYAL, "nothing")
 
 
-def test_likeness_is_scored_over_pairs_that_have_vectors_and_the_others_are_counted():
+def test_similarity_is_scored_over_pairs_with_vectors_and_counts_the_others():
     pairs = [
         WordSimilarity("king", "man", 9.0),
         WordSimilarity("king", "Queen", 5.0),
