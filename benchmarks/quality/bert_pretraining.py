@@ -29,9 +29,11 @@ def scored(run: Any) -> dict[str, Any]:
     """The held-out documents with 15 % hidden."""
     settings = resolve(run.system, layers=[run.settings])
     settings = replace(settings, train=replace(settings.train, mask=0.15))
-    corpus = masked.read_corpus(settings, RunFolder(run.folder.path), silent)
+    corpus = masked.TASK.read_corpus(settings, RunFolder(run.folder.path), silent)
     assert corpus.valid is not None
-    return masked.scored(settings, run.model, corpus.valid, corpus.tokenizer, 2000, known=corpus.train).as_dict()
+    return masked.score_documents(
+        settings, run.model, corpus.valid, corpus.tokenizer, 2000, train=corpus.train
+    ).as_dict()
 
 
 def main() -> None:

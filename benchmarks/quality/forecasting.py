@@ -57,7 +57,7 @@ def main() -> None:
                 "data": "ETTh1, OT",
                 "system": system,
                 "horizon": typed.horizon,
-                "window": runs[0].form.window,
+                "window": runs[0].encoding.window,
                 "origins": held[0]["origins"],
                 **figures,
                 "mase_lowest": min(one["mase"] for one in held),

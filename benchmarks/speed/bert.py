@@ -31,7 +31,7 @@ from ensue.data.masking import DocumentTokens, MaskedBatch, MaskedBatches, Maski
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface import build_model, read_folder
 from ensue.kernels.int8 import quantise
-from ensue.tasks.labeller import logits_of
+from ensue.tasks.labels.labeller import compute_logits
 from ensue.train.label_objectives import masked_language_loss
 
 SMALL = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
@@ -120,7 +120,7 @@ def theirs_logits(model: Any, texts: list[np.ndarray], ordered: bool) -> np.ndar
 
 
 def ours_logits(model: Any, rows: LabelledRows) -> np.ndarray:
-    return np.stack(logits_of(model, rows))
+    return np.stack(compute_logits(model, rows))
 
 
 def classifying(who: str, count: int, layers: int) -> Work:

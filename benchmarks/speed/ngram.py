@@ -122,7 +122,7 @@ def to_run(path: Path, words: int, folder: Path) -> Work:
 def on_disk(path: Path, words: int, folder: Path) -> Work:
     """From ids, within a limit of memory."""
     from ensue.models.ngram import NGramConfig
-    from ensue.tasks.disk_counting import DiskCounter
+    from ensue.runs.disk_counting import DiskCounter
 
     ready()
     tokenizer, ids = tokenised(path)

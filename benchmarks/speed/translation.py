@@ -37,10 +37,10 @@ from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.exchange.huggingface import marian_weights
 from ensue.measure.op_counter import OpCounter
+from ensue.runs.build_model import build_model
 from ensue.runs.settings_resolution import resolve
 from ensue.search.beam import Search, beam_search
 from ensue.tasks import translation
-from ensue.tasks.build_model import build_model
 from ensue.train.objectives import TranslationLoss
 
 LAYERS, WIDTH, HEADS, BATCH = 3, 256, 8, 2000
@@ -148,10 +148,10 @@ def joeynmt_loss(model: Any, batch: Any) -> torch.Tensor:
 def training(who: str, folder: Path, steps: int) -> Work:
     """So many steps a round, on the batches of that round; ours with what ``ensue fit`` does to its process."""
     settings = resolve("transformer", layers=[{**SHAPE, "data.files": tuple(map(str, files("train")))}])
-    corpus = translation.read_corpus(settings, RunFolder(folder), silent)
+    corpus = translation.TASK.read_corpus(settings, RunFolder(folder), silent)
     torch.manual_seed(0)
     model: Any = build_model(settings, corpus)
-    buckets = translation.batches(settings, model, corpus)
+    buckets = translation.TASK.batches(settings, model, corpus)
     loss_of, update = ours_loss, descent.ours
     if who == "ours":
         keep_freed_memory()
@@ -179,16 +179,16 @@ def training(who: str, folder: Path, steps: int) -> Work:
 def vocabulary(folder: Path) -> int:
     """How many tokens there are."""
     settings = resolve("transformer", layers=[{**SHAPE, "data.files": tuple(map(str, files("train")))}])
-    return int(translation.read_corpus(settings, RunFolder(folder), silent).tokenizer.size)
+    return int(translation.TASK.read_corpus(settings, RunFolder(folder), silent).tokenizer.size)
 
 
 def flops(folder: Path) -> float:
     """What a target token cannot be trained without: the products of a step of ours, which pads nothing, but for those
     within attention, one in a hundred."""
     settings = resolve("transformer", layers=[{**SHAPE, "data.files": tuple(map(str, files("train")))}])
-    corpus = translation.read_corpus(settings, RunFolder(folder), silent)
+    corpus = translation.TASK.read_corpus(settings, RunFolder(folder), silent)
     model: Any = build_model(settings, corpus).train()
-    batch = translation.batches(settings, model, corpus).batch(0)
+    batch = translation.TASK.batches(settings, model, corpus).batch(0)
     with OpCounter() as counter:
         ours_loss(model, batch).backward()  # type: ignore[no-untyped-call]
     return counter.flops / float(batch.size)

@@ -283,12 +283,12 @@ def test_what_a_forecaster_cannot_do_is_said(forecasters, files, tmp_path):
 
 
 def test_many_series_are_forecast_some_at_a_time(forecasters, files, monkeypatch):
-    from ensue.tasks import series_encoding as series_form
+    from ensue.measure import backtest
 
     run = load(forecasters / "seasonal")
     series = run.series([files / "my.csv"])
     origins = np.arange(100, 120)
     whole, _ = run.forecasts(series, origins, 7)
-    monkeypatch.setattr(series_form, "NUMBERS_AT_ONCE", 50)
+    monkeypatch.setattr(backtest, "BATCH_NUMBERS", 50)
     parts, _ = run.forecasts(series, origins, 7)
-    assert np.array_equal(whole, parts) and series_form.rows_at_once(run.model.config, run.form.window, 7) < 20
+    assert np.array_equal(whole, parts) and backtest.windows_per_batch(run.model.config, run.encoding.window, 7) < 20

@@ -31,6 +31,16 @@ def silent(kind: str, values: dict[str, Any]) -> None:
     """A report that does nothing."""
 
 
+def abandon_when(stop: Callable[[], bool]) -> Report:
+    """Return a report that raises Abandoned when ``stop`` returns True."""
+
+    def report(kind: str, values: dict[str, Any]) -> None:
+        if stop():
+            raise Abandoned
+
+    return report
+
+
 def report_all(notes: Sequence[str], report: Report) -> None:
     """Report every note."""
     for note in notes:

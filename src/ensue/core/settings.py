@@ -53,7 +53,8 @@ def _read(cls: type[Any]) -> tuple[Field, ...]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=meaning)):
                     meanings[name] = " ".join(str(meaning).split())
     kinds = get_type_hints(cls)
-    return tuple(Field(f.name, kinds[f.name], f.default, meanings.get(f.name, "")) for f in fields(cls))
+    ordered = sorted(fields(cls), key=lambda f: f.name == "hash")  # run.toml has the hash of the data last
+    return tuple(Field(f.name, kinds[f.name], f.default, meanings.get(f.name, "")) for f in ordered)
 
 
 def check(owner: Any, name: str, right: bool, allowed: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +45,19 @@ class PairTokens:
         """Return the tokens of a pair."""
         source, target = (slice(at[index], at[index + 1]) for at in (self.source_at, self.target_at))
         return self.source[source], self.target[target]
+
+    def first(self, count: int) -> PairTokens:
+        """Return the first ``count`` pairs; the counts of words and bytes stay those of all."""
+        if count >= len(self):
+            return self
+        return replace(
+            self,
+            source=self.source[: self.source_at[count]],
+            source_at=self.source_at[: count + 1],
+            target=self.target[: self.target_at[count]],
+            target_at=self.target_at[: count + 1],
+            lines=self.lines[:count],
+        )
 
     @cached_property
     def hash(self) -> str:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from ensue.core.errors import InputError
 from ensue.data.corpora import BUILTIN
+from ensue.data.dates import DATES
+from ensue.data.waves import WAVES
 
 _NOT_TEXT = """
     .png .jpg .jpeg .gif .bmp .ico .webp .tif .tiff .svgz .pdf .ps .doc .docx .xls .xlsx .ppt .pptx .odt
@@ -158,3 +160,22 @@ def _missing_file(source: str | Path, hint: str, corpora: Sequence[str]) -> Inpu
 def as_source_list(sources: Sequence[Source] | Source) -> list[Source]:
     """Return one source or several as a list."""
     return [sources] if isinstance(sources, str | Path | TableColumn | Slice) else list(sources)
+
+
+def absolute_sources(sources: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    """Return sources as run.toml names them: paths are absolute, so that a run can be resumed from any folder."""
+    sources = [sources] if isinstance(sources, str | Path) else sources
+    if any(str(source) == "" for source in sources):
+        raise InputError("the name of the text is empty", hint="name a file, a folder, - or a built-in corpus")
+    return tuple(
+        str(s) if s in ("-", DATES, WAVES) or is_builtin(s) or not _exists(Path(s)) else str(Path(s).absolute())
+        for s in sources
+    )
+
+
+def _exists(path: Path) -> bool:
+    """Return whether there is such a file; False for names that no file can have."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

@@ -20,6 +20,7 @@ from ensue.look.chart_parts import COLOURS, MAX_MARKS
 from ensue.look.instruments.rollout import rollout
 from ensue.look.runs import check_text, label, single
 from ensue.look.view import View
+from ensue.models.backbones import body_of
 from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.encoder import Encoder
 from ensue.models.recurrent import RecurrentLanguageModel
@@ -30,7 +31,6 @@ from ensue.runs.mask_filling import encode_masks
 from ensue.runs.run import Run
 from ensue.runs.translation import TranslationRun, source_and_target
 from ensue.search.beam import Search
-from ensue.tasks.backbones import body_of
 
 PARTS = {"cross": "target to source", "source": "source to source"}
 """The attention of a translation model that can be shown."""
@@ -189,7 +189,8 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
     """The weights of an encoder or a language model on a text, or on two with a tab between."""
     body = body_of(run.model.eval())
     if isinstance(body, Encoder):
-        marks = run.labeller().form.marks if isinstance(run, LabelRun) else special_tokens_of(run.tokenizer)
+        own = run.labeller().encoding.special_tokens if isinstance(run, LabelRun) else None
+        marks = own or special_tokens_of(run.tokenizer)
         texts = [encode_masks(run.tokenizer, part.strip()) for part in text.split("\t")][:2]
         ids, segments = add_special_tokens(marks, texts[0], texts[1] if len(texts) > 1 else None)
         _check_length(run, len(ids), body.config.context)
@@ -199,7 +200,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
         getattr(body, "cuts", "") == "windows" or getattr(body.config, "attend", 0)
     ):
         if isinstance(run, LabelRun):
-            ids, _ = add_special_tokens(run.labeller().form.marks, run.tokenizer.encode(text.strip()))
+            ids, _ = add_special_tokens(run.labeller().encoding.special_tokens, run.tokenizer.encode(text.strip()))
         else:
             ids = run.tokens(text=text).tokens.astype(np.int64)
         _check_length(run, len(ids), body.traits.context)

@@ -16,9 +16,9 @@ from ensue.data.series import Series
 from ensue.look.chart_parts import cycled, titled
 from ensue.look.runs import forecast_run, single
 from ensue.look.view import View
+from ensue.measure.backtest import forecast_windows, with_band
 from ensue.runs.forecast import ForecastRun
 from ensue.runs.run import Run
-from ensue.tasks.series_encoding import forecasts_of, with_band
 
 LINE_COLOURS = {"past": "#7f7f7f", "truth": "#222222", "forecast": "#d95f02"}
 MAX_PANELS = 4
@@ -35,13 +35,13 @@ def forecast_numbers(run: ForecastRun, files: Sequence[Any] = (), target: str = 
     """Past, forecast, band and truth at the last held-out origin; at most ``MAX_PANELS`` series or targets."""
     files = files or run.settings.get("data.valid") or run.settings["data.files"]
     series, windows = run.held_out(files)
-    names = run.form.names[: run.form.targets]
+    names = run.encoding.names[: run.encoding.targets]
     if target and target not in names:
         raise unknown_name("target", target, names)
     shown = [target] if target else list(names)
     ends = [windows.origins[windows.origins < end][-1:] for _, end in series.spans()]
     last = np.unique(np.concatenate(ends))[: MAX_PANELS if len(shown) == 1 else 1]
-    forecasts, truth, _ = forecasts_of(run.model, replace(windows, origins=last), run.form)
+    forecasts, truth, _ = forecast_windows(run.model, replace(windows, origins=last), run.encoding)
     levels = tuple(run.model.config.quantiles)
     if not levels:
         forecasts, levels = with_band(forecasts, run.band)
@@ -64,9 +64,9 @@ def _panel_numbers(
     levels: tuple[float, ...],
 ) -> dict[str, Any]:
     """One target from one origin: points with ``at`` (a date, or a step counted from the origin) and values."""
-    column, horizon = run.form.names.index(name), len(forecasts)
+    column, horizon = run.encoding.names.index(name), len(forecasts)
     index = int(np.searchsorted(series.starts, origin, side="right")) - 1
-    first = max(int(series.starts[index]), origin - max(3 * horizon, min(run.form.window, 72)))
+    first = max(int(series.starts[index]), origin - max(3 * horizon, min(run.encoding.window, 72)))
     dates = series.dates
 
     def at(row: int) -> Any:

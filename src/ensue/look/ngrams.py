@@ -9,13 +9,12 @@ from typing import Any
 import altair as alt
 import torch
 
+from ensue.data.sources import absolute_sources
 from ensue.look.chart_parts import by_name, titled
 from ensue.look.view import View
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.table import SYSTEMS
-from ensue.tasks import language_modelling
-from ensue.tasks.language_modelling import DataSettings
-from ensue.tasks.machine import data_files
+from ensue.tasks.language_modelling import TextSettings, read_text_corpus
 from ensue.tasks.settings import TokenizerSettings
 from ensue.train.counting import count
 
@@ -25,8 +24,8 @@ ORDER = 7
 
 def ngrams(texts: Sequence[Any], *, tokenizer: str = "word") -> View:
     """Distinct n-grams of text files against n, beside the size of an LSTM and a GPT."""
-    data = DataSettings(files=data_files([str(text) for text in texts]), holdout=0.0)
-    corpus = language_modelling.prepare(data, TokenizerSettings(kind=tokenizer))
+    data = TextSettings(files=absolute_sources([str(text) for text in texts]), holdout=0.0)
+    corpus = read_text_corpus(data, TokenizerSettings(kind=tokenizer))
     size, end = corpus.tokenizer.size, corpus.tokenizer.end
     counter = NGram(NGramConfig(vocabulary=size, order=ORDER, mode="mle", end=end)).counter()
     count(counter, corpus.train.tokens)

@@ -17,10 +17,10 @@ from ensue.look.runs import label, single
 from ensue.look.senses_chart import senses_chart
 from ensue.look.view import View
 from ensue.measure.senses import sense_score, similarities
+from ensue.models.backbones import body_of
 from ensue.models.ngram import NGram
 from ensue.runs.run import Run
 from ensue.runs.senses import context_vectors, layer_count
-from ensue.tasks.backbones import body_of
 
 NEIGHBOURS = 3
 """Neighbours that are listed for each context."""

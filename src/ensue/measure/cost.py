@@ -164,7 +164,7 @@ def training(
 ) -> Training:
     """The cost of a training step.
 
-    ``build`` makes the model, on fake tensors, and ``loss`` computes the loss of full rows (``TaskSpec.example_loss``).
+    ``build`` makes the model, on fake tensors, and ``loss`` computes the loss of full rows (``Task.example_loss``).
     ``bf16`` is mixed precision: weights, gradients and optimiser state stay in float32. ``train.recompute`` is
     followed.
     """

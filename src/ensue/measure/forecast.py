@@ -45,16 +45,6 @@ class ForecastScore:
         return asdict(self)
 
 
-def seasonal_scale(values: np.ndarray, real: np.ndarray, season: int) -> np.ndarray:
-    """mean |x_t − x_{t−m}| of each column of one series (N, C), as sums and counts (2, C), which add up over series.
-
-    >>> seasonal_scale(np.array([[1.0], [2.0], [4.0]]), np.ones((3, 1), bool), 1).ravel().tolist()
-    [3.0, 2.0]
-    """
-    both = real[season:] & real[:-season]
-    return np.stack([(np.abs(values[season:] - values[:-season]) * both).sum(0), both.sum(0)])
-
-
 def pinball(truth: np.ndarray, forecasts: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     """ρ_τ(y − q) of quantiles (…, Q) against numbers (…)."""
     error = truth[..., None] - forecasts

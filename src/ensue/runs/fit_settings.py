@@ -7,14 +7,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ensue.core.device import check_device
 from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
+from ensue.data.sources import absolute_sources
 from ensue.runs.init_from import inherited_settings, lends_features, system_and_task
 from ensue.runs.load import Run, load
 from ensue.runs.settings_resolution import read_settings, resolve
-from ensue.tasks.machine import check_device, data_files
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import check_task, model_class, task_spec, trained_by_counting
 from ensue.train.ranks import Ranks
@@ -33,7 +34,7 @@ def flat_settings(
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
     typed |= settings or {}
     typed |= {name: str(Path(typed[name]).absolute()) for name in RUNS if typed.get(name)}
-    files = {"data.files": data_files(data), "data.valid": data_files(valid)}
+    files = {"data.files": absolute_sources(data), "data.valid": absolute_sources(valid)}
     return typed | {name: paths for name, paths in files.items() if paths}
 
 

@@ -17,15 +17,16 @@ from ensue.core.events import Report, report_notes, silent
 from ensue.core.wording import counted, table_lines
 from ensue.data.series import Series
 from ensue.data.series_columns import SeriesOptions
+from ensue.data.series_encoding import SeriesEncoding, forecast_origins
 from ensue.data.series_windows import SeriesWindows
 from ensue.data.sources import Source
 from ensue.data.waves import PAST_STEPS, VALID_END
 from ensue.data.word_vectors import WordVectors
+from ensue.measure.backtest import backtest, windows_per_batch, with_band
 from ensue.measure.forecast import ForecastScore
 from ensue.runs.run import Run
 from ensue.search.forecast_rollout import forecast
-from ensue.tasks.forecast import is_waves, series_in
-from ensue.tasks.series_encoding import Form, learnt_rows, origins_of, rows_at_once, scored, with_band
+from ensue.tasks.forecast import is_waves, load_series
 from ensue.train.forecast_objectives import loss_unit
 
 
@@ -116,9 +117,9 @@ class ForecastRun(Run):
         raise self.cannot("give word vectors")
 
     @cached_property
-    def form(self) -> Form:
+    def encoding(self) -> SeriesEncoding:
         """How its numbers are read, scaled and measured."""
-        return Form.from_dict(self.config["data"]["form"])
+        return SeriesEncoding.from_dict(self.config["data"]["form"])
 
     @property
     def band(self) -> np.ndarray | None:
@@ -128,17 +129,17 @@ class ForecastRun(Run):
 
     def series(self, files: Sequence[Any], report: Report = silent, horizon: int = 0) -> Series:
         """Series read from files with the settings of this run."""
-        settings, form = self.settings, self.form
+        settings, encoding = self.settings, self.encoding
         options = SeriesOptions(
-            targets=form.names[: form.targets],
-            covariates=form.names[form.targets :],
+            targets=encoding.names[: encoding.targets],
+            covariates=encoding.names[encoding.targets :],
             date=str(settings.get("data.date", "")),
             key=str(settings.get("data.id", "")),
             order=str(settings.get("data.order", "error")),
             fill=str(settings.get("data.fill", "forward")),
         )
         notes: list[str] = []
-        series = series_in([str(file) for file in files], options, notes, horizon or form.horizon)
+        series = load_series([str(file) for file in files], options, notes, horizon or encoding.horizon)
         report_notes(notes, "and {} more notes", report)
         return series
 
@@ -156,7 +157,7 @@ class ForecastRun(Run):
         self.check_options([name for name, given in (("columns", columns), ("int8", int8)) if given])
         if texts or file is None:
             raise InputError("a forecaster reads series", hint="name a file")
-        horizon = horizon or self.form.horizon
+        horizon = horizon or self.encoding.horizon
         if horizon < 1:
             raise InputError(f"--horizon {horizon} must be at least 1")
         series = self.series([file], report)
@@ -168,22 +169,22 @@ class ForecastRun(Run):
         self, values: Sequence[Sequence[float]], horizon: int = 0, report: Report = silent
     ) -> list[dict[str, Any]]:
         """Forecasts after given values: a row for each step, a column for each series that the run reads."""
-        form = self.form
-        width = len(form.names)
+        encoding = self.encoding
+        width = len(encoding.names)
         if not all(len(step) == width and all(map(math.isfinite, step)) for step in values):
-            raise InputError(f"a step is {counted(width, 'number')}: {', '.join(form.names)}")
+            raise InputError(f"a step is {counted(width, 'number')}: {', '.join(encoding.names)}")
         array = np.asarray(values, dtype=np.float64).reshape(-1, width)
         real, starts = np.ones(array.shape, dtype=bool), np.array([0, len(array)])
-        series = Series(form.names, form.targets, array, real, starts, ())
+        series = Series(encoding.names, encoding.targets, array, real, starts, ())
         ((_, end),) = self._ends(series, "the given values", silent)
-        forecasts, levels = self.forecasts(series, np.array([end]), horizon or form.horizon, report)
+        forecasts, levels = self.forecasts(series, np.array([end]), horizon or encoding.horizon, report)
         return self._steps(series, "", end, forecasts[0], levels)
 
     def _ends(self, series: Series, file: str, report: Report) -> list[tuple[str, int]]:
         """The name and the end of each series that fills a window; a note names those that do not."""
-        ends, least = [], f"fewer than the window of {self.form.window:,}"
+        ends, least = [], f"fewer than the window of {self.encoding.window:,}"
         for (begin, end), key in zip(series.spans(), series.keys or ("",)):
-            if end - begin >= self.form.window:
+            if end - begin >= self.encoding.window:
                 ends.append((key, end))
             elif key:
                 text = f"{file}, series {key!r}: {counted(end - begin, 'step')}, {least}: left out"
@@ -198,13 +199,13 @@ class ForecastRun(Run):
         self, series: Series, origins: np.ndarray, horizon: int, report: Report = silent
     ) -> tuple[np.ndarray, tuple[float, ...]]:
         """Forecasts from origins, (N, H, Y, Q), and their Q quantile levels."""
-        form, Y = self.form, self.form.targets
-        windows = replace(form.windows(series, origins), horizon=0)
-        step, parts = rows_at_once(self.model.config, form.window, horizon), []
+        encoding = self.encoding
+        windows = replace(encoding.windows(series, origins), horizon=0)
+        step, parts = windows_per_batch(self.model.config, encoding.window, horizon), []
         for start in range(0, len(origins), step):
             past, _, offset = windows.cut(np.arange(start, min(start + step, len(origins))))
             scaled = forecast(self.model, torch.from_numpy(past.astype(np.float32)), horizon).double().numpy()
-            parts.append((scaled + offset[:, :, :Y, None]) * form.deviation[:Y, None] + form.mean[:Y, None])
+            parts.append(encoding.unscaled(scaled, offset))
         forecasts, band = np.concatenate(parts), self.band
         if self.model.config.quantiles:
             return forecasts, tuple(self.model.config.quantiles)
@@ -218,7 +219,7 @@ class ForecastRun(Run):
         self, series: Series, key: str, end: int, forecasts: np.ndarray, levels: tuple[float, ...]
     ) -> list[dict[str, Any]]:
         """The forecasts (H, Y, Q) of one series, as a record for each step."""
-        names, middle, lines = self.form.names[: self.form.targets], levels.index(0.5), []
+        names, middle, lines = self.encoding.names[: self.encoding.targets], levels.index(0.5), []
         for step, values in enumerate(forecasts, start=1):
             line: dict[str, Any] = {"series": key} if key else {}
             line["step"] = step
@@ -236,29 +237,29 @@ class ForecastRun(Run):
 
     def held_out(self, files: Sequence[Any], report: Report = silent) -> tuple[Series, SeriesWindows]:
         """The windows of files that can be scored: those after the training rows, or all."""
-        series, form = self.series(files, report), self.form
+        series, encoding = self.series(files, report), self.encoding
         if is_waves(list(map(str, files))):
-            return series, form.windows(series, series.starts[VALID_END:-1] + PAST_STEPS)
+            return series, encoding.windows(series, series.starts[VALID_END:-1] + PAST_STEPS)
         origins, trained = [], 0
         for key, (begin, end) in zip(series.keys or ("",), series.spans()):
-            rows = learnt_rows(form, series, begin, end, key)
+            rows = encoding.rows_seen(series, begin, end, key)
             trained += rows
-            origins.append(origins_of(begin, begin + rows, end, form.window, form.horizon))
+            origins.append(forecast_origins(begin, begin + rows, end, encoding.window, encoding.horizon))
         if trained:
             report("note", {"text": f"{counted(trained, 'row')} were trained on: those after them are scored"})
         if not sum(map(len, origins)):
             longest = max(end - begin for begin, end in series.spans())
             what = f"{counted(longest, 'step')}, of which none can be scored"
-            hint = f"give at least {form.window + form.horizon:,} steps, or some after those it was trained on"
+            hint = f"give at least {encoding.window + encoding.horizon:,} steps, or some after those it was trained on"
             raise InputError(what, where=", ".join(map(str, files)), hint=hint)
-        return series, form.windows(series, np.concatenate(origins))
+        return series, encoding.windows(series, np.concatenate(origins))
 
     def score(self, *files: Source, report: Report = silent) -> ForecastScore:
         """A rolling backtest: forecasts from every origin in files, against the true values."""
         if not files:
             raise InputError(self.refused["text"])
         _, windows = self.held_out(files, report)
-        return scored(self.model, windows, self.form, self.band, report)
+        return backtest(self.model, windows, self.encoding, self.band, report)
 
 
 def _outer_quantiles(line: Mapping[str, Any], name: str) -> list[str]:

@@ -12,14 +12,14 @@ import numpy as np
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
 from ensue.core.settings import describe
+from ensue.models.backbones import body_of
 from ensue.models.bidirectional_encoder import features_of
 from ensue.models.conditional import ConditionalModel
 from ensue.models.labelled import Labelled
 from ensue.models.table import SYSTEMS
 from ensue.runs.load import Run, load
 from ensue.runs.word_tables import init_embeddings
-from ensue.tasks.backbones import body_of
-from ensue.tasks.features import BODY, COVE, FEATURE_SETTINGS, lends
+from ensue.tasks.labels.features import COVE, FEATURE_SETTINGS, READER, provides_features
 from ensue.tasks.settings import Settings
 from ensue.tasks.table import TASKS, all_tasks, model_class, task_name, task_spec, trained_by_counting
 
@@ -53,12 +53,12 @@ def _tasks_by_name() -> list[str]:
 def lends_features(task: str, initial: Run | None) -> bool:
     """True if a task reads the layers of the run of ``--from`` as features instead of copying its weights."""
     reads = initial is not None and "features" in task_spec(task).settings
-    return reads and not initial.spec.labels and lends(initial.system)  # type: ignore[union-attr]
+    return reads and not initial.spec.labels and provides_features(initial.system)  # type: ignore[union-attr]
 
 
 def reading_system(lender: Run) -> str:
     """The default system that reads a run's layers as features."""
-    return COVE if issubclass(model_class(lender.system, lender.task), ConditionalModel) else BODY
+    return COVE if issubclass(model_class(lender.system, lender.task), ConditionalModel) else READER
 
 
 def inherited_settings(
@@ -113,7 +113,7 @@ def init_weights(
     if not path:
         return
     initial = initial or load(path)
-    same_task, labels = initial.task == settings.run.task, getattr(getattr(corpus, "form", None), "labels", ())
+    same_task, labels = initial.task == settings.run.task, getattr(getattr(corpus, "encoding", None), "labels", ())
     same_labels = tuple(initial.config.get("data", {}).get("labels", ())) == labels
     target, source = model, initial.model
     if not (same_task and same_labels):

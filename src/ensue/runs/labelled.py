@@ -15,12 +15,11 @@ from ensue.data.labelled import ReadOptions
 from ensue.data.sources import Source
 from ensue.data.tables import matching_columns
 from ensue.runs.run import Run
-from ensue.tasks.example_encoding import texts_of
-from ensue.tasks.label_kind import LabelKind
-from ensue.tasks.labelled import with_known_labels
-from ensue.tasks.labeller import Labeller
+from ensue.tasks.labels.encoding import encoding_from_config
+from ensue.tasks.labels.kind import LabelKind
+from ensue.tasks.labels.labeller import Labeller
+from ensue.tasks.labels.task import with_known_labels
 from ensue.tasks.labels.whole import Whole
-from ensue.tasks.load_model import form_in
 
 FIGURES = {
     "accuracy": "accuracy",
@@ -103,16 +102,16 @@ class LabelRun(Run):
 
     def labeller(self, int8: bool = False) -> Labeller:
         """The model with its tokenizer and its task."""
-        form = form_in(self.config, self.tokenizer)
+        encoding = encoding_from_config(self.config, self.tokenizer)
         threshold = self.config["figures"].get("valid", {}).get("threshold")
-        return Labeller(self.model_for(int8), self.kind, form, threshold)
+        return Labeller(self.model_for(int8), self.kind, encoding, threshold)
 
     @property
     def kind(self) -> LabelKind:
         """The kind of its labels, with the number of texts that its examples had."""
         kind: LabelKind = self.spec.kind
         texts = self.config["data"].get("texts")
-        return replace(kind, texts=texts) if isinstance(kind, Whole) and texts is not None else kind
+        return replace(kind, text_count=texts) if isinstance(kind, Whole) and texts is not None else kind
 
     @property
     def _columns(self) -> str:
@@ -121,16 +120,16 @@ class LabelRun(Run):
 
     def read_examples(self, file: str | Path, columns: str, notes: list[str]) -> list[Any]:
         """The examples of a file; without ``columns``, those the model was trained on if the file has them."""
-        return self.kind.inputs(str(file), columns or matching_columns(file, self._columns), notes)
+        return self.kind.read_inputs(str(file), columns or matching_columns(file, self._columns), notes)
 
     def make_example(self, text: str, where: str) -> Any:
         """A line as an example without a label."""
-        return self.kind.example(text, where)
+        return self.kind.parse_example(text, where)
 
     def predict_examples(self, examples: list[Any], int8: bool, report: Report) -> list[dict[str, Any]]:
         """The predictions of the task; those of empty texts are ``{"empty": True}``."""
-        full = [any(text.strip() for text in texts_of([one])) for one in examples]
-        answers = iter(self.labeller(int8).answers(list(compress(examples, full)), report))
+        full = [any(text.strip() for text in self.kind.texts(one)) for one in examples]
+        answers = iter(self.labeller(int8).predict(list(compress(examples, full)), report))
         return [next(answers) if has_text else {"empty": True} for has_text in full]
 
     def score(self, *files: Source, columns: str = "", int8: bool = False, report: Report = silent) -> LabelScore:
@@ -143,6 +142,6 @@ class LabelRun(Run):
         options = ReadOptions(columns or self._columns, for_training=False, skip_short=skip)
         examples = labeller.kind.read([str(file) for file in files], options, notes)
         if skip:
-            examples = with_known_labels(labeller.kind, examples, labeller.form.labels, notes)
+            examples = with_known_labels(labeller.kind, examples, labeller.encoding.labels, notes)
         report_all(notes, report)
         return LabelScore(*labeller.score(examples, report))

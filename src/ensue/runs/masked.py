@@ -86,7 +86,7 @@ class MaskedRun(BidirectionalRun):
 
     def predict_examples(self, examples: list[Any], int8: bool, report: Report) -> list[dict[str, Any]]:
         """Whether the second text of each pair follows the first."""
-        probabilities = masked_modelling.follows(self.model, self.tokenizer, examples)
+        probabilities = masked_modelling.next_sentence_probabilities(self.model, self.tokenizer, examples)
         return [{"follows": p >= 0.5, "probability": p} for p in probabilities]
 
     def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from ensue.core.device import check_device
 from ensue.core.errors import InputError
 from ensue.core.memory import MEMORY_VARIABLE, available_memory
 from ensue.core.sizes import size_in_words
 from ensue.measure.cost import training_state_bytes
-from ensue.tasks.machine import check_device
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import model_class, task_of, task_spec
 from ensue.train.ranks import Ranks

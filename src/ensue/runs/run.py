@@ -21,16 +21,16 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.kernels.int8 import quantise
+from ensue.models.backbones import body_of
 from ensue.models.ngram import NGram
 from ensue.runs.embedding import sentence_vectors
+from ensue.runs.load_model import load_model
 from ensue.runs.mask_filling import Filled
 from ensue.runs.word_tables import embedding_vectors
 from ensue.search.sampling import Sample
-from ensue.tasks.backbones import body_of
-from ensue.tasks.load_model import model_in
-from ensue.tasks.spec import TaskSpec
+from ensue.search.translator import Translation
+from ensue.tasks.spec import Task
 from ensue.tasks.table import task_name, task_spec
-from ensue.tasks.translator import Translation
 
 VIEWS = "ensue.look.run_views:RunViews"
 """Named, not imported: views are drawn of runs, so they are in a package above this one."""
@@ -113,7 +113,7 @@ class Run:
         return str(self.config.get("task") or task_name(self.system))
 
     @property
-    def spec(self) -> TaskSpec:
+    def spec(self) -> Task:
         """The record of its task."""
         return task_spec(self.task)
 
@@ -161,7 +161,7 @@ class Run:
     @cached_property
     def model(self) -> Any:
         """The model, its weights mapped from the file; a plain ``torch.nn.Module``."""
-        return model_in(self.folder, self.config, self.tokenizer if self.spec.reads_text else None)
+        return load_model(self.folder, self.config, self.tokenizer if self.spec.reads_text else None)
 
     @cached_property
     def int8_model(self) -> Any:

@@ -14,7 +14,7 @@ from ensue.core.wording import listed
 from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import recipe_of, recipes_for
 from ensue.tasks.settings import VOCABULARIES, RunSettings, Settings
-from ensue.tasks.spec import DEFAULT_BUDGET, TaskSpec
+from ensue.tasks.spec import DEFAULT_BUDGET, Task
 from ensue.tasks.table import all_tasks, check_task, model_class, task_name, task_spec, trained_by_counting
 
 COUNTERPARTS = (
@@ -89,7 +89,7 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
         flat.pop("train.epochs", None)
     for layer in layers:
         flat.update(layer)
-    if initialised and spec.tuning_rate and not any("train.lr" in layer for layer in layers):
+    if initialised and not any("train.lr" in layer for layer in layers):
         flat["train.lr"] = spec.tuning_rate(system, flat)
     flat |= {"system": system, "task": task, "preset": chosen}
     check_own(system, task, flat)
@@ -113,7 +113,7 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
     return _with_defaults(settings)
 
 
-def _needed_tables(system: str, spec: TaskSpec, flat: Mapping[str, Any]) -> dict[str, type[Any]]:
+def _needed_tables(system: str, spec: Task, flat: Mapping[str, Any]) -> dict[str, type[Any]]:
     """The tables of a task without those that the run does not need; their settings are refused."""
     kinds = dict(spec.settings)
     if flat.get("teacher") and "distil" not in kinds:

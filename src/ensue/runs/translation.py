@@ -16,8 +16,8 @@ from ensue.measure.translation import bleu_by_length
 from ensue.runs.run import Run
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
-from ensue.tasks.translation import files_of_pairs, load_tokenizers, score_pairs
-from ensue.tasks.translator import Translation, Translator
+from ensue.search.translator import Translation, Translator
+from ensue.tasks.translation import load_tokenizers, read_test_pairs, score_pairs
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class TranslationRun(Run):
         if not files:
             raise InputError("a translation model is scored on pairs", hint="name two files, or one with two columns")
         notes: list[str] = []
-        pairs = files_of_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
+        pairs = read_test_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
         report_all(notes, report)
         figures, outputs = score_pairs(self.translator(int8=int8), pairs, search or Search(), report)
         return PairScore(figures, outputs, bleu_by_length(pairs.source, outputs, [[t] for t in pairs.target]))

@@ -23,8 +23,8 @@ from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.tokenizers.word import WordTokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.exchange.word2vec import read_word2vec
-from ensue.tasks.backbones import body_of, system_config
-from ensue.tasks.load_model import model_in
+from ensue.models.backbones import body_of, system_config
+from ensue.runs.load_model import load_model
 from ensue.tasks.settings import Settings
 from ensue.tasks.table import task_name, task_spec
 
@@ -86,7 +86,7 @@ def read_vectors(path: str | Path, notes: list[str] | None = None) -> WordVector
     if not task_spec(config.get("task") or task_name(config["system"])).reads_text:
         raise _no_vectors(config["system"], str(path))
     tokenizer = load_tokenizer(folder.tokenizer)
-    return embedding_vectors(model_in(folder, config, tokenizer), tokenizer, str(path), config["system"])
+    return embedding_vectors(load_model(folder, config, tokenizer), tokenizer, str(path), config["system"])
 
 
 def init_embeddings(settings: Settings, model: Any, corpus: Any, report: Report) -> None:

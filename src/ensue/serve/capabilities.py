@@ -38,13 +38,13 @@ def series_info(run: Run) -> SeriesInfo | None:
     """The columns, window and horizon of a forecaster; None for other runs."""
     if not isinstance(run, ForecastRun):
         return None
-    form = run.form
-    mean, spread = float(form.mean[0]), 2.5 * float(form.deviation[0])
+    encoding = run.encoding
+    mean, spread = float(encoding.mean[0]), 2.5 * float(encoding.deviation[0])
     return SeriesInfo(
-        names=list(form.names),
-        targets=form.targets,
-        window=form.window,
-        horizon=form.horizon,
+        names=list(encoding.names),
+        targets=encoding.targets,
+        window=encoding.window,
+        horizon=encoding.horizon,
         low=mean - spread,
         high=mean + spread,
     )

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ensue.core.run_folder import LAST_LINE
-from ensue.core.settings import check, toml_lines
+from ensue.core.settings import check, check_below_one, toml_lines
 
 VOCABULARIES = ("vocabulary", "source_vocabulary")
 """Settings of models that follow from the tokenizers."""
 TABLES = ("train", "data", "tokenizer", "head", "features", "distil")
 """The tables of run.toml, in their order; a run has those of its task."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSettings:
+    """Settings of all data that has a validation part, under ``data.`` in run.toml; each task adds its own."""
+
+    files: tuple[str, ...] = ()
+    """The text to learn from: files, folders, - for standard input, or a built-in corpus."""
+    valid: tuple[str, ...] = ()
+    """Validation data, in the same formats; if there is none, a part of the training data is held out."""
+    hash: str = ""
+    """Hash of the data; a resumed run must read the same."""
+
+    def __post_init__(self) -> None:
+        check_below_one(self, "holdout")
+        for name in (field.name for field in fields(self)):
+            if name.startswith("eval_"):
+                check(self, name, getattr(self, name) >= 0, "0 or more")
+        check(self, "bad_lines", getattr(self, "bad_lines", "error") in ("error", "skip"), "error or skip")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,9 +40,9 @@ class TokenizerSettings:
     kind: str = "auto"
     """byte, char, word, bpe, wordpiece, unigram, a path to a tokenizer, or auto: char for a small text, else bpe."""
     vocabulary: int = 0
-    """At most so many tokens; 0 means what suits the tokenizer and the size of the text."""
+    """The most tokens; 0 means what suits the tokenizer and the size of the text."""
     min_count: int = 0
-    """What is rarer is unknown (word, char) or not joined (bpe, wordpiece, unigram); 0 means the tokenizer's own."""
+    """Rarer items are unknown (word, char) or not merged (bpe, wordpiece, unigram); 0 means the tokenizer's default."""
 
     def __post_init__(self) -> None:
         check(self, "vocabulary", self.vocabulary >= 0, "0 or more")
@@ -32,33 +51,33 @@ class TokenizerSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSettings:
-    """What stands first in run.toml."""
+    """The first settings of run.toml."""
 
     system: str
     """The system that was trained."""
     task: str = ""
-    """What it was trained to do."""
+    """The task."""
     preset: str = "default"
-    """The preset its settings began with."""
+    """The preset that its settings start from."""
     seed: int = 0
-    """Where all random numbers come from."""
+    """The seed of all random numbers."""
     device: str = "auto"
-    """cpu, cuda, another name torch knows, or auto: a GPU where there is one."""
+    """cpu, cuda, another device of PyTorch, or auto: a GPU if there is one."""
     compile: bool = False
     """Compile the model with torch.compile before training."""
     begin_with: str = ""
-    """A run whose tokenizers and weights this one begins with; empty means from nothing."""
+    """A run whose tokenizers and weights this one starts from; empty means random weights."""
     embeddings: str = ""
-    """A file of vectors, or a run with some, that the embeddings of words begin with; empty means they begin random."""
+    """A file of vectors, or a run with some, that word embeddings start from; empty means random embeddings."""
     teacher: str = ""
-    """A run that labels, whose answers this one learns; empty means it learns from labels alone."""
+    """A labelling run whose outputs this one learns; empty means that it learns from labels only."""
     command: str = ""
-    """What was typed to begin this run."""
+    """The command that started this run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Everything that run.toml says."""
+    """All settings of run.toml."""
 
     run: RunSettings
     model_config: type[Any]
@@ -66,7 +85,7 @@ class Settings:
     model: dict[str, Any]
     """Their values."""
     train: Any
-    """The dataclass of this table and of the others is the task's; see ``TaskSpec.settings``."""
+    """The dataclass of this table and of the others is the task's; see ``Task.settings``."""
     data: Any
     tokenizer: Any = None
     head: Any = None

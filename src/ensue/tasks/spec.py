@@ -1,22 +1,24 @@
-"""The record of a task: all that ``fit``, ``race``, ``score``, ``check``, ``cost``, the server and the commands need.
+"""The base class of tasks, with all that ``fit``, ``race``, ``score``, ``check``, ``cost`` and the server need.
 
-A task joins a reader, a model, an objective and a measure. Its file builds one ``TaskSpec``; a line in
-``ensue.tasks.table`` or an entry point of another package gives it a name. Functions without a default must be given;
-the others are what most tasks do.
+A task joins a reader, a model, an objective and a measure. Its file has a subclass of ``Task`` and one instance; a line
+in ``ensue.tasks.table`` or an entry point of another package gives it a name. The methods that raise
+NotImplementedError must be written; the others do what most tasks need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from ensue.core.device import check_device
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
-from ensue.core.table import Table, load_target
-from ensue.data.tokenizers.registry import save_tokenizer
+from ensue.core.table import Table
+from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.models.laws import Finding, laws_of
 from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import Recipe
@@ -94,32 +96,18 @@ class TrainingOptions:
     """The unit of the loss."""
 
 
-Train = Callable[[RunFolder, Settings, Any, Any, Report], tuple[torch.nn.Module, Settings, Outcome]]
-
-
-def save_one_tokenizer(corpus: Any, folder: RunFolder) -> None:
-    """Write ``corpus.tokenizer`` into a run's folder."""
-    save_tokenizer(corpus.tokenizer, folder.tokenizer)
-
-
-def preset_with_recipe(preset: Mapping[str, Any], recipe: Recipe | None, initialised: bool) -> dict[str, Any]:
-    """A preset's settings; with a recipe those of continued pre-training where the weights come from a run."""
-    return {**preset, **(recipe.language if recipe and initialised else {})}
-
-
-def model_shape(preset: Mapping[str, Any], recipe: Recipe | None, initialised: bool) -> dict[str, Any]:
+def model_shape(preset: Mapping[str, Any]) -> dict[str, Any]:
     """A preset's settings of the model, without those of training: for systems made for another task."""
     return {name: value for name, value in preset.items() if "." not in name}
 
 
-def tokenizer_size(settings: Settings, corpus: Any) -> dict[str, Any]:
-    """The size of the vocabulary, and the token that ends a text."""
-    return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}
+def saved_tokenizer(folder: RunFolder | None) -> Tokenizer | None:
+    """Return the tokenizer in a run's folder; None if there is none yet."""
+    return load_tokenizer(folder.tokenizer) if folder is not None and folder.tokenizer.exists() else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskSpec:
-    """A task."""
+class Task:
+    """A task: what it learns from, with which systems, and how they are trained and measured."""
 
     name: str
     """Its name in run.toml and config.json."""
@@ -129,8 +117,11 @@ class TaskSpec:
     """The tables of run.toml, each with its dataclass: train, data, and where needed those of ``settings.TABLES``."""
     run: str
     """The class of its runs, as "package.module:Class"."""
+    race: RaceSpec | None = None
+    """How systems are compared on it; None if they are not."""
+    kind: Any = None
+    """The ``LabelKind`` of a task that labels."""
 
-    # Systems
     systems: Table = SYSTEMS
     """Where the model classes of its systems are."""
     accepts: tuple[str, ...] = ()
@@ -139,66 +130,15 @@ class TaskSpec:
     """Given, ``ensue fit TASK`` trains the task by its name, with this system where none is chosen."""
     example_file: str = ""
     """A file name for hints: "train.tsv"."""
-    preset: Callable[[Mapping[str, Any], Recipe | None, bool], dict[str, Any]] = preset_with_recipe
-    """The settings of a system's preset for this task, given its recipe and whether weights come from another run."""
-    tuning_rate: Callable[[str, Mapping[str, Any]], float] | None = None
-    """The learning rate of a system whose weights come from another run; None means that of the preset."""
     budget: float = DEFAULT_BUDGET
     """Seconds to train where no setting limits it; 0 if ``complete_settings`` sets a limit."""
-    shorten: Callable[[Any, float], Any] = lambda data, share: data
-    """The table ``data`` with evaluations that suit a budget, given as a share of ``DEFAULT_BUDGET``."""
-
-    # From settings to a corpus and a model
-    read_corpus: Callable[[Settings, RunFolder | None, Report], Any]
-    """Read the data, with the tokenizers of a folder if it has them. A corpus has ``hash``, ``train`` and ``valid``."""
-    save_tokenizers: Callable[[Any, RunFolder], None] = save_one_tokenizer
-    prepare_corpus: Callable[[Settings, Any, RunFolder, Report], None] = lambda settings, corpus, folder, report: None
-    """Add to the corpus what takes long to compute and is kept in the run's folder."""
-    describe_corpus: Callable[[Any], dict[str, Any]]
-    """Facts of a corpus for the model card and config.json."""
-    model_settings: Callable[[Settings, Any], dict[str, Any]] = tokenizer_size
-    """The model's settings that follow from the data."""
-    add_head: Callable[[Settings, Any, Any], Any] = lambda settings, model, corpus: model
-    """The model with what the task adds to a system."""
-    complete_settings: Callable[[Settings, Any, Any], Settings]
-    """Replace every "auto" and 0 by the value that is used, so that run.toml hides nothing; refuse what cannot be."""
-
-    # Training
-    batches: Callable[[Settings, Any, Any], Any]
-    """The training data as batches, each a pure function of its number."""
-    objective: Callable[[Settings, Any, Any], Objective]
-    evaluator: Callable[[Settings, Any, Any], Evaluate | None] = lambda settings, model, corpus: None
-    """Make the function that measures the model on held-out data during training."""
+    short_evaluation: str = ""
+    """A setting that keeps evaluations short, for ``ensue check --resume``."""
     example_loss: Callable[[Any, int, int, Any], torch.Tensor] | None = None
     """The loss of a batch of full rows, given model, rows, length and ``train`` settings; None if ``ensue cost`` cannot
     count a training step."""
-    options: Callable[[Settings, Any, Any], TrainingOptions] = lambda settings, model, corpus: TrainingOptions()
-    sampler: Callable[[Settings, Any, Any, torch.device], Callable[[], str] | None] = (
-        lambda settings, model, corpus, device: None
-    )
-    """Make the function that shows an output of the model during training; None if it writes nothing."""
-    prepare_model: Callable[[Settings, Any, Any], None] = lambda settings, model, corpus: None
-    """Add the modules that only training needs, such as adapters."""
-    finish_model: Callable[[Any], Any] = lambda model: model
-    """Merge or remove them after training."""
-    train: Train | None = None
+    train: Callable[[RunFolder, Settings, Any, Any, Report], tuple[torch.nn.Module, Settings, Outcome]] | None = None
     """A training loop of its own, for one process; it is given folder, settings, corpus, batches and report."""
-
-    # Measuring
-    final_figures: Callable[[Settings, Any, Any, RunFolder, Report], dict[str, Any] | None] = (
-        lambda settings, model, corpus, folder, report: None
-    )
-    """The figures of the finished model on all held-out data."""
-    laws: Callable[[Any], Iterator[Finding]] = laws_of
-    """The laws that ``ensue check`` tests on a model."""
-    short_evaluation: str = ""
-    """A setting that keeps evaluations short, for ``ensue check --resume``."""
-    race: RaceSpec | None = None
-
-    student: str = ""
-    """A function, as "package.module:name", from this record to that of a student with a teacher; empty if none."""
-    kind: Any = None
-    """The ``LabelKind`` of a task that labels."""
 
     @property
     def by_name(self) -> bool:
@@ -215,7 +155,106 @@ class TaskSpec:
         """True if its data is tokenised."""
         return "tokenizer" in self.settings
 
-    def with_teacher(self) -> TaskSpec:
-        """The record of a student."""
-        spec: TaskSpec = load_target(self.student)(self)
-        return spec
+    def with_teacher(self) -> Task:
+        """Return this task as a student learns it from a teacher."""
+        raise NotImplementedError
+
+    # Settings
+
+    def preset(self, preset: Mapping[str, Any], recipe: Recipe | None, initialised: bool) -> dict[str, Any]:
+        """Return the settings of a system's preset for this task.
+
+        ``initialised`` is True if weights come from another run; a recipe then adds its continued pre-training.
+        """
+        return {**preset, **(recipe.language if recipe and initialised else {})}
+
+    def tuning_rate(self, system: str, flat: Mapping[str, Any]) -> float:
+        """Return the learning rate of a system whose weights come from another run, given all settings."""
+        return float(flat["train.lr"])
+
+    def shorten(self, data: Any, share: float) -> Any:
+        """Return the table ``data`` with evaluations that suit a budget, given as a share of ``DEFAULT_BUDGET``."""
+        return data
+
+    def complete_settings(self, settings: Settings, model: Any, corpus: Any) -> Settings:
+        """Replace every "auto" and 0 by the value that is used, so that run.toml hides nothing; refuse wrong ones."""
+        train, tokens = settings.train, settings.tokenizer
+        if self.reads_text:
+            kind = corpus.tokenizer.kind if tokens.kind == "auto" else tokens.kind
+            tokens = replace(tokens, kind=kind, vocabulary=tokens.vocabulary or corpus.tokenizer.size)
+        return replace(
+            settings,
+            run=replace(settings.run, device=check_device(settings.run.device)),
+            train=replace(train, threads=train.threads or torch.get_num_threads()),
+            tokenizer=tokens,
+        )
+
+    # The corpus and the model
+
+    def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> Any:
+        """Read the data, with the tokenizers of a folder if it has them.
+
+        A corpus has ``hash``, ``train``, ``valid`` and, if it is text, ``tokenizer``.
+        """
+        raise NotImplementedError
+
+    def save_tokenizers(self, corpus: Any, folder: RunFolder) -> None:
+        """Write the tokenizers into a run's folder."""
+        if self.reads_text:
+            save_tokenizer(corpus.tokenizer, folder.tokenizer)
+
+    def prepare_corpus(self, settings: Settings, corpus: Any, folder: RunFolder, report: Report) -> None:
+        """Add to the corpus what takes long to compute and is kept in the run's folder."""
+
+    def describe_corpus(self, corpus: Any) -> dict[str, Any]:
+        """Return facts of a corpus for the model card and config.json."""
+        return {"tokenizer": corpus.tokenizer.kind, "vocabulary": corpus.tokenizer.size}
+
+    def model_settings(self, settings: Settings, corpus: Any) -> dict[str, Any]:
+        """Return the model's settings that follow from the data; those that a model does not have are ignored."""
+        return {"vocabulary": corpus.tokenizer.size, "end": corpus.tokenizer.end}
+
+    def add_head(self, settings: Settings, model: Any, corpus: Any) -> Any:
+        """Return the model with what the task adds to a system."""
+        return model
+
+    # Training
+
+    def batches(self, settings: Settings, model: Any, corpus: Any) -> Any:
+        """Return the training data as batches, each a pure function of its number."""
+        raise NotImplementedError
+
+    def objective(self, settings: Settings, model: Any, corpus: Any) -> Objective:
+        """Return the training objective."""
+        raise NotImplementedError
+
+    def evaluator(self, settings: Settings, model: Any, corpus: Any) -> Evaluate | None:
+        """Return the function that measures the model on held-out data during training; None if nothing is held out."""
+        return None
+
+    def options(self, settings: Settings, model: Any, corpus: Any) -> TrainingOptions:
+        """Return what the training loop needs to know besides."""
+        return TrainingOptions()
+
+    def sampler(self, settings: Settings, model: Any, corpus: Any, device: torch.device) -> Callable[[], str] | None:
+        """Return the function that shows an output of the model during training; None if it writes nothing."""
+        return None
+
+    def prepare_model(self, settings: Settings, model: Any, corpus: Any) -> None:
+        """Add the modules that only training needs, such as adapters."""
+
+    def finish_model(self, model: Any) -> Any:
+        """Merge or remove them after training."""
+        return model
+
+    # Measuring
+
+    def final_figures(
+        self, settings: Settings, model: Any, corpus: Any, folder: RunFolder, report: Report
+    ) -> dict[str, Any] | None:
+        """Return the figures of the finished model on all held-out data; None if there is none."""
+        return None
+
+    def laws(self, model: Any) -> Iterator[Finding]:
+        """Test the laws of ``ensue check`` on a model."""
+        return laws_of(model)

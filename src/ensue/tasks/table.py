@@ -8,7 +8,7 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.table import Entry, Table
 from ensue.models.table import SYSTEMS
 from ensue.tasks.settings import Settings
-from ensue.tasks.spec import RaceSpec, TaskSpec
+from ensue.tasks.spec import RaceSpec, Task
 
 TASKS = Table(
     "task",
@@ -32,24 +32,24 @@ RACE_NAMES = {"lm": "language", "translate": "translation"}
 """Short names of tasks for ``ensue race --task``."""
 
 
-def task_spec(name: str) -> TaskSpec:
+def task_spec(name: str) -> Task:
     """The record of a task."""
-    spec: TaskSpec = TASKS.load(name)
+    spec: Task = TASKS.load(name)
     return spec
 
 
-def task_of(settings: Settings) -> TaskSpec:
+def task_of(settings: Settings) -> Task:
     """The record of a run's task; of a student's if the run has a teacher."""
     spec = task_spec(settings.run.task)
     return spec.with_teacher() if settings.run.teacher else spec
 
 
-def all_tasks() -> list[TaskSpec]:
+def all_tasks() -> list[Task]:
     """Every task; this imports them all."""
     return [task_spec(name) for name in TASKS]
 
 
-def race_task(name: str) -> tuple[TaskSpec, RaceSpec]:
+def race_task(name: str) -> tuple[Task, RaceSpec]:
     """The task that ``ensue race --task`` names, and how systems are compared on it."""
     task = RACE_NAMES.get(name, name)
     spec = task_spec(task) if task in TASKS else None

@@ -1,24 +1,19 @@
-"""Translation: sentence pairs in, a model of one given the other out.
-
-It joins the reader of pairs, one or two tokenizers, an encoder–decoder, the objective, the search and the measure.
-"""
+"""Translation: from sentence pairs to a model of the target sentence given the source sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ensue.core.errors import InputError
-from ensue.core.events import Abandoned, Report, report_notes
+from ensue.core.events import Report, abandon_when, report_notes, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, isolated_rng
-from ensue.core.settings import check, check_below_one
 from ensue.core.wording import counted, line_numbers
 from ensue.data.dates import DATES
 from ensue.data.pair_batches import PairBatches
@@ -34,44 +29,35 @@ from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
-from ensue.tasks.machine import fill_common
-from ensue.tasks.settings import Settings, TokenizerSettings
-from ensue.tasks.spec import Measure, RaceSpec, TaskSpec, race_heading
+from ensue.search.translator import Translator
+from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
+from ensue.tasks.spec import Measure, RaceSpec, Task, race_heading
 from ensue.tasks.table import systems_for
-from ensue.tasks.translator import Translator
 from ensue.train.objectives import ExpectedReward, Objective, TranslationLoss
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import PairTrainSettings
 
 SOURCE_TOKENIZER = "tokenizer.source.json"
-"""Beside tokenizer.json, which is the target's, where the languages have a vocabulary each."""
+"""The source tokenizer, if it is not the target's, which is tokenizer.json."""
 EVAL_PAIRS = 1000
 EVAL_TOKENS = 4000
-"""Tokens in a batch that is only measured."""
-VOCABULARY = {"bpe": 6000, "wordpiece": 6000, "unigram": 6000}
-"""Tokens of a vocabulary of parts of words, where nothing is said."""
+"""Tokens of a batch in scoring."""
+SUBWORDS = 6000
+"""The most tokens of a subword tokenizer, where no setting says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PairSettings:
+class PairSettings(DataSettings):
     """Where sentence pairs come from, under ``data.`` in run.toml."""
 
     files: tuple[str, ...] = ()
     """The pairs to learn from: two parallel files, a table, a JSONL file, - for standard input, or the corpus dates."""
-    valid: tuple[str, ...] = ()
-    """The pairs to validate with; where there are none, some are held out."""
     columns: str = ""
-    """Which columns of a table or fields of JSONL are meant, e.g. source=2,target=1; empty means as they are found."""
+    """Which columns or fields are used, e.g. source=2,target=1; empty means that they are inferred."""
     holdout: float = 0.1
-    """The share of the pairs that is held out where there are none to validate with (at most 2,000); 0: none."""
+    """The share of the pairs to hold out if there are no validation files (at most 2,000); 0 means none."""
     eval_pairs: int = 0
-    """How many validation pairs are looked at during training; 0 means 1,000."""
-    hash: str = ""
-    """Of the tokens trained on; a resumed run must find the same."""
-
-    def __post_init__(self) -> None:
-        check_below_one(self, "holdout")
-        check(self, "eval_pairs", self.eval_pairs >= 0, "0 or more")
+    """Validation pairs of an evaluation during training; 0 means 1,000."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,17 +80,17 @@ class PairCorpus:
 
     @property
     def hash(self) -> str:
-        """Of both parts as tokens."""
+        """Hash of both parts."""
         return self.train.hash[:32] + (self.valid.hash[:32] if self.valid else "")
 
     @property
     def joint(self) -> bool:
-        """Whether both languages share a vocabulary."""
+        """True if both languages share a vocabulary."""
         return self.source_tokenizer is self.tokenizer
 
 
 def check_pairs(sources: Sequence[str | Path]) -> None:
-    """Refuse the built-in texts."""
+    """Raise InputError for the built-in texts."""
     for source in sources:
         if is_builtin(source):
             systems = ", ".join(systems_for("language"))
@@ -113,7 +99,7 @@ def check_pairs(sources: Sequence[str | Path]) -> None:
 
 
 def read_parts(data: PairSettings, notes: list[str]) -> tuple[Pairs, Pairs | None]:
-    """The pairs to learn from and those to validate with, as text."""
+    """Read the training pairs and the validation pairs."""
     check_pairs([*data.files, *data.valid])
     columns = parse_columns(data.columns) or None
     pairs = read_pairs(data.files, columns, notes)
@@ -124,118 +110,48 @@ def read_parts(data: PairSettings, notes: list[str]) -> tuple[Pairs, Pairs | Non
     return hold_out_pairs(pairs, data.holdout) if data.holdout else (pairs, None)
 
 
-def read_corpus(settings: Settings, folder: RunFolder | None, report: Report) -> PairCorpus:
-    """The run's pairs as tokens, by the tokenizers in its folder where they are there already."""
-    notes: list[str] = []
-    report("phase", {"name": "reading the pairs"})
-    train, valid = read_parts(settings.data, notes)
-    parts = f"{len(train):,} to learn from, {len(valid) if valid else 0:,} to validate with"
-    report("note", {"text": f"{train.description}: {parts}"})
-    tokenizers = load_tokenizers(folder) if folder is not None and folder.tokenizer.exists() else None
-    if tokenizers is None:
-        report("phase", {"name": "fitting the tokenizer"})
-        tokenizers = choose_tokenizers(settings.tokenizer, train)
-
-    def encode(pairs: Pairs, name: str) -> PairTokens:
-        """The pairs as tokens; what is said of them says which they are."""
-        own: list[str] = []
-        try:
-            tokens = encode_pairs(pairs, *tokenizers, most=int(settings.model["context"]), notes=own)
-        except InputError as error:
-            raise InputError(str(error), where=name) from error
-        notes.extend(f"{name}: {note}" for note in own)
-        return tokens
-
-    report("phase", {"name": "tokenising the pairs"})
-    held = encode(valid, "pairs to validate with") if valid else None
-    corpus = PairCorpus(*tokenizers, encode(train, "pairs to learn from"), held, valid)
-    report_notes(notes, "and {} more, not shown here", report)
-    return corpus
+def read_test_pairs(sources: Sequence[str | Path], columns: str, notes: list[str]) -> Pairs:
+    """Read pairs to score; of the built-in corpus those that are held out."""
+    check_pairs(sources)
+    if list(sources) == [DATES]:
+        return builtin_pairs("valid")
+    return read_pairs(sources, parse_columns(columns) or None, notes)
 
 
 def choose_tokenizers(settings: PairTokenizerSettings, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
-    """The source's and the target's tokenizer, fitted to the pairs where they are not given ready; one where joint."""
-    kind = "bpe" if settings.kind == "auto" else settings.kind
-    found = resolve_tokenizer(kind)
-    if not isinstance(found, str):  # a run whose languages have a vocabulary each gives both
-        beside = Path(kind) / SOURCE_TOKENIZER if Path(kind).is_dir() else Path(kind).with_name(SOURCE_TOKENIZER)
-        return (load_tokenizer(beside) if beside.exists() else found), found
+    """Return the source and the target tokenizer, fitted to the pairs unless they are fitted already."""
+    name = "bpe" if settings.kind == "auto" else settings.kind
+    kind = resolve_tokenizer(name)
+    if not isinstance(kind, str):  # a run may have a source tokenizer too
+        beside = Path(name) / SOURCE_TOKENIZER if Path(name).is_dir() else Path(name).with_name(SOURCE_TOKENIZER)
+        return (load_tokenizer(beside) if beside.exists() else kind), kind
+    default = SUBWORDS if kind in ("bpe", "wordpiece", "unigram") else None
+    limits = {"vocabulary": settings.vocabulary or default, "min_count": settings.min_count or None}
 
-    def fit(*sides: list[str]) -> Tokenizer:
-        texts = ((text, True, True) for side in sides for text in side)
-        vocabulary = settings.vocabulary or VOCABULARY.get(found)
-        return fit_tokenizer_to_parts(found, texts, vocabulary=vocabulary, min_count=settings.min_count or None)
+    def fit(texts: list[str]) -> Tokenizer:
+        return fit_tokenizer_to_parts(kind, ((text, True, True) for text in texts), **limits)
 
     if settings.joint:
-        both = fit(pairs.source, pairs.target)
+        both = fit(pairs.source + pairs.target)
         return both, both
     return fit(pairs.source), fit(pairs.target)
 
 
-def save_tokenizers(corpus: PairCorpus, folder: RunFolder) -> None:
-    """Write the tokenizers into a run's folder: the target's, and the source's where it is another."""
-    save_tokenizer(corpus.tokenizer, folder.tokenizer)
-    if not corpus.joint:
-        save_tokenizer(corpus.source_tokenizer, folder.path / SOURCE_TOKENIZER)
-
-
 def load_tokenizers(folder: RunFolder) -> tuple[Tokenizer, Tokenizer]:
-    """The source's and the target's tokenizer of a run."""
+    """Return the source and the target tokenizer of a run."""
     target = load_tokenizer(folder.tokenizer)
     path: Path = folder.path / SOURCE_TOKENIZER
     return (load_tokenizer(path) if path.exists() else target), target
 
 
-def model_settings(settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
-    """What the pairs say of a model."""
-    facts: dict[str, Any] = {"vocabulary": corpus.tokenizer.size, "source_vocabulary": corpus.source_tokenizer.size}
-    if settings.model.get("tied") == "auto":
-        facts["tied"] = "all" if corpus.joint else "target"
-    elif settings.model.get("tied") == "all" and not corpus.joint:
-        raise InputError("tied = 'all' needs one vocabulary for both languages", hint="use tokenizer.joint=true")
-    return facts
-
-
-def complete_settings(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:
-    """The settings with everything that was left to us filled in, so that run.toml hides nothing."""
-    train, data, tokens = settings.train, settings.data, settings.tokenizer
-    if train.objective == "reward":  # the best by likelihood would be the weights it began with
-        train = replace(train, keep="last")
-    most = max(corpus.source_tokenizer.size, corpus.tokenizer.size)
-    filled = replace(
-        settings,
-        train=train,
-        data=replace(data, eval_pairs=data.eval_pairs or EVAL_PAIRS),
-        tokenizer=replace(tokens, vocabulary=tokens.vocabulary or most),
-    )
-    return fill_common(filled, corpus.tokenizer)
-
-
-def batches(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> PairBatches:
-    """The pairs in batches of similar lengths."""
-    seed = derive(settings.run.seed, "data")
-    return PairBatches(corpus.train, settings.train.batch_tokens, corpus.tokenizer.end, seed)
-
-
-def objective(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Objective:
-    """The next target token, smoothed as the settings say; or the expected GLEU of what the model writes itself."""
-    train = settings.train
-    if train.objective == "reward":
-        return ExpectedReward(gleu, corpus.tokenizer.end, train.samples, train.likelihood)
-    return TranslationLoss(train.label_smoothing)
-
-
-def log_prob_sums(
-    model: ConditionalModel, pairs: PairTokens, end: int, most: int | None = None, ranks: Ranks = SINGLE
-) -> Iterator[Any]:
-    """The sum of log P and the number of target tokens, batch by batch, of ``most`` pairs or all.
-
-    Several ranks read some rows of each batch.
-    """
-    chosen = pairs if most is None or most >= len(pairs) else _first(pairs, most)
-    buckets = PairBatches(chosen, EVAL_TOKENS, end)
+def pair_log_prob(
+    model: ConditionalModel, pairs: PairTokens, end: int, report: Report = silent, ranks: Ranks = SINGLE
+) -> tuple[float, int]:
+    """Return the sum of log P of target tokens, and their number; several ranks read some rows of each batch."""
+    buckets = PairBatches(pairs, EVAL_TOKENS, end)
     device = next(model.parameters()).device
     model.eval()
+    total, count = 0.0, 0
     with torch.no_grad():
         for number in range(len(buckets)):
             batch, reduction = ranks.local_batch(buckets.batch(number))
@@ -243,64 +159,17 @@ def log_prob_sums(
             values, _ = model.log_prob(
                 batch.tokens.to(device), batch.targets.to(device), state, batch.lengths.to(device)
             )
-            yield reduction.total(values.double().sum()), int(reduction.total(batch.size))
-
-
-def _first(pairs: PairTokens, count: int) -> PairTokens:
-    """The first ``count`` pairs."""
-    return replace(
-        pairs,
-        source=pairs.source[: pairs.source_at[count]],
-        source_at=pairs.source_at[: count + 1],
-        target=pairs.target[: pairs.target_at[count]],
-        target_at=pairs.target_at[: count + 1],
-        lines=pairs.lines[:count],
-    )
-
-
-def evaluator(settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Evaluate | None:
-    """What the loop calls to see how the model does on held-out pairs: nats a target token."""
-    valid, most = corpus.valid, settings.data.eval_pairs or EVAL_PAIRS
-    if valid is None:
-        return None
-
-    def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
-        sums = []
-        for one in log_prob_sums(model, valid, corpus.tokenizer.end, most, ranks):
-            if stop():
-                raise Abandoned
-            sums.append(one)
-        total, tokens = np.array(sums).sum(0)
-        return {"valid_loss": float(-total / tokens)}
-
-    return evaluate
-
-
-def sampler(
-    settings: Settings, model: ConditionalModel, corpus: PairCorpus, device: torch.device
-) -> Callable[[], str] | None:
-    """What the loop calls to show how the model translates a held-out sentence as it learns."""
-    if corpus.valid_text is None:
-        return None
-    line = corpus.valid_text.source[0]
-    translator = Translator(model, corpus.source_tokenizer, corpus.tokenizer)
-
-    def write() -> str:
-        with isolated_rng(settings.run.seed):
-            return f"{line} → {translator.translate([line], Search(beam=1))[0].text}"
-
-    return write
+            total += float(reduction.total(values.double().sum()))
+            count += int(reduction.total(batch.size))
+            report("progress", {"done": count, "total": int(pairs.target_at[-1])})
+    return total, count
 
 
 def pair_score(model: ConditionalModel, pairs: PairTokens, end: int, report: Report) -> LanguageScore:
-    """How probable the targets are, given their sources."""
-    total, tokens = 0.0, 0
-    whole = int(pairs.target_at[-1])
-    for value, count in log_prob_sums(model, pairs, end):
-        total, tokens = total - value, tokens + count
-        report("progress", {"done": tokens, "total": whole})
+    """Return the perplexity of the targets given their sources."""
+    total, tokens = pair_log_prob(model, pairs, end, report)
     return language_score(
-        total,
+        -total,
         tokens=tokens,
         words=pairs.words,
         size=pairs.bytes,
@@ -313,83 +182,40 @@ def pair_score(model: ConditionalModel, pairs: PairTokens, end: int, report: Rep
 def score_pairs(
     translator: Translator, text: Pairs, how: Search, report: Report, tokens: PairTokens | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """All figures on pairs: BLEU and chrF of the translations, the perplexity of the references; and the outputs.
+    """Return all figures on pairs (BLEU and chrF of translations, perplexity of references), and the translations.
 
-    The perplexity is of those that are not too long for the model, and a source that is too long is translated in part;
-    notes say which they are.
+    Pairs that are too long for the model are not in the perplexity, and their sources are cut for translation; notes
+    name them.
     """
     report("phase", {"name": "scoring"})
+    longest = translator.longest
     if tokens is None:
         notes: list[str] = []
-        between = translator.source_tokenizer, translator.tokenizer
-        tokens = encode_pairs(text, *between, most=translator.longest, notes=notes)
+        tokens = encode_pairs(text, translator.source_tokenizer, translator.tokenizer, most=longest, notes=notes)
         for note in notes:
             report("note", {"text": f"perplexity: {note}"})
     figures = asdict(pair_score(translator.model, tokens, translator.tokenizer.end, report))
-    lines = zip(text.numbers, text.source)
-    long = [number for number, line in lines if len(translator.encode(line)) > translator.longest]
+    long = [number for number, line in zip(text.numbers, text.source) if len(translator.encode(line)) > longest]
     if long:
-        what = f"cut {counted(len(long), 'source')} with more than {translator.longest:,} tokens ({line_numbers(long)})"
+        what = f"cut {counted(len(long), 'source')} with more than {longest:,} tokens ({line_numbers(long)})"
         report("note", {"text": f"translations: {what}"})
     report("phase", {"name": "translating"})
     outputs = [one.text for one in translator.translate(text.source, how, report=report)]
-    measured = asdict(translation_score(outputs, [[target] for target in text.target]))
+    scores = asdict(translation_score(outputs, [[target] for target in text.target]))
     kept = ("bits_per_byte", "perplexity", "nll", "tokens", "words", "bytes", "unknown")
-    return {**measured, **{name: figures[name] for name in kept}}, outputs
+    return {**scores, **{name: figures[name] for name in kept}}, outputs
 
 
-def final_figures(
-    settings: Settings, model: ConditionalModel, corpus: PairCorpus, folder: RunFolder, report: Report
-) -> dict[str, Any] | None:
-    """How the finished model does on the held-out pairs."""
-    if corpus.valid_text is None:
-        return None
-    translator = Translator(model.eval(), corpus.source_tokenizer, corpus.tokenizer)
-    figures, _ = score_pairs(translator, corpus.valid_text, Search(), report, corpus.valid)
-    report("result", {"bleu": figures["bleu"], "perplexity": figures["perplexity"]["token"]})
-    return figures
+class TranslationTask(Task):
+    """A sentence in another language."""
 
-
-def describe_corpus(corpus: PairCorpus) -> dict[str, Any]:
-    """Facts of the pairs for the model card."""
-    return {
-        "tokenizer": corpus.tokenizer.kind,
-        "vocabulary": corpus.tokenizer.size,
-        "source_vocabulary": corpus.source_tokenizer.size,
-        "joint": corpus.joint,
-        "train_pairs": len(corpus.train),
-        "train_tokens": len(corpus.train.target),
-        "train_bytes": corpus.train.bytes,
-        "valid_pairs": len(corpus.valid) if corpus.valid else 0,
-    }
-
-
-def files_of_pairs(sources: Sequence[str | Path], columns: str, notes: list[str]) -> Pairs:
-    """Pairs to score, read as those to learn from are; of the built-in corpus those that no model has seen."""
-    check_pairs(sources)
-    if list(sources) == [DATES]:
-        return builtin_pairs("valid")
-    return read_pairs(sources, parse_columns(columns) or None, notes)
-
-
-TASK = TaskSpec(
-    name="translation",
-    data="sentence pairs",
-    settings={"train": PairTrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings},
-    run="ensue.runs.translation:TranslationRun",
-    read_corpus=read_corpus,
-    save_tokenizers=save_tokenizers,
-    describe_corpus=describe_corpus,
-    model_settings=model_settings,
-    complete_settings=complete_settings,
-    batches=batches,
-    objective=objective,
-    example_loss=example_losses.translation_loss,
-    evaluator=evaluator,
-    sampler=sampler,
-    final_figures=final_figures,
-    short_evaluation="data.eval_pairs=50",
-    race=RaceSpec(
+    name = "translation"
+    data = "sentence pairs"
+    settings = {"train": PairTrainSettings, "data": PairSettings, "tokenizer": PairTokenizerSettings}
+    run = "ensue.runs.translation:TranslationRun"
+    short_evaluation = "data.eval_pairs=50"
+    example_loss = staticmethod(example_losses.translation_loss)
+    race = RaceSpec(
         name="translate",
         measures=(
             Measure("bleu", "BLEU", ".2f"),
@@ -399,5 +225,124 @@ TASK = TaskSpec(
         systems=("seq2seq", "transformer"),
         between="between systems that translate",
         heading=partial(race_heading, unit="pair"),
-    ),
-)
+    )
+
+    def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> PairCorpus:
+        """Read and tokenise the pairs."""
+        notes: list[str] = []
+        report("phase", {"name": "reading the pairs"})
+        train, valid = read_parts(settings.data, notes)
+        parts = f"{len(train):,} to learn from, {len(valid) if valid else 0:,} to validate with"
+        report("note", {"text": f"{train.description}: {parts}"})
+        tokenizers = load_tokenizers(folder) if folder is not None and folder.tokenizer.exists() else None
+        if tokenizers is None:
+            report("phase", {"name": "fitting the tokenizer"})
+            tokenizers = choose_tokenizers(settings.tokenizer, train)
+
+        def encode(pairs: Pairs, name: str) -> PairTokens:
+            own: list[str] = []
+            try:
+                tokens = encode_pairs(pairs, *tokenizers, most=int(settings.model["context"]), notes=own)
+            except InputError as error:
+                raise InputError(str(error), where=name) from error
+            notes.extend(f"{name}: {note}" for note in own)
+            return tokens
+
+        report("phase", {"name": "tokenising the pairs"})
+        held_out = encode(valid, "pairs to validate with") if valid else None
+        corpus = PairCorpus(*tokenizers, encode(train, "pairs to learn from"), held_out, valid)
+        report_notes(notes, "and {} more, not shown here", report)
+        return corpus
+
+    def save_tokenizers(self, corpus: PairCorpus, folder: RunFolder) -> None:
+        """Write the target tokenizer, and the source tokenizer if it is another."""
+        super().save_tokenizers(corpus, folder)
+        if not corpus.joint:
+            save_tokenizer(corpus.source_tokenizer, folder.path / SOURCE_TOKENIZER)
+
+    def describe_corpus(self, corpus: PairCorpus) -> dict[str, Any]:
+        """Return the number of pairs, target tokens and bytes."""
+        return super().describe_corpus(corpus) | {
+            "source_vocabulary": corpus.source_tokenizer.size,
+            "joint": corpus.joint,
+            "train_pairs": len(corpus.train),
+            "train_tokens": len(corpus.train.target),
+            "train_bytes": corpus.train.bytes,
+            "valid_pairs": len(corpus.valid) if corpus.valid else 0,
+        }
+
+    def model_settings(self, settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
+        """Return the sizes of the vocabularies, and which embeddings are tied."""
+        facts: dict[str, Any] = {"vocabulary": corpus.tokenizer.size, "source_vocabulary": corpus.source_tokenizer.size}
+        if settings.model.get("tied") == "auto":
+            facts["tied"] = "all" if corpus.joint else "target"
+        elif settings.model.get("tied") == "all" and not corpus.joint:
+            raise InputError("tied = 'all' needs one vocabulary for both languages", hint="use tokenizer.joint=true")
+        return facts
+
+    def complete_settings(self, settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:
+        """Fill in the pairs of an evaluation, and the size of the larger vocabulary."""
+        train, data, tokens = settings.train, settings.data, settings.tokenizer
+        if train.objective == "reward":  # the best likelihood would be that of the initial weights
+            train = replace(train, keep="last")
+        most = max(corpus.source_tokenizer.size, corpus.tokenizer.size)
+        completed = replace(
+            settings,
+            train=train,
+            data=replace(data, eval_pairs=data.eval_pairs or EVAL_PAIRS),
+            tokenizer=replace(tokens, vocabulary=tokens.vocabulary or most),
+        )
+        return super().complete_settings(completed, model, corpus)
+
+    def batches(self, settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> PairBatches:
+        """Return batches of pairs of similar lengths."""
+        seed = derive(settings.run.seed, "data")
+        return PairBatches(corpus.train, settings.train.batch_tokens, corpus.tokenizer.end, seed)
+
+    def objective(self, settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Objective:
+        """Return the loss of the next target token, or the expected GLEU of sampled translations."""
+        train = settings.train
+        if train.objective == "reward":
+            return ExpectedReward(gleu, corpus.tokenizer.end, train.samples, train.likelihood)
+        return TranslationLoss(train.label_smoothing)
+
+    def evaluator(self, settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Evaluate | None:
+        """Return a function that computes the loss on held-out pairs, in nats per target token."""
+        if corpus.valid is None:
+            return None
+        pairs, end = corpus.valid.first(settings.data.eval_pairs or EVAL_PAIRS), corpus.tokenizer.end
+
+        def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
+            total, tokens = pair_log_prob(model, pairs, end, abandon_when(stop), ranks)
+            return {"valid_loss": -total / tokens}
+
+        return evaluate
+
+    def sampler(
+        self, settings: Settings, model: ConditionalModel, corpus: PairCorpus, device: torch.device
+    ) -> Callable[[], str] | None:
+        """Return a function that translates a held-out sentence."""
+        if corpus.valid_text is None:
+            return None
+        line = corpus.valid_text.source[0]
+        translator = Translator(model, corpus.source_tokenizer, corpus.tokenizer)
+
+        def translate() -> str:
+            with isolated_rng(settings.run.seed):
+                return f"{line} → {translator.translate([line], Search(beam=1))[0].text}"
+
+        return translate
+
+    def final_figures(
+        self, settings: Settings, model: ConditionalModel, corpus: PairCorpus, folder: RunFolder, report: Report
+    ) -> dict[str, Any] | None:
+        """Return the figures on held-out pairs."""
+        if corpus.valid_text is None:
+            return None
+        translator = Translator(model.eval(), corpus.source_tokenizer, corpus.tokenizer)
+        figures, _ = score_pairs(translator, corpus.valid_text, Search(), report, corpus.valid)
+        report("result", {"bleu": figures["bleu"], "perplexity": figures["perplexity"]["token"]})
+        return figures
+
+
+TASK = TranslationTask()

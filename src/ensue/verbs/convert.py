@@ -24,14 +24,14 @@ from ensue.exchange.huggingface.reading import ImportedModel, build_model, is_pi
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
+from ensue.models.backbones import system_config
 from ensue.models.labelled import Labelled
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
 from ensue.runs.load import load
 from ensue.runs.save_weights import write_weights
 from ensue.runs.word_tables import read_vectors
-from ensue.tasks.backbones import system_config
-from ensue.tasks.label_kind import LabelKind
+from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.table import task_spec
 
@@ -154,7 +154,7 @@ def _from_folder(path: Path, folder: RunFolder, asked: str, force: bool, report:
         raise InputError(what, where=str(source.tokenizer), hint="it belongs to another model")
     task = asked or imported.task
     kind = _check_kind(imported.task, task, str(path))
-    text_count: int = kind.texts if isinstance(kind, Whole) and kind.loss == "label" else 0
+    text_count: int = kind.text_count if isinstance(kind, Whole) and kind.loss == "label" else 0
     data = {
         "tokenizer": tokenizer.kind,
         "vocabulary": tokenizer.size,

@@ -8,9 +8,9 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.run_folder import RunFolder
+from ensue.data.sources import absolute_sources
 from ensue.runs.load import Run, load
-from ensue.tasks.distillation import Teacher
-from ensue.tasks.machine import data_files
+from ensue.tasks.labels.distillation import Teacher
 from ensue.verbs.fit import fit
 
 
@@ -32,7 +32,7 @@ def distil(
     ``distil.hidden``. Without ``out`` the run goes to ``runs/STUDENT``.
     """
     settings = {**(settings or {}), "teacher": str(teacher)}
-    if files := data_files(unlabelled):
+    if files := absolute_sources(unlabelled):
         settings["distil.files"] = files
     out = out if out is not None else Path("runs") / student
     if resume:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 import ensue
+from ensue.core.device import check_device
 from ensue.core.events import Report, silent
 from ensue.data.splitting import hold_out
 from ensue.exchange.arpa import write_arpa
@@ -28,7 +29,6 @@ from ensue.models.table import SYSTEMS
 from ensue.nn.recent import RecentTokens
 from ensue.nn.recurrent import ChoGRUCell, GRUCell, LSTMCell, Recurrent, TanhCell
 from ensue.runs.load import load
-from ensue.tasks.machine import check_device
 from ensue.tasks.table import task_name, task_spec
 from ensue.train.counting import count
 from ensue.verbs.check import resume_proof

@@ -18,14 +18,18 @@ from typing import Any
 import torch
 
 import ensue
+from ensue.core.device import check_bf16
 from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.memory import keep_freed_memory, release_freed_memory
 from ensue.core.run_folder import RunFolder
+from ensue.models.backbones import system_config
 from ensue.models.ngram import NGram
 from ensue.nn.recompute import recompute
+from ensue.runs.build_model import build_model
+from ensue.runs.disk_counting import check_on_disk, fit_on_disk
 from ensue.runs.distributed import check_ranks, check_trainable, first_rank_first, read_corpus, training_ranks
 from ensue.runs.fit_settings import check_new_folder, flat_settings, new_settings, resumed_settings
 from ensue.runs.init_from import init_weights
@@ -33,13 +37,9 @@ from ensue.runs.load import Run, load
 from ensue.runs.memory_check import check_memory
 from ensue.runs.model_card import model_card
 from ensue.runs.save_weights import write_weights
-from ensue.tasks.backbones import system_config
-from ensue.tasks.build_model import build_model
-from ensue.tasks.disk_counting import check_on_disk, fit_on_disk
-from ensue.tasks.features import described
-from ensue.tasks.machine import check_bf16
+from ensue.tasks.labels.features import describe_features
 from ensue.tasks.settings import Settings
-from ensue.tasks.spec import TaskSpec
+from ensue.tasks.spec import Task
 from ensue.tasks.table import task_of, trained_by_counting
 from ensue.train.budget import plan_steps
 from ensue.train.checkpoints import Checkpoints
@@ -112,7 +112,7 @@ class Fit:
 
     folder: RunFolder
     settings: Settings
-    task: TaskSpec
+    task: Task
     corpus: Any
     model: Any
     report: Report
@@ -328,6 +328,6 @@ def _measure_and_write(work: Fit, outcome: Outcome) -> None:
     if settings.head is not None:
         facts["head"] = asdict(settings.head)
     if settings.features is not None:
-        facts["features"] = described(model)
+        facts["features"] = describe_features(model)
     write_text(folder.card, model_card(settings, facts))
     folder.write_config(settings.run.system, system_config(model), ensue.__version__, **facts)

@@ -21,7 +21,7 @@ from ensue.runs.load import load
 from ensue.runs.run import Run
 from ensue.runs.translation import TranslationRun
 from ensue.search.beam import Search
-from ensue.tasks.translator import Translation
+from ensue.search.translator import Translation
 
 BLOCK_LINES = 2000
 """Lines translated at a time, so that a long file is answered before it is read to the end."""

@@ -27,7 +27,7 @@ from ensue.nn.layout import Layout
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.mixer import MixerConfig
 from ensue.runs.embedding import sentence_vectors
-from ensue.tasks.labeller import logits_of
+from ensue.tasks.labels.labeller import compute_logits
 
 pytestmark = pytest.mark.skipif(
     not set(ENGINES) & set(torch.backends.quantized.supported_engines), reason="torch has no int8 engine here"
@@ -126,7 +126,9 @@ def test_an_encoder_in_eight_bits_answers_nearly_the_same(kind: str, pooled: boo
     chance = np.random.default_rng(0)
     texts = [chance.integers(0, 300, length) for length in chance.integers(1, 41, 60)]
     rows = make_rows([(text, np.zeros(len(text))) for text in texts], np.zeros(60, dtype=np.int64))
-    wanted, found = (np.concatenate([x.reshape(-1, 3) for x in logits_of(m, rows)]) for m in (model, quantise(model)))
+    wanted, found = (
+        np.concatenate([x.reshape(-1, 3) for x in compute_logits(m, rows)]) for m in (model, quantise(model))
+    )
     assert 0 < error(torch.from_numpy(found), torch.from_numpy(wanted)) < 0.05
     assert (found.argmax(1) == wanted.argmax(1)).mean() > 0.95
 

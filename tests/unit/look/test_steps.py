@@ -9,7 +9,7 @@ from ensue.data.pair_tokens import encode_pairs
 from ensue.data.pairs import Pairs
 from ensue.look.steps import _passes, step_numbers
 from ensue.search.beam import Search
-from ensue.tasks.translation import log_prob_sums
+from ensue.tasks.translation import pair_log_prob
 from ensue.verbs.look import look
 
 SYSTEMS = {
@@ -43,7 +43,7 @@ def scored(run, text, target):
     """log P of a target as ``ensue score`` finds it."""
     between = run.translator()
     tokens = encode_pairs(Pairs([text], [target], [1], ""), between.source_tokenizer, between.tokenizer, most=40)
-    return sum(value for value, _ in log_prob_sums(run.model, tokens, between.tokenizer.end))
+    return pair_log_prob(run.model, tokens, between.tokenizer.end)[0]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

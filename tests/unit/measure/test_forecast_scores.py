@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ensue.measure.forecast import error_band, pinball, score_forecasts, seasonal_scale
+from ensue.data.series_encoding import seasonal_scale
+from ensue.measure.forecast import error_band, pinball, score_forecasts
 
 TRUTH = np.array([[[1.0], [2.0]], [[3.0], [5.0]]])  # (N, H, Y) = (2, 2, 1)
 FOUND = np.array([[[[1.0]], [[4.0]]], [[[2.0]], [[5.0]]]])

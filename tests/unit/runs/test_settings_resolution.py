@@ -6,7 +6,7 @@ from ensue.core.errors import InputError
 from ensue.models.labelled import HeadConfig
 from ensue.models.table import SYSTEMS
 from ensue.runs.settings_resolution import resolve
-from ensue.tasks.labelled import READERS, LabelSettings
+from ensue.tasks.labels.task import BACKBONES, LabelSettings
 from ensue.tasks.masked_modelling import DocumentSettings
 from ensue.tasks.table import all_tasks, check_task, systems_for, task_name, task_of, task_spec
 from ensue.train.settings import LabelTrainSettings, MaskedTrainSettings
@@ -72,7 +72,7 @@ def test_a_wrong_name_gets_the_nearest_right_one(name, near):
 
 
 def test_which_systems_a_task_can_have():
-    assert systems_for("classify") == list(READERS) and set(systems_for("masked")) == {"bert", "roberta"}
+    assert systems_for("classify") == list(BACKBONES) and set(systems_for("masked")) == {"bert", "roberta"}
     for system in ("ngram", "bilm", "transformer", "window"):
         with pytest.raises(InputError, match=f"{system} cannot be trained to tag; use bert"):
             check_task(system, "tag")
@@ -101,7 +101,7 @@ def test_values_that_cannot_be(value):
         resolve("bert", layers=[{"train.mask_as_mask": 0.9, "train.mask_as_random": 0.2}])
 
 
-@pytest.mark.parametrize("system", READERS)
+@pytest.mark.parametrize("system", BACKBONES)
 def test_every_preset_can_be_had_for_a_task(system):
     for preset in SYSTEMS.load(system).presets:
         assert resolve(system, task="classify", preset=preset, layers=[{}]).run.preset == preset

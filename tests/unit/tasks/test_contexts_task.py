@@ -10,7 +10,7 @@ from ensue.core.errors import InputError
 from ensue.core.files import sha256
 from ensue.core.settings import read_toml
 from ensue.data.tokenizers.spelled_words import fit_spelled_words
-from ensue.tasks.contexts import rows_in
+from ensue.tasks.contexts import encode_sentences
 
 SHAPE = {"hidden": 12, "projection": 6, "filters": (3, 4), "letter": 4, "train.batch_tokens": 60}
 SENTENCES = [
@@ -41,7 +41,7 @@ def elmo(folder):
 
 def test_a_row_is_a_sentence_between_marks_and_long_ones_are_cut():
     tokenizer = fit_spelled_words([("a b c d e", True, True)])
-    rows = rows_in(["a b c", "", "a b c d e"], tokenizer, longest=3)
+    rows = encode_sentences(["a b c", "", "a b c d e"], tokenizer, longest=3)
     assert rows.lengths.tolist() == [5, 5, 4]
     assert all(rows.tokens[at] == tokenizer.end for at in rows.starts[:-1])
 

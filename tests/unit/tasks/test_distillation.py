@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ensue.data.tokenizers.char import ByteTokenizer
-from ensue.tasks.distillation import same_rows
-from ensue.tasks.label_kind import Form
+from ensue.tasks.labels.distillation import same_encoding
+from ensue.tasks.labels.kind import ExampleEncoding
 
 
 @pytest.mark.parametrize("other", [{"length": 9}, {"stride": 2}, {"bare": True}])
 def test_a_teacher_that_frames_texts_otherwise_has_rows_of_its_own(other: dict[str, Any]) -> None:
-    own = Form(tokenizer=ByteTokenizer(), labels=("a", "b"), length=8)
-    assert same_rows(own, replace(own, labels=("c",)))
-    assert not same_rows(own, replace(own, **other))
+    own = ExampleEncoding(tokenizer=ByteTokenizer(), labels=("a", "b"), length=8)
+    assert same_encoding(own, replace(own, labels=("c",)))
+    assert not same_encoding(own, replace(own, **other))

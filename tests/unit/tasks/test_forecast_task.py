@@ -5,9 +5,11 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.core.events import silent
+from ensue.data.series_encoding import SeriesEncoding
+from ensue.measure.backtest import forecast_windows
+from ensue.runs.build_model import build_model
 from ensue.runs.settings_resolution import resolve
 from ensue.tasks import forecast
-from ensue.tasks.build_model import build_model
 
 
 def settings(path, system="linear", **layer):
@@ -22,7 +24,7 @@ def series(tmp_path, steps=200, name="s.csv"):
 
 
 def test_time_is_split_and_never_mixed(tmp_path):
-    corpus = forecast.read_corpus(settings(series(tmp_path), window=10, horizon=5), None, silent)
+    corpus = forecast.TASK.read_corpus(settings(series(tmp_path), window=10, horizon=5), None, silent)
     train, choose, valid = corpus.train.origins, corpus.choose.origins, corpus.valid.origins
     assert (train[0], train[-1]) == (10, 140 - 5)
     assert (choose[0], choose[-1]) == (140, 160 - 5)
@@ -30,19 +32,19 @@ def test_time_is_split_and_never_mixed(tmp_path):
 
 
 def test_scaling_is_fitted_on_the_past_only(tmp_path):
-    corpus = forecast.read_corpus(settings(series(tmp_path), window=10, horizon=5), None, silent)
-    assert corpus.form.mean[0] == pytest.approx(np.arange(140).mean())
-    assert corpus.form.deviation[0] == pytest.approx(np.arange(140).std())
-    plain = forecast.read_corpus(settings(series(tmp_path), window=10, **{"data.scale": "none"}), None, silent)
-    assert plain.form.mean.tolist() == [0, 0] and plain.form.deviation.tolist() == [1, 1]
+    corpus = forecast.TASK.read_corpus(settings(series(tmp_path), window=10, horizon=5), None, silent)
+    assert corpus.encoding.mean[0] == pytest.approx(np.arange(140).mean())
+    assert corpus.encoding.deviation[0] == pytest.approx(np.arange(140).std())
+    plain = forecast.TASK.read_corpus(settings(series(tmp_path), window=10, **{"data.scale": "none"}), None, silent)
+    assert plain.encoding.mean.tolist() == [0, 0] and plain.encoding.deviation.tolist() == [1, 1]
 
 
 def test_what_is_held_out_changes_nothing_of_what_is_learnt_from(tmp_path):
     path = series(tmp_path)
-    before = forecast.read_corpus(settings(path, window=10), None, silent)
+    before = forecast.TASK.read_corpus(settings(path, window=10), None, silent)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:161], *("5555,9" for _ in lines[161:])]) + "\n")
-    after = forecast.read_corpus(settings(path, window=10), None, silent)
+    after = forecast.TASK.read_corpus(settings(path, window=10), None, silent)
     rows = before.train.values[:160], after.train.values[:160]
     assert np.array_equal(*rows) and np.array_equal(before.train.origins, after.train.origins)
     assert before.hash != after.hash
@@ -53,29 +55,31 @@ def test_a_series_that_is_too_short_says_both_numbers(tmp_path):
     with pytest.raises(
         InputError, match=r"s\.csv: there are 28 steps to learn from, fewer than a window of 50 and a horizon of 3"
     ):
-        forecast.read_corpus(settings(path, window=50, horizon=3), None, silent)
+        forecast.TASK.read_corpus(settings(path, window=50, horizon=3), None, silent)
 
 
 def test_waves_are_split_by_series_and_read_as_they_are():
-    corpus = forecast.read_corpus(resolve("linear", preset="waves", layers=[{"data.files": ("waves",)}]), None, silent)
+    corpus = forecast.TASK.read_corpus(
+        resolve("linear", preset="waves", layers=[{"data.files": ("waves",)}]), None, silent
+    )
     assert [len(part) for part in (corpus.train, corpus.choose, corpus.valid)] == [7_000, 2_000, 1_000]
-    assert corpus.form.window == 50 and corpus.form.mean.tolist() == [0]
+    assert corpus.encoding.window == 50 and corpus.encoding.mean.tolist() == [0]
     assert corpus.train.values.dtype == np.float32 and corpus.valid.origins[-1] == 10_000 * 51 - 1
 
 
 def test_the_model_is_as_wide_as_the_table(tmp_path):
     chosen = settings(series(tmp_path), window=10, horizon=5, **{"data.target": "y", "data.covariates": "all"})
-    corpus = forecast.read_corpus(chosen, None, silent)
+    corpus = forecast.TASK.read_corpus(chosen, None, silent)
     model = build_model(chosen, corpus)
-    assert corpus.form.names == ("y", "x") and corpus.form.targets == 1
+    assert corpus.encoding.names == ("y", "x") and corpus.encoding.targets == 1
     assert sum(p.numel() for p in model.parameters()) == 2 * 10 * 5 + 5
-    assert forecast.complete_settings(chosen, model, corpus).train.epochs >= 20
+    assert forecast.TASK.complete_settings(chosen, model, corpus).train.epochs >= 20
 
 
 def test_forms_survive_json(tmp_path):
-    corpus = forecast.read_corpus(settings(series(tmp_path)), None, silent)
-    again = forecast.Form.from_dict(corpus.form.as_dict())
-    assert again.as_dict() == corpus.form.as_dict()
+    corpus = forecast.TASK.read_corpus(settings(series(tmp_path)), None, silent)
+    again = SeriesEncoding.from_dict(corpus.encoding.as_dict())
+    assert again.as_dict() == corpus.encoding.as_dict()
 
 
 @pytest.mark.parametrize(
@@ -132,39 +136,39 @@ def months(tmp_path, rows):
 
 def test_what_repeats_a_season_reads_a_whole_one(tmp_path):
     path = months(tmp_path, 40)
-    assert forecast.read_corpus(settings(path), None, silent).form.window == 9
+    assert forecast.TASK.read_corpus(settings(path), None, silent).encoding.window == 9
     chosen = settings(path, "seasonal")
-    corpus = forecast.read_corpus(chosen, None, silent)
-    assert corpus.form.window == 12
-    found, truth, _ = forecast.forecasts_of(build_model(chosen, corpus), corpus.valid, corpus.form)
+    corpus = forecast.TASK.read_corpus(chosen, None, silent)
+    assert corpus.encoding.window == 12
+    found, truth, _ = forecast_windows(build_model(chosen, corpus), corpus.valid, corpus.encoding)
     assert found[..., 0] == pytest.approx(truth, abs=1e-5)
     short = settings(path, "seasonal", window=6)
     with pytest.raises(InputError, match="window = 6 must be at least season = 12"):
-        build_model(short, forecast.read_corpus(short, None, silent))
+        build_model(short, forecast.TASK.read_corpus(short, None, silent))
 
 
 def test_a_part_of_gaps_is_found_before_training(tmp_path):
     path, notes = tmp_path / "gaps.csv", []
     path.write_text("n,x\n" + "".join(f"{n},{n if n < 140 else ''}\n" for n in range(200)), encoding="utf-8")
     chosen = settings(path, window=10, **{"data.target": "x"})
-    corpus = forecast.read_corpus(chosen, None, lambda kind, values: notes.append(values.get("text", "")))
+    corpus = forecast.TASK.read_corpus(chosen, None, lambda kind, values: notes.append(values.get("text", "")))
     assert corpus.choose is None and corpus.valid is None
     assert "the part held out is all gaps, and is not used" in notes
     path.write_text("n,x\n" + "".join(f"{n},{n if n >= 140 else ''}\n" for n in range(200)), encoding="utf-8")
     with pytest.raises(InputError, match="nothing to learn from: every number to forecast is a gap"):
-        forecast.read_corpus(chosen, None, silent)
+        forecast.TASK.read_corpus(chosen, None, silent)
 
 
 def test_without_a_held_out_part_the_band_is_still_known(tmp_path):
     chosen = settings(series(tmp_path), "last", window=10, **{"data.holdout": 0.0})
-    corpus = forecast.read_corpus(chosen, None, silent)
-    figures = forecast.final_figures(chosen, build_model(chosen, corpus), corpus, None, silent)
+    corpus = forecast.TASK.read_corpus(chosen, None, silent)
+    figures = forecast.TASK.final_figures(chosen, build_model(chosen, corpus), corpus, None, silent)
     assert corpus.valid is None and list(figures) == ["band"]
 
 
 def test_progress_is_told_in_steps_and_the_units_of_the_loss(tmp_path):
     chosen = settings(series(tmp_path), window=10, **{"train.loss": "mae"})
-    options = forecast.options(chosen, None, None)
+    options = forecast.TASK.options(chosen, None, None)
     assert (options.counts, options.unit) == ("steps", "deviations of the past")
 
 
@@ -173,10 +177,10 @@ def test_a_file_to_score_that_is_too_short_is_refused(tmp_path):
     chosen = settings(series(tmp_path), window=10, horizon=5, **{"data.valid": (str(short),)})
     says = r"short\.csv: there are 12 steps to score, fewer than a window of 10 and a horizon of 5"
     with pytest.raises(InputError, match=says):
-        forecast.read_corpus(chosen, None, silent)
+        forecast.TASK.read_corpus(chosen, None, silent)
 
 
 def test_waves_are_not_read_beside_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="waves: is a corpus of its own"):
-        forecast.read_corpus(settings("waves", **{"data.files": ("waves", str(series(tmp_path)))}), None, silent)
+        forecast.TASK.read_corpus(settings("waves", **{"data.files": ("waves", str(series(tmp_path)))}), None, silent)

@@ -12,11 +12,11 @@ from ensue.core.errors import InputError
 from ensue.core.events import silent
 from ensue.data.labelled_rows import make_rows
 from ensue.models.labelled import HeadConfig
+from ensue.runs.build_model import build_model
 from ensue.runs.settings_resolution import resolve
-from ensue.tasks.build_model import build_model
-from ensue.tasks.example_encoding import row_length
-from ensue.tasks.labelled import batch_tokens, drawn, mean_loss
-from ensue.tasks.labeller import Labeller, logits_of
+from ensue.tasks.labels.encoding import row_length
+from ensue.tasks.labels.labeller import Labeller, compute_logits
+from ensue.tasks.labels.task import batch_tokens, mean_loss, stratified_sample
 from ensue.tasks.table import task_of
 from ensue.train.label_objectives import LabelLoss
 from ensue.train.settings import LabelTrainSettings
@@ -48,14 +48,14 @@ def read_corpus(tmp_path, counts=None, system="bert", task="classify", notes=Non
 
 def test_a_draw_keeps_shares_and_holds_all_smaller_draws():
     strata = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
-    whole = [set(drawn(strata, count, 3)) for count in (10, 20, 50, 100)]
+    whole = [set(stratified_sample(strata, count, 3)) for count in (10, 20, 50, 100)]
     for less, more in itertools.pairwise(whole):
         assert less < more
     assert whole[-1] == set(range(100))
     for count, found in zip((10, 20, 50), whole):
         shares = Counter(strata[place] for place in found)
         assert all(abs(shares[kind] - share * count) <= 1 for kind, share in (("a", 0.6), ("b", 0.3), ("c", 0.1)))
-    assert drawn(strata, 20, 3) == drawn(strata, 20, 3) != drawn(strata, 20, 4)
+    assert stratified_sample(strata, 20, 3) == stratified_sample(strata, 20, 3) != stratified_sample(strata, 20, 4)
 
 
 def test_some_examples_are_held_out_from_all_over(tmp_path):
@@ -75,7 +75,7 @@ def test_a_label_that_is_only_held_out_is_a_label(tmp_path):
     (tmp_path / "rare.tsv").write_text("text\tlabel\n" + "".join(lines))
     _, corpus = read_corpus(tmp_path, **{"data.files": (str(tmp_path / "rare.tsv"),)})
     assert [one.label for one in corpus.valid_examples] == ["rare"]
-    assert corpus.form.labels == ("a", "b", "rare") and corpus.valid.rows.targets.tolist() == [2]
+    assert corpus.encoding.labels == ("a", "b", "rare") and corpus.valid.rows.targets.tolist() == [2]
 
 
 def test_fewer_examples_are_drawn_over_the_labels(tmp_path):
@@ -98,7 +98,7 @@ def test_validation_may_have_one_label_but_none_that_is_new(tmp_path):
 
 def test_labels_in_an_order_of_ones_own(tmp_path):
     _, corpus = read_corpus(tmp_path, **{"data.labels": ("good", "bad", "odd")})
-    assert corpus.form.labels == ("good", "bad", "odd")
+    assert corpus.encoding.labels == ("good", "bad", "odd")
     with pytest.raises(InputError, match="the label 'bad' is none of good, odd"):
         read_corpus(tmp_path, **{"data.labels": ("good", "odd")})
 
@@ -125,7 +125,7 @@ def test_balanced_weights(tmp_path):
 
 def test_what_cannot_be_asked_of_a_model(tmp_path):
     settings, corpus = read_corpus(tmp_path, **{"train.language": 0.5})
-    with pytest.raises(InputError, match="which bert does not say"):
+    with pytest.raises(InputError, match="which bert does not predict"):
         task_of(settings).objective(settings, build_model(settings, corpus), corpus)
     settings, corpus = read_corpus(tmp_path, **{"train.adapters": 2, "train.freeze": 1})
     with pytest.raises(InputError, match="adapters leave the body as it is"):
@@ -183,12 +183,12 @@ def test_answers_come_in_the_order_of_the_examples(tmp_path, system):
     torch.manual_seed(0)
     model = build_model(settings, corpus)
     torch.nn.init.normal_(model.out.weight)
-    kind, form = task_of(settings).kind, corpus.form
-    whole = Labeller(model, kind, form).answers(corpus.examples)
-    one_by_one = [Labeller(model, kind, form).answers([one])[0] for one in corpus.examples[:8]]
+    kind, encoding = task_of(settings).kind, corpus.encoding
+    whole = Labeller(model, kind, encoding).predict(corpus.examples)
+    one_by_one = [Labeller(model, kind, encoding).predict([one])[0] for one in corpus.examples[:8]]
     for a, b in zip(whole, one_by_one):
         assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
-    logits = logits_of(model, corpus.train.rows, at_once=40)
+    logits = compute_logits(model, corpus.train.rows, batch_tokens=40)
     mean = mean_loss(LabelLoss(), corpus.train, logits)
     plain = LabelLoss().of(
         torch.from_numpy(np.stack(logits)), torch.from_numpy(corpus.train.rows.targets), torch.ones(1)

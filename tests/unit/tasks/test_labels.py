@@ -12,8 +12,8 @@ from ensue.data.labelled_rows import IGNORE_INDEX
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
-from ensue.tasks.label_kind import Form, in_order, label_number, softmax
 from ensue.tasks.labels.answer import LONGEST_ANSWER, best_span, windows
+from ensue.tasks.labels.kind import ExampleEncoding, label_index, softmax, sort_labels
 from ensue.tasks.table import all_tasks
 
 LABEL_KINDS = {spec.name: spec.kind for spec in all_tasks() if spec.labels}
@@ -31,7 +31,7 @@ def tokenizer_of(kind):
 
 
 def form(kind="wordpiece", labels=(), length=64, stride=0):
-    return Form(tokenizer=tokenizer_of(kind), labels=labels, length=length, stride=stride)
+    return ExampleEncoding(tokenizer=tokenizer_of(kind), labels=labels, length=length, stride=stride)
 
 
 def row(written, place):
@@ -45,28 +45,28 @@ def row(written, place):
 def test_texts_and_pairs_stand_in_their_frames():
     given = form(labels=("a", "b"), length=12)
     one = [LabelledText(("the river",), "b", "f:1"), LabelledText((PASSAGE,), "a", "f:2")]
-    written = CLASSIFY.write(one, given)
+    written = CLASSIFY.encode(one, given)
     assert (
         row(written, 0)
         == add_special_tokens(special_tokens_of(given.tokenizer), given.tokenizer.encode("the river"))[0].tolist()
     )
     assert written.rows.targets.tolist() == [1, 0] and written.rows.lengths.max() == 12 and written.cut == 1
-    two = PAIR.write([LabelledText(("the river", "is long"), None, "f:1")], given, wanted=False)
+    two = PAIR.encode([LabelledText(("the river", "is long"), None, "f:1")], given, with_targets=False)
     ids = [given.tokenizer.encode(text) for text in ("the river", "is long")]
     assert (
         row(two, 0) == add_special_tokens(special_tokens_of(given.tokenizer), *ids)[0].tolist()
         and two.rows.segments[-1] == 1
     )
-    assert len(CLASSIFY.write([], given).rows) == 0
+    assert len(CLASSIFY.encode([], given).rows) == 0
 
 
 @pytest.mark.parametrize("texts", [("one",), ("one", "two")])
 def test_numbers_of_one_text_or_two(texts):
-    written = REGRESS.write([LabelledText(texts, "2.5", "f:1"), LabelledText(texts, "-1", "f:2")], form())
+    written = REGRESS.encode([LabelledText(texts, "2.5", "f:1"), LabelledText(texts, "-1", "f:2")], form())
     assert len(written.rows) == 2 and written.rows.targets.tolist() == [2.5, -1.0]
     assert set(written.rows.segments.tolist()) == ({0} if len(texts) == 1 else {0, 1})
     examples = [LabelledText(texts, str(value), "f") for value in (1, 2, 3, 4)]
-    found = REGRESS.answers(examples, written, [np.array([value]) for value in (2.0, 4.0, 5.0, 9.0)], form())
+    found = REGRESS.predictions(examples, written, [np.array([value]) for value in (2.0, 4.0, 5.0, 9.0)], ())
     score = REGRESS.score(examples, found, ())
     assert score["spearman"] == pytest.approx(1) and score["mse"] == pytest.approx((1 + 4 + 4 + 25) / 4)
     assert score["pearson"] == pytest.approx(np.corrcoef([1, 2, 3, 4], [2, 4, 5, 9])[0, 1])
@@ -74,36 +74,36 @@ def test_numbers_of_one_text_or_two(texts):
 
 def test_a_label_that_is_not_known_is_named_with_its_line():
     with pytest.raises(InputError, match=r"f.tsv:7: the label 'c' is none of a, b"):
-        CLASSIFY.write([LabelledText(("x",), "c", "f.tsv:7")], form(labels=("a", "b")))
+        CLASSIFY.encode([LabelledText(("x",), "c", "f.tsv:7")], form(labels=("a", "b")))
     with pytest.raises(InputError, match="…"):
-        label_number("z", [str(n) for n in range(20)], "f:1")
+        label_index("z", [str(n) for n in range(20)], "f:1")
 
 
 def test_the_likeliest_label_and_its_figures():
     given = form(labels=("a", "b"))
     examples = [LabelledText(("x",), label, "f") for label in ("a", "b", "b")]
     logits = [np.array([2.0, 1.0]), np.array([0.0, 1.0]), np.array([3.0, 0.0])]
-    found = CLASSIFY.answers(examples, CLASSIFY.write(examples, given), logits, given)
+    found = CLASSIFY.predictions(examples, CLASSIFY.encode(examples, given), logits, given.labels)
     assert [one["label"] for one in found] == ["a", "b", "a"]
     assert found[0]["probabilities"]["a"] == pytest.approx(1 / (1 + np.exp(-1)))
     assert CLASSIFY.score(examples, found, given.labels)["accuracy"] == pytest.approx(2 / 3)
 
 
 def test_labels_have_an_order_of_their_own():
-    assert in_order({"10", "9", "1.0", "1"}) == ("1", "1.0", "9", "10")
-    assert in_order({"nan", "1", "inf"}) == ("1", "inf", "nan")
+    assert sort_labels({"10", "9", "1.0", "1"}) == ("1", "1.0", "9", "10")
+    assert sort_labels({"nan", "1", "inf"}) == ("1", "inf", "nan")
     np.testing.assert_allclose(softmax(np.array([1000.0, 1000.0])), [0.5, 0.5])
 
 
 def test_typed_examples():
-    assert CLASSIFY.example("a\tb", "text 1").texts == ("a\tb",)
-    assert PAIR.example("a\tb", "text 1").texts == ("a", "b")
-    assert CHOOSE.example("a\tb\tc", "text 1").choices == ("b", "c")
-    assert TAG.example(" a  b ", "text 1").words == ("a", "b")
-    assert ANSWER.example("who?\tme", "text 1").passage == "me"
+    assert CLASSIFY.parse_example("a\tb", "text 1").texts == ("a\tb",)
+    assert PAIR.parse_example("a\tb", "text 1").texts == ("a", "b")
+    assert CHOOSE.parse_example("a\tb\tc", "text 1").choices == ("b", "c")
+    assert TAG.parse_example(" a  b ", "text 1").words == ("a", "b")
+    assert ANSWER.parse_example("who?\tme", "text 1").passage == "me"
     for kind, text in ((PAIR, "a"), (CHOOSE, "a\tb"), (ANSWER, "who?")):
         with pytest.raises(InputError, match="text 3"):
-            kind.example(text, "text 3")
+            kind.parse_example(text, "text 3")
 
 
 # Choices.
@@ -115,15 +115,15 @@ def test_every_choice_is_read_with_its_context():
         ChoiceQuestion("the river", ("flows", "is long", "stands"), 2, "f:1"),
         ChoiceQuestion("it", ("a", "b", "c"), 0, "f:2"),
     ]
-    written = CHOOSE.write(examples, given)
+    written = CHOOSE.encode(examples, given)
     assert len(written.rows) == 2 and written.rows.rows_per_example == 3 and written.rows.targets.tolist() == [2, 0]
     ids = [given.tokenizer.encode(text) for text in ("the river", "is long")]
     assert row(written, 1) == add_special_tokens(special_tokens_of(given.tokenizer), *ids)[0].tolist()
-    found = CHOOSE.answers(examples, written, [np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.5])], given)
+    found = CHOOSE.predictions(examples, written, [np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.5])], given.labels)
     assert [one["choice"] for one in found] == [2, 1] and found[0]["text"] == "stands"
     assert CHOOSE.score(examples, found, given.labels) == {"accuracy": 0.5, "chance": 1 / 3, "examples": 2}
     with pytest.raises(InputError, match="f:3: 2 choices where the model has 3"):
-        CHOOSE.write([ChoiceQuestion("it", ("a", "b"), 0, "f:3")], given)
+        CHOOSE.encode([ChoiceQuestion("it", ("a", "b"), 0, "f:3")], given)
 
 
 # Tags.
@@ -134,7 +134,7 @@ def test_a_word_is_answered_for_by_its_first_token(kind):
     given = form(kind, labels=("O", "B-X", "I-X"))
     words = ("The", "unbelievably", "long", "Nile")
     tags = ("O", "B-X", "I-X", "O")
-    written = TAG.write([TaggedSentence(words, tags, "f:1"), TaggedSentence((), (), "f:9")], given)
+    written = TAG.encode([TaggedSentence(words, tags, "f:1"), TaggedSentence((), (), "f:9")], given)
     (firsts, none), targets = written.notes, written.rows.targets
     assert len(firsts) == 4 and len(none) == 0 and firsts[0] == 1
     asked = np.flatnonzero(targets != IGNORE_INDEX)
@@ -148,11 +148,11 @@ def test_a_word_is_answered_for_by_its_first_token(kind):
 def test_words_that_were_cut_off_are_outside():
     given = form("byte", labels=("O", "B-X"), length=8)
     example = TaggedSentence(("ab", "cde", "f", "g"), ("O", "B-X", "B-X", "O"), "f:1")
-    written = TAG.write([example], given)
+    written = TAG.encode([example], given)
     assert written.cut == 1 and written.notes[0].tolist() == [1, 3]
     logits = np.zeros((8, 2))
     logits[[1, 3], [0, 1]] = 5.0
-    (found,) = TAG.answers([example], written, [logits], given)
+    (found,) = TAG.predictions([example], written, [logits], given.labels)
     assert found["tags"] == ["O", "B-X", "O", "O"]
     assert found["entities"] == [{"type": "X", "start": 1, "stop": 2, "text": "cde"}]
     assert TAG.score([example], [found], given.labels)["f1"] == pytest.approx(2 / 3)
@@ -161,9 +161,9 @@ def test_words_that_were_cut_off_are_outside():
 def test_tags_that_mark_no_entities():
     example = TaggedSentence(("a", "b"), ("NOUN", "VERB"), "f:1")
     given = form(labels=TAG.labels([example]))
-    written = TAG.write([example], given)
+    written = TAG.encode([example], given)
     logits = np.zeros((len(row(written, 0)), 2))
-    (found,) = TAG.answers([example], written, [logits], given)
+    (found,) = TAG.predictions([example], written, [logits], given.labels)
     assert "entities" not in found and TAG.score([example], [found], given.labels)["accuracy"] == 0.5
     assert TAG.labels([TaggedSentence(("a",) * 4, ("I-B", "O", "B-B", "B-A"), "f")]) == ("O", "B-A", "B-B", "I-B")
 
@@ -191,7 +191,7 @@ def test_targets_are_read_back_as_the_answer(kind, length):
         start = PASSAGE.rindex(text) if number % 2 else PASSAGE.index(text)
         questions.append(Question(str(number), "where is it?", PASSAGE, (Answer(text, start),), False, "f"))
     questions.append(Question("none", "who?", PASSAGE, (), True, "f"))
-    written = ANSWER.write(questions, given)
+    written = ANSWER.encode(questions, given)
     assert written.rows.lengths.max() <= length
     logits = []
     for place in range(len(written.rows)):
@@ -199,7 +199,7 @@ def test_targets_are_read_back_as_the_answer(kind, length):
         start, stop = written.rows.targets[place]
         one[start, 0] = one[stop, 1] = 9.0
         logits.append(one)
-    found = ANSWER.answers(questions, written, logits, given)
+    found = ANSWER.predictions(questions, written, logits, given.labels)
     for question, one in zip(questions[:-1], found):
         wanted = question.answers[0]
         assert one["answer"] == question.passage[one["start"] : one["stop"]]
@@ -255,10 +255,13 @@ def test_every_task_says_how_it_is_chosen_and_what_comes_out():
 
 
 def test_numbers_of_one_text_or_two_where_it_is_not_known(tmp_path):
-    kind = replace(REGRESS, texts=0)
-    assert kind.example("one text", "here").texts == ("one text",)
-    assert kind.example("one\tother", "here").texts == ("one", "other")
+    kind = replace(REGRESS, text_count=0)
+    assert kind.parse_example("one text", "here").texts == ("one text",)
+    assert kind.parse_example("one\tother", "here").texts == ("one", "other")
     with pytest.raises(InputError, match="3 texts where 2 are needed"):
-        kind.example("a\tb\tc", "here")
+        kind.parse_example("a\tb\tc", "here")
     (tmp_path / "a.txt").write_text("one text\nanother text\n", encoding="utf-8")
-    assert [one.texts for one in kind.inputs(str(tmp_path / "a.txt"), "", [])] == [("one text",), ("another text",)]
+    assert [one.texts for one in kind.read_inputs(str(tmp_path / "a.txt"), "", [])] == [
+        ("one text",),
+        ("another text",),
+    ]

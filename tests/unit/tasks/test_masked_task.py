@@ -12,9 +12,9 @@ from ensue.core.events import silent
 from ensue.data.splitting import evenly_spaced
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.measure.masked import masked_score
+from ensue.runs.build_model import build_model
 from ensue.runs.settings_resolution import resolve
 from ensue.tasks import masked_modelling as masked
-from ensue.tasks.build_model import build_model
 
 SMALL = {
     "layers": 1,
@@ -59,7 +59,7 @@ def prepared(file, system="bert", **flat):
     settings = resolve(system, layers=[{**small, "data.files": (file,), **flat}])
     if system == "roberta":
         settings = resolve(system, layers=[{**small, "data.files": (file,), "tokenizer.vocabulary": 300, **flat}])
-    corpus = masked.read_corpus(settings, None, silent)
+    corpus = masked.TASK.read_corpus(settings, None, silent)
     return settings, corpus, build_model(settings, corpus)
 
 
@@ -70,8 +70,8 @@ def prepared(file, system="bert", **flat):
 def test_pairs_need_two_documents_on_either_side(tmp_path, documents, held, flat):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", documents), **flat)
     assert (len(corpus.valid) if corpus.valid else 0) == held and len(corpus.train) == documents - held
-    assert masked.batches(settings, model, corpus).batch(0).size
-    evaluate = masked.evaluator(settings, model, corpus)
+    assert masked.TASK.batches(settings, model, corpus).batch(0).size
+    evaluate = masked.TASK.evaluator(settings, model, corpus)
     assert (evaluate is not None) == (held > 0)
     if evaluate:
         assert evaluate(lambda: False) == evaluate(lambda: False)
@@ -81,17 +81,17 @@ def test_validation_that_makes_no_rows_is_refused_where_it_was_given_and_none_wh
     valid = text(tmp_path / "v.txt", 1)
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"data.valid": (valid,)})
     with pytest.raises(InputError, match="one document"):
-        masked.evaluator(settings, model, corpus)
+        masked.TASK.evaluator(settings, model, corpus)
     held = replace(settings, data=replace(settings.data, valid=()))
-    assert masked.evaluator(held, model, corpus) is None
-    assert masked.final_figures(held, model, corpus, None, silent) is None
+    assert masked.TASK.evaluator(held, model, corpus) is None
+    assert masked.TASK.final_figures(held, model, corpus, None, silent) is None
 
 
 def test_the_figures_by_hand(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 30))
     torch.nn.init.normal_(model.body.embed.weight, std=0.5)
-    found = masked.scored(settings, model, corpus.valid, corpus.tokenizer, 2000, known=corpus.train)
-    rows = masked.rows_of(settings, model, corpus.valid, corpus.tokenizer, seed=0)
+    found = masked.score_documents(settings, model, corpus.valid, corpus.tokenizer, 2000, train=corpus.train)
+    rows = masked.masked_batches(settings, model, corpus.valid, corpus.tokenizer, seed=0)
     counts = np.bincount(corpus.train.tokens, minlength=corpus.tokenizer.size) + 1
     fill = right = guess = hidden = told = pairs = 0.0
     model.eval()
@@ -117,8 +117,8 @@ def test_the_figures_by_hand(tmp_path):
 def test_roberta_reads_one_text_a_row(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 12), "roberta")
     assert corpus.tokenizer.kind == "bpe" and corpus.tokenizer.special_tokens.double_separator
-    assert masked.batches(settings, model, corpus).batch(0).not_next is None
-    score = masked.scored(settings, model, corpus.valid, corpus.tokenizer, 50)
+    assert masked.TASK.batches(settings, model, corpus).batch(0).not_next is None
+    score = masked.score_documents(settings, model, corpus.valid, corpus.tokenizer, 50)
     assert score.next_accuracy is None and "next_loss" not in score.as_dict()
 
 
@@ -134,7 +134,7 @@ def test_files_are_scored_with_what_they_say_themselves(tmp_path):
 
 def test_sentences_become_tokens_and_empty_ones_nothing():
     tokenizer = fit_encoder_tokenizer("wordpiece", [" ".join(WORDS)], 100, min_count=1)
-    found = masked.tokenised([["the river", "\u200b"], ["\u200b"], ["rain", "fell"]], tokenizer)
+    found = masked.encode_documents([["the river", "\u200b"], ["\u200b"], ["rain", "fell"]], tokenizer)
     assert len(found) == 2 and found.documents.tolist() == [0, 1, 3]
     assert tokenizer.decode(found.tokens[: found.sentences[1]]) == "the river"
 
@@ -142,13 +142,13 @@ def test_sentences_become_tokens_and_empty_ones_nothing():
 def test_settings_that_do_not_fit(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"train.length": 64})
     with pytest.raises(InputError, match=r"train\.length = 64 is more than context = 32"):
-        masked.complete_settings(settings, model, corpus)
+        masked.TASK.complete_settings(settings, model, corpus)
     for kind in ("char", "word"):
-        with pytest.raises(InputError, match=f"a {kind} tokenizer has no marks"):
+        with pytest.raises(InputError, match=f"a {kind} tokenizer has no special tokens"):
             prepared(text(tmp_path / "t.txt", 6), **{"tokenizer.kind": kind})
     with pytest.raises(InputError, match="the text is one document"):
         _, corpus, _ = prepared(text(tmp_path / "t.txt", 1))
-        masked.batches(settings, model, corpus)
+        masked.TASK.batches(settings, model, corpus)
 
 
 def test_what_is_held_out_is_from_all_over():

@@ -5,7 +5,7 @@ import pytest
 from ensue.core.errors import InputError
 from ensue.models.table import SYSTEMS
 from ensue.runs.settings_resolution import resolve
-from ensue.tasks.labelled import FROM_SCRATCH, READERS
+from ensue.tasks.labels.task import BACKBONES, FROM_SCRATCH
 from ensue.tasks.recipes import RECIPES, recipe_of, recipes_for
 
 BEGUN = {"begin_with": "run"}
@@ -56,7 +56,7 @@ def test_what_is_typed_wins():
 
 
 def test_other_systems_do_not_know_it():
-    for system in set(READERS) - set(RECIPES["ulmfit"].systems) - {"cove"}:
+    for system in set(BACKBONES) - set(RECIPES["ulmfit"].systems) - {"cove"}:
         assert recipe_of(system, "ulmfit") is None and not recipes_for(system)
         with pytest.raises(InputError, match="preset"):
             resolve(system, task="classify", preset="ulmfit", layers=[BEGUN])
@@ -67,7 +67,7 @@ def test_other_systems_do_not_know_it():
 def test_parts_are_for_states_that_are_carried_on(tmp_path, system):
     from test_labelled_task import read_corpus
 
-    from ensue.tasks.build_model import build_model
+    from ensue.runs.build_model import build_model
     from ensue.tasks.table import task_of
 
     settings, corpus = read_corpus(tmp_path, system=system, **{"train.reach": 8})

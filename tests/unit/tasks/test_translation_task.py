@@ -10,13 +10,13 @@ from ensue.core.errors import InputError
 from ensue.core.run_folder import RunFolder
 from ensue.data.pairs import Pairs
 from ensue.data.tokenizers.registry import load_tokenizer
+from ensue.runs.build_model import build_model
 from ensue.runs.settings_resolution import resolve
 from ensue.search.beam import Search
+from ensue.search.translator import Translator
 from ensue.tasks import translation
-from ensue.tasks.build_model import build_model
 from ensue.tasks.table import task_of
 from ensue.tasks.translation import PairSettings, PairTokenizerSettings
-from ensue.tasks.translator import Translator
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 SMALL = {"hidden": 8, "layers": 1, "train.steps": 1, "tokenizer.kind": "word", "tokenizer.min_count": 1}
@@ -43,7 +43,7 @@ def said(into):
 
 def ready(files, system="seq2seq", **settings):
     chosen = settled(system, files, **settings)
-    corpus = translation.read_corpus(chosen, None, said([]))
+    corpus = translation.TASK.read_corpus(chosen, None, said([]))
     return chosen, corpus, build_model(chosen, corpus)
 
 
@@ -95,9 +95,9 @@ def test_a_run_finds_its_tokenizers_again(files, tmp_path, joint):
     chosen, corpus, _ = ready(files, tokenizer__joint=joint)
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
-    translation.save_tokenizers(corpus, folder)
+    translation.TASK.save_tokenizers(corpus, folder)
     assert (folder.path / translation.SOURCE_TOKENIZER).exists() != joint
-    again = translation.read_corpus(chosen, folder, said([]))
+    again = translation.TASK.read_corpus(chosen, folder, said([]))
     assert again.hash == corpus.hash and again.joint == joint
     for kind in (str(folder.tokenizer), str(folder.path)):  # as --tokenizer RUN/tokenizer.json, for an ensemble
         source, target = translation.choose_tokenizers(PairTokenizerSettings(kind=kind), None)
@@ -109,15 +109,15 @@ def test_a_run_finds_its_tokenizers_again(files, tmp_path, joint):
 def test_what_is_written_down_gives_the_same_tokenizers(files, kind, joint):
     """run.toml has one size for both vocabularies, so it must not be too small for either."""
     chosen, corpus, model = ready(files, tokenizer__joint=joint, tokenizer__kind=kind)
-    written = translation.complete_settings(chosen, model, corpus)
-    again = translation.read_corpus(written, None, said([]))
+    written = translation.TASK.complete_settings(chosen, model, corpus)
+    again = translation.TASK.read_corpus(written, None, said([]))
     assert again.hash == corpus.hash
     assert again.source_tokenizer.state() == corpus.source_tokenizer.state()
 
 
 def test_nothing_is_left_open_in_what_is_written_down(files):
     chosen, corpus, model = ready(files, tokenizer__kind="auto")
-    written = translation.complete_settings(chosen, model, corpus)
+    written = translation.TASK.complete_settings(chosen, model, corpus)
     assert written.tokenizer.kind == "bpe" and written.tokenizer.vocabulary == corpus.tokenizer.size
     assert written.train.threads > 0 and written.data.eval_pairs > 0 and written.run.device == "cpu"
 
@@ -125,7 +125,7 @@ def test_nothing_is_left_open_in_what_is_written_down(files):
 def test_notes_say_what_was_understood_and_what_was_left_out(files):
     heard = []
     chosen = settled("seq2seq", files, context=5, data__holdout=0.0)
-    corpus = translation.read_corpus(chosen, None, said(heard))
+    corpus = translation.TASK.read_corpus(chosen, None, said(heard))
     notes = [values["text"] for kind, values in heard if kind == "note"]
     assert notes[0] == "two parallel files, 24 lines each: 24 to learn from, 0 to validate with"
     assert notes[1].startswith("pairs to learn from: left out 8 pairs with more than 5 tokens on a side (line")
@@ -142,8 +142,8 @@ def test_an_error_says_of_which_pairs_it_is(files, tmp_path):
 def test_log_probabilities_add_up(files):
     _, corpus, model = ready(files)
     model.eval()
-    sums = list(translation.log_prob_sums(model, corpus.train, corpus.tokenizer.end))
-    assert sum(count for _, count in sums) == len(corpus.train.target)
+    total, count = translation.pair_log_prob(model, corpus.train, corpus.tokenizer.end)
+    assert count == len(corpus.train.target)
     expected = 0.0
     with torch.no_grad():
         for place in range(len(corpus.train)):
@@ -151,37 +151,36 @@ def test_log_probabilities_add_up(files):
             read = torch.cat([torch.tensor([[corpus.tokenizer.end]]), target[:, :-1]], dim=1)
             logits = model(read, model.start(source)).logits.log_softmax(-1)
             expected += logits.gather(-1, target[..., None]).sum().item()
-    assert sum(value for value, _ in sums) == pytest.approx(expected, rel=1e-5)
+    assert total == pytest.approx(expected, rel=1e-5)
 
 
 def test_of_many_pairs_the_first_are_looked_at(files):
     _, corpus, model = ready(files)
-    sums = list(translation.log_prob_sums(model, corpus.train, corpus.tokenizer.end, 2))
-    assert sum(count for _, count in sums) == sum(len(corpus.train.pair(place)[1]) for place in range(2))
+    _, count = translation.pair_log_prob(model, corpus.train.first(2), corpus.tokenizer.end)
+    assert count == sum(len(corpus.train.pair(place)[1]) for place in range(2))
 
 
 def test_evaluation_switches_dropout_off(files):
     """Also where training stopped between two evaluations, and left the model as it trains."""
     chosen, corpus, model = ready(files, dropout=0.5)
-    evaluate = translation.evaluator(chosen, model, corpus)
+    evaluate = translation.TASK.evaluator(chosen, model, corpus)
     expected = evaluate(lambda: False)
     model.train()
     assert evaluate(lambda: False) == expected
-    figures = translation.log_prob_sums(model.train(), corpus.valid, corpus.tokenizer.end)
-    total, tokens = map(sum, zip(*figures))
+    total, tokens = translation.pair_log_prob(model.train(), corpus.valid, corpus.tokenizer.end)
     assert expected["valid_loss"] == pytest.approx(-total / tokens)
 
 
 def test_there_is_nothing_to_evaluate_without_validation(files):
     chosen, corpus, model = ready(files, data__holdout=0.0)
-    assert translation.evaluator(chosen, model, corpus) is None
-    assert translation.sampler(chosen, model, corpus, torch.device("cpu")) is None
-    assert translation.final_figures(chosen, model, corpus, None, said([])) is None
+    assert translation.TASK.evaluator(chosen, model, corpus) is None
+    assert translation.TASK.sampler(chosen, model, corpus, torch.device("cpu")) is None
+    assert translation.TASK.final_figures(chosen, model, corpus, None, said([])) is None
 
 
 def test_what_is_written_on_the_way_draws_no_random_numbers(files):
     chosen, corpus, model = ready(files)
-    write = translation.sampler(chosen, model, corpus, torch.device("cpu"))
+    write = translation.TASK.sampler(chosen, model, corpus, torch.device("cpu"))
     before = torch.get_rng_state()
     text = write()
     assert torch.equal(before, torch.get_rng_state())
@@ -194,7 +193,7 @@ def test_all_figures_of_pairs(files):
     figures, outputs = translation.score_pairs(translator, corpus.valid_text, Search(beam=2), said([]))
     assert len(outputs) == figures["sentences"] == len(corpus.valid_text)
     assert {"bleu", "bleu_signature", "chrf", "exact", "bits_per_byte", "nll", "unknown"} <= figures.keys()
-    total, tokens = map(sum, zip(*translation.log_prob_sums(model, corpus.valid, corpus.tokenizer.end)))
+    total, tokens = translation.pair_log_prob(model, corpus.valid, corpus.tokenizer.end)
     assert figures["perplexity"]["token"] == pytest.approx(math.exp(-total / tokens))
     assert figures["tokens"] == tokens and type(figures["tokens"]) is int
 
@@ -215,12 +214,12 @@ def test_pairs_too_long_for_the_perplexity_and_sources_that_are_cut_are_said(fil
 
 def test_a_card_can_say_what_the_pairs_were(files):
     _, corpus, _ = ready(files, data__holdout=0.25)
-    facts = translation.describe_corpus(corpus)
+    facts = translation.TASK.describe_corpus(corpus)
     assert facts["train_pairs"] == 18 and facts["valid_pairs"] == 6 and facts["joint"] is True
 
 
 def test_tokenizers_of_a_run_are_files_of_the_hub(files, tmp_path):
     _, corpus, _ = ready(files)
     folder = RunFolder(Path(tmp_path))
-    translation.save_tokenizers(corpus, folder)
+    translation.TASK.save_tokenizers(corpus, folder)
     assert load_tokenizer(tmp_path / "tokenizer.json").size == corpus.tokenizer.size

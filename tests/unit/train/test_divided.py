@@ -19,7 +19,7 @@ from ensue.models.bidirectional import BidirectionalLanguageModel
 from ensue.models.context2vec import Context2vec, Context2vecConfig
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel, RecurrentConfig
 from ensue.models.transformer import Transformer, TransformerConfig
-from ensue.tasks.translation import log_prob_sums
+from ensue.tasks.translation import pair_log_prob
 from ensue.train.data_parallel import DataParallel
 from ensue.train.ranks import SINGLE
 
@@ -77,7 +77,7 @@ def translation():
         return tokens, np.concatenate([[0], np.cumsum(sizes + 1)])
 
     pairs = PairTokens(*side(), *side(), np.arange(1, 32), (0, 0), 0, 0, 0.0)
-    return lambda ranks: np.array(list(log_prob_sums(model, pairs, 0, ranks=ranks))).sum(0)
+    return lambda ranks: np.array(pair_log_prob(model, pairs, 0, ranks=ranks))
 
 
 def masked():

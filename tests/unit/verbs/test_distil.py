@@ -13,7 +13,7 @@ import ensue
 from ensue.core.errors import InputError, Interrupted
 from ensue.core.files import sha256
 from ensue.core.settings import read_toml
-from ensue.tasks import distillation as distilled
+from ensue.tasks.labels import distillation as distilled
 from ensue.tasks.table import all_tasks
 from ensue.verbs import fit as fitting
 
@@ -199,8 +199,8 @@ def test_a_broken_distillation_resumes_to_the_bit_and_the_teacher_is_asked_once(
     folder, tmp_path, monkeypatch, settings
 ):
     asked = []
-    logits_of = distilled.logits_of
-    monkeypatch.setattr(distilled, "logits_of", lambda *a, **k: asked.append(1) or logits_of(*a, **k))
+    compute_logits = distilled.compute_logits
+    monkeypatch.setattr(distilled, "compute_logits", lambda *a, **k: asked.append(1) or compute_logits(*a, **k))
     settings = small(**settings, **{"train.keep": "last"})
     distil(folder, tmp_path / "whole", settings=settings)
     with pytest.raises(Interrupted, match="--resume"):
@@ -306,5 +306,5 @@ def test_force_never_deletes_the_teacher(folder, tmp_path):
 
 
 def test_every_task_that_is_taught_is_one_that_labels():
-    taught = {spec.name for spec in all_tasks() if distilled.teaches(spec)}
+    taught = {spec.name for spec in all_tasks() if distilled.can_teach(spec)}
     assert taught == {spec.name for spec in all_tasks() if spec.labels} - {"answer"}

@@ -1,4 +1,4 @@
-"""Tag: a label for every word. A word's first token answers for it; the others are not asked."""
+"""Tag: a label for every word. The model labels a word at its first token; its other tokens are ignored."""
 
 from __future__ import annotations
 
@@ -14,102 +14,88 @@ from ensue.data.labelled_rows import IGNORE_INDEX, make_rows
 from ensue.data.tokenizers.spans import encode_words
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.entities import are_entities, spans_of, tag_scores
-from ensue.tasks.label_kind import Form, Written, label_number, softmax
-from ensue.tasks.labelled import label_task
+from ensue.tasks.labels.kind import EncodedExamples, ExampleEncoding, LabelKind, Labels, label_index, softmax
+from ensue.tasks.labels.task import LabelTask
 from ensue.tasks.spec import Measure
 
 
 @dataclass(frozen=True)
-class Tag:
-    """A tag a word."""
+class Tag(LabelKind):
+    """A tag for each word."""
 
     name: str = "tag"
     head: str = "token"
-    loss: str = "label"
     chosen_by: str = "f1"
+    word_tokens: bool = True  # a vector for each word, so that only features make a difference to a tagger with them
 
-    def read(self, files: Sequence[str], how: ReadOptions, notes: list[str]) -> list[TaggedSentence]:
-        """The sentences of CoNLL columns."""
-        return read_tagged(list(files), how, notes)
+    def read(self, files: Sequence[str], options: ReadOptions, notes: list[str]) -> list[TaggedSentence]:
+        """Read the sentences of CoNLL columns."""
+        return read_tagged(list(files), options, notes)
 
-    def inputs(self, file: str, columns: str, notes: list[str]) -> list[TaggedSentence]:
-        """A sentence a line, or CoNLL columns whose tags are not looked at."""
+    def read_inputs(self, file: str, columns: str, notes: list[str]) -> list[TaggedSentence]:
+        """Read one sentence per line, or CoNLL columns whose tags are ignored."""
         return read_untagged(file, columns, notes)
 
-    def example(self, text: str, where: str) -> TaggedSentence:
-        """A sentence, its words between white space."""
+    def parse_example(self, text: str, where: str) -> TaggedSentence:
+        """Return a sentence, split into words at white space."""
         return TaggedSentence(tuple(text.split()), None, where)
 
-    def labels(self, examples: Sequence[TaggedSentence]) -> tuple[str, ...]:
-        """O first, then each kind's beginning and inside together."""
-        found = {tag for one in examples for tag in one.tags or ()}
-        return tuple(sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[1:2] == "-" else tag, tag)))
+    def texts(self, example: TaggedSentence) -> list[str]:
+        """Return the sentence."""
+        return [" ".join(example.words)]
 
-    def outputs(self, labels: tuple[str, ...]) -> int:
-        """One for each tag."""
-        return len(labels)
+    def labels(self, examples: Sequence[TaggedSentence]) -> Labels:
+        """Return O first, then the tags of each type together."""
+        tags = {tag for one in examples for tag in one.tags or ()}
+        return tuple(sorted(tags, key=lambda tag: (tag != "O", tag[2:] if tag[1:2] == "-" else tag, tag)))
 
-    def strata(self, examples: Sequence[TaggedSentence]) -> list[Any]:
-        """Sentences are not told apart."""
-        return [None] * len(examples)
-
-    def together(self, examples: Sequence[TaggedSentence]) -> Sequence[int]:
-        """Each is one by itself."""
-        return range(len(examples))
-
-    def write(self, examples: Sequence[TaggedSentence], form: Form, wanted: bool = True) -> Written:
-        """[CLS] tokens [SEP]; the notes are where each word's first token stands, for words that are there."""
-        marks = form.marks
+    def encode(
+        self, examples: Sequence[TaggedSentence], encoding: ExampleEncoding, with_targets: bool = True
+    ) -> EncodedExamples:
+        """[CLS] tokens [SEP]; the notes are the positions of the words' first tokens, without words that were cut."""
+        special = encoding.special_tokens
         rows, targets, notes, cut = [], [], [], 0
         for one in examples:
-            ids, word = encode_words(form.tokenizer, one.words)
-            row = add_special_tokens(marks, ids, None, form.length)
-            kept = len(row[0]) - marks.count(1)
+            ids, word = encode_words(encoding.tokenizer, one.words)
+            row = add_special_tokens(special, ids, None, encoding.length)
+            kept = len(row[0]) - special.count(1)
             cut += kept < len(ids)
-            firsts = marks.n_start + np.flatnonzero(np.diff(word[:kept], prepend=-1))
-            wants = np.full(len(row[0]), IGNORE_INDEX, dtype=np.int64)
-            if wanted and one.tags is not None:
-                asked = enumerate(one.tags[: len(firsts)])
-                wants[firsts] = [label_number(tag, form.labels, one.where_word(place)) for place, tag in asked]
+            firsts = special.n_start + np.flatnonzero(np.diff(word[:kept], prepend=-1))
+            target = np.full(len(row[0]), IGNORE_INDEX, dtype=np.int64)
+            if with_targets and one.tags is not None:
+                tags = enumerate(one.tags[: len(firsts)])
+                target[firsts] = [label_index(tag, encoding.labels, one.where_word(number)) for number, tag in tags]
             rows.append(row)
-            targets.append(wants)
+            targets.append(target)
             notes.append(firsts)
         flat = np.concatenate(targets) if targets else np.zeros(0, dtype=np.int64)
-        return Written(rows=make_rows(rows, flat, per_token=True), cut=cut, notes=tuple(notes))
+        return EncodedExamples(rows=make_rows(rows, flat, per_token=True), cut=cut, notes=tuple(notes))
 
-    def answers(
-        self, examples: Sequence[TaggedSentence], written: Written, logits: Sequence[np.ndarray], form: Form
+    def predictions(
+        self, examples: Sequence[TaggedSentence], encoded: EncodedExamples, logits: Sequence[np.ndarray], labels: Labels
     ) -> list[dict[str, Any]]:
-        """A tag a word, and the entities they make; a word that was cut off is O, or the first tag of all."""
-        spare = "O" if "O" in form.labels else form.labels[0]
-        entities = are_entities(form.labels)
-        found = []
-        for example, firsts, one in zip(examples, written.notes, logits, strict=True):
-            p = softmax(one[firsts]) if len(firsts) else np.zeros((0, len(form.labels)))
-            tags = [form.labels[int(place)] for place in p.argmax(-1)]
-            tags += [spare] * (len(example.words) - len(tags))
-            answer: dict[str, Any] = {"words": list(example.words), "tags": tags}
+        """Return a tag for each word and their entities; a word that was cut off is O, or has the first tag of all."""
+        entities, results = are_entities(labels), []
+        for example, firsts, one in zip(examples, encoded.notes, logits, strict=True):
+            p = softmax(one[firsts]) if len(firsts) else np.zeros((0, len(labels)))
+            tags = [labels[int(index)] for index in p.argmax(-1)]
+            tags += ["O" if "O" in labels else labels[0]] * (len(example.words) - len(tags))
+            result: dict[str, Any] = {"words": list(example.words), "tags": tags}
             if entities:
-                answer["entities"] = [
+                result["entities"] = [
                     {"type": kind, "start": start, "stop": stop, "text": " ".join(example.words[start:stop])}
                     for kind, start, stop in spans_of(tags)
                 ]
-            found.append(answer)
-        return found
+            results.append(result)
+        return results
 
     def score(
-        self, examples: Sequence[TaggedSentence], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[dict[str, Any]], labels: Labels
     ) -> dict[str, Any]:
-        """Entity F1 as seqeval counts it where tags are entities, else the accuracy of words."""
-        wanted = [list(one.tags or ()) for one in examples]
-        scores = tag_scores(wanted, [answer["tags"] for answer in answers])
+        """Return entity F1 as seqeval counts it if tags are entities, else the accuracy of words."""
+        scores = tag_scores([list(one.tags or ()) for one in examples], [one["tags"] for one in predictions])
         return {**scores.as_dict(), "examples": len(examples)}
 
 
-TAG = label_task(
-    Tag(),
-    Measure("f1", "F1"),
-    Measure("precision", "precision"),
-    Measure("recall", "recall"),
-    Measure("accuracy", "accuracy"),
-)
+NAMES = {"f1": "F1", "precision": "precision", "recall": "recall", "accuracy": "accuracy"}
+TAG = LabelTask(Tag(), *(Measure(key, title) for key, title in NAMES.items()))

@@ -1,4 +1,4 @@
-"""Labels and numbers of whole texts: classify one, classify a pair, give a pair a number."""
+"""Labels and numbers of whole texts: classify one, classify a pair, predict a number for a pair."""
 
 from __future__ import annotations
 
@@ -15,106 +15,116 @@ from ensue.data.tokenizers.protocol import encode_texts
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 from ensue.measure.correlation import pearson, spearman
 from ensue.measure.labels import label_scores
-from ensue.tasks.label_kind import Form, Written, in_order, label_number, softmax
-from ensue.tasks.labelled import label_task
+from ensue.tasks.labels.kind import (
+    EncodedExamples,
+    ExampleEncoding,
+    LabelKind,
+    Labels,
+    label_index,
+    softmax,
+    sort_labels,
+)
+from ensue.tasks.labels.task import LabelTask
 from ensue.tasks.spec import Measure
 
 
 @dataclass(frozen=True)
-class Whole:
-    """What classify, pair and regress share: a text or two, and one answer about all of it."""
+class Whole(LabelKind):
+    """What classify, pair and regress share: one or two texts, and one label or number for all of it."""
 
     name: Literal["classify", "pair", "regress"]
-    texts: int
-    """How many an example has; 0 where that is not known, and one or two will do. Numbers may be of one text too, as
-    the examples say."""
+    text_count: int
+    """The number of texts of an example; 0 if it is not known, and one or two will do. Numbers may be of one text too,
+    as the examples say."""
     loss: str = "label"
     chosen_by: str = "accuracy"
     head: str = "whole"
 
-    def read(self, files: Sequence[str], how: ReadOptions, notes: list[str]) -> list[LabelledText]:
-        """The examples of tables."""
-        return read_labelled(list(files), self.name, how, notes)
+    def read(self, files: Sequence[str], options: ReadOptions, notes: list[str]) -> list[LabelledText]:
+        """Read the examples of tables."""
+        return read_labelled(list(files), self.name, options, notes)
 
-    def inputs(self, file: str, columns: str, notes: list[str]) -> list[LabelledText]:
-        """The texts of a file."""
-        return read_texts(file, columns, self.texts, notes, self.loss == "number", keep_empty=True)
+    def read_inputs(self, file: str, columns: str, notes: list[str]) -> list[LabelledText]:
+        """Read the texts of a file."""
+        return read_texts(file, columns, self.text_count, notes, self.loss == "number", keep_empty=True)
 
-    def example(self, text: str, where: str) -> LabelledText:
-        """A line as an example; a pair has a tab between its texts."""
-        parts = [text] if self.texts == 1 else text.split("\t")
-        wanted = self.texts or min(len(parts), 2)
+    def parse_example(self, text: str, where: str) -> LabelledText:
+        """Return a line as an example; a pair has a tab between its texts."""
+        parts = [text] if self.text_count == 1 else text.split("\t")
+        wanted = self.text_count or min(len(parts), 2)
         if len(parts) != wanted:
             raise InputError(f"{len(parts)} texts where {wanted} are needed", where=where, hint="put a tab between")
         return LabelledText(tuple(parts), None, where)
 
-    def labels(self, examples: Sequence[LabelledText]) -> tuple[str, ...]:
-        """Those that occur; numbers have none."""
-        return () if self.loss == "number" else in_order({one.label for one in examples if one.label is not None})
+    def texts(self, example: LabelledText) -> list[str]:
+        """Return its text, or both."""
+        return list(example.texts)
 
-    def outputs(self, labels: tuple[str, ...]) -> int:
-        """One for each label, or the number."""
+    def labels(self, examples: Sequence[LabelledText]) -> Labels:
+        """Return the labels that occur; numbers have none."""
+        return () if self.loss == "number" else sort_labels({one.label for one in examples if one.label is not None})
+
+    def outputs(self, labels: Labels) -> int:
+        """Return one for each label, or one for a number."""
         return 1 if self.loss == "number" else len(labels)
 
     def strata(self, examples: Sequence[LabelledText]) -> list[Any]:
-        """Labels; numbers are not told apart."""
+        """Return the labels; a sample of numbers is not stratified."""
         return [None if self.loss == "number" else one.label for one in examples]
 
-    def together(self, examples: Sequence[LabelledText]) -> Sequence[int]:
-        """Each is one by itself."""
-        return range(len(examples))
-
-    def write(self, examples: Sequence[LabelledText], form: Form, wanted: bool = True) -> Written:
+    def encode(
+        self, examples: Sequence[LabelledText], encoding: ExampleEncoding, with_targets: bool = True
+    ) -> EncodedExamples:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
-        marks = form.marks
-        ids = encode_texts(form.tokenizer, [text for one in examples for text in one.texts])
-        rows, cut, place = [], 0, 0
+        special = encoding.special_tokens
+        ids = iter(encode_texts(encoding.tokenizer, [text for one in examples for text in one.texts]))
+        rows, cut = [], 0
         for one in examples:
-            parts = ids[place : place + len(one.texts)]
-            place += len(parts)
-            row = add_special_tokens(marks, parts[0], parts[1] if len(parts) > 1 else None, form.length)
-            cut += sum(map(len, parts)) + marks.count(len(parts)) > form.length
-            rows.append(row)
-        targets = self._targets(examples, form.labels) if wanted else np.zeros(len(rows), dtype=np.int64)
-        return Written(rows=make_rows(rows, targets), cut=cut)
+            parts = [next(ids) for _ in one.texts]
+            rows.append(add_special_tokens(special, parts[0], parts[1] if len(parts) > 1 else None, encoding.length))
+            cut += sum(map(len, parts)) + special.count(len(parts)) > encoding.length
+        targets = np.zeros(len(rows), dtype=np.int64)
+        if with_targets and self.loss == "number":
+            targets = _numbers(examples).astype(np.float32)
+        elif with_targets:
+            targets[:] = [label_index(one.label, encoding.labels, one.where) for one in examples]
+        return EncodedExamples(rows=make_rows(rows, targets), cut=cut)
 
-    def _targets(self, examples: Sequence[LabelledText], labels: tuple[str, ...]) -> np.ndarray:
-        if self.loss == "number":
-            return np.array([float(one.label or "nan") for one in examples], dtype=np.float32)
-        return np.array([label_number(one.label, labels, one.where) for one in examples], dtype=np.int64)
-
-    def answers(
-        self, examples: Sequence[LabelledText], written: Written, logits: Sequence[np.ndarray], form: Form
+    def predictions(
+        self, examples: Sequence[LabelledText], encoded: EncodedExamples, logits: Sequence[np.ndarray], labels: Labels
     ) -> list[dict[str, Any]]:
-        """The likeliest label and the probabilities of all, or the number."""
+        """Return the most probable label and the probabilities of all, or the number."""
         if self.loss == "number":
             return [{"value": float(one[0])} for one in logits]
-        found = []
+        results = []
         for one in logits:
             p = softmax(one)
-            shares = dict(zip(form.labels, map(float, p), strict=True))
-            found.append({"label": form.labels[int(p.argmax())], "probabilities": shares})
-        return found
+            shares = dict(zip(labels, map(float, p), strict=True))
+            results.append({"label": labels[int(p.argmax())], "probabilities": shares})
+        return results
 
     def score(
-        self, examples: Sequence[LabelledText], answers: Sequence[dict[str, Any]], labels: tuple[str, ...]
+        self, examples: Sequence[LabelledText], predictions: Sequence[dict[str, Any]], labels: Labels
     ) -> dict[str, Any]:
-        """Accuracy, F1, Matthews and each label's own figures; or the correlations of numbers."""
+        """Return accuracy, F1, Matthews and the figures of each label; or the correlations of numbers."""
         if self.loss == "number":
-            wanted = np.array([float(one.label or "nan") for one in examples])
-            given = np.array([one["value"] for one in answers])
+            wanted, given = _numbers(examples), np.array([one["value"] for one in predictions])
             figures = {"pearson": pearson(wanted, given), "spearman": spearman(wanted, given)}
             return {**figures, "mse": float(((wanted - given) ** 2).mean()), "examples": len(examples)}
-        places = {label: place for place, label in enumerate(labels)}
-        wanted_places = [places[one.label or ""] for one in examples]
-        scores = label_scores(wanted_places, [places[one["label"]] for one in answers], labels)
+        index = {label: i for i, label in enumerate(labels)}
+        true = [index[one.label or ""] for one in examples]
+        scores = label_scores(true, [index[one["label"]] for one in predictions], labels)
         return {**scores.as_dict(), "examples": len(examples)}
 
 
+def _numbers(examples: Sequence[LabelledText]) -> np.ndarray:
+    return np.array([float(one.label or "nan") for one in examples])
+
+
 SCORES = (Measure("accuracy", "accuracy"), Measure("f1", "F1"), Measure("matthews", "Matthews"))
-CLASSIFY = label_task(Whole("classify", 1), *SCORES)
-PAIR = label_task(Whole("pair", 2), *SCORES)
-REGRESS = label_task(
+CLASSIFY = LabelTask(Whole("classify", 1), *SCORES)
+PAIR = LabelTask(Whole("pair", 2), *SCORES)
+REGRESS = LabelTask(
     Whole("regress", 2, loss="number", chosen_by="pearson"),
     Measure("pearson", "Pearson"),
     Measure("spearman", "Spearman"),

@@ -19,17 +19,17 @@ from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.wording import counted
 from ensue.data.labelled_rows import RowBatches
+from ensue.data.sources import absolute_sources
 from ensue.look.label_curve import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
 from ensue.runs.init_from import inherited_settings
 from ensue.runs.load import Run, load
 from ensue.runs.settings_resolution import own_settings, resolve
-from ensue.tasks.example_encoding import row_length
-from ensue.tasks.labelled import batch_tokens
-from ensue.tasks.machine import data_files
+from ensue.tasks.labels.encoding import row_length
+from ensue.tasks.labels.task import batch_tokens
 from ensue.tasks.settings import Settings
-from ensue.tasks.spec import RaceSpec, TaskSpec
+from ensue.tasks.spec import RaceSpec, Task
 from ensue.tasks.table import check_task, race_task, task_name
 from ensue.verbs.racing.equal_sizes import equal_sizes
 
@@ -45,7 +45,7 @@ make a dozen updates, and the curve would show how short training was."""
 class RacePlan:
     """The arguments of a race, checked."""
 
-    task: TaskSpec
+    task: Task
     rules: RaceSpec
     systems: tuple[str, ...]
     budget: str
@@ -120,7 +120,7 @@ def plan_race(
     else:
         seconds(budget)
     initial = load(begin_with) if begin_with else None
-    files = {"data.files": data_files(data), "data.valid": data_files(valid)}
+    files = {"data.files": absolute_sources(data), "data.valid": absolute_sources(valid)}
     return RacePlan(
         task=spec,
         rules=rules,
@@ -134,9 +134,7 @@ def plan_race(
     )
 
 
-def _check_systems(
-    task: TaskSpec, rules: RaceSpec, systems: Sequence[str] | None, initial: Run | None
-) -> tuple[str, ...]:
+def _check_systems(task: Task, rules: RaceSpec, systems: Sequence[str] | None, initial: Run | None) -> tuple[str, ...]:
     """The systems of a race: those named, or those of the initial run and the task; each must be able to take part."""
     chosen = list(systems) if systems is not None else [*([initial.system] if initial else []), *rules.systems]
     if not chosen:

@@ -12,8 +12,8 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.events import silent
 from ensue.models.ngram import NGram, NGramConfig
-from ensue.tasks import disk_counting
-from ensue.tasks.disk_counting import DiskCounter, check_on_disk
+from ensue.runs import disk_counting
+from ensue.runs.disk_counting import DiskCounter, check_on_disk
 from ensue.train.counting import count
 
 

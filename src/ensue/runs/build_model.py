@@ -1,4 +1,4 @@
-"""Building the model of a run."""
+"""Build the model of a run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
-from ensue.tasks.features import acquaint
+from ensue.tasks.labels.features import set_spelling
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import model_class, task_of
 
 
 def build_model(settings: Settings, corpus: Any) -> Any:
-    """A new model for this data, its weights drawn from the run's seed."""
+    """Build a new model for this data, with random weights from the run's seed."""
     cls, task = model_class(settings.run.system, settings.run.task), task_of(settings)
     facts = task.model_settings(settings, corpus)
     values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
@@ -27,5 +27,5 @@ def build_model(settings: Settings, corpus: Any) -> Any:
         reason = str(error).splitlines()[0]
         raise InputError(f"a model of this size cannot be built ({reason})", hint="choose smaller settings") from error
     made = task.add_head(settings, model, corpus)
-    acquaint(made, getattr(corpus, "tokenizer", None))
+    set_spelling(made, getattr(corpus, "tokenizer", None))
     return made

@@ -1,4 +1,4 @@
-"""What is in a run's folder, as a model: built as config.json says, with the weights of model.safetensors."""
+"""Load the model of a run: built from config.json, with the weights of model.safetensors."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.models.backbones import build_body, system_config
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
-from ensue.tasks.backbones import body_for, system_config
-from ensue.tasks.features import acquaint, features_in
-from ensue.tasks.label_kind import Form
+from ensue.tasks.labels.features import features_from_config, set_spelling
 from ensue.tasks.table import model_class
 
 
-def model_in(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer | None) -> Any:
-    """The model of a run, its weights mapped from the file; a plain ``torch.nn.Module``."""
+def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer | None) -> Any:
+    """Return the model of a run, a plain ``torch.nn.Module``; its weights are mapped from the file."""
     keep_freed_memory()
-    model = built(config)
+    model = build_from_config(config)
     if tokenizer is not None:
-        acquaint(model, tokenizer)
+        set_spelling(model, tokenizer)
         check_vocabulary(folder, system_config(model).vocabulary, tokenizer)
     try:
         tensors = load_file(folder.weights)
@@ -37,41 +36,29 @@ def model_in(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer 
     if isinstance(model, NGram):
         model.adopt(tensors)
     else:
-        fill(model, tensors, folder.weights)
+        set_weights(model, tensors, folder.weights)
     return model.eval()
 
 
 def check_vocabulary(folder: RunFolder, size: int, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer with more tokens than the model."""
+    """Raise InputError if the tokenizer has more tokens than the model."""
     if size < tokenizer.size:
         what = f"has {tokenizer.size} tokens, the model {size}"
         raise InputError(what, where=str(folder.tokenizer), hint="the folder may be damaged")
 
 
-def built(config: Mapping[str, Any]) -> Any:
-    """The model that a config.json describes, with whatever weights; one that labels has its head."""
+def build_from_config(config: Mapping[str, Any]) -> Any:
+    """Build the model that a config.json describes, with its head and initial weights."""
     cls = model_class(config["system"], config.get("task", ""))
     model = cls(build(cls.Config, config["model"]))
     if "head" not in config:
         return model
-    head = build(HeadConfig, {"directions": "one", **config["head"]})  # older runs do not say, and had one
-    return Labelled(body_for(model, head, features_in(config)), head, config["data"]["choices"])
+    head = build(HeadConfig, {"directions": "one", **config["head"]})  # older runs have one and no such setting
+    return Labelled(build_body(model, head, features_from_config(config)), head, config["data"]["choices"])
 
 
-def form_in(config: Mapping[str, Any], tokenizer: Tokenizer) -> Form:
-    """How a run that labels writes examples as rows."""
-    facts = config["data"]
-    return Form(
-        tokenizer=tokenizer,
-        labels=tuple(facts["labels"]),
-        length=facts["length"],
-        stride=facts["stride"],
-        bare=facts.get("bare", False),
-    )
-
-
-def fill(model: torch.nn.Module, tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """Give a model its weights; those shared with others are stored once."""
+def set_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Set a model's weights; the file has tied weights once."""
     own = model.state_dict()
     shared = {tensor.data_ptr(): name for name, tensor in own.items() if name in tensors and tensor.numel()}
     whole = {

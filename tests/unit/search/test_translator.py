@@ -13,10 +13,10 @@ from ensue.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn.protocol import Output
 from ensue.nn.state import State
+from ensue.search import translator as translating
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
-from ensue.tasks import translator as translating
-from ensue.tasks.translator import Translator
+from ensue.search.translator import Translator
 
 GREEDY = Search(beam=1)
 

@@ -1,4 +1,4 @@
-"""The body of a model: what of a system is left without its head, for a head of another task to stand on."""
+"""The body of a model: a system without its head, for the head of another task."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ensue.models.recurrent import RecurrentLanguageModel
 
 
 def body_of(model: Any) -> Any:
-    """What of a model can be the body of one that labels: an encoder without its heads, or a whole language model."""
+    """Return the body of a model: an encoder without its heads, or a whole language model."""
     return model.body if isinstance(model, BERT | Labelled) else model
 
 
-def body_for(model: Any, head: HeadConfig, features: Features | None = None, onward: bool = False) -> Any:
-    """The body that a head's settings ask for: a recurrent network may read from both ends, and features beside.
+def build_body(model: Any, head: HeadConfig, features: Features | None = None, one_way: bool = False) -> Any:
+    """Return the body for a head; a recurrent network may read in both directions, and features besides.
 
-    ``onward`` says that it is to read from one end, where nothing else is said.
+    ``one_way``: where the head's settings do not say, it reads in one direction.
     """
     recurrent = isinstance(model, RecurrentLanguageModel)
     if features is not None and (not recurrent or head.directions == "one"):
@@ -29,10 +29,10 @@ def body_for(model: Any, head: HeadConfig, features: Features | None = None, onw
     if not recurrent and head.directions == "both":
         raise InputError("head.directions = both is for recurrent networks", hint="leave it out")
     each = head.kind in ("token", "span")
-    both = head.directions == "both" or (head.directions == "auto" and (features is not None or (each and not onward)))
+    both = head.directions == "both" or (head.directions == "auto" and (features is not None or (each and not one_way)))
     return BidirectionalEncoder(model, features) if both and recurrent else body_of(model)
 
 
 def system_config(model: Any) -> Any:
-    """The settings of the system that a model is of, whatever head it has."""
+    """Return the settings of a model's system, whatever head it has."""
     return model.body.config if isinstance(model, Labelled) else model.config
