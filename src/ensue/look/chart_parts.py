@@ -103,6 +103,12 @@ def label_axis(labels: Sequence[str], **style: Any) -> Any:
     return alt.Axis(**{"ticks": False, "domain": False, "labelExpr": f"{inline(list(labels))}[datum.value]", **style})
 
 
+def component_axes(variance: Sequence[float]) -> tuple[str, str]:
+    """The axis titles of the first two principal components, from their shares of the variance."""
+    first, second = (f"principal component ({share:.0%} of the variance)" for share in variance)
+    return f"first {first}", f"second {second}"
+
+
 def short_names(runs: Sequence[str]) -> list[str]:
     """The last part of each run's path if those are distinct, else the whole paths.
 

@@ -20,7 +20,7 @@ def save_chart(chart: Any, path: str | Path) -> Path:
     """Write an Altair chart in the format of the suffix of ``path``. The file fetches nothing."""
     import vl_convert
 
-    path = check_chart_suffix(path)
+    path = check_suffix(path)
     spec = chart.to_dict()
     with atomic_file(path) as temporary:
         if path.suffix == ".png":
@@ -51,26 +51,20 @@ def chart_bundle(chart: Any) -> dict[str, Any]:
     return {f"application/vnd.vegalite.v{version}+json": spec, "image/png": picture, "text/plain": str(text)}
 
 
-def check_chart_suffix(path: str | Path) -> Path:
-    """The path, if a chart can be written in the format of its suffix."""
+def check_suffix(path: str | Path, page: bool = False) -> Path:
+    """The path, if a chart (or a page) can be written in the format of its suffix."""
     path = Path(path)
+    if page and path.suffix not in PAGE_SUFFIXES:
+        what = f"this view is a page (.html) or numbers (.json), not {path.name!r}"
+        raise InputError(what, hint=f"use {' or '.join(PAGE_SUFFIXES)}")
     if path.suffix not in CHART_SUFFIXES:
         raise InputError(f"{path.name!r} is not a picture format", hint=f"use {', '.join(CHART_SUFFIXES)}")
     return path
 
 
-def check_page_suffix(path: str | Path) -> Path:
-    """The path, if a page can be written in the format of its suffix."""
-    path = Path(path)
-    if path.suffix not in PAGE_SUFFIXES:
-        what = f"this view is a page (.html) or numbers (.json), not {path.name!r}"
-        raise InputError(what, hint=f"use {' or '.join(PAGE_SUFFIXES)}")
-    return path
-
-
 def save_page(page: str, numbers: dict[str, Any], path: str | Path) -> Path:
     """Write a page as .html, or its numbers as .json."""
-    path = check_page_suffix(path)
+    path = check_suffix(path, page=True)
     with atomic_file(path) as temporary:
         text = page if path.suffix == ".html" else json.dumps(numbers, indent=2)
         temporary.write_text(text, encoding="utf-8")

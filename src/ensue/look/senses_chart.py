@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from ensue.look.chart_parts import cycled, titled
+from ensue.look.chart_parts import component_axes, cycled, titled
 
 AROUND = 5
 """Words that are shown on each side of the word."""
@@ -31,10 +31,7 @@ def senses_chart(numbers: dict[str, Any], title: str, caption: str) -> Any:
     senses = sorted({row["sense"] for row in rows})
     legend = alt.Legend(title="sense") if any(senses) else None
     colour = alt.Color("sense:N", scale=cycled(senses), legend=legend)
-    axes = [
-        f"{name} principal component ({share:.0%} of the variance)"
-        for name, share in zip(("first", "second"), numbers["variance"])
-    ]
+    axes = component_axes(numbers["variance"])
     points = (
         alt.Chart(alt.Data(values=rows))
         .mark_circle(size=90, opacity=0.75)

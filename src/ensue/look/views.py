@@ -9,7 +9,7 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.table import Entry, Table
-from ensue.look.saving import check_chart_suffix, check_page_suffix, save_chart, save_page
+from ensue.look.saving import check_suffix, save_chart, save_page
 from ensue.look.view import View
 
 VIEWS = Table(
@@ -64,4 +64,4 @@ def check_request(view: str, options: Iterable[str], out: str | Path | None) -> 
             hint = f"it is for {', '.join(takers)}" if takers else "leave it out"
             raise InputError(f"{view} cannot use --{name}", hint=hint)
     if out is not None:
-        check_page_suffix(out) if view in PAGES else check_chart_suffix(out)
+        check_suffix(out, page=view in PAGES)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.data.word_vectors import WordVectors
+from ensue.look.chart_parts import component_axes
 from ensue.look.projection import principal, tsne
 from ensue.look.view import View
 from ensue.look.word_map_chart import word_map
@@ -52,9 +52,8 @@ def map_numbers(
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
-    chosen = list(dict.fromkeys([*words, *(word for pair in pairs for word in pair)])) or list(
-        table.words[:DEFAULT_WORDS]
-    )
+    given = [*words, *(word for pair in pairs for word in pair)]
+    chosen = list(dict.fromkeys(given or table.words[:DEFAULT_WORDS]))
     if len(chosen) < 2:
         raise InputError("a map needs two words or more", hint='give them with --words "king queen …"')
     vectors = table.unit[[table.index_of(word) for word in chosen]]
@@ -70,13 +69,13 @@ def map_numbers(
 
 def parallel(table: WordVectors, pairs: Sequence[tuple[str, str]]) -> float | None:
     """The mean cosine between the differences of pairs; None for fewer than two pairs."""
-    differences = [table.unit[table.index_of(b)] - table.unit[table.index_of(a)] for a, b in pairs]
-    lengths = [float(np.linalg.norm(difference)) or 1.0 for difference in differences]
-    cosines = [
-        float(differences[i] @ differences[j]) / (lengths[i] * lengths[j])
-        for i, j in combinations(range(len(differences)), 2)
-    ]
-    return float(np.mean(cosines)) if cosines else None
+    if len(pairs) < 2:
+        return None
+    starts, ends = (table.unit[[table.index_of(word) for word in side]] for side in zip(*pairs))
+    differences = ends - starts
+    lengths = np.linalg.norm(differences, axis=1, keepdims=True)
+    differences = differences / np.where(lengths > 0, lengths, 1.0)
+    return float((differences @ differences.T)[np.triu_indices(len(pairs), 1)].mean())
 
 
 def draw_map(numbers: dict[str, Any], title: str) -> Any:
@@ -84,8 +83,7 @@ def draw_map(numbers: dict[str, Any], title: str) -> Any:
     words = [row["word"] for row in numbers["words"]]
     points = np.array([[row["x"], row["y"]] for row in numbers["words"]])
     if numbers["variance"]:
-        first, second = (f"component ({share:.0%} of the variance)" for share in numbers["variance"])
-        axes = (f"first {first}", f"second {second}")
+        axes = component_axes(numbers["variance"])
         caption = "Principal components of the normalised vectors."
     else:
         axes = ("", "")

@@ -9,7 +9,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.minimal_pairs import read_minimal_pairs
 from ensue.look.probe_chart import probe_chart
-from ensue.look.saving import check_chart_suffix, save_chart
+from ensue.look.saving import check_suffix, save_chart
 from ensue.measure.probes import probe_figures, text_log_probs
 from ensue.runs.language import LanguageRun
 from ensue.runs.load import Run
@@ -20,7 +20,7 @@ def probe(run: Run, source: str | Path, *, out: str | Path | None = None, report
     if not isinstance(run, LanguageRun):
         raise InputError(f"{run.system} is not a language model", where=str(run), hint="leave out --probe")
     if out is not None:
-        check_chart_suffix(out)
+        check_suffix(out)
     pairs = read_minimal_pairs(source)
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     backward = run.direction == "backward"

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.look.saving import check_page_suffix, save_page
+from ensue.look.saving import check_suffix, save_page
 from ensue.look.steps_page import steps_html
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&$title"
@@ -97,4 +97,4 @@ def test_files_are_a_page_or_numbers(tmp_path):
     assert (tmp_path / "x.html").read_text() == "page" and json.loads((tmp_path / "x.json").read_text()) == numbers
     for name in ("x.png", "x.svg", "x"):
         with pytest.raises(InputError, match=r"a page \(\.html\) or numbers \(\.json\)"):
-            check_page_suffix(tmp_path / name)
+            check_suffix(tmp_path / name, page=True)
