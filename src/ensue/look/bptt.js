@@ -2,7 +2,7 @@ const ROWS = { J: 26, "ŷ": 86, z: 146, h: 216, s: 286, x: 356 }, RADIUS = 17;
 const WEIGHTS = { xs: "u", hs: "w", hz: "v" };
 const picture = find("picture"), key = ([letter, t]) => letter + t;
 
-function all() {
+function allEdges() {
   const edges = [];
   for (let t = 1; t <= data.T; t++)
     edges.push([["x", t], ["s", t]], [["h", t - 1], ["s", t]], [["s", t], ["h", t]], [["h", t], ["z", t]],
@@ -10,12 +10,12 @@ function all() {
   return edges;
 }
 const column = () => Math.max(78, Math.min(130, Math.floor((picture.clientWidth - 60) / (data.T + 0.7))));
-const place = ([letter, t]) => [40 + t * column(), ROWS[letter]];
+const position = ([letter, t]) => [40 + t * column(), ROWS[letter]];
 
-// An edge from rim to rim; on the way back its head is at the lower end.
+// An edge from circle to circle; in the backward pass its arrowhead is at the lower end.
 function line(edge, on, backward) {
   let [from, to] = on && backward ? [edge[1], edge[0]] : edge;
-  const [x1, y1] = place(from), [x2, y2] = place(to), long = Math.hypot(x2 - x1, y2 - y1);
+  const [x1, y1] = position(from), [x2, y2] = position(to), long = Math.hypot(x2 - x1, y2 - y1);
   const [dx, dy] = [(x2 - x1) / long, (y2 - y1) / long], far = RADIUS + 3;
   const [ax, ay, bx, by] = [x1 + dx * far, y1 + dy * far, x2 - dx * far, y2 - dy * far], size = on ? 9 : 7;
   const tip = `M${bx} ${by}L${bx - dx * size - dy * size / 2} ${by - dy * size + dx * size / 2}` +
@@ -23,14 +23,14 @@ function line(edge, on, backward) {
   return [draw("path", { class: on ? "on" : "", d: `M${ax} ${ay}L${bx - dx * size / 2} ${by - dy * size / 2}` }),
     draw("path", { class: on ? "head on" : "head", d: tip })];
 }
-function name(edge, on, meant) {
-  const weight = WEIGHTS[edge[0][0] + edge[1][0]], [x1, y1] = place(edge[0]), [x2, y2] = place(edge[1]);
+function weightName(edge, on, highlighted) {
+  const weight = WEIGHTS[edge[0][0] + edge[1][0]], [x1, y1] = position(edge[0]), [x2, y2] = position(edge[1]);
   const aside = edge[0][0] === "h" && edge[1][0] === "s" ? [4, -9] : [-13, 5];
-  return draw("text", { class: "weight" + (meant ? " meant" : on ? " on" : ""),
+  return draw("text", { class: "weight" + (highlighted ? " highlighted" : on ? " on" : ""),
     x: (x1 + x2) / 2 + aside[0], y: (y1 + y2) / 2 + aside[1] }, weight);
 }
 function node(at, on, known) {
-  const [x, y] = place(at), [letter, t] = at, computed = known === null || t <= known;
+  const [x, y] = position(at), [letter, t] = at, computed = known === null || t <= known;
   const off = !computed || (letter === "J" && t > 0 && !data.costs.includes(t));
   const group = draw("g", { class: (on ? "on" : "") + (off ? " off" : "") });
   group.append(draw("circle", { cx: x, cy: y, r: RADIUS }),
@@ -44,15 +44,15 @@ function graph(step) {
   const wide = 40 + data.T * column() + RADIUS + 60;
   const svg = draw("svg", { width: wide, height: ROWS.x + RADIUS + 8, role: "img", "aria-labelledby": "title" });
   svg.style.fontSize = "12px";
-  const edges = all(), shown = edge => on.has(edge.map(key).join());
+  const edges = allEdges(), shown = edge => on.has(edge.map(key).join());
   for (const edge of [...edges.filter(e => !shown(e)), ...edges.filter(shown)])
     svg.append(...line(edge, shown(edge), step.backward));
   for (const edge of edges) if (edge[0][0] + edge[1][0] in WEIGHTS)
-    svg.append(name(edge, shown(edge), edge[0][0] === "h" && edge[1][0] === "s" && edge[1][1] === step.weight));
+    svg.append(weightName(edge, shown(edge), edge[0][0] === "h" && edge[1][0] === "s" && edge[1][1] === step.weight));
   const nodes = new Map([[key(["h", 0]), ["h", 0]], ...edges.flat().map(at => [key(at), at])]);
   for (const at of nodes.values()) svg.append(node(at, lit.has(key(at)), step.known));
   if (data.cut) {
-    const x = place(["h", data.cut])[0] + column() / 2;
+    const x = position(["h", data.cut])[0] + column() / 2;
     svg.append(draw("path", { class: "cut", d: `M${x} 10V${ROWS.x}` }), draw("text", { class: "cut", x, y: ROWS.x + 18 }, "cut"));
   }
   return svg;
@@ -77,5 +77,5 @@ function show() {
   const step = steps[at];
   picture.replaceChildren(graph(step));
   find("numbers").replaceChildren(numbers(step));
-  tell(step);
+  describe(step);
 }

@@ -1,24 +1,11 @@
-const data = JSON.parse(document.getElementById("data").textContent), steps = data.steps, PACE = 1600;
-const find = id => document.getElementById(id), slider = find("slider");
-let at = asked ? Math.min(steps.length - 1, Number(asked[1])) : 0, timer = null;
+const steps = data.steps, PACE = 1600, slider = find("slider"); // milliseconds per step while playing
+let at = Math.min(steps.length - 1, Number(linkedStep ?? 0)), timer = null;
 
-function make(kind, text, name) {
-  const made = document.createElement(kind);
-  if (text !== undefined) made.textContent = text;
-  if (name) made.className = name;
-  return made;
-}
-function draw(kind, attributes, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-// What every step tells; `show` of the page's own script draws it first.
-function tell(step) {
+// Update title, description and controls; `show` in the page's own script draws the step first.
+function describe(step) {
   find("title").textContent = step.title;
-  find("told").replaceChildren(make("span", step.title + ". ", "spoken"), step.text);
-  stands(at);
+  find("description").replaceChildren(make("span", step.title + ". ", "spoken"), step.text);
+  reportStep(at);
   slider.value = at;
   slider.setAttribute("aria-valuetext", step.title);
   for (const [id, end] of [["first", 0], ["back", 0], ["next", steps.length - 1], ["last", steps.length - 1]])
@@ -28,17 +15,19 @@ function go(to) {
   at = Math.max(0, Math.min(steps.length - 1, to));
   show();
 }
+function setPlaying(playing) {
+  const name = playing ? "Pause" : "Play";
+  find("play").textContent = name;
+  find("play").setAttribute("aria-label", name);
+  find("description").setAttribute("aria-live", playing ? "off" : "polite"); // speech could not keep up
+}
 function pause() {
   clearInterval(timer);
   timer = null;
-  find("play").textContent = "Play";
-  find("play").setAttribute("aria-label", "Play");
-  find("told").setAttribute("aria-live", "polite");
+  setPlaying(false);
 }
 function play() {
-  find("told").setAttribute("aria-live", "off");  // else a reader would never get to the end of a step
-  find("play").textContent = "Pause";
-  find("play").setAttribute("aria-label", "Pause");
+  setPlaying(true);
   if (at === steps.length - 1) go(0);
   timer = setInterval(() => { go(at + 1); if (at === steps.length - 1) pause(); }, PACE);
 }

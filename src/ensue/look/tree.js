@@ -1,28 +1,20 @@
-const nodes = JSON.parse(document.getElementById("data").textContent);
-const panel = document.getElementById("node");
-const names = [["step", "step"], ["log_prob", "log P of this token"], ["total", "total"], ["score", "score"],
-  ["fate", "fate"], ["why", "why"]];
-function make(kind, text) { const made = document.createElement(kind); made.textContent = text; return made; }
+const nodes = data, panel = find("node"), upto = find("upto");
+const NAMES = { step: "step", log_prob: "log P of this token", total: "total", score: "score", fate: "fate", why: "why" };
 function show(shape) {
-  const node = nodes[shape.dataset.id], list = document.createElement("dl");
-  for (const [key, name] of names) {
-    if (node[key] === "") continue;
-    const pair = document.createElement("div");
-    pair.append(make("dt", name), make("dd", node[key]));
-    list.append(pair);
-  }
-  const text = [];
+  const node = nodes[shape.dataset.id], text = [];
   for (let at = shape.dataset.id; at !== null; at = nodes[at].parent) text.unshift(nodes[at].token);
-  panel.replaceChildren(make("b", text.join(" ")), list);
+  const shown = Object.entries(NAMES).filter(([key]) => node[key] !== "");
+  panel.replaceChildren(make("b", text.join(" ")), definitions(shown.map(([key, name]) => [name, node[key]])));
   document.querySelectorAll("svg .chosen").forEach(other => other.classList.remove("chosen"));
   document.querySelectorAll('svg [data-id="' + shape.dataset.id + '"]').forEach(same => same.classList.add("chosen"));
 }
-function step(shape, key) {
+// The node that an arrow key leads to.
+function neighbour(shape, key) {
   const tree = shape.closest("svg"), node = nodes[shape.dataset.id];
-  const find = id => tree.querySelector('[data-id="' + id + '"]');
-  if (key === "ArrowLeft") return node.parent === null ? null : find(node.parent);
+  const shapeOf = id => tree.querySelector('[data-id="' + id + '"]');
+  if (key === "ArrowLeft") return node.parent === null ? null : shapeOf(node.parent);
   if (key === "ArrowRight") {
-    const children = node.children.map(find).filter(Boolean);
+    const children = node.children.map(shapeOf).filter(Boolean);
     return children.find(child => child.classList.contains("best")) || children[0];
   }
   const y = g => g.transform.baseVal.getItem(0).matrix.f, sign = key === "ArrowDown" ? 1 : -1;
@@ -38,7 +30,7 @@ for (const tree of document.querySelectorAll(".tree")) {
     const at = shape(event);
     if (!at || !/^Arrow/.test(event.key)) return;
     event.preventDefault();
-    const next = step(at, event.key);
+    const next = neighbour(at, event.key);
     if (!next) return;
     at.setAttribute("tabindex", -1);
     next.setAttribute("tabindex", 0);
@@ -46,21 +38,21 @@ for (const tree of document.querySelectorAll(".tree")) {
     next.scrollIntoView({ block: "nearest", inline: "nearest" });
   });
 }
+// Scroll to the best hypothesis.
 function centre() {
   for (const tree of document.querySelectorAll(".tree"))
     tree.scrollTop = tree.dataset.line - tree.clientHeight / 2;
 }
-const upto = document.getElementById("upto");
 function open(step) {
   upto.value = step;
-  document.getElementById("step").textContent = upto.value;
-  stands(Number(upto.value));
+  find("step").textContent = upto.value;
+  reportStep(Number(upto.value));
   for (const part of document.querySelectorAll(".tree [data-step]"))
     part.classList.toggle("late", Number(part.dataset.step) > Number(upto.value));
 }
 upto.addEventListener("input", () => open(Number(upto.value)));
-document.getElementById("back").addEventListener("click", () => open(Number(upto.value) - 1));
-document.getElementById("next").addEventListener("click", () => open(Number(upto.value) + 1));
-document.getElementById("hide").addEventListener("change", centre);
+find("back").addEventListener("click", () => open(Number(upto.value) - 1));
+find("next").addEventListener("click", () => open(Number(upto.value) + 1));
+find("hide").addEventListener("change", centre);
 centre();
-if (asked) open(Number(asked[1]));
+if (linkedStep) open(Number(linkedStep));

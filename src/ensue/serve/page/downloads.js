@@ -6,13 +6,13 @@ export function save(name, address) {
 }
 /** Buttons to download a picture and the numbers; `picture` returns the URL of a picture. */
 export function savers(name, numbers, picture) {
-  const said = make("span", { role: "status", className: "soft" });
+  const status = make("span", { role: "status", className: "soft" });
   const asPicture = button("PNG", async () => {
     try {
       save(`${name}.png`, await picture());
-      said.textContent = "";
+      status.textContent = "";
     } catch (error) {
-      said.textContent = `could not create a picture: ${error.message}`;
+      status.textContent = `could not create a picture: ${error.message}`;
     }
   });
   const asNumbers = button("JSON", () => {
@@ -20,17 +20,17 @@ export function savers(name, numbers, picture) {
     save(`${name}.json`, address);
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   });
-  return row(asPicture, asNumbers, said);
+  return row(asPicture, asNumbers, status);
 }
 
-const MARGIN = 12, LETTERS = 400; // pixels around a picture; maximum length of a title
+const MARGIN = 12, MAX_TITLE = 400; // pixels around a picture; maximum length of a title
 
 /** Render a part of the page, with a title above it, as a PNG. */
 export async function pictureOf(node, title = "") {
   const { width } = node.getBoundingClientRect(), style = getComputedStyle(document.body);
   const sheets = await Promise.all([...document.styleSheets].filter((sheet) => sheet.href).map(async (sheet) => (await fetch(sheet.href)).text()));
-  const said = title.trim() ? [make("p", { className: "asked" }, title.length > LETTERS ? `${title.slice(0, LETTERS)}…` : title)] : [];
-  const whole = make("div", { className: "picture" }, ...said, node.cloneNode(true));
+  const heading = title.trim() ? [make("p", { className: "asked" }, title.length > MAX_TITLE ? `${title.slice(0, MAX_TITLE)}…` : title)] : [];
+  const whole = make("div", { className: "picture" }, ...heading, node.cloneNode(true));
   whole.style.cssText = `background: ${style.backgroundColor}; color: ${style.color}; font: ${style.font}; padding: ${MARGIN}px; width: ${width}px; box-sizing: content-box; display: flow-root; min-height: 100%`;
   for (const name of ["--ground", "--raised", "--ink", "--faint", "--line", "--accent", "--warm"])
     whole.style.setProperty(name, getComputedStyle(document.documentElement).getPropertyValue(name));
@@ -38,7 +38,7 @@ export async function pictureOf(node, title = "") {
   whole.prepend(make("style", {}, sheets.join("\n")));
   const markup = new XMLSerializer().serializeToString(whole);
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${size[0]}" height="${size[1]}"><foreignObject width="100%" height="100%">${markup}</foreignObject></svg>`;
-  return painted(svg, size);
+  return rasterised(svg, size);
 }
 /** The height of an element that is not in the page: it is added, invisible, to measure it. */
 function heightOf(whole) {
@@ -53,25 +53,26 @@ function heightOf(whole) {
 export async function pictureOfSvg(svg, title = "") {
   const copy = svg.cloneNode(true), { width, height } = svg.getBoundingClientRect(), style = getComputedStyle(document.body);
   const own = [...svg.querySelectorAll("*")], copied = [...copy.querySelectorAll("*")];
-  own.forEach((part, place) => {
+  own.forEach((part, index) => {
     const style = getComputedStyle(part);
-    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font"]) copied[place].style.setProperty(name, style.getPropertyValue(name));
+    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font"]) copied[index].style.setProperty(name, style.getPropertyValue(name));
   });
   const letters = Math.floor(width / 7.5), above = title ? 28 : 0;
   for (const [name, value] of Object.entries({ x: MARGIN, y: MARGIN + above, width, height })) copy.setAttribute(name, value);
   const size = [width + 2 * MARGIN, height + above + 2 * MARGIN].map(Math.ceil);
-  const said = draw("text", { x: MARGIN, y: MARGIN + 14, fill: style.color, style: `font: 14px ${style.fontFamily.replaceAll('"', "'")}` });
-  said.textContent = title.length > letters ? `${title.slice(0, letters - 1)}…` : title;
-  return painted(new XMLSerializer().serializeToString(draw("svg", { width: size[0], height: size[1] }, said, copy)), size);
+  const heading = draw("text", { x: MARGIN, y: MARGIN + 14, fill: style.color, style: `font: 14px ${style.fontFamily.replaceAll('"', "'")}` });
+  heading.textContent = title.length > letters ? `${title.slice(0, letters - 1)}…` : title;
+  return rasterised(new XMLSerializer().serializeToString(draw("svg", { width: size[0], height: size[1] }, heading, copy)), size);
 }
-async function painted(svg, [width, height]) {
+/** An SVG text as the URL of a PNG. */
+async function rasterised(svg, [width, height]) {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
-  const canvas = make("canvas", { width: 2 * width, height: 2 * height }), pen = canvas.getContext("2d");
-  pen.fillStyle = getComputedStyle(document.body).backgroundColor;
-  pen.fillRect(0, 0, canvas.width, canvas.height); // an opaque background, up to the edge
-  pen.scale(2, 2);
-  pen.drawImage(image, 0, 0);
+  const canvas = make("canvas", { width: 2 * width, height: 2 * height }), context = canvas.getContext("2d");
+  context.fillStyle = getComputedStyle(document.body).backgroundColor;
+  context.fillRect(0, 0, canvas.width, canvas.height); // an opaque background, up to the edge
+  context.scale(2, 2);
+  context.drawImage(image, 0, 0);
   return canvas.toDataURL("image/png");
 }

@@ -8,17 +8,17 @@ const CHART_RUNS = 8; // runs in one chart
 export const title = "Next word";
 export function open(main) {
   if (!some("next")) return nothing(main, "can complete text", "ensue fit lstm my.txt --out runs/lstm");
-  const asked = withCapability("next");
+  const runs = withCapability("next");
   const text = kept("text", area("Text", "the students opened their"));
-  const found = make("div", { className: "cards", "aria-live": "polite" });
-  let told = {};
-  const again = latest(120, found, async (signal) => {
+  const cards = make("div", { className: "cards", "aria-live": "polite" });
+  let result = {};
+  const again = latest(120, cards, async (signal) => {
     const form = { text: text.value, top: 10 };
-    const answers = await Promise.allSettled(asked.map((one) => json("/api/next", { model: one.id, ...form }, signal)));
+    const answers = await Promise.allSettled(runs.map((one) => json("/api/next", { model: one.id, ...form }, signal)));
     if (signal.aborted) return;
-    told = { text: text.value, models: answers.filter((one) => one.value).map((one) => one.value) };
-    const most = Math.max(...told.models.flatMap((one) => one.next.map((each) => each.probability)), 1e-9);
-    found.replaceChildren(...answers.map((answer, place) => card(asked[place], answer, most)));
+    result = { text: text.value, models: answers.filter((one) => one.value).map((one) => one.value) };
+    const most = Math.max(...result.models.flatMap((one) => one.next.map((each) => each.probability)), 1e-9);
+    cards.replaceChildren(...answers.map((answer, i) => card(runs[i], answer, most)));
     surprise();
   });
   const card = (model, answer, most) => {
@@ -36,18 +36,18 @@ export function open(main) {
     text.dispatchEvent(new Event("input"));
     text.focus();
   };
-  const costs = make("div");
-  const surprise = latest(500, costs, async (signal) => {
-    if (!fold.open) return;
-    if (!text.value.trim()) return costs.replaceChildren(soft("Type a text."));
-    const charts = Array.from({ length: Math.ceil(asked.length / CHART_RUNS) }, (_, place) => asked.slice(CHART_RUNS * place, CHART_RUNS * (place + 1)).map((one) => one.id));
-    const places = charts.map(() => make("section"));
-    costs.replaceChildren(...places);
-    await Promise.all(charts.map((models, place) => busy(places[place], () => show("surprise", { models, text: text.value }, places[place], { signal }))));
+  const surprisals = make("div");
+  const surprise = latest(500, surprisals, async (signal) => {
+    if (!section.open) return;
+    if (!text.value.trim()) return surprisals.replaceChildren(soft("Type a text."));
+    const groups = Array.from({ length: Math.ceil(runs.length / CHART_RUNS) }, (_, i) => runs.slice(CHART_RUNS * i, CHART_RUNS * (i + 1)).map((one) => one.id));
+    const sections = groups.map(() => make("section"));
+    surprisals.replaceChildren(...sections);
+    await Promise.all(groups.map((models, i) => busy(sections[i], () => show("surprise", { models, text: text.value }, sections[i], { signal }))));
   });
-  const fold = folded("Surprisal of each token in bits", (where) => { where.append(costs); surprise(); }, { key: "surprise_open" });
+  const section = folded("Surprisal of each token in bits", (where) => { where.append(surprisals); surprise(); }, { key: "surprise_open" });
   text.addEventListener("input", again);
-  main.replaceChildren(text, soft("Click a token, or press Enter on it, to append it. All models share one scale."), found, savers("next", () => told, () => pictureOf(found, told.text)), fold);
+  main.replaceChildren(text, soft("Click a token, or press Enter on it, to append it. All models share one scale."), cards, savers("next", () => result, () => pictureOf(cards, result.text)), section);
   if (!document.activeElement?.closest("nav")) text.focus(); // do not interrupt arrow keys on the tabs
   again();
 }

@@ -1,17 +1,16 @@
 // Runs: cards with scores, learning curves and races.
-import { busy, button, make, registry } from "./ui.js";
+import { busy, button, make, registry, row } from "./ui.js";
 import { folded, show } from "./charts.js";
 
-const TITLES = { next: "Next word", write: "Write", translate: "Translate", attention: "Attention", inside: "Inside an RNN", words: "Words", senses: "Words", predict: "Tasks", fill: "Tasks", forecast: "Tasks" };
-const TABS = { senses: "words", predict: "tasks", fill: "tasks", forecast: "tasks" };
+const TABS = { senses: "words", predict: "tasks", fill: "tasks", forecast: "tasks" }; // other capabilities are named after their tab
 
 export const title = "Runs";
 export function open(main, go) {
   main.replaceChildren(make("div", { className: "cards" }, ...registry.runs.map((one) => card(one, go))));
   for (const race of registry.races) {
-    const place = make("section");
-    main.append(make("h2", {}, `Race ${race}`), place);
-    busy(place, () => show("race", { race }, place));
+    const section = make("section");
+    main.append(make("h2", {}, `Race ${race}`), section);
+    busy(section, () => show("race", { race }, section));
   }
   const trained = Map.groupBy(registry.runs.filter((one) => one.parameters), (one) => one.task); // losses of different tasks are not comparable
   if (!trained.size) return;
@@ -32,10 +31,7 @@ function card(one, go) {
     ["created", new Date(one.created * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })],
   ];
   const list = make("dl", {}, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
-  const names = [...new Set(one.can.map((can) => TITLES[can]))];
-  const ways = names.map((name) => {
-    const can = one.can.find((ability) => TITLES[ability] === name);
-    return button(name, () => go(TABS[can] ?? can, { model: one.id, ...(name === "Words" ? { mapped: one.id, sensed: one.id } : {}) }));
-  });
-  return make("article", { className: "card" }, make("h2", {}, one.id), list, make("div", { className: "row" }, ...ways));
+  const tabs = [...new Set(one.can.map((capability) => TABS[capability] ?? capability))];
+  const buttons = tabs.map((tab) => button(document.getElementById(`tab-${tab}`).textContent, () => go(tab, { model: one.id, ...(tab === "words" ? { mapped: one.id, sensed: one.id } : {}) })));
+  return make("article", { className: "card" }, make("h2", {}, one.id), list, row(...buttons));
 }

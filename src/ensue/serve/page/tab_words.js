@@ -14,19 +14,19 @@ export function open(main) {
 function near() {
   const model = choice("model", "words"), word = kept("word", make("input", { size: 14, value: "king" }));
   const by = options("by", { cosine: "cosine", probability: "P(o | word)", context: "co-occurrence" });
-  const found = make("div", { "aria-live": "polite" });
+  const neighbours = make("div", { "aria-live": "polite" });
   const go = (next) => {
     if (typeof next === "string") {
       word.value = next;
       word.dispatchEvent(new Event("input"));
     }
     remember({ model: model.value, word: word.value, by: by.value }); // also values that were not edited
-    return busy(found, async () => {
-      const told = await json("/api/neighbours", { model: model.value, word: word.value.trim(), by: by.value });
-      answered(found, "neighbours", `${model.value}: ${word.value.trim()}, by ${by.selectedOptions[0].text}`, told, go, by.value !== "cosine");
+    return busy(neighbours, async () => {
+      const response = await json("/api/neighbours", { model: model.value, word: word.value.trim(), by: by.value });
+      answered(neighbours, "neighbours", `${model.value}: ${word.value.trim()}, by ${by.selectedOptions[0].text}`, response, go, by.value !== "cosine");
     });
   };
-  const [first, minus, plus] = ["king", "man", "woman"].map((one, place) => kept(`analogy${place}`, make("input", { size: 10, value: one, "aria-label": ["first word", "subtracted word", "added word"][place] })));
+  const [first, minus, plus] = ["king", "man", "woman"].map((one, i) => kept(`analogy${i}`, make("input", { size: 10, value: one, "aria-label": ["first word", "subtracted word", "added word"][i] })));
   const answers = make("div", { "aria-live": "polite" });
   const solve = () => busy(answers, async () => {
     remember({ model: model.value, analogy0: first.value, analogy1: minus.value, analogy2: plus.value });
@@ -40,13 +40,13 @@ function near() {
   return make("section", {},
     row(labelled("model", model)),
     make("div", { className: "cards wide" },
-      make("section", { className: "card" }, make("h2", {}, "Neighbours"), row(labelled("word", word), labelled("by", by), button("Find", () => go(), { className: "main" })), found),
+      make("section", { className: "card" }, make("h2", {}, "Neighbours"), row(labelled("word", word), labelled("by", by), button("Find", () => go(), { className: "main" })), neighbours),
       make("section", { className: "card" }, make("h2", {}, "Analogies"), row(first, "−", minus, "+", plus, button("Solve", solve)), answers)));
 }
-function answered(where, name, question, told, go, shares = false) {
-  const most = Math.max(...told.words.map((one) => Math.abs(one.value)), shares ? 1e-9 : 1);
-  const list = bars(told.words.map((one) => ({ name: one.word, value: one.value })), { most, go });
-  where.replaceChildren(list, savers(name, () => told, () => pictureOf(list, question)));
+function answered(where, name, question, response, go, shares = false) {
+  const most = Math.max(...response.words.map((one) => Math.abs(one.value)), shares ? 1e-9 : 1);
+  const list = bars(response.words.map((one) => ({ name: one.word, value: one.value })), { most, go });
+  where.replaceChildren(list, savers(name, () => response, () => pictureOf(list, question)));
 }
 function enter(field, go) {
   field.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
