@@ -43,7 +43,7 @@ def in_pieces(made: Tokenizer, text: str, size: int, bundle: int) -> tuple[list[
         tally = TokenCounts()
         for parts in bundle_parts(text_pieces.as_parts(text_pieces.cut_text(text)), bundle):
             found.append(encode_parts(made, parts))
-            tally = tally.plus(found[-1], len(parts))
+            tally = tally.plus(found[-1])
     return np.concatenate([one.tokens for one in found]).tolist(), tally
 
 

@@ -5,6 +5,7 @@ A text of N tokens has M = N − 1 targets: every token but the first, predicted
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -61,6 +62,14 @@ def select_rows(batch: AnyBatch, rows: slice) -> AnyBatch:
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     chosen: dict[str, Any] = {name: value[rows] for name, value in values.items() if isinstance(value, Tensor)}
     return replace(batch, **chosen)
+
+
+def array_digest(*arrays: np.ndarray) -> str:
+    """Return the SHA-256 of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def as_tensors(**arrays: np.ndarray) -> dict[str, Any]:

@@ -105,15 +105,9 @@ class Frequency:
         names = {SECOND: "every second", MINUTE: "every minute", HOUR: "hourly", DAY: "daily", 7 * DAY: "weekly"}
         if self.size in names:
             return names[self.size]
-        unit, name = next(
-            (
-                (u, n)
-                for u, n in ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (SECOND, "seconds"))
-                if self.size % u == 0
-            ),
-            (1, "milliseconds"),
-        )
-        return f"every {self.size // unit} {name}"
+        units = {DAY: "days", HOUR: "hours", MINUTE: "minutes", SECOND: "seconds", 1: "milliseconds"}
+        unit = next(unit for unit in units if self.size % unit == 0)
+        return f"every {self.size // unit} {units[unit]}"
 
     @property
     def season(self) -> int:
@@ -145,9 +139,8 @@ class Frequency:
             return np.datetime64(later.astype("datetime64[ms]") + offset)
         if self.kind == "workdays":
             day = date.astype("datetime64[D]")
-            return np.datetime64(
-                np.busday_offset(day, steps).astype("datetime64[ms]") + (date - day.astype("datetime64[ms]"))
-            )
+            later = np.busday_offset(day, steps)
+            return np.datetime64(later.astype("datetime64[ms]") + (date - day.astype("datetime64[ms]")))
         return None
 
     def format(self, date: np.datetime64) -> str:
@@ -164,17 +157,14 @@ class Frequency:
 
     def step_numbers(self, dates: np.ndarray) -> np.ndarray | None:
         """Return the number of steps from the first date to each; None if dates do not fit the frequency."""
-        if self.kind == "even":
-            steps, rest = np.divmod((dates - dates[0]).astype(np.int64), self.size)
-            return None if rest.any() else steps
-        if self.kind == "months":
-            months = dates.astype("datetime64[M]").astype(np.int64)
-            steps, rest = np.divmod(months - months[0], self.size)
-            return None if rest.any() else steps
         if self.kind == "workdays":
             days = dates.astype("datetime64[D]")
             return np.asarray(np.busday_count(days[0], days), dtype=np.int64)
-        return None
+        if self.kind not in ("even", "months"):
+            return None
+        units = (dates if self.kind == "even" else dates.astype("datetime64[M]")).astype(np.int64)
+        steps, rest = np.divmod(units - units[0], self.size)
+        return None if rest.any() else steps
 
 
 NO_DATES = Frequency()

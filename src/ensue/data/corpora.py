@@ -59,9 +59,9 @@ def builtin_documents(name: str) -> Iterator[tuple[str, str]]:
     yield from makers[name]()
 
 
-def _mixed(documents: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _mixed(documents: dict[str, str]) -> list[tuple[str, str]]:
     """Return documents in a fixed but mixed order."""
-    return iter(sorted(documents.items(), key=lambda item: hashlib.sha256(item[0].encode()).digest()))
+    return sorted(documents.items(), key=lambda item: hashlib.sha256(item[0].encode()).digest())
 
 
 @cache
@@ -73,20 +73,17 @@ def _pydoc() -> tuple[tuple[str, str], ...]:
     try:
         return tuple((origin, text) for origin, text in json.loads(store.read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        documents = _gathered()
+        documents = _collect_pydoc()
     if writable(store.parent):
         write_text(store, json.dumps(documents))
     return documents
 
 
-def _gathered() -> tuple[tuple[str, str], ...]:
+def _collect_pydoc() -> tuple[tuple[str, str], ...]:
     """Collect the documents of ``pydoc`` from the library, which takes seconds of parsing."""
     topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     documents = {f"pydoc:topic/{name}": text.strip() + "\n" for name, text in topics.items()}
-    for name, source in _modules():
-        text = docstrings(name, source)
-        if text:
-            documents[f"pydoc:{name}"] = text
+    documents |= {f"pydoc:{name}": text for name, source in _modules() if (text := docstrings(name, source))}
     chosen, size = [], 0
     for origin, text in _mixed(documents):
         size += len(text.encode())
@@ -113,11 +110,11 @@ def _modules() -> Iterator[tuple[str, str]]:
 def _files() -> list[Path]:
     """Return the source files of the standard library, without those skipped or specific to a machine."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    found = []
-    for place, folders, names in os.walk(root):
+    files = []
+    for parent, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("config-")]
-        found += [Path(place, name) for name in names if name.endswith(".py")]
-    return sorted(path for path in found if not path.name.startswith("_sysconfigdata"))
+        files += [Path(parent, name) for name in names if name.endswith(".py")]
+    return sorted(path for path in files if not path.name.startswith("_sysconfigdata"))
 
 
 def docstrings(name: str, source: str) -> str:
@@ -132,20 +129,20 @@ def docstrings(name: str, source: str) -> str:
     <BLANKLINE>
     Do.
     """
-    found: list[str] = []
+    parts: list[str] = []
 
     def visit(node: ast.AST, path: str) -> None:
         text = ast.get_docstring(node) if isinstance(node, Documented) else None
         if text:
             # A docstring written with escapes can hold half a surrogate pair, which no UTF-8 text has.
-            found.append(f"{path}\n\n{text}\n".encode("utf-8", "replace").decode())
+            parts.append(f"{path}\n\n{text}\n".encode("utf-8", "replace").decode())
         for child in ast.iter_child_nodes(node):
             inner = f"{path}.{child.name}" if isinstance(child, Named) else path
             if isinstance(child, ast.stmt | ast.ExceptHandler):
                 visit(child, inner)
 
     visit(ast.parse(source), name)
-    return "\n".join(found)
+    return "\n".join(parts)
 
 
 Named = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

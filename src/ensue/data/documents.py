@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from pathlib import Path
+from itertools import chain, pairwise
 
 from ensue.core.wording import counted
 from ensue.data.corpora import BUILTIN
@@ -33,7 +32,7 @@ _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?:\s+(?:[.!?…]+|''|[”’)\]])(?
 _ENDED = re.compile(r"[.!?:][\"'”’)\]]*$")
 _ALONE = re.compile(r"\s[.!?]+(?:\s|$)")
 _OPENING = "\"'“‘«„([`"
-_SHORTENED = re.compile(r"(?:\b[A-Z]|\b(?:Mr|Mrs|Ms|Dr|St))\.\s+$")
+_ABBREVIATION = re.compile(r"(?:\b[A-Z]|\b(?:Mr|Mrs|Ms|Dr|St))\.\s+$")
 
 
 @dataclass(slots=True)
@@ -55,12 +54,13 @@ def read_documents(
     [['hello']]
     """
     notes = [] if notes is None else notes
-    files = [(origin, _gathered(lines)) for origin, lines in _files(read_pieces(sources, field, notes))]
-    documents: list[list[str]] = []
-    for origin, file in files:
-        documents += _documents(origin, file, len(files) == 1, notes)
-    documents = [document for document in documents if document]
-    _note_short(documents, notes)
+    files = [(origin, _find_blocks(lines)) for origin, lines in _read_files(read_pieces(sources, field, notes))]
+    split = [_split_documents(origin, file, len(files) == 1, notes) for origin, file in files]
+    documents = [document for documents in split for document in documents if document]
+    single = sum(len(document) == 1 for document in documents)
+    if len(documents) > 1 and 2 * single > len(documents):
+        what = f"{single:,} of {counted(len(documents), 'document')} have one sentence and no next one to predict"
+        notes.append(f"{what}; a blank line ends a document")
     return documents
 
 
@@ -72,43 +72,37 @@ def read_sentences(
     >>> read_sentences(["hello"])
     ['hello']
     """
-    files = _files(read_pieces(sources, field, [] if notes is None else notes))
-    return [sentence for _, lines in files for sentence in _joined(_gathered(lines).blocks)]
+    files = _read_files(read_pieces(sources, field, [] if notes is None else notes))
+    return [sentence for _, lines in files for block in _find_blocks(lines).blocks for sentence in block]
 
 
-def _documents(origin: str, file: _File, only: bool, notes: list[str]) -> Iterator[list[str]]:
+def _split_documents(origin: str, file: _File, only: bool, notes: list[str]) -> Iterator[list[str]]:
     """Yield the documents of one file; ``only`` is True if there are no other files."""
     if file.titles:
-        edges = [0, *file.titles, len(file.blocks)]
-        for start, stop in pairwise(edges):
-            yield _joined(file.blocks[start:stop])
+        for start, stop in pairwise([0, *file.titles, len(file.blocks)]):
+            yield list(chain.from_iterable(file.blocks[start:stop]))
     elif _is_record(origin):
-        yield _joined(file.blocks)
+        yield list(chain.from_iterable(file.blocks))
     elif len(file.blocks) > 1:
         yield from file.blocks
     else:
-        yield from _in_blocks(_joined(file.blocks), origin, only, notes)
-
-
-def _joined(blocks: list[list[str]]) -> list[str]:
-    """Return the sentences of some blocks."""
-    return [sentence for block in blocks for sentence in block]
+        yield from _cut_into_blocks(list(chain.from_iterable(file.blocks)), origin, only, notes)
 
 
 def _is_record(origin: str) -> bool:
     """Return whether a piece comes from JSONL or a built-in corpus, which mark the ends of documents."""
     file, _, line = origin.rpartition(":")
-    record = line.isdecimal() and (is_jsonl(Path(file)) or file == "standard input")
+    record = line.isdecimal() and (is_jsonl(file) or file == "standard input")
     return record or origin.partition(":")[0] in BUILTIN
 
 
-def _files(read: Iterator[Piece]) -> Iterator[tuple[str, Iterator[str]]]:
+def _read_files(pieces: Iterator[Piece]) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield each file, record or built-in document with its lines; consume the lines before the next one."""
-    for piece in read:
-        yield piece.origin, _lines(piece, read)
+    for piece in pieces:
+        yield piece.origin, _read_lines(piece, pieces)
 
 
-def _lines(piece: Piece, read: Iterator[Piece]) -> Iterator[str]:
+def _read_lines(piece: Piece, pieces: Iterator[Piece]) -> Iterator[str]:
     """Yield the lines of a document from its first piece on; pieces may end inside a line."""
     rest = ""
     while True:
@@ -116,15 +110,15 @@ def _lines(piece: Piece, read: Iterator[Piece]) -> Iterator[str]:
         yield from lines
         if piece.ends:
             break
-        piece = next(read)
+        piece = next(pieces)
     yield rest
 
 
-def _gathered(lines: Iterator[str]) -> _File:
+def _find_blocks(lines: Iterator[str]) -> _File:
     """Collect blocks of sentences between blank lines, and the positions of headings."""
     file = _File()
     block: list[str] = []
-    for line in lines:
+    for line in chain(lines, [""]):
         text = line.strip()
         heading = _HEADING.fullmatch(line)
         if text and not heading:
@@ -135,33 +129,19 @@ def _gathered(lines: Iterator[str]) -> _File:
             block = []
         if heading and heading[1] == "=":
             file.titles.append(len(file.blocks))
-    if block:
-        file.blocks.append(sentences_of(block))
     return file
 
 
-def _in_blocks(sentences: list[str], origin: str, only: bool, notes: list[str]) -> Iterator[list[str]]:
+def _cut_into_blocks(sentences: list[str], origin: str, only: bool, notes: list[str]) -> Iterator[list[str]]:
     """Yield the documents of a file without boundaries: one if it is short and not the only file, else blocks."""
     if not only and len(sentences) <= MAX_UNSPLIT_SENTENCES:
         yield sentences
         return
     if len(sentences) > BLOCK_LINES:
-        notes.append(
-            f"{origin}: no document boundaries (blank lines or headings), so blocks of "
-            f"{BLOCK_LINES} sentences stand for documents; put a blank line after each document"
-        )
+        blocks = f"so blocks of {BLOCK_LINES} sentences stand for documents; put a blank line after each document"
+        notes.append(f"{origin}: no document boundaries (blank lines or headings), {blocks}")
     for at in range(0, len(sentences), BLOCK_LINES):
         yield sentences[at : at + BLOCK_LINES]
-
-
-def _note_short(documents: list[list[str]], notes: list[str]) -> None:
-    """Add a note if most documents have a single sentence."""
-    single = sum(len(document) == 1 for document in documents)
-    if len(documents) > 1 and 2 * single > len(documents):
-        notes.append(
-            f"{single:,} of {counted(len(documents), 'document')} have one sentence and no next one to predict; "
-            f"a blank line ends a document"
-        )
 
 
 # Sentences.
@@ -191,24 +171,24 @@ def split_sentences(text: str) -> list[str]:
     >>> split_sentences("Gov. Daniel left . <unk> stayed .")
     ['Gov. Daniel left .', '<unk> stayed .']
     """
-    found, start = [], 0
-    apart = _ALONE.search(text) is not None
+    sentences, start = [], 0
+    tokenised = _ALONE.search(text) is not None
     for end in _END.finditer(text):
-        if end.start() >= start and _ends_here(text, end, apart):
+        if end.start() >= start and _ends_sentence(text, end, tokenised):
             stop = end.end()
             if text.startswith('"', stop) and text.count('"', start, stop) % 2:  # a closing quotation mark
                 stop += 1
-            found.append(text[start:stop].strip())
+            sentences.append(text[start:stop].strip())
             start = stop
-    return [sentence for sentence in (*found, text[start:].strip()) if sentence]
+    return [sentence for sentence in (*sentences, text[start:].strip()) if sentence]
 
 
-def _ends_here(text: str, end: re.Match[str], apart: bool) -> bool:
+def _ends_sentence(text: str, end: re.Match[str], tokenised: bool) -> bool:
     """Return whether a punctuation mark ends a sentence."""
     if end[0][0] in "。！？":
         return True
-    if apart:
+    if tokenised:
         return end.start() > 0 and text[end.start() - 1].isspace()
     after = text[end.end() : end.end() + 1]
-    shortened = _SHORTENED.search(text, max(0, end.start() - 4), end.end())
-    return (after.isupper() or (after != "" and after in _OPENING)) and not shortened
+    abbreviation = _ABBREVIATION.search(text, max(0, end.start() - 4), end.end())
+    return (after.isupper() or (after != "" and after in _OPENING)) and not abbreviation

@@ -20,6 +20,7 @@ class Encoded:
 
     tokens: np.ndarray
     """With an end token after each document that ends here."""
+    parts: int
     bytes: int
     words: int
     documents: int
@@ -43,26 +44,26 @@ def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> Encoded:
     >>> encode_parts(ByteTokenizer(), [("hi", True, True), ("yo", True, False)]).tokens.tolist()
     [104, 105, 256, 121, 111]
     """
-    dtype, found = token_dtype(tokenizer), []
-    size = words = documents = unknown = 0
+    dtype, encoded = token_dtype(tokenizer), []
+    number = size = words = documents = unknown = 0
     surcharge, begins, open_ = 0.0, False, False
-    for number, (text, opens, closes) in enumerate(parts):
-        found.append(tokenizer.encode(text).astype(dtype))
-        bits, lost = tokenizer.surcharge(text, opens, closes)
-        surcharge, unknown = surcharge + bits, unknown + lost
+    for number, (text, opens, closes) in enumerate(parts, start=1):
+        encoded.append(tokenizer.encode(text).astype(dtype))
+        bits, count = tokenizer.surcharge(text, opens, closes)
+        surcharge, unknown = surcharge + bits, unknown + count
         data = text.encode()
         size += len(data)
         starts = bool(text) and not text[0].isspace()
-        begins = begins if number else starts
+        begins = begins if number > 1 else starts
         words += count_words(text, data) + text.count("\n") - (open_ and starts)  # a word that was cut in two
         open_ = bool(text) and not text[-1].isspace() and not closes
         if closes:
             finished = text.endswith("\n")
             documents, words = documents + 1, words + (not finished)
             if not (finished and tokenizer.lines):
-                found.append(np.array([tokenizer.end], dtype))
-    tokens = np.concatenate(found) if found else np.zeros(0, dtype)
-    return Encoded(tokens, size, words, documents, surcharge, unknown, begins, open_)
+                encoded.append(np.array([tokenizer.end], dtype))
+    tokens = np.concatenate(encoded) if encoded else np.zeros(0, dtype)
+    return Encoded(tokens, number, size, words, documents, surcharge, unknown, begins, open_)
 
 
 def count_words(text: str, data: bytes) -> int:
@@ -80,12 +81,12 @@ def count_words(text: str, data: bytes) -> int:
 def bundle_parts(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
     """Group parts into bundles of about ``size`` bytes or more, so that many small documents are one task."""
     bundle: list[Part] = []
-    held = 0
+    length = 0
     for part in parts:
         bundle.append(part)
-        held += len(part[0])
-        if held >= size:
+        length += len(part[0])
+        if length >= size:
             yield bundle
-            bundle, held = [], 0
+            bundle, length = [], 0
     if bundle:
         yield bundle

@@ -7,14 +7,13 @@ Legend: N rows, E examples of N / E rows each, B rows of a batch, T its longest 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
-from ensue.data.batches import PaddedBatch, as_tensors, select_rows
+from ensue.data.batches import PaddedBatch, array_digest, as_tensors, select_rows
 from ensue.data.length_grouping import group_by_length, pad_rows
 
 IGNORE_INDEX = -100
@@ -56,10 +55,7 @@ class LabelledRows:
     @property
     def hash(self) -> str:
         """SHA-256 of all arrays."""
-        digest = hashlib.sha256()
-        for array in (self.tokens, self.segments, self.starts, self.targets):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        return array_digest(self.tokens, self.segments, self.starts, self.targets)
 
     def row_indices(self, examples: np.ndarray) -> np.ndarray:
         """Return the rows of some examples."""

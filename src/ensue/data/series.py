@@ -7,7 +7,6 @@ Legend: N steps, C columns (targets first), S series.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted, line_numbers
+from ensue.data.batches import array_digest
 from ensue.data.calendar import MIN_FILLED, NO_DATES, Frequency, find_frequency, has_utc_offset
 from ensue.data.lines import source_name
 from ensue.data.number_tables import SAMPLE_LINES, NumberTable, parse_column, read_number_table
@@ -52,14 +52,6 @@ class Series:
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield where each series begins and ends."""
         yield from zip(self.starts[:-1].tolist(), self.starts[1:].tolist())
-
-
-def array_digest(*arrays: np.ndarray) -> str:
-    """Return the SHA-256 of arrays."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def read_series(sources: Sequence[str | Path], options: SeriesOptions, notes: list[str]) -> Series:

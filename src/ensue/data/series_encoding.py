@@ -13,7 +13,8 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.calendar import Frequency
-from ensue.data.series import Series, array_digest
+from ensue.data.batches import array_digest
+from ensue.data.series import Series
 from ensue.data.series_windows import SeriesWindows
 
 ARRAYS = ("mean", "deviation", "seasonal", "spread")

@@ -1,12 +1,12 @@
 """The cost of spelling out strings that a tokenizer loses, in bits.
 
-An n-gram of bytes with Witten–Bell smoothing (Chen and Goodman 1998, section 2.5), from the longest context h
+An n-gram model of bytes with Witten–Bell smoothing (Chen and Goodman 1998, section 2.5), from the longest context h
 down to the uniform distribution over the 256 bytes and the end of the string:
 
     P(b | h) = (c(h b) + T(h) · P(b | h')) / (c(h) + T(h))        T(h): how many different bytes follow h
 
-Every conditional distribution sums to one and every string ends, so the strings' probabilities sum to at
-most one and none is zero.
+Every conditional distribution sums to one and every string ends, so the strings' probabilities sum to at most one, and
+none is zero.
 """
 
 from __future__ import annotations
@@ -68,14 +68,12 @@ class SpellingModel:
         symbols = np.full(len(inside), STRING_START, np.int16)
         symbols[inside] = np.frombuffer(b"".join(texts), np.uint8)
         symbols[last] = STRING_END
-        found = np.zeros(max(0, len(symbols) - NGRAM_ORDER + 1), np.int64)
-        for place in range(NGRAM_ORDER):
-            found *= SYMBOLS
-            found += symbols[place : place + len(found)]
-        own = (
-            symbols[NGRAM_ORDER - 1 :] != STRING_START
-        )  # an n-gram ends with a byte or the end: all of it is of one string
-        return cls(*_tallied(found[own], np.repeat(times, sizes + 1)))
+        grams = np.zeros(max(0, len(symbols) - NGRAM_ORDER + 1), np.int64)
+        for offset in range(NGRAM_ORDER):
+            grams *= SYMBOLS
+            grams += symbols[offset : offset + len(grams)]
+        in_one_string = symbols[NGRAM_ORDER - 1 :] != STRING_START  # such an n-gram ends with a byte or the end symbol
+        return cls(*_sum_counts(grams[in_one_string], np.repeat(times, sizes + 1)))
 
     def bits(self, string: str) -> float:
         """−log2 P(string).
@@ -124,7 +122,7 @@ class SpellingModel:
         return cls(np.cumsum(_unpacked(state["grams"])), _unpacked(state["counts"]))
 
 
-def _tallied(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _sum_counts(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted unique keys and the sum of the counts of each."""
     if not len(keys):
         return keys, times

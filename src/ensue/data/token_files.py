@@ -15,8 +15,8 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,18 +50,15 @@ class TokenCounts:
     open: bool = False
     """True if the last character belongs to a word that may continue."""
 
-    def plus(self, found: Encoded, parts: int) -> TokenCounts:
+    def plus(self, bundle: Encoded) -> TokenCounts:
         """Return the counts with one more bundle."""
+        added = ("parts", "bytes", "documents", "surcharge", "unknown")
         return TokenCounts(
-            parts=self.parts + parts,
-            count=self.count + len(found.tokens),
-            sum=zlib.crc32(found.tokens.data, self.sum),
-            bytes=self.bytes + found.bytes,
-            words=self.words + found.words - (self.open and found.begins),  # a word that was cut in two
-            documents=self.documents + found.documents,
-            surcharge=self.surcharge + found.surcharge,
-            unknown=self.unknown + found.unknown,
-            open=found.open if found.bytes or found.documents else self.open,
+            count=self.count + len(bundle.tokens),
+            sum=zlib.crc32(bundle.tokens.data, self.sum),
+            words=self.words + bundle.words - (self.open and bundle.begins),  # a word that was cut in two
+            open=bundle.open if bundle.bytes or bundle.documents else self.open,
+            **{name: getattr(self, name) + getattr(bundle, name) for name in added},
         )
 
     def card(self) -> dict[str, Any]:
@@ -76,11 +73,11 @@ class TokenFile:
     def __init__(self, file: Path, part: IO[bytes], dtype: np.dtype[Any], first: int) -> None:
         """``first``: the token at the start of the file."""
         self._file, self._part, self._dtype, self._first = file, part, dtype, first
-        self._journal = _journal(file).open("a+b")
-        self.tally, end = self._found()
-        self._part.truncate(self.tally.count * dtype.itemsize)
+        self._journal = _journal_path(file).open("a+b")
+        self.counts, end = self._valid_counts()
+        self._part.truncate(self.counts.count * dtype.itemsize)
         self._journal.truncate(end)  # lines after an invalid one are invalid
-        if not self.tally.count:
+        if not self.counts.count:
             self.restart()
 
     def restart(self) -> None:
@@ -89,51 +86,51 @@ class TokenFile:
         self._journal.truncate(0)
         begin = np.array([self._first], self._dtype)
         self._part.write(begin.data)
-        self.tally = TokenCounts(count=1, sum=zlib.crc32(begin.data))
+        self.counts = TokenCounts(count=1, sum=zlib.crc32(begin.data))
 
-    def add(self, found: Encoded, parts: int) -> None:
-        """Append a bundle of ``parts`` parts."""
-        self._part.write(found.tokens.data)
+    def add(self, bundle: Encoded) -> None:
+        """Append a bundle."""
+        self._part.write(bundle.tokens.data)
         self._part.flush()
-        self.tally = self.tally.plus(found, parts)
-        self._journal.write(json.dumps(asdict(self.tally)).encode() + b"\n")
+        self.counts = self.counts.plus(bundle)
+        self._journal.write(json.dumps(asdict(self.counts)).encode() + b"\n")
         self._journal.flush()
 
     def finish(self, card: Path, facts: dict[str, Any]) -> None:
         """Write the metadata and rename the file, which completes it."""
         self._part.flush()
         os.fsync(self._part.fileno())
-        write_json(card, {**facts, "dtype": self._dtype.str, **self.tally.card()})
-        _part(self._file).replace(self._file)
+        write_json(card, {**facts, "dtype": self._dtype.str, **self.counts.card()})
+        _part_path(self._file).replace(self._file)
         sync(self._file.parent)
-        _journal(self._file).unlink(missing_ok=True)
+        _journal_path(self._file).unlink(missing_ok=True)
 
     def drop(self) -> None:
         """Delete the unfinished file."""
-        _part(self._file).unlink(missing_ok=True)
-        _journal(self._file).unlink(missing_ok=True)
+        _part_path(self._file).unlink(missing_ok=True)
+        _journal_path(self._file).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the journal; the unfinished file stays."""
         self._journal.close()
 
-    def _found(self) -> tuple[TokenCounts, int]:
+    def _valid_counts(self) -> tuple[TokenCounts, int]:
         """Return the last valid line of the journal and where it ends, or empty counts."""
-        holds, end, at, total = TokenCounts(), 0, 0, 0
+        valid, end, at, checksum = TokenCounts(), 0, 0, 0
         self._part.seek(0)
         self._journal.seek(0)
         for line in self._journal:
             try:
-                said = replace(TokenCounts(), **json.loads(line))
+                counts = TokenCounts(**json.loads(line))
             except (ValueError, TypeError):  # an incomplete line
                 break
-            size = said.count * self._dtype.itemsize
+            size = counts.count * self._dtype.itemsize
             while at < size and (data := self._part.read(min(READ_BYTES, size - at))):
-                at, total = at + len(data), zlib.crc32(data, total)
-            if at != size or total != said.sum or not line.endswith(b"\n"):
+                at, checksum = at + len(data), zlib.crc32(data, checksum)
+            if at != size or checksum != counts.sum or not line.endswith(b"\n"):
                 break
-            holds, end = said, end + len(line)
-        return holds, end
+            valid, end = counts, end + len(line)
+        return valid, end
 
 
 @contextmanager
@@ -147,32 +144,28 @@ def open_token_file(
     """
     with disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with _held(_part(file), waiting) as part:
-            made = TokenFile(file, part, dtype, first)
-            try:
-                yield made
-            finally:
-                made.close()
+        with _open_locked(_part_path(file), waiting) as part, closing(TokenFile(file, part, dtype, first)) as target:
+            yield target
 
 
 @contextmanager
-def _held(path: Path, waiting: Callable[[], None]) -> Iterator[IO[bytes]]:
+def _open_locked(path: Path, waiting: Callable[[], None]) -> Iterator[IO[bytes]]:
     """Lock a file exclusively; the lock ends with the process."""
-    told = False
+    reported = False
     while True:
         with path.open("a+b") as file:
-            if FCNTL is None or _locked(file):
-                if FCNTL is not None and not _is(path, file):  # renamed in the meantime
+            if FCNTL is None or _try_lock(file):
+                if FCNTL is not None and not _has_path(file, path):  # renamed in the meantime
                     continue
                 yield file
                 return
-        if not told:
+        if not reported:
             waiting()
-            told = True
+            reported = True
         time.sleep(0.2)
 
 
-def _locked(file: IO[bytes]) -> bool:
+def _try_lock(file: IO[bytes]) -> bool:
     try:
         FCNTL.flock(file, FCNTL.LOCK_EX | FCNTL.LOCK_NB)
     except BlockingIOError:
@@ -180,7 +173,7 @@ def _locked(file: IO[bytes]) -> bool:
     return True
 
 
-def _is(path: Path, file: IO[bytes]) -> bool:
+def _has_path(file: IO[bytes], path: Path) -> bool:
     """Return whether an open file still has this path."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
@@ -188,9 +181,9 @@ def _is(path: Path, file: IO[bytes]) -> bool:
         return False
 
 
-def _part(file: Path) -> Path:
+def _part_path(file: Path) -> Path:
     return file.with_name(f".{file.name}.part")
 
 
-def _journal(file: Path) -> Path:
+def _journal_path(file: Path) -> Path:
     return file.with_name(f".{file.name}.journal")

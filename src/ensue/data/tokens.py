@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,7 @@ TRIAL_SECONDS = 0.5
 """Seconds of work after which one process extrapolates its total time."""
 MIN_SHARED_SECONDS = 3.0
 """Remaining seconds from which worker processes pay off: they take most of a second to start."""
+_COUNTS = ("bytes", "words", "documents", "surcharge", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,8 @@ def tokenize(
     name = hashlib.sha256(f"{FORMAT} {content} {fingerprint(tokenizer)}".encode()).hexdigest()
     folder = cache_folder() if cache is None else Path(cache)
     file, card = folder / f"{name[:32]}.tokens", folder / f"{name[:32]}.json"
-    found = _cached(file, card, name)
-    if found is not None:
-        return found
+    if (cached := _load_cached(file, card, name)) is not None:
+        return cached
     if not writable(folder):
         hint = "set ENSUE_CACHE to a folder of yours"
         raise InputError("token files may not be written here", where=str(folder), hint=hint)
@@ -87,18 +87,17 @@ def tokenize(
         report("note", {"text": "another process is tokenising the same text; this one waits for it"})
 
     with open_token_file(file, token_dtype(tokenizer), tokenizer.end, waiting) as target:
-        found = _cached(file, card, name)
-        if found is not None:
+        if (cached := _load_cached(file, card, name)) is not None:
             target.drop()
-            return found
-        _fill(target, lambda: as_parts(read_pieces(sources, field)), tokenizer, size, workers, report)
+            return cached
+        _write_tokens(target, lambda: as_parts(read_pieces(sources, field)), tokenizer, size, workers, report)
         target.finish(card, {"hash": name})
-    made = _cached(file, card, name)
-    assert made is not None
-    return made
+    written = _load_cached(file, card, name)
+    assert written is not None
+    return written
 
 
-def _fill(
+def _write_tokens(
     target: TokenFile,
     read: Callable[[], Iterator[Part]],
     tokenizer: Tokenizer,
@@ -107,49 +106,33 @@ def _fill(
     report: Report,
 ) -> None:
     """Write the tokens of a text that are not in the file yet; ``size`` is the text's size in bytes."""
-    text, done = read(), target.tally.bytes
-    if sum(len(part[0].encode()) for part in islice(text, target.tally.parts)) != done:
+    text, done = read(), target.counts.bytes
+    if sum(len(part[0].encode()) for part in islice(text, target.counts.parts)) != done:
         target.restart()  # the same text is stored differently now, and comes in other pieces
         text, done = read(), 0
     if done:
         report("note", {"text": f"{_megabytes(done)} of {_megabytes(size)} were tokenised before"})
-    begun = time.perf_counter()
-    bundled: list[int] = []
-
-    def counted(bundles: Iterable[list[Part]]) -> Iterator[list[Part]]:
-        for bundle in bundles:
-            bundled.append(len(bundle))
-            yield bundle
-
+    started = time.perf_counter()
     try:
-        for found in _encoded(
-            counted(bundle_parts(text, text_pieces.PIECE_BYTES // 2)), tokenizer, size - done, workers
-        ):
-            target.add(found, bundled.pop(0))
-            speed = (target.tally.bytes - done) / (time.perf_counter() - begun)
-            report(
-                "progress",
-                {
-                    "done": target.tally.bytes,
-                    "total": size,
-                    "counts": "bytes",
-                    "per_second": speed,
-                    "left": (size - target.tally.bytes) / max(speed, 1),
-                },
-            )
+        for bundle in _encode(bundle_parts(text, text_pieces.PIECE_BYTES // 2), tokenizer, size - done, workers):
+            target.add(bundle)
+            at = target.counts.bytes
+            speed = (at - done) / (time.perf_counter() - started)
+            progress = {"done": at, "total": size, "counts": "bytes", "per_second": speed}
+            report("progress", {**progress, "left": (size - at) / max(speed, 1)})
     except KeyboardInterrupt:
-        raise Paused(f"{_megabytes(target.tally.bytes)} of {_megabytes(size)} are tokenised") from None
+        raise Paused(f"{_megabytes(target.counts.bytes)} of {_megabytes(size)} are tokenised") from None
 
 
-def _encoded(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, workers: int | None) -> Iterator[Encoded]:
+def _encode(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, workers: int | None) -> Iterator[Encoded]:
     """Encode bundles in order: in this process, and in workers once that is known to take long."""
     wanted = available_cores() if workers is None else workers
     spent = done = 0.0
     for bundle in bundles:
-        begun = time.perf_counter()
-        found = encode_parts(tokenizer, bundle)
-        spent, done = spent + time.perf_counter() - begun, done + found.bytes
-        yield found
+        started = time.perf_counter()
+        encoded = encode_parts(tokenizer, bundle)
+        spent, done = spent + time.perf_counter() - started, done + encoded.bytes
+        yield encoded
         long = workers is not None or (spent > TRIAL_SECONDS and spent * (size / max(done, 1) - 1) > MIN_SHARED_SECONDS)
         if wanted > 1 and long:
             if can_share(tokenizer):
@@ -173,15 +156,15 @@ def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
     >>> tokenize_text("hi", ByteTokenizer()).tokens.tolist()
     [256, 104, 105, 256]
     """
-    kept, tally = [np.array([tokenizer.end], token_dtype(tokenizer))], TokenCounts()
+    tokens, counts = [np.array([tokenizer.end], token_dtype(tokenizer))], TokenCounts()
     for bundle in bundle_parts(as_parts(cut_text(text)), text_pieces.PIECE_BYTES // 2):
-        found = encode_parts(tokenizer, bundle)
-        kept.append(found.tokens)
-        tally = tally.plus(found, len(bundle))
-    tokens = np.concatenate(kept)
-    tokens.setflags(write=False)
+        encoded = encode_parts(tokenizer, bundle)
+        tokens.append(encoded.tokens)
+        counts = counts.plus(encoded)
+    joined = np.concatenate(tokens)
+    joined.setflags(write=False)
     digest = hashlib.sha256(f"{FORMAT} {fingerprint(tokenizer)} {text}".encode()).hexdigest()
-    return TokenizedText(tokens, tally.bytes, tally.words, tally.documents, tally.surcharge, tally.unknown, digest)
+    return TokenizedText(joined, *(getattr(counts, name) for name in _COUNTS), digest)
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
@@ -189,22 +172,21 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(json.dumps(tokenizer.state(), sort_keys=True).encode()).hexdigest()
 
 
-def _cached(file: Path, card: Path, name: str) -> TokenizedText | None:
+def _load_cached(file: Path, card: Path, name: str) -> TokenizedText | None:
     """Return cached tokens, or None if there are none or they are damaged."""
     try:
         facts = json.loads(card.read_text(encoding="utf-8"))
         if facts["hash"] != name or file.stat().st_size != facts["count"] * np.dtype(facts["dtype"]).itemsize:
             return None
-        if _sum(file) != facts["sum"]:
+        if _checksum(file) != facts["sum"]:
             return None
         tokens = np.memmap(file, dtype=facts["dtype"], mode="r")
-        names = ("bytes", "words", "documents", "surcharge", "unknown", "hash")
-        return TokenizedText(tokens, *(facts[name] for name in names))
+        return TokenizedText(tokens, *(facts[name] for name in _COUNTS), facts["hash"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _sum(path: Path) -> int:
+def _checksum(path: Path) -> int:
     """Return the checksum of a file, read in blocks: mapped pages would count as this process's memory."""
     result = 0
     with path.open("rb", buffering=0) as file:

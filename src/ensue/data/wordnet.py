@@ -27,21 +27,11 @@ FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 PART_NAMES = {"n": "noun", "v": "verb", "a": "adj", "s": "adj (sat)", "r": "adverb"}
 """Names of the parts of speech; a satellite is an adjective similar to a head adjective."""
 
-INFLECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
-    "n": (
-        ("s", ""),
-        ("ses", "s"),
-        ("ves", "f"),
-        ("xes", "x"),
-        ("zes", "z"),
-        ("ches", "ch"),
-        ("shes", "sh"),
-        ("men", "man"),
-        ("ies", "y"),
-    ),
-    "v": (("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
-    "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
-    "r": (),
+INFLECTIONS = {
+    "n": "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y",
+    "v": "s: ies:y es:e es: ed:e ed: ing:e ing:",
+    "a": "er: est: er:e est:e",
+    "r": "",
 }
 """Suffixes of inflected forms and their replacements in the base form (morphy's rules)."""
 
@@ -83,10 +73,9 @@ class Synset:
 def find_wordnet(folder: str | Path | None = None) -> WordNet:
     """Open the database in a folder, in the environment's WNSEARCHDIR, or in a default folder."""
     named = folder or os.environ.get("WNSEARCHDIR") or None
-    places = [Path(named)] if named else [Path(place) for place in SEARCH_PATHS]
-    for place in places:
-        if (place / "data.noun").is_file() and (place / "index.noun").is_file():
-            return WordNet(place)
+    for path in map(Path, [named] if named else SEARCH_PATHS):
+        if (path / "data.noun").is_file() and (path / "index.noun").is_file():
+            return WordNet(path)
     if named:
         raise InputError("there is no WordNet here (data.noun, index.noun …)", where=str(named), hint=INSTALL_HINT)
     raise InputError("WordNet is not installed", hint=INSTALL_HINT)
@@ -102,8 +91,8 @@ class WordNet:
     @cached_property
     def version(self) -> str:
         """The version in the licence at the start of the files, such as 3.0; empty if there is none."""
-        said = re.search(rb"WordNet (\d+\.\d+)", self._mapped("data.noun")[:4096])
-        return said[1].decode() if said else ""
+        version = re.search(rb"WordNet (\d+\.\d+)", self._mapped("data.noun")[:4096])
+        return version[1].decode() if version else ""
 
     def synsets(self, word: str) -> list[Synset]:
         """Return the synsets of a word in all its forms: nouns, verbs, adjectives, adverbs, most common first."""
@@ -117,9 +106,9 @@ class WordNet:
     def forms(self, word: str, part: str) -> list[str]:
         """Return the base forms of a word for a part of speech, including the word itself if it is listed."""
         form = _listed(word)
-        guesses = self._exceptions(form, part) or [
-            form.removesuffix(old) + new for old, new in INFLECTIONS[part] if form.endswith(old)
-        ]
+        rules = (rule.split(":") for rule in INFLECTIONS[part].split())
+        regular = [form.removesuffix(old) + new for old, new in rules if form.endswith(old)]
+        guesses = self._exceptions(form, part) or regular
         return [guess for guess in dict.fromkeys([form, *guesses]) if self._offsets(guess, part)]
 
     def synset(self, name: str) -> Synset:
@@ -143,13 +132,13 @@ class WordNet:
 
     def closure(self, synset: Synset) -> list[Synset]:
         """Return all synsets above it, breadth first, each once."""
-        found, waiting = {synset.name: synset}, [synset]
-        while waiting:
-            for other in self.hypernyms(waiting.pop(0)):
-                if other.name not in found:
-                    found[other.name] = other
-                    waiting.append(other)
-        return list(found.values())[1:]
+        seen, queue = {synset.name: synset}, [synset]
+        while queue:
+            for other in self.hypernyms(queue.pop(0)):
+                if other.name not in seen:
+                    seen[other.name] = other
+                    queue.append(other)
+        return list(seen.values())[1:]
 
     def synonyms(self, word: str) -> list[str]:
         """Return the other words of all its synsets, each once."""
@@ -161,13 +150,13 @@ class WordNet:
         form = _listed(word)
         around = {near for part in FILES for near in self._around(form, part)}
         near = difflib.get_close_matches(form, sorted(around), n=3, cutoff=0.6)
-        hint = f"near it: {', '.join(near)}" if near else "nothing there is spelt like it"
+        hint = f"near it: {', '.join(near)}" if near else "it has no word of similar spelling"
         return InputError(f"WordNet has no {word!r}", hint=hint)
 
     def _offsets(self, word: str, part: str) -> list[int]:
         """Return the offsets of a listed word's synsets; empty if it is not listed."""
         lines = self._mapped(f"index.{_file(part)}")
-        start = _place(lines, word.encode())
+        start = _find_line(lines, word.encode())
         fields = lines[start : _line_end(lines, start)].decode("utf-8", "replace").split()
         if not fields or fields[0] != word:
             return []
@@ -176,7 +165,7 @@ class WordNet:
     def _around(self, word: str, part: str) -> Iterator[str]:
         """Yield the words listed near the position of a missing word."""
         lines = self._mapped(f"index.{_file(part)}")
-        start = _place(lines, word.encode())
+        start = _find_line(lines, word.encode())
         for _ in range(_NEAR):
             start = _line_start(lines, max(0, start - 1))
         for line in lines[start : start + 200 * _NEAR].decode("utf-8", "replace").split("\n")[: 2 * _NEAR]:
@@ -211,7 +200,7 @@ class WordNet:
             words=words,
             definition=definition.strip().strip("; "),
             examples=tuple(_QUOTED.findall(f'"{more}')) if example else (),
-            pointers=tuple((kind, other, int(place)) for kind, place, other in pointers),
+            pointers=tuple((kind, part, int(target)) for kind, target, part in pointers),
         )
 
     def _named(self, word: str, part: str, offset: int) -> str:
@@ -247,7 +236,7 @@ def _file(part: str) -> str:
     return FILES["a" if part == "s" else part]
 
 
-def _place(lines: mmap.mmap, word: bytes) -> int:
+def _find_line(lines: mmap.mmap, word: bytes) -> int:
     """Return the start of the first line whose word is not before this one, in byte order."""
     low, high = 0, len(lines)
     while low < high:

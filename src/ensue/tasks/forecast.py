@@ -19,7 +19,8 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one
 from ensue.core.wording import counted
-from ensue.data.series import Series, array_digest, read_series
+from ensue.data.batches import array_digest
+from ensue.data.series import Series, read_series
 from ensue.data.series_columns import SeriesOptions
 from ensue.data.series_encoding import (
     SeriesEncoding,

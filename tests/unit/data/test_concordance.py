@@ -60,7 +60,7 @@ def test_a_word_that_stands_twice_in_a_window_is_counted_at_both_places(tmp_path
 def test_a_missing_word_gets_the_nearest_ones(text):
     with pytest.raises(InputError, match=r"text\.txt: the text has no 'bankin'; near it: banking"):
         concordance([text], "bankin")
-    with pytest.raises(InputError, match="one word, with no spaces"):
+    with pytest.raises(InputError, match="give one word, without spaces"):
         concordance([text], "unified banking")
     with pytest.raises(InputError, match="a window of 0 holds no context"):
         concordance([text], "banking", 0)

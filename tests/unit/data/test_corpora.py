@@ -27,7 +27,7 @@ def test_pydoc_is_megabytes_of_text_in_a_fixed_but_mixed_order(
     assert len(set(names)) == len(names) and names != sorted(names)
     tail = names[-len(names) // 10 :]
     assert any("topic/" in name for name in tail) and any("topic/" not in name for name in tail)
-    monkeypatch.setattr(corpora, "_gathered", lambda: (("made", "again"),))
+    monkeypatch.setattr(corpora, "_collect_pydoc", lambda: (("made", "again"),))
     corpora._pydoc.cache_clear()
     assert list(builtin_documents("pydoc")) == first  # from the file
     (kept,) = own_cache.glob("pydoc-*.json")

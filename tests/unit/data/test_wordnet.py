@@ -76,7 +76,7 @@ def test_synonyms_are_the_other_words_of_all_senses(tiny):
 def test_a_missing_word_gets_the_nearest_ones(tiny):
     assert tiny.synsets("gese") == []
     assert str(tiny.missing("goos")) == "WordNet has no 'goos'; near it: goose, good, goodness"
-    assert "nothing there is spelt like it" in str(tiny.missing("zzz"))
+    assert "it has no word of similar spelling" in str(tiny.missing("zzz"))
     with pytest.raises(InputError, match="WordNet has no 'animul'; near it: animal"):
         tiny.synset("animul.n.01")
 

@@ -55,7 +55,7 @@ def test_known_words_stay_as_they_are(tmp_path):
     known = Vocabulary(["b", "a", "z"], "space", False)
     text = read_word_text([written(tmp_path, "a b A b\n")], known=known)
     assert text.vocabulary is known and text.words.tolist() == [1, 0, 0, -1] and text.counts.tolist() == [2, 1, 0]
-    with pytest.raises(InputError, match="fewer than two of the words"):
+    with pytest.raises(InputError, match="fewer than two words"):
         read_word_text([written(tmp_path, "q q\n")], known=known)
 
 

@@ -23,7 +23,7 @@ from ensue.data.tokenizers.word import WordTokenizer, fit_words
 KINDS: dict[str, str] = {
     "byte": "a token a byte; nothing to fit, nothing is ever unknown",
     "char": "a token a character",
-    "word": "a token a word between white space; a newline is the end mark",
+    "word": "a token a word between white space; a newline is the end token",
     "bpe": "parts of words by byte-pair encoding; nothing is ever unknown",
     "wordpiece": "parts of words, the longest first, as BERT has them; nothing is ever unknown",
     "unigram": "parts of words by their probabilities; nothing is ever unknown",
@@ -66,7 +66,7 @@ def fit_tokenizer(
     Of a text of more than 128 MiB an even, reproducible sample of that size is read, with a note in ``notes``. ``size``
     is the size of the text in bytes, if known.
 
-    >>> fit_tokenizer("char", "hello").size  # h e l o, the end mark, the unknown mark
+    >>> fit_tokenizer("char", "hello").size  # h e l o, the end token, the unknown token
     6
     """
     text = as_parts(read_pieces(sources, field))
@@ -99,7 +99,7 @@ def fit_tokenizer_to_parts(
 ) -> Tokenizer:
     """Fit a tokenizer to texts in memory, each with whether it starts a line and whether it ends its document.
 
-    >>> fit_tokenizer_to_parts("word", [("a b a", True, True)]).size  # a, b, the end mark, the unknown mark
+    >>> fit_tokenizer_to_parts("word", [("a b a", True, True)]).size  # a, b, the end token, the unknown token
     4
     """
     if kind not in KINDS:
@@ -129,17 +129,16 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | Path) -> None:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Read a ``tokenizer.json``, a folder that has one, or the files of GPT-2, BERT or RoBERTa in a folder.
 
-    A ``tokenizer.json`` may be ours or Hugging Face's; BERT has ``vocab.txt``, the others a vocabulary and
-    merges. ``tokenizer_config.json``, where it is there, says whether case and accents count.
+    A ``tokenizer.json`` may be ours or Hugging Face's; BERT has ``vocab.txt``, the others a vocabulary and merges. Case
+    and accents are treated as ``tokenizer_config.json`` says, if there is one.
     """
     path = Path(path)
     if not path.is_dir():
-        return _restored(read_json(path), path)
-    if (path / TOKENIZER_FILE).exists():
-        return _restored(_as_described(read_json(path / TOKENIZER_FILE), _described(path)), path / TOKENIZER_FILE)
-    found = _from_files(path)
-    if found is not None:
-        return found
+        return _restore_file(read_json(path), path)
+    if (file := path / TOKENIZER_FILE).exists():
+        return _restore_file(_apply_config(read_json(file), _read_config(path)), file)
+    if (tokenizer := _from_vocabulary(path)) is not None:
+        return tokenizer
     hint = "give a folder with tokenizer.json, with vocab.txt, or with vocab.json and merges.txt"
     raise InputError("there is no tokenizer in this folder", where=str(path), hint=hint)
 
@@ -153,8 +152,8 @@ def resolve_tokenizer(text: str) -> str | Tokenizer:
     if text in KINDS:
         return text
     if text and Path(text).exists():
-        found = load_tokenizer(text)
-        return found.closed() if isinstance(found, SpelledWordTokenizer) else found
+        tokenizer = load_tokenizer(text)
+        return tokenizer.closed() if isinstance(tokenizer, SpelledWordTokenizer) else tokenizer
     if "/" in text or text.endswith(".json"):
         raise InputError("there is no such file", where=text, hint=f"or give one of {', '.join(KINDS)}")
     raise unknown_name("tokenizer", text, KINDS)
@@ -169,20 +168,15 @@ def restore_tokenizer(state: Any) -> Tokenizer:
     kind = state.get("kind") if isinstance(state, dict) else None
     if kind == "byte":
         return ByteTokenizer()
-    if kind == "char":
-        return CharTokenizer.restore(state)
-    if kind == "word":
-        return WordTokenizer.restore(state)
-    if kind == "spelt":
-        return SpelledWordTokenizer.restore(state)
-    if kind == "words":
-        return Vocabulary.restore(state)
+    for tokenizer in (CharTokenizer, WordTokenizer, SpelledWordTokenizer, Vocabulary):
+        if kind == tokenizer.kind:
+            return tokenizer.restore(state)
     if isinstance(state, dict) and "model" in state:
         return _from_library(state)
     raise InputError("does not describe a tokenizer")
 
 
-def _restored(state: Any, path: Path) -> Tokenizer:
+def _restore_file(state: Any, path: Path) -> Tokenizer:
     """Restore a tokenizer; errors name the file."""
     try:
         return restore_tokenizer(state)
@@ -204,57 +198,57 @@ def _from_library(state: dict[str, Any]) -> Tokenizer:
     return EncoderTokenizer.restore(state)
 
 
-def _as_described(state: Any, described: dict[str, Any]) -> Any:
+def _apply_config(state: Any, config: dict[str, Any]) -> Any:
     """Return a ``tokenizer.json`` with BERT's normalizer settings from the ``tokenizer_config.json`` beside it."""
     normalizer = state.get("normalizer") if isinstance(state, dict) else None
     if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
         return state
-    said = {ours: described[theirs] for theirs, ours in BERT_SETTINGS.items() if theirs in described}
-    return {**state, "normalizer": {**normalizer, **said}}
+    settings = {ours: config[theirs] for theirs, ours in BERT_SETTINGS.items() if theirs in config}
+    return {**state, "normalizer": {**normalizer, **settings}}
 
 
-def _described(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path) -> dict[str, Any]:
     """Return the contents of ``tokenizer_config.json``, if there is one."""
     file = folder / TOKENIZER_CONFIG
-    found = read_json(file) if file.exists() else {}
-    if not isinstance(found, dict):
+    config = read_json(file) if file.exists() else {}
+    if not isinstance(config, dict):
         raise InputError("does not describe a tokenizer", where=str(file))
-    return found
+    return config
 
 
-def _from_files(folder: Path) -> Tokenizer | None:
+def _from_vocabulary(folder: Path) -> Tokenizer | None:
     """Load BERT's one file or GPT-2's or RoBERTa's two from a folder, compressed or not."""
     for ending in ("", ".gz"):
         for vocab, merges in GPT2_FILES:
             files = folder / (vocab + ending), folder / (merges + ending)
             if all(file.exists() for file in files):
-                return _vocabulary_and_merges(*files)
+                return _from_merges(*files)
         if (file := folder / (BERT_FILE + ending)).exists():
             from ensue.data.tokenizers.bert import bert_from_lines
 
-            with _said_of(file):
-                return bert_from_lines(_text(file), _described(folder))
+            with _errors_name(file):
+                return bert_from_lines(_read_text(file), _read_config(folder))
     return None
 
 
-def _vocabulary_and_merges(vocab: Path, merges: Path) -> Tokenizer:
+def _from_merges(vocab: Path, merges: Path) -> Tokenizer:
     from ensue.data.tokenizers.bert import is_roberta, roberta_from_files
     from ensue.data.tokenizers.subword import gpt2_tokenizer
 
-    with _said_of(vocab.parent):
-        numbers = json.loads(_text(vocab))
-        if is_roberta(numbers):
-            return roberta_from_files(numbers, _text(merges), _described(vocab.parent))
-        return gpt2_tokenizer(numbers, _text(merges))
+    with _errors_name(vocab.parent):
+        ids = json.loads(_read_text(vocab))
+        if is_roberta(ids):
+            return roberta_from_files(ids, _read_text(merges), _read_config(vocab.parent))
+        return gpt2_tokenizer(ids, _read_text(merges))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     data = path.read_bytes()
     return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
 
 
 @contextmanager
-def _said_of(path: Path) -> Iterator[None]:
+def _errors_name(path: Path) -> Iterator[None]:
     """Convert errors of reading to one line that names the file or folder."""
     try:
         yield
