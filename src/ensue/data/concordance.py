@@ -71,24 +71,24 @@ def concordance(
         raise InputError(f"a window of {window} holds no context", hint="use 1 or more")
     wanted = word.lower()
     near: Counter[str] = Counter()
-    everything: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     kept: list[Occurrence] = []
-    for stretch in _stretches(sources, paragraphs, field):
-        words = _WORD.findall(stretch)
-        lower = [one.lower() for one in words]
-        everything.update(lower)
-        for place in [at for at, one in enumerate(lower) if one == wanted] if wanted in lower else ():
-            before, after = slice(max(0, place - window), place), slice(place + 1, place + 1 + window)
+    for text in _read_units(sources, paragraphs, field):
+        words = _WORD.findall(text)
+        lower = [other.lower() for other in words]
+        counts.update(lower)
+        for position in [index for index, other in enumerate(lower) if other == wanted] if wanted in lower else ():
+            before, after = slice(max(0, position - window), position), slice(position + 1, position + 1 + window)
             near.update(lower[before])
             near.update(lower[after])
             if not most or len(kept) < most:
-                kept.append(Occurrence(tuple(words[before]), words[place], tuple(words[after])))
-    if not everything[wanted]:
-        raise _missing(word, everything, sources)
-    return Concordance(word, window, everything[wanted], everything.total(), kept, near, everything)
+                kept.append(Occurrence(tuple(words[before]), words[position], tuple(words[after])))
+    if not counts[wanted]:
+        raise _missing_word(word, counts, sources)
+    return Concordance(word, window, counts[wanted], counts.total(), kept, near, counts)
 
 
-def _stretches(sources: Sequence[Source] | Source, paragraphs: bool, field: str | None) -> Iterator[str]:
+def _read_units(sources: Sequence[Source] | Source, paragraphs: bool, field: str | None) -> Iterator[str]:
     """Yield the lines or paragraphs of a text, which windows do not cross."""
     rest = ""
     for piece in read_pieces(sources, field):
@@ -100,10 +100,10 @@ def _stretches(sources: Sequence[Source] | Source, paragraphs: bool, field: str 
             rest = ""
 
 
-def _missing(word: str, known: Counter[str], sources: Sequence[Source] | Source) -> InputError:
+def _missing_word(word: str, known: Counter[str], sources: Sequence[Source] | Source) -> InputError:
     """Return the error for a word that does not occur, suggesting similar words."""
-    alike = [one for one in known if abs(len(one) - len(word)) < 4 and one[:1] == word[:1].lower()]
-    near = difflib.get_close_matches(word.lower(), sorted(alike), n=3)
+    similar = [other for other in known if abs(len(other) - len(word)) < 4 and other[:1] == word[:1].lower()]
+    near = difflib.get_close_matches(word.lower(), sorted(similar), n=3)
     where = ", ".join(str(source) for source in as_source_list(sources))
-    hint = f"near it: {', '.join(near)}" if near else "one word, with no spaces or punctuation, is looked for"
+    hint = f"near it: {', '.join(near)}" if near else "give one word, without spaces or punctuation"
     return InputError(f"the text has no {word!r}", where=where, hint=hint)

@@ -184,7 +184,6 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_sentence(text: str, end: re.Match[str], tokenised: bool) -> bool:
-    """Return whether a punctuation mark ends a sentence."""
     if end[0][0] in "。！？":
         return True
     if tokenised:

@@ -252,7 +252,6 @@ def note_empty_lines(empty: list[int], full: int, name: str, notes: list[str]) -
 
 
 def _parse_label(text: str, task: TextTask, required: bool, where: str) -> str | None:
-    """Check and return the label of one line."""
     label = text.strip()
     if not label:
         if required:

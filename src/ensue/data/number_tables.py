@@ -13,10 +13,9 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted
 from ensue.data.calendar import is_date
 from ensue.data.lines import read_lines, source_name
+from ensue.data.tables import SAMPLE_LINES
 from ensue.data.waves import WAVES
 
-SAMPLE_LINES = 200
-"""Lines from which the columns are inferred."""
 MAX_VALUE = 1e100
 """Sums of squares of larger numbers overflow."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?", "."))
@@ -53,8 +52,7 @@ class NumberTable:
             return lower.index(wanted.lower())
         if wanted.isdecimal() and 0 < int(wanted) <= len(self.names):
             return int(wanted) - 1
-        error = unknown_name("column", wanted, self.names)
-        raise InputError(str(error), where=self.name)
+        raise InputError(str(unknown_name("column", wanted, self.names)), where=self.name)
 
 
 def read_number_table(source: str | Path) -> NumberTable:
@@ -85,13 +83,12 @@ def read_number_table(source: str | Path) -> NumberTable:
             raise InputError(what, where=f"{name}:{number}", hint="give all lines the same columns")
     header = any(not is_number(cell) and not is_date(cell) for cell in rows[0])
     names = rows[0] if header else [str(n + 1) for n in range(width)]
-    body = rows[1:] if header else rows
+    body, numbers = (rows[1:], numbers[1:]) if header else (rows, numbers)
     if not body:
         raise InputError("there is nothing under the header", where=name, hint="give numbers in columns, a step a line")
     if delimiter == ";":  # decimal commas
         body = [[cell.replace(",", ".") if cell.count(",") == 1 else cell for cell in row] for row in body]
-    columns = [list(column) for column in zip(*body)]
-    return NumberTable(name, kind, header, names, numbers[1:] if header else numbers, columns)
+    return NumberTable(name, kind, header, names, numbers, [list(column) for column in zip(*body)])
 
 
 def _detect_delimiter(lines: list[str]) -> tuple[str, str]:

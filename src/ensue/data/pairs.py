@@ -116,7 +116,6 @@ def read_pairs(
 
 
 def _describe_table(table: ParsedTable) -> str:
-    """Describe how a table of pairs was read."""
     names = " and ".join(table.column_names[side] for side in SIDES)
     if table.kind == "JSONL":
         return f"JSONL, fields {names}"
@@ -171,7 +170,6 @@ def _complete_pairs(rows: Iterable[PairRow], description: str, name: str, notes:
 
 
 def _read_parallel(source: str | Path, target: str | Path) -> tuple[str, Iterator[PairRow]]:
-    """Read two files line by line."""
     for path in (source, target):
         if is_jsonl(path):
             hint = "give it alone, with both languages in it"

@@ -70,7 +70,6 @@ def measure_text(
 
 
 def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Iterator[Piece]:
-    """Read a file, a folder or standard input."""
     count = 0
     for path, name, in_folder in source_files(source, notes, corpora=tuple(BUILTIN)):
         jsonl = is_jsonl(path) or (source == "-" and field is not None)
@@ -87,7 +86,6 @@ def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Ite
 
 
 def _read_jsonl(file: IO[bytes], name: str, field: str, notes: list[str]) -> Iterator[Piece]:
-    """Read the documents of a JSONL file, one per line."""
     count = empty = 0
     for number, line in enumerate(file, start=1):
         if not line.strip():

@@ -18,8 +18,9 @@ from ensue.core.wording import counted, line_numbers
 from ensue.data.batches import array_digest
 from ensue.data.calendar import MIN_FILLED, NO_DATES, Frequency, find_frequency, has_utc_offset
 from ensue.data.lines import source_name
-from ensue.data.number_tables import SAMPLE_LINES, NumberTable, parse_column, read_number_table
+from ensue.data.number_tables import NumberTable, parse_column, read_number_table
 from ensue.data.series_columns import SeriesOptions, choose_columns, parse_dates, series_rows
+from ensue.data.tables import SAMPLE_LINES
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,6 @@ def _describe(
     keys: Sequence[str],
     unused: Sequence[str],
 ) -> str:
-    """Return one sentence on how a file was read."""
     header = "with a header" if table.header else "no header"
     named = " and ".join(repr(table.names[column]) for column in date_columns)
     dates = f"dates in {named} ({frequency.description})" if date_columns else "no dates"

@@ -9,7 +9,8 @@ import numpy as np
 
 from ensue.core.errors import InputError
 from ensue.data.calendar import is_date, read_dates
-from ensue.data.number_tables import SAMPLE_LINES, NumberTable, is_missing, is_number
+from ensue.data.number_tables import NumberTable, is_missing, is_number
+from ensue.data.tables import SAMPLE_LINES
 
 ROW_NUMBER_HEADERS = frozenset(("", "no", "no.", "nr", "#", "row", "index", "unnamed: 0"))
 """Headers of a column that numbers the rows."""
@@ -67,9 +68,8 @@ def _find_date_column(table: NumberTable, lower: Sequence[str]) -> int | None:
         if 2 * sum(map(is_date, column[:SAMPLE_LINES])) > len(column[:SAMPLE_LINES]):
             return index
     years = lower.index("year") if "year" in lower else None
-    return (
-        years if years is not None and all(cell.isdecimal() for cell in table.columns[years][:SAMPLE_LINES]) else None
-    )
+    is_year = years is not None and all(cell.isdecimal() for cell in table.columns[years][:SAMPLE_LINES])
+    return years if is_year else None
 
 
 def _has_numbers(cells: Sequence[str]) -> bool:

@@ -144,7 +144,6 @@ def _packed(numbers: np.ndarray) -> str:
 
 
 def _unpacked(text: str) -> np.ndarray:
-    """Decode integers encoded by ``_packed``."""
     planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
     return planes.reshape(8, -1).T.copy().view("<i8").ravel()
 

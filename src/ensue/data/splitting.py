@@ -28,8 +28,7 @@ def hold_out(
     The tail has at most about ``limit_bytes``. The cut is at the end of a document if one is near, else at the end of a
     line, else before a space, else between two characters. The two parts join to the whole text.
     """
-    if not 0 < share < 1:
-        raise InputError(f"the share held out is {share}", hint="choose one between 0 and 1")
+    _check_share(share)
     if limit_bytes is not None and limit_bytes < 1:
         raise InputError(f"at most {limit_bytes} bytes held out is none", hint="choose at least 1")
     names: list[str | Path | TableColumn] = []
@@ -47,6 +46,11 @@ def hold_out(
     return [Slice(tuple(names), 0, at)], [Slice(tuple(names), at, None)]
 
 
+def _check_share(share: float) -> None:
+    if not 0 < share < 1:
+        raise InputError(f"the share held out is {share}", hint="choose one between 0 and 1")
+
+
 def _cut_near(names: list[str | Path | TableColumn], field: str | None, total: int, tail: int) -> int:
     """Return the best cut within half a tail of the target (a quarter for the end of a document)."""
     target = total - tail
@@ -54,10 +58,10 @@ def _cut_near(names: list[str | Path | TableColumn], field: str | None, total: i
     low, high = max(1, target - reach), min(total - 1, target + reach)
     best: dict[str, int] = {}
 
-    def offer(kind: str, places: Iterable[int]) -> None:
-        for place in places:
-            if low <= place <= high and abs(place - target) < abs(best.get(kind, -total) - target):
-                best[kind] = place
+    def offer(kind: str, cuts: Iterable[int]) -> None:
+        for cut in cuts:
+            if low <= cut <= high and abs(cut - target) < abs(best.get(kind, -total) - target):
+                best[kind] = cut
 
     at = 0
     for piece in read_pieces(names, field):
@@ -66,9 +70,9 @@ def _cut_near(names: list[str | Path | TableColumn], field: str | None, total: i
         if at < low:
             continue
         middle = min(max(target - start, 0), len(data))
-        for kind, mark, width in (("line", b"\n", 1), ("space", b" ", 0)):
-            found = (data.rfind(mark, 0, middle), data.find(mark, middle))
-            offer(kind, [start + place + width for place in found if place >= 0])
+        for kind, character, width in (("line", b"\n", 1), ("space", b" ", 0)):
+            nearest = (data.rfind(character, 0, middle), data.find(character, middle))
+            offer(kind, [start + index + width for index in nearest if index >= 0])
         around = _STARTS.finditer(data, max(0, middle - 4), middle + 4)
         offer("character", [start + match.start() for match in around])
         offer("document", [at] if piece.ends and abs(at - target) <= tail // 4 else [])
@@ -83,11 +87,10 @@ def hold_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
     The pairs with the smallest SHA-256 are held out: a fair, reproducible sample that keeps copies of a pair on one
     side. Each side has at least ``least`` pairs.
     """
-    if not 0 < share < 1:
-        raise InputError(f"the share held out is {share}", hint="choose one between 0 and 1")
+    _check_share(share)
     copies: dict[bytes, list[int]] = {}
-    for place, sides in enumerate(zip(pairs.source, pairs.target)):
-        copies.setdefault(hashlib.sha256("\n".join(sides).encode()).digest(), []).append(place)
+    for index, sides in enumerate(zip(pairs.source, pairs.target)):
+        copies.setdefault(hashlib.sha256("\n".join(sides).encode()).digest(), []).append(index)
     wanted = min(MAX_HELD_OUT_PAIRS, max(least, round(share * len(pairs))))
     held: list[int] = []
     for digest in sorted(copies):
@@ -98,8 +101,7 @@ def hold_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
     if min(len(held), len(pairs) - len(held)) < max(1, least):
         what = f"{counted(len(pairs), 'pair')} ({len(copies):,} different) are too few to hold a part out"
         raise InputError(what, hint="give more, or validation pairs with --valid")
-    out = set(held)
-    return pairs.select(place for place in range(len(pairs)) if place not in out), pairs.select(sorted(held))
+    return pairs.select(sorted({*range(len(pairs))} - {*held})), pairs.select(sorted(held))
 
 
 def evenly_spaced_groups(keys: Sequence[Hashable], share: float) -> list[int]:
@@ -112,7 +114,7 @@ def evenly_spaced_groups(keys: Sequence[Hashable], share: float) -> list[int]:
     if len(numbers) < 2:
         return []
     held = set(evenly_spaced(len(numbers), share))
-    return [place for place, key in enumerate(keys) if numbers[key] in held]
+    return [index for index, key in enumerate(keys) if numbers[key] in held]
 
 
 def evenly_spaced(count: int, share: float) -> list[int]:
@@ -122,4 +124,4 @@ def evenly_spaced(count: int, share: float) -> list[int]:
     [2, 7]
     """
     held = min(count - 1, max(1, round(share * count)))
-    return [int((place + 0.5) * count / held) for place in range(held)]
+    return [int((number + 0.5) * count / held) for number in range(held)]

@@ -177,7 +177,6 @@ def _cuts_words(passage: str, match: re.Match[str]) -> bool:
 
 
 def _read_file(file: str | Path, columns: dict[str, str], notes: list[str], skip: bool) -> Iterator[_RawQuestion]:
-    """Yield the questions of a file in any format."""
     if (file == "-" or not is_jsonl(file)) and (data := _read_json(file)) is not None:
         return _read_articles(data, source_name(file))
     return _read_rows(file, columns, notes, skip)
@@ -217,7 +216,6 @@ def _read_articles(data: Any, name: str) -> Iterator[_RawQuestion]:
 
 
 def _field(record: Any, name: str, kind: type, where: str) -> Any:
-    """Return a field of SQuAD's JSON."""
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind):
         what = f"there is no {'list' if kind is list else 'text'} {name!r}"

@@ -279,7 +279,6 @@ def _comma_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, Cells]]:
 
 
 def _json_rows(lines: Iterator[str], name: str, schema: TableSchema) -> Iterator[tuple[int, Cells]]:
-    """Parse each line as a JSON object."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             yield number, None
@@ -396,7 +395,6 @@ def _check_width(cells: Cells, needed: int, schema: TableSchema, where: str) -> 
 def _skip_short(
     rows: Iterator[tuple[int, Cells]], needed: int, name: str, notes: list[str]
 ) -> Iterator[tuple[int, Cells]]:
-    """Skip lines with too few columns."""
     short = []
     for number, cells in rows:
         if cells is None or isinstance(cells, dict) or len(cells) >= needed:
@@ -430,7 +428,6 @@ def _role_values(
 
 
 def _field_value(record: dict[str, Any], name: str, role: ColumnRole, where: str) -> Any:
-    """Return the value of a JSONL field."""
     if name not in record:
         if role.optional:
             return None if role.accepts == "any" else ""

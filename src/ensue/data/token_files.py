@@ -61,11 +61,6 @@ class TokenCounts:
             **{name: getattr(self, name) + getattr(bundle, name) for name in added},
         )
 
-    def card(self) -> dict[str, Any]:
-        """Return the metadata of the finished file."""
-        names = ("count", "sum", "bytes", "words", "documents", "surcharge", "unknown")
-        return {name: getattr(self, name) for name in names}
-
 
 class TokenFile:
     """A token file that is being written; created by ``open_token_file``."""
@@ -100,7 +95,8 @@ class TokenFile:
         """Write the metadata and rename the file, which completes it."""
         self._part.flush()
         os.fsync(self._part.fileno())
-        write_json(card, {**facts, "dtype": self._dtype.str, **self.counts.card()})
+        counts = {name: value for name, value in asdict(self.counts).items() if name not in ("parts", "open")}
+        write_json(card, {**facts, "dtype": self._dtype.str, **counts})
         _part_path(self._file).replace(self._file)
         sync(self._file.parent)
         _journal_path(self._file).unlink(missing_ok=True)

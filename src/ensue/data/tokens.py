@@ -164,7 +164,7 @@ def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
     joined = np.concatenate(tokens)
     joined.setflags(write=False)
     digest = hashlib.sha256(f"{FORMAT} {fingerprint(tokenizer)} {text}".encode()).hexdigest()
-    return TokenizedText(joined, *(getattr(counts, name) for name in _COUNTS), digest)
+    return TokenizedText(joined, hash=digest, **{name: getattr(counts, name) for name in _COUNTS})
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
@@ -181,7 +181,7 @@ def _load_cached(file: Path, card: Path, name: str) -> TokenizedText | None:
         if _checksum(file) != facts["sum"]:
             return None
         tokens = np.memmap(file, dtype=facts["dtype"], mode="r")
-        return TokenizedText(tokens, *(facts[name] for name in _COUNTS), facts["hash"])
+        return TokenizedText(tokens, hash=name, **{name: facts[name] for name in _COUNTS})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

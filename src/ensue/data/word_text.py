@@ -70,23 +70,23 @@ def read_word_text(
     for piece in read_pieces(sources, field, notes):
         counts.update(count_split_words(piece.text, split, lowercase))
         size += len(piece.text.encode())
-    vocabulary = known or Vocabulary(_checked(counts, min_count, most, where), split, lowercase)
+    vocabulary = known or Vocabulary(_choose_words(counts, min_count, most, where), split, lowercase)
     stream = [vocabulary.encode(text) for text in _units(sources, field, unit)]
     words = np.concatenate([part for part in stream if len(part)] or [np.zeros(0, np.int32)])
     occurring = np.array([counts[word] for word in vocabulary.words], np.int64)
     if known is not None and np.count_nonzero(occurring) < 2:
-        raise InputError("has fewer than two of the words that the run knows", where=where, hint="give another text")
+        raise InputError("has fewer than two words of the run's vocabulary", where=where, hint="give another text")
     return WordText(vocabulary, words, occurring, counts.total(), size)
 
 
-def _checked(counts: Counter[str], min_count: int, most: int, where: str) -> Sequence[str]:
+def _choose_words(counts: Counter[str], min_count: int, most: int, where: str) -> Sequence[str]:
     """Return the vocabulary; raise an error if it has fewer than two words."""
     if not counts:
         raise InputError("there are no words in this text", where=where, hint="give a text with words in it")
     words = frequent_words(counts, min_count, most)
     (common, times), *rest = counts.most_common(2)
     if not words:
-        what = f"no word occurs {min_count} times or more (the commonest, {common!r}, {counted(times, 'time')})"
+        what = f"no word occurs {min_count} times or more (the most frequent, {common!r}, {counted(times, 'time')})"
         hint = f"give more text, or --set tokenizer.min_count={max(1, times // 2)}"
         raise InputError(what, where=where, hint=hint)
     if not rest:

@@ -173,14 +173,12 @@ class WordNet:
                 yield line.partition(" ")[0]
 
     def _exceptions(self, form: str, part: str) -> list[str]:
-        """Return the base forms of an irregular form."""
         path = self.folder / f"{_file(part)}.exc"
         lines = b"\n" + (path.read_bytes() if path.is_file() else b"")
         at = lines.rfind(f"\n{form} ".encode())
         return [] if at < 0 else lines[at + 1 : _line_end(lines, at + 1)].decode("utf-8", "replace").split()[1:]
 
     def _synset(self, part: str, offset: int) -> Synset:
-        """Read the synset at an offset of a data file."""
         lines = self._mapped(f"data.{_file(part)}")
         line = lines[offset : _line_end(lines, offset)].decode("utf-8", "replace") if offset < len(lines) else ""
         columns, _, gloss = line.partition("|")
@@ -212,7 +210,6 @@ class WordNet:
         return f"{word}.{part}.{offsets.index(offset) + 1:02d}"
 
     def _mapped(self, name: str) -> mmap.mmap:
-        """Memory-map a database file on first use."""
         if name not in self._maps:
             path = self.folder / name
             if not path.is_file() or not path.stat().st_size:

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
-from types import TracebackType
 from typing import IO, Any, Self
 
 import numpy as np
@@ -47,7 +46,7 @@ def can_share(tokenizer: Tokenizer) -> bool:
     return type(restore_tokenizer(json.loads(json.dumps(tokenizer.state())))) is type(tokenizer)
 
 
-class _Lost(Exception):
+class _WorkerEnded(Exception):
     """A worker process has ended."""
 
 
@@ -57,32 +56,32 @@ class _Worker:
     def __init__(self, state: bytes) -> None:
         environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(sys.path)}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ensue.data.workers"],  # -P: no module of the folder one happens to be in
+            [sys.executable, "-P", "-m", "ensue.data.workers"],  # -P: no modules of the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
-            start_new_session=True,  # Ctrl-C is meant for the one who asks
+            start_new_session=True,  # Ctrl-C is for the parent only
         )
-        self._begin = state
+        self._state = state
 
-    def ask(self, bundle: Sequence[Part], dtype: np.dtype[Any]) -> Encoded:
-        """Encode a bundle; raise _Lost if the process has ended."""
-        ask, answer = self._process.stdin, self._process.stdout
-        assert ask is not None and answer is not None
+    def encode(self, bundle: Sequence[Part], dtype: np.dtype[Any]) -> Encoded:
+        """Encode a bundle; raise _WorkerEnded if the process has ended."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None
         try:
-            if self._begin:
-                _send(ask, self._begin)
-                self._begin = b""
-            _send(ask, *(field for part in bundle for field in _packed(part)))
-            ask.flush()
-            facts = json.loads(_receive(answer))
+            if self._state:
+                _send(requests, self._state)
+                self._state = b""
+            _send(requests, *(field for part in bundle for field in _pack(part)))
+            requests.flush()
+            facts = json.loads(_receive(answers))
             if "error" in facts:
                 raise InputError(facts["error"])
-            tokens = np.frombuffer(_receive(answer), dtype)
+            tokens = np.frombuffer(_receive(answers), dtype)
         except (EOFError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise _Lost from error
+            raise _WorkerEnded from error
         return Encoded(tokens, **facts)
 
     def end(self) -> None:
@@ -102,7 +101,7 @@ class Workers:
 
     def __init__(self, tokenizer: Tokenizer, count: int) -> None:
         self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer)
-        self._alone, self._closing = threading.Lock(), False
+        self._lock, self._closing = threading.Lock(), False
         self._free: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
         state = json.dumps(tokenizer.state()).encode()
         self._workers = [_Worker(state) for _ in range(count)]
@@ -113,9 +112,7 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._closing = True
         for worker in self._workers:
             worker.end()
@@ -123,37 +120,37 @@ class Workers:
 
     def encode(self, bundles: Iterable[Sequence[Part]]) -> Iterator[Encoded]:
         """Encode bundles, in order."""
-        asked: deque[Future[Encoded]] = deque()
+        waiting: deque[Future[Encoded]] = deque()
         for bundle in bundles:
-            asked.append(self._threads.submit(self._one, bundle))
-            if len(asked) > BUNDLES_AHEAD * len(self._workers):
-                yield asked.popleft().result()
-        while asked:
-            yield asked.popleft().result()
+            waiting.append(self._threads.submit(self._encode_bundle, bundle))
+            if len(waiting) > BUNDLES_AHEAD * len(self._workers):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
-    def _one(self, bundle: Sequence[Part]) -> Encoded:
+    def _encode_bundle(self, bundle: Sequence[Part]) -> Encoded:
         """Encode one bundle on a free worker, or in this process if a worker was lost."""
         worker = self._free.get()
         try:
             if worker is not None:
-                return worker.ask(bundle, self._dtype)
-        except _Lost:
+                return worker.encode(bundle, self._dtype)
+        except _WorkerEnded:
             worker = None
             if self._closing:
                 raise
         finally:
             self._free.put(worker)
-        with self._alone:  # tokenizers have caches, which are not thread-safe
+        with self._lock:  # tokenizers have caches, which are not thread-safe
             return encode_parts(self._tokenizer, bundle)
 
 
-def _packed(part: Part) -> tuple[bytes, bytes]:
+def _pack(part: Part) -> tuple[bytes, bytes]:
     text, opens, closes = part
     data = text.encode()
     return _PART.pack(len(data), opens, closes), data
 
 
-def _unpacked(message: bytes) -> Iterator[Part]:
+def _unpack(message: bytes) -> Iterator[Part]:
     at = 0
     while at < len(message):
         length, opens, closes = _PART.unpack_from(message, at)
@@ -168,30 +165,31 @@ def _send(pipe: IO[bytes], *fields: bytes) -> None:
 
 
 def _receive(pipe: IO[bytes]) -> bytes:
-    length = pipe.read(_LENGTH.size)
-    if len(length) < _LENGTH.size:
+    header = pipe.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
         raise EOFError
-    found = pipe.read(_LENGTH.unpack(length)[0])
-    if len(found) < _LENGTH.unpack(length)[0]:
+    (length,) = _LENGTH.unpack(header)
+    message = pipe.read(length)
+    if len(message) < length:
         raise EOFError
-    return found
+    return message
 
 
-def serve(ask: IO[bytes], answer: IO[bytes]) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Run as a worker until the parent closes the pipe."""
     from ensue.data.tokenizers.registry import restore_tokenizer
 
     try:
-        tokenizer = restore_tokenizer(json.loads(_receive(ask)))
+        tokenizer = restore_tokenizer(json.loads(_receive(requests)))
         while True:
             try:
-                found = encode_parts(tokenizer, _unpacked(_receive(ask)))
+                encoded = encode_parts(tokenizer, _unpack(_receive(requests)))
             except InputError as error:
-                _send(answer, json.dumps({"error": str(error)}).encode())
+                _send(answers, json.dumps({"error": str(error)}).encode())
             else:
-                _send(answer, json.dumps({name: getattr(found, name) for name in _FACTS}).encode())
-                _send(answer, found.tokens.tobytes())
-            answer.flush()
+                _send(answers, json.dumps({name: getattr(encoded, name) for name in _FACTS}).encode())
+                _send(answers, encoded.tokens.tobytes())
+            answers.flush()
     except (EOFError, BrokenPipeError):
         return
 

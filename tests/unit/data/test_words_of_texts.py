@@ -64,7 +64,7 @@ def test_known_words_stay_as_they_are(tmp_path):
     [
         ("", "the file is empty"),
         ("... !!\n", "there are no words in this text"),
-        ("one two three\n", "no word occurs 5 times or more .the commonest, 'one', 1 time.; .*min_count=1"),
+        ("one two three\n", "no word occurs 5 times or more .the most frequent, 'one', 1 time.; .*min_count=1"),
         ("word " * 50, "only one word, 'word'"),
         ("word " * 50 + "other", "only 'word' occurs 5 times or more"),
     ],

@@ -140,7 +140,6 @@ def _complete(inner: Tokenizer) -> SpecialTokens:
 
 
 def _decoder(state: Mapping[str, Any]) -> Any:
-    """Return the decoder for a file without one."""
     if state["model"]["type"] == "WordPiece":
         return decoders.WordPiece(prefix=state["model"]["continuing_subword_prefix"])
     return decoders.ByteLevel() if "ByteLevel" in _component_types(state["pre_tokenizer"]) else decoders.Fuse()

@@ -1,14 +1,13 @@
 """Cache of subword tokens by word: the library's tokens, several times faster.
 
-GPT-2 cuts a text into words before anything else, and a word's tokens do not depend on its neighbours. For
-ASCII the cut is one regular expression; stretches with other characters are left to the library, whose tables
-decide what a letter is.
+GPT-2 cuts a text into words before anything else, and a word's tokens do not depend on its neighbours. For ASCII the
+cut is one regular expression; parts with other characters are left to the library, whose tables define letters.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from typing import Any
 
@@ -44,15 +43,17 @@ class WordCache:
 
     def encode(self, data: bytes) -> np.ndarray:
         """Return the tokens of a text in UTF-8."""
-        parts: list[list[int]] = []
-        for plain, text in _stretches(data):
-            if plain and self._words is not None:
-                parts.extend(self._plain(text))
-            else:
-                parts.extend(self._batch([part.decode() for part in cut_bytes(text.encode(), 8 * CHUNK_BYTES)]))
-        return np.fromiter(chain.from_iterable(parts), dtype=np.int32)
+        return np.fromiter(chain.from_iterable(chain.from_iterable(self._parts(data))), dtype=np.int32)
 
-    def _plain(self, text: str) -> Iterator[list[int]]:
+    def _parts(self, data: bytes) -> Iterator[Iterable[list[int]]]:
+        """Yield the tokens of each part of a text, word by word or chunk by chunk."""
+        for ascii_only, text in _runs(data):
+            if ascii_only and self._words is not None:
+                yield self._cached(text)
+            else:
+                yield self._batch([part.decode() for part in cut_bytes(text.encode(), 8 * CHUNK_BYTES)])
+
+    def _cached(self, text: str) -> Iterator[list[int]]:
         assert self._words is not None
         words = self._words.findall(text)
         new = list(dict.fromkeys(word for word in words if word not in self._ids))
@@ -63,31 +64,21 @@ class WordCache:
         return map(self._ids.__getitem__, words)
 
     def _batch(self, texts: list[str]) -> list[list[int]]:
-        return [found.ids for found in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
+        return [encoded.ids for encoded in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 class LineWordCache(WordCache):
     """Word cache for a tokenizer that drops white space, so that lines can be encoded separately."""
 
-    def encode(self, data: bytes) -> np.ndarray:
-        """Return the tokens of a text in UTF-8."""
-        parts: list[list[int]] = []
+    def _parts(self, data: bytes) -> Iterator[Iterable[list[int]]]:
         lines = [data.decode()] if data.isascii() else data.decode().split("\n")
-        for plain, run in groupby(lines, str.isascii):
+        for ascii_only, run in groupby(lines, str.isascii):
             texts = list(run)
-            parts.extend(self._plain("\n".join(texts)) if plain else self._batch(texts))
-        return np.fromiter(chain.from_iterable(parts), dtype=np.int32)
+            yield self._cached("\n".join(texts)) if ascii_only else self._batch(texts)
 
 
-def _stretches(data: bytes) -> Iterator[tuple[bool, str]]:
+def _runs(data: bytes) -> Iterator[tuple[bool, str]]:
     """Split a text into the longest runs of chunks that are all ASCII or all not."""
-    if data.isascii():
-        yield True, data.decode()
-        return
-    kind, held = False, ""
-    for chunk in (part.decode() for part in cut_bytes(data, CHUNK_BYTES)):
-        if chunk.isascii() != kind and held:
-            yield kind, held
-            held = ""
-        kind, held = chunk.isascii(), held + chunk
-    yield kind, held
+    chunks = [data] if data.isascii() else cut_bytes(data, CHUNK_BYTES)
+    for ascii_only, run in groupby(map(bytes.decode, chunks), str.isascii):
+        yield ascii_only, "".join(run)

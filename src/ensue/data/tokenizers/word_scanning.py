@@ -94,7 +94,6 @@ def _space_width(data: Array, at: int) -> int:  # noqa: PLR0911 — a case a lea
 
 @_compiled
 def _equals_word(table: HashTable, number: int, data: Array, begin: int, end: int) -> bool:
-    """Return whether a word has these bytes."""
     start = table.starts[number]
     if table.starts[number + 1] - start != end - begin:
         return False
@@ -113,20 +112,19 @@ def _first_slot(code: Any, mask: Any) -> Any:
 def _find_slot(table: HashTable, data: Array, begin: int, end: int, code: Any) -> tuple[int, Any]:
     """Return a word's id or -1, and its slot or the free slot for it."""
     mask = np.uint64(len(table.slots) - 1)
-    place = _first_slot(code, mask)
-    while table.slots[place]:
-        if (table.slots[place] ^ code) & TAG_MASK == 0:
-            number: Any = np.int64(table.slots[place] & ~TAG_MASK) - 1
+    slot = _first_slot(code, mask)
+    while table.slots[slot]:
+        if (table.slots[slot] ^ code) & TAG_MASK == 0:
+            number: Any = np.int64(table.slots[slot] & ~TAG_MASK) - 1
             if _equals_word(table, number, data, begin, end):
-                return number, place
-        place = (place + np.uint64(1)) & mask
-    return -1, place
+                return number, slot
+        slot = (slot + np.uint64(1)) & mask
+    return -1, slot
 
 
 @_compiled
-def _insert_word(table: HashTable, number: int, place: Any, data: Array, begin: int, end: int, code: Any) -> None:
-    """Insert a new word with the next id."""
-    table.slots[place] = (code & TAG_MASK) | np.uint64(number + 1)
+def _insert_word(table: HashTable, number: int, slot: Any, data: Array, begin: int, end: int, code: Any) -> None:
+    table.slots[slot] = (code & TAG_MASK) | np.uint64(number + 1)
     start = table.starts[number]
     for offset in range(end - begin):
         table.letters[start + offset] = data[begin + offset]
@@ -136,13 +134,13 @@ def _insert_word(table: HashTable, number: int, place: Any, data: Array, begin: 
 
 @_compiled
 def scan_words(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
-    data: Array, table: HashTable, known: int, line: int, grow: bool, room: ScanBuffers
+    data: Array, table: HashTable, known: int, line: int, grow: bool, buffers: ScanBuffers
 ) -> ScanCounts:
     """Scan a text. ``line`` is the id of a newline; with ``grow`` new words get the next ids, all are counted, and the
     table must have enough capacity."""
     size, ids, words, odd, lost = len(data), 0, 0, 0, 0
     spaces, newlines, first, last = 0, 0, -1, -1
-    begins, ends, places = (
+    begins, ends, indices = (
         np.empty(LOOKUP_BATCH, np.int64),
         np.empty(LOOKUP_BATCH, np.int64),
         np.empty(LOOKUP_BATCH, np.int64),
@@ -156,7 +154,7 @@ def scan_words(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
             width = _space_width(data, at)
             if width:
                 if data[at] == 10:
-                    room.ids[ids] = line
+                    buffers.ids[ids] = line
                     ids += 1
                 at += width
                 continue
@@ -171,30 +169,30 @@ def scan_words(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
             elif begin - last == 1 and data[last] == 10:
                 newlines += 1
             else:
-                room.odd[odd, 0], room.odd[odd, 1] = last, begin
+                buffers.odd[odd, 0], buffers.odd[odd, 1] = last, begin
                 odd += 1
             last = at
-            begins[count], ends[count], codes[count], places[count] = begin, at, code, ids
+            begins[count], ends[count], codes[count], indices[count] = begin, at, code, ids
             ids += 1
             count += 1
         for each in range(count):  # the most likely slot of each word; these loads are independent
-            slot = table.slots[_first_slot(codes[each], mask)]
-            guesses[each] = np.int64(slot & ~TAG_MASK) - 1 if (slot ^ codes[each]) & TAG_MASK == 0 else -1
+            entry = table.slots[_first_slot(codes[each], mask)]
+            guesses[each] = np.int64(entry & ~TAG_MASK) - 1 if (entry ^ codes[each]) & TAG_MASK == 0 else -1
         for each in range(count):
             begin, end, number = begins[each], ends[each], guesses[each]
             if number < 0 or not _equals_word(table, number, data, begin, end):
-                number, place = _find_slot(table, data, begin, end, codes[each])
+                number, slot = _find_slot(table, data, begin, end, codes[each])
                 if number < 0 and grow:
                     number = known
-                    _insert_word(table, number, place, data, begin, end, codes[each])
+                    _insert_word(table, number, slot, data, begin, end, codes[each])
                     known += 1
                 elif number < 0:
                     number = UNKNOWN_WORD
-                    room.lost[lost, 0], room.lost[lost, 1] = begin, end
+                    buffers.lost[lost, 0], buffers.lost[lost, 1] = begin, end
                     lost += 1
             if grow:
                 table.counts[number] += 1
-            room.ids[places[each]] = number
+            buffers.ids[indices[each]] = number
         words += count
     return ScanCounts(ids, words, odd, lost, known, spaces, newlines, first, last)
 
@@ -213,10 +211,10 @@ def fill_slots(table: HashTable, count: int) -> None:
     mask = np.uint64(len(table.slots) - 1)
     for number in range(count):
         code = _hash_bytes(table.letters, table.starts[number], table.starts[number + 1])
-        place = _first_slot(code, mask)
-        while table.slots[place]:
-            place = (place + np.uint64(1)) & mask
-        table.slots[place] = (code & TAG_MASK) | np.uint64(number + 1)
+        slot = _first_slot(code, mask)
+        while table.slots[slot]:
+            slot = (slot + np.uint64(1)) & mask
+        table.slots[slot] = (code & TAG_MASK) | np.uint64(number + 1)
 
 
 @_compiled
@@ -225,10 +223,10 @@ def merge_tables(table: HashTable, known: int, other: HashTable, count: int) -> 
     for each in range(count):
         begin, end = other.starts[each], other.starts[each + 1]
         code = _hash_bytes(other.letters, begin, end)
-        number, place = _find_slot(table, other.letters, begin, end, code)
+        number, slot = _find_slot(table, other.letters, begin, end, code)
         if number < 0:
             number = known
-            _insert_word(table, number, place, other.letters, begin, end, code)
+            _insert_word(table, number, slot, other.letters, begin, end, code)
             known += 1
         table.counts[number] += other.counts[each]
     return known

@@ -191,7 +191,6 @@ def _allocate(letters: Array, starts: Array, counts: Array, words: int, bytes_: 
 
 
 def _count_strings(data: bytes, spans: Array) -> Counter[str]:
-    """Count the strings at these spans."""
     raw = Counter(data[low:high] for low, high in spans.tolist())
     return Counter({key.decode(): times for key, times in raw.items()})
 
