@@ -105,14 +105,14 @@ def test_attention_within_a_network_equals_torchs_on_its_outputs(name, span):
     cell, theirs = (make() for make in PAIRS[name])
     theirs.load_state_dict(dict(zip(NAMES, cell.weights())))
     ours = IntraAttention(Recurrent(cell), LocalAttention(MixerConfig(width=N, heads=7), span=span))
-    x, looks = torch.randn(B, T, D), []
-    (y, _), (looked, _) = ours(x), ours(x, None, None, looks)
+    x = torch.randn(B, T, D)
+    plain, shown = ours(x), ours(x, weights=True)
     h, _ = theirs(x)
     hidden = ~torch.ones(T, T, dtype=torch.bool).tril().triu(1 - span)  # where torch must not look
     c, weights = multihead(ours.attention, N, 7)(h, h, h, attn_mask=hidden, average_attn_weights=False)
-    torch.testing.assert_close(y, h + c, atol=1e-5, rtol=0)
-    torch.testing.assert_close(looked, h + c, atol=1e-5, rtol=0)
-    torch.testing.assert_close(looks[0], weights, atol=1e-5, rtol=0)
+    torch.testing.assert_close(plain.y, h + c, atol=1e-5, rtol=0)
+    torch.testing.assert_close(shown.y, h + c, atol=1e-5, rtol=0)
+    torch.testing.assert_close(shown.weights, weights, atol=1e-5, rtol=0)
 
 
 def test_attention_within_a_network_of_both_ends_equals_torchs_on_its_outputs():
@@ -126,7 +126,7 @@ def test_attention_within_a_network_of_both_ends_equals_torchs_on_its_outputs():
         torch.nn.LayerNorm(2 * N),
     )
     x = torch.randn(B, T, D)
-    y, _ = ours(x, None, lengths)
+    y = ours(x, None, lengths).y
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
     h, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
     padded = torch.arange(T) >= lengths[:, None]

@@ -60,9 +60,9 @@ class BidirectionalEncoder(nn.Module):
         x = self.dropout(self.embed(replace_unknown(tokens, self.config.vocabulary)))
         if self.features is not None:
             x = torch.cat([x, self.feature_dropout(self.features(tokens, lengths))], dim=-1)
-        weights: list[Tensor] | None = [] if self.config.attend and "attention" in want else None
-        hidden, after = self.stack(x, None, lengths, weights)
-        return Output(None, self.dropout_out(hidden), tuple(weights) if weights else None, after)
+        attends = bool(self.config.attend) and "attention" in want
+        hidden, after, weights = self.stack(x, None, lengths, attends)
+        return Output(None, self.dropout_out(hidden), weights, after)
 
 
 def features_of(body: Any) -> Features | None:

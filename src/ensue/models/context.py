@@ -79,8 +79,8 @@ def read_both_sides(
     forward: Stack, backward: Stack, e: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, BidirectionalState]:
     """Return [→h_{k−1}; ←h_{k+1}] (B, T, 2 N) of embeddings (B, T, E), and the final states of both directions."""
-    right, last = forward(e, None, lengths)
-    left, first = backward(reverse(e, lengths), None, lengths)
+    right, last, _ = forward(e, None, lengths)
+    left, first, _ = backward(reverse(e, lengths), None, lengths)
     return torch.cat(neighbour_states(right, left, lengths), dim=-1), BidirectionalState(last, first)
 
 

@@ -101,7 +101,7 @@ class RecurrentForecaster(RecurrentNetwork, Forecaster):
     def forward(
         self, x: Tensor, state: State | None = None, lengths: Tensor | None = None, last: bool = False
     ) -> tuple[Tensor, State]:
-        hidden, after = self.stack(x, state, lengths)
+        hidden, after, _ = self.stack(x, state, lengths)
         return self.forecast(self.out(last_position(hidden, lengths) if last else hidden)), after
 
 

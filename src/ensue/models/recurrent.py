@@ -145,10 +145,9 @@ class RecurrentLanguageModel(RecurrentNetwork, LanguageModel):
         self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
         """Read tokens (B, T)."""
-        weights: list[Tensor] | None = [] if self.config.attend and "attention" in want else None
-        hidden, after = self.stack(self.embedded(tokens), state, lengths, weights)
-        hidden = self.dropout_out(self.down(hidden))
-        return answer(self.head, hidden, after, lengths, want, tuple(weights) if weights else None)
+        attends = bool(self.config.attend) and "attention" in want
+        hidden, after, weights = self.stack(self.embedded(tokens), state, lengths, attends)
+        return answer(self.head, self.dropout_out(self.down(hidden)), after, lengths, want, weights)
 
 
 class RNNLanguageModel(PlainRecurrentNetwork, RecurrentLanguageModel):

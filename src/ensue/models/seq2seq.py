@@ -110,7 +110,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, StackState]:
         """Return h (N, S, D) of x (N, S, E), and the final state of every layer, directions concatenated."""
-        h, state = self.stack(x, None, lengths)
+        h, state, _ = self.stack(x, None, lengths)
         return self.down(h), StackState(tuple(_final_state(layer) for layer in state.layers))
 
 
@@ -226,7 +226,7 @@ class Seq2Seq(ConditionalModel):
         self, e: Tensor, state: Seq2SeqState, lengths: Tensor | None
     ) -> tuple[Tensor, Seq2SeqState, Tensor | None]:
         """Run all steps of the decoder, then attention for all of them at once."""
-        s, stack = self.decoder(e, state.stack, lengths)
+        s, stack, _ = self.decoder(e, state.stack, lengths)
         s = self.narrow(s)
         if self.attend is None or state.source is None:
             return s, Seq2SeqState(stack, None, None), None
@@ -244,7 +244,7 @@ class Seq2Seq(ConditionalModel):
         weights = [e.new_zeros(len(e), 0, source.parts[0].shape[1])]
         for t, e_t in enumerate(e.unbind(1)):
             real = None if lengths is None else (t < lengths).long()
-            s, stack = self.decoder(torch.cat([e_t, attended], dim=-1)[:, None], stack, real)
+            s, stack, _ = self.decoder(torch.cat([e_t, attended], dim=-1)[:, None], stack, real)
             new, alpha = self.attend(self.narrow(s), source)
             attended = new[:, 0] if real is None else torch.where(real.bool()[:, None], new[:, 0], attended)
             hidden.append(new)

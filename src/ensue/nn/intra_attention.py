@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ensue.nn.layout import Layout
-from ensue.nn.mixers.mixer import Mixer
+from ensue.nn.mixers.mixer import Mixed, Mixer
 from ensue.nn.state import State
 
 
@@ -52,14 +52,12 @@ class IntraAttention(nn.Module):
         x: Tensor,
         state: IntraState | None = None,
         lengths: Tensor | None = None,
-        weights: list[Tensor] | None = None,
-    ) -> tuple[Tensor, IntraState]:
-        """Run over x (B, T, D); a_t of each head (B, H, T, S) is appended to ``weights`` if it is given."""
+        weights: bool = False,
+    ) -> Mixed:
+        """Run over x (B, T, D); weights are a_t of each head, (B, H, T, S)."""
         state = state or self.start(len(x))
         h, inner = self.layer(x, state.layer, lengths)
         if not x.shape[1]:
-            return h, IntraState(inner, state.memory)
-        c, memory, a = self.attention(self.norm(h), state.memory, Layout(lengths), weights is not None)
-        if weights is not None:
-            weights.append(a)
-        return h + c, IntraState(inner, memory)
+            return Mixed(h, IntraState(inner, state.memory), None)
+        c, memory, a = self.attention(self.norm(h), state.memory, Layout(lengths), weights)
+        return Mixed(h + c, IntraState(inner, memory), a)

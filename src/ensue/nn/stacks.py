@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,16 @@ class StackState(State):
     """The states of a stack's layers, from the first to the last."""
 
     layers: tuple[State, ...]
+
+
+class Stacked(NamedTuple):
+    """What a stack returns."""
+
+    h: Tensor
+    """(B, T, D), the last layer's output."""
+    state: StackState
+    weights: tuple[Tensor, ...] | None
+    """The attention weights of every layer (B, H, T, S), if they were asked for."""
 
 
 class Plain(nn.Module):
@@ -103,16 +114,18 @@ class Stack(nn.Module):
         x: Tensor,
         state: StackState | None = None,
         lengths: Tensor | None = None,
-        weights: list[Tensor] | None = None,
-    ) -> tuple[Tensor, StackState]:
-        """Run all layers over x (B, T, D); layers that attend append their attention weights to ``weights``."""
+        weights: bool = False,
+    ) -> Stacked:
+        """Run all layers over x (B, T, D). Only layers that attend have ``weights``."""
         states: Sequence[State | None] = state.layers if state else [None] * len(self.layers)
-        new, extra = [], () if weights is None else (weights,)
+        new: list[State] = []
+        seen: list[Tensor] = []
         for number, (layer, join, below) in enumerate(zip(self.layers, self.connections, states)):
-            y, after = layer(x if number == 0 else self.dropout(x), below, lengths, *extra)
+            y, after, *own = layer(x if number == 0 else self.dropout(x), below, lengths, *([True] if weights else []))
             x = join(x, y)
             new.append(after)
-        return x, StackState(tuple(new))
+            seen += own if weights else []
+        return Stacked(x, StackState(tuple(new)), tuple(seen) if weights else None)
 
 
 def reverse(x: Tensor, lengths: Tensor | None = None) -> Tensor:

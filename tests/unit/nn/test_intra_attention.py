@@ -73,7 +73,7 @@ def test_from_one_end_bank_is_the_same_whatever_follows_and_with_attention_it_is
         apart = (onward[0] - onward[1]).abs().amax(-1)
         assert apart[:-1].max() < 1e-6 and apart[-1] > 1e-3
     embed, layer = nn.Embedding(len(VOCABULARY), 8), Recurrent(LSTMCell(8, 8))
-    seen, _ = IntraAttention(layer, SelfAttention(MixerConfig(width=8, heads=2, causal=False)))(embed(tokens))
+    seen = IntraAttention(layer, SelfAttention(MixerConfig(width=8, heads=2, causal=False)))(embed(tokens)).y
     assert (seen[0, 1] - seen[1, 1]).norm() > 1e-3  # the layer reads from one end, its attention to all ends
 
 
@@ -98,7 +98,7 @@ def influence(layer, distance):
     """‖∂ y_bank / ∂ x_last‖, the last word so many places after *bank*, on average over inputs."""
     torch.manual_seed(3)
     x = torch.randn(8, distance + 1, 12, requires_grad=True)
-    y, _ = layer(x)
+    y = layer(x)[0]
     return torch.autograd.grad(y[:, 0].square().sum(), x)[0][:, -1].norm(dim=-1).mean().item()
 
 
@@ -115,17 +115,16 @@ def test_the_gradient_falls_with_the_distance_in_a_recurrence_and_with_its_softm
 def test_each_step_sees_the_span_and_the_memory_stays_as_small():
     torch.manual_seed(0)
     layer = IntraAttention(Recurrent(LSTMCell(4, 8)), LocalAttention(MixerConfig(width=8, heads=2), span=5)).eval()
-    weights: list[torch.Tensor] = []
-    layer(torch.randn(2, 12, 4), None, None, weights)
+    weights = layer(torch.randn(2, 12, 4), weights=True).weights
     band = torch.ones(12, 12, dtype=torch.bool).tril().triu(-4)
-    assert ((weights[0] > 0) == band).all()
-    torch.testing.assert_close(weights[0].sum(-1), torch.ones(2, 2, 12))
+    assert ((weights > 0) == band).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 12))
     with torch.no_grad():
         state, sizes = layer.start(2), set()
         for _ in range(200):
-            _, state = layer(torch.randn(2, 1, 4), state)
+            _, state, _ = layer(torch.randn(2, 1, 4), state)
             sizes.add(state.memory.keys.shape[2])
-        _, state = layer(torch.randn(2, 100, 4), state)
+        _, state, _ = layer(torch.randn(2, 100, 4), state)
     assert max(sizes) <= 32 and state.memory.used <= 9
 
 
@@ -136,12 +135,12 @@ def test_rows_begin_anew_one_by_one():
     )
     x = torch.randn(3, 20, 4, dtype=torch.double)
     for size in (2, 9):
-        _, state = layer(x[:, :size])
+        _, state, _ = layer(x[:, :size])
         state = state.renewed(torch.tensor([False, True, False]), layer.start(3))
         assert state.renewed(torch.zeros(3, dtype=torch.bool), layer.start(3)).memory is state.memory
         parts = []
         for at in range(size, 20, 3):  # also past the point where rows are even again
-            y, state = layer(x[:, at : at + 3], state)
+            y, state, _ = layer(x[:, at : at + 3], state)
             parts.append(y)
         found = torch.cat(parts, dim=1)
         torch.testing.assert_close(found[[0, 2]], layer(x)[0][[0, 2], size:], atol=1e-10, rtol=0)
@@ -153,7 +152,7 @@ def test_padding_beyond_the_span_stays_finite():
     layer = IntraAttention(Recurrent(LSTMCell(4, 8)), LocalAttention(MixerConfig(width=8, heads=2), span=2))
     x = torch.randn(2, 30, 4)
     for lengths in (torch.tensor([3, 1]), torch.tensor([0, 0])):
-        y, state = layer(x, None, lengths)
+        y, state, _ = layer(x, None, lengths)
         assert y.isfinite().all() and state.memory.keys.isfinite().all()
 
 
