@@ -38,7 +38,7 @@ def refused(*words, says=()):
 
 
 @pytest.mark.parametrize(("words", "code"), [(("--version",), 0), (("fit", "rnn", "nowhere.txt"), 2)])
-def test_who_closed_standard_error_is_told_nothing_there(monkeypatch, capsys, words, code):
+def test_nothing_is_written_to_a_closed_standard_error(monkeypatch, capsys, words, code):
     monkeypatch.setattr(sys, "stderr", None)  # as Python has it after 2>&-
     monkeypatch.setattr(sys, "argv", ["ensue", *words])
     with pytest.raises(SystemExit) as end:
@@ -72,7 +72,7 @@ def test_files_that_cannot_be_read(name, system):
     refused("fit", system, name, "--out", "run", says=says)
 
 
-def test_files_that_are_not_there():
+def test_missing_files_are_one_line_errors():
     Path("story.txt").write_text(GOOD)
     Path("empty").mkdir()
     Path("pictures").mkdir()
@@ -117,7 +117,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("words", "says"), NAMES, ids=[" ".join(words) for words, _ in NAMES])
-def test_names_that_are_not_known(words, says, text):
+def test_unknown_names_suggest_the_nearest(words, says, text):
     refused(*(text if word == "TEXT" else word for word in words), says=says)
 
 
@@ -135,12 +135,12 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("system", "setting"), [(s, v) for s, values in VALUES.items() for v in values.split()])
-def test_settings_that_cannot_be(system, setting, text):
+def test_invalid_settings_are_one_line_errors(system, setting, text):
     refused("fit", system, text, "--set", setting, "--out", "run")
 
 
 @pytest.mark.parametrize("budget", ["soon", "0", "-5", "1d", "0s", "nan", "inf"])
-def test_budgets_that_are_no_time(budget, text):
+def test_invalid_budgets_are_one_line_errors(budget, text):
     refused("fit", "lstm", text, "--budget", budget, "--out", "run")
     refused("race", text, "--budget", budget, "--out", "race")
 
@@ -159,7 +159,7 @@ def test_invalid_sampling_options_are_rejected(name, value, runs):
     refused("generate", runs / "lstm", f"--{name}={value}", says=f"--{name}")
 
 
-def test_options_that_are_no_numbers(runs, text):
+def test_options_that_are_not_numbers_are_one_line_errors(runs, text):
     for words in (
         ("next", runs / "lstm", "the", "--top", "0"),
         ("generate", runs / "lstm", "--tokens", "many"),
@@ -172,7 +172,7 @@ def test_options_that_are_no_numbers(runs, text):
     refused("words", "analogy", runs / "lstm", "king", "man", says="Missing argument 'WOMAN'")
 
 
-def test_a_run_that_is_there_is_not_touched(runs, text):
+def test_an_existing_run_is_not_overwritten(runs, text):
     shutil.copytree(runs / "lstm", "run")
     refused("fit", "lstm", text, *TINY, "--out", "run", says=("--resume", "--force", "--out"))
     refused("fit", "lstm", "nowhere.txt", *TINY, "--out", "run", "--force", says="no such file")
@@ -180,7 +180,7 @@ def test_a_run_that_is_there_is_not_touched(runs, text):
     assert ensue("fit", "lstm", text, *TINY, "--out", "run", "--force", "--json").json["steps"] == 4
 
 
-def test_places_that_are_no_place_for_a_run(text):
+def test_paths_that_cannot_be_a_run_folder_are_rejected(text):
     Path("file").write_text("keep")
     Path("mine").mkdir()
     Path("mine", "thesis.txt").write_text("keep")
@@ -193,18 +193,18 @@ def test_places_that_are_no_place_for_a_run(text):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_one_may_not_write_to(text):
+def test_a_read_only_folder_is_a_one_line_error(text):
     Path("locked").mkdir(mode=0o500)
     refused("fit", "lstm", text, *TINY, "--out", "locked/run", says="is not writable")
 
 
-def test_nothing_to_resume(text):
+def test_resume_needs_a_run(text):
     Path("file").write_text("keep")
     for words in (("lstm", text, "--out", "nothing"), ("lstm",), ("lstm", "--out", "file"), ("nothing",)):
         refused("fit", *words, "--resume", says="holds no run to resume")
 
 
-def test_a_resumed_run_wants_its_text():
+def test_a_resumed_run_needs_its_text():
     Path("mine.txt").write_text(GOOD)
     assert ensue("fit", "ngram", "mine.txt", "--out", "run", "--json").code == 0
     unfinish(Path("run"))
@@ -295,7 +295,7 @@ def test_damaged_runs_cannot_be_resumed(damage, runs):
     refused("fit", "run", "--resume", says=says)
 
 
-def test_a_damaged_checkpoint_is_passed_over(runs):
+def test_a_damaged_checkpoint_is_skipped(runs):
     shutil.copytree(runs / "lstm", "run")
     weights = (runs / "lstm" / "model.safetensors").read_bytes()
     newest = max(Path("run/checkpoints").glob("step-*"))
@@ -306,7 +306,7 @@ def test_a_damaged_checkpoint_is_passed_over(runs):
     assert Path("run/model.safetensors").read_bytes() == weights
 
 
-def test_what_is_no_run(runs, text):
+def test_folders_that_are_not_runs_are_rejected(runs, text):
     for run in ("nowhere", text, "."):
         for words in (("score", run, text), ("generate", run), ("next", run, "x"), ("check", run)):
             refused(*words)
@@ -319,7 +319,7 @@ def test_what_is_no_run(runs, text):
     refused("next", runs / "bilm", "the", says="sees both sides")
 
 
-def test_what_cannot_be_converted_or_drawn(runs, text):
+def test_invalid_conversions_and_views_are_one_line_errors(runs, text):
     ngram = runs / "ngram"
     Path("there.arpa").write_text("keep")
     Path("bytes.arpa").write_bytes(bytes(range(128, 256)))
@@ -343,7 +343,7 @@ ODD_TEXTS = ["zzz qqq", "Ω 😀", "\n", " ", "a\0b", "the " * 300]
 
 @pytest.mark.parametrize("text_", ODD_TEXTS)
 @pytest.mark.parametrize("name", ["lstm", "gpt", "ngram"])
-def test_odd_texts_have_figures(name, text_, runs):
+def test_odd_texts_can_be_scored(name, text_, runs):
     score = ensue("score", runs / name, "--text", text_, "--per-token", "--json").json
     assert score["bits_per_byte"] > 0 and len(score["per_token"]) == score["tokens"]
     assert len(ensue("generate", runs / name, "--prompt", text_, "--tokens", "3", "--json").json["samples"]) == 1
@@ -351,12 +351,12 @@ def test_odd_texts_have_figures(name, text_, runs):
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt", "ngram"])
-def test_an_empty_prompt_is_a_beginning(name, runs):
+def test_an_empty_prompt_generates_from_the_start(name, runs):
     assert ensue("generate", runs / name, "--tokens", "3", "--json").json["samples"][0]["tokens"] <= 3
     assert len(ensue("next", runs / name, "", "--json").json["next"]) == 10
 
 
-def test_text_in_all_its_clothes():
+def test_text_is_read_in_every_supported_form():
     """The same text with a byte-order mark, compressed, and as one JSONL document is the same text."""
     Path("plain.txt").write_text(GOOD)
     Path("mark.txt").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
@@ -385,14 +385,14 @@ def test_standard_input(runs):
     assert process.stdout == b"" and process.stderr.count(b"\n") == 1
 
 
-def test_a_cache_that_cannot_be_written(text, monkeypatch, runs):
+def test_an_unwritable_cache_is_a_one_line_error(text, monkeypatch, runs):
     Path("file").write_text("keep")
     monkeypatch.setenv("ENSUE_CACHE", str(Path("file").absolute()))
     refused("fit", "ngram", text, "--out", "run", says="ENSUE_CACHE")
     refused("score", runs / "ngram", text, says="ENSUE_CACHE")
 
 
-def test_one_failure_does_not_end_a_race(text):
+def test_one_failing_system_does_not_end_a_race(text):
     words = ("--systems", "gpt,ngram", "--set", "gpt.context=999999", "--budget", "1s", "--out", "race", "--json")
     result = ensue("race", text, *words).json
     best, last = result["systems"]
@@ -400,7 +400,7 @@ def test_one_failure_does_not_end_a_race(text):
     assert last["system"] == "gpt" and last["bits_per_byte"] is None and "window of 999999" in last["error"]
 
 
-def test_debug_shows_everything():
+def test_debug_shows_the_traceback():
     with pytest.raises(package.InputError):
         ensue("systems", "lsmt", "--debug")
 
@@ -427,14 +427,14 @@ WRONG_CALLS = {
 
 
 @pytest.mark.parametrize("call", WRONG_CALLS)
-def test_wrong_calls_in_python(call, text):
+def test_wrong_calls_in_python_raise_input_errors(call, text):
     with pytest.raises(package.InputError) as found:
         WRONG_CALLS[call](text)
     assert "\n" not in str(found.value)
     assert contents(".") == {}
 
 
-def test_a_pipe_that_closes_early(runs, text):
+def test_a_closed_pipe_ends_the_command_silently(runs, text):
     process = started("score", runs / "lstm", text, text, text, "--per-token")
     process.stdout.readline()
     process.stdout.close()
@@ -443,7 +443,7 @@ def test_a_pipe_that_closes_early(runs, text):
     process.stderr.close()
 
 
-def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
+def test_force_deletes_nothing_before_all_arguments_are_checked(runs, text):
     shutil.copytree(runs / "lstm", "run")
     Path("short.txt").write_text("too short for a window\n")
     refused("fit", "gpt", "short.txt", "--valid", text, "--force", "--out", "run", says="fewer than a window")
@@ -475,11 +475,11 @@ def test_force_deletes_nothing_before_all_is_known_to_be_good(runs, text):
 
 
 @pytest.mark.parametrize("system", ["bilm", "ngram"])
-def test_a_model_that_writes_nothing_has_no_samples(system, text):
+def test_a_model_that_cannot_generate_has_no_samples(system, text):
     refused("fit", system, text, "--sample-every", 2, "--out", "run", says=f"{system} generates no samples")
 
 
-def test_dates_are_of_pairs(text):
+def test_the_corpus_dates_holds_pairs_and_is_rejected_as_text(text):
     says = ("dates: the corpus holds sentence pairs, not text", "seq2seq, convs2s, bytenet, transformer")
     refused("fit", "gpt", "dates", says=says)
     refused("fit", "lstm", text, "--valid", "dates", says=says)
@@ -493,7 +493,7 @@ def test_columns_of_a_text_name_the_text(text):
     refused("fit", "lstm", text, "--columns", "text=1", says="has one column")
 
 
-def test_a_resumed_run_goes_on_as_it_began(runs):
+def test_a_resumed_run_keeps_its_settings(runs):
     shutil.copytree(runs / "lstm", "run")
     refused("fit", "gpt", "--resume", "--out", "run", says="is a lstm, not a gpt")
     refused("fit", "lstm", "--set", "layers=5", "--resume", "--out", "run", says="has layers = 1, not 5")

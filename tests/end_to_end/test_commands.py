@@ -30,7 +30,7 @@ def until(process, path):
         time.sleep(0.01)
 
 
-def test_fit_makes_a_run_that_says_all(text):
+def test_fit_writes_a_complete_run(text):
     answer = ensue("fit", "lstm", text, *TINY)
     assert answer.code == 0 and "runs/lstm: 4 steps" in answer.out and "bits per byte" in answer.out
     assert {path.name for path in Path("runs/lstm").iterdir()} >= RUN_FILES
@@ -46,12 +46,12 @@ def test_the_same_seed_gives_the_same_weights(text):
     assert weights("a") == weights("b") != weights("c")
 
 
-def test_a_run_can_be_made_again_from_its_settings(text, runs):
+def test_a_run_can_be_repeated_from_its_run_toml(text, runs):
     assert ensue("fit", "lstm", "--config", runs / "lstm" / "run.toml", "--out", "again").code == 0
     assert weights("again") == weights(runs / "lstm")
 
 
-def test_a_run_goes_on_in_the_direction_of_the_one_it_begins_with(text):
+def test_a_run_keeps_the_direction_of_the_run_it_is_initialised_from(text):
     assert ensue("fit", "rnn", text, *TINY, "--set", "data.direction=backward", "--out", "first").code == 0
     words = ("fit", "rnn", text, *TINY, "--from", "first")
     assert ensue(*words, "--out", "second").code == 0
@@ -77,7 +77,7 @@ def test_score_json(name, runs, text):
     assert (score["bits_per_byte"] is None) == (name == "bilm")
 
 
-def test_score_adds_up(runs):
+def test_score_equals_the_sum_over_tokens(runs):
     score = ensue("score", runs / "lstm", "--text", "the rain fell", "--per-token", "--json").json
     total = sum(token["bits"] for token in score["per_token"])
     assert total == pytest.approx(score["bits_per_byte"] * score["bytes"], rel=1e-6)
@@ -108,7 +108,7 @@ def test_generate_past_the_context(runs):
     assert sample["tokens"] == 40 or sample["ended"]
 
 
-def test_a_temperature_of_nothing_takes_the_likeliest(runs):
+def test_temperature_zero_is_greedy(runs):
     best = ensue("next", runs / "lstm", "the", "--top", "1", "--json").json["next"][0]["token"]
     words = ("generate", runs / "lstm", "--prompt", "the", "--max-tokens", "1", "--temperature", "0", "--json")
     text = ensue(*words).json["samples"][0]["text"]
@@ -169,7 +169,7 @@ def test_cost():
     )
 
 
-def test_there_and_back_through_arpa(runs, text):
+def test_an_ngram_survives_a_round_trip_through_arpa(runs, text):
     assert ensue("convert", runs / "ngram", "--to", "arpa", "--out", "model.arpa").out == "wrote model.arpa\n"
     assert ensue("convert", "model.arpa", "--out", "back", "--json").json == {"out": "back"}
     before = ensue("score", runs / "ngram", text, "--json").json
@@ -203,7 +203,7 @@ def test_from_another_folder(text, monkeypatch):
     assert weights("run") == before
 
 
-def test_python_says_the_same_words(text, runs):
+def test_the_commands_are_functions_in_python(text, runs):
     run = package.fit("lstm", text, out="run", hidden=16, settings={"train.steps": 4, "train.batch": 4})
     assert run.score(text=sentences(3)).bits_per_byte > 0
     assert len(run.generate("the", tokens=3, n=2)) == 2
@@ -229,7 +229,7 @@ def test_help_does_not_import_torch():
 LONG = ("--set", "hidden=16", "--set", "train.batch=4", "--set", "layers=2", "--set", "dropout=0.3")
 
 
-def test_killed_and_resumed_to_the_bit(text):
+def test_a_killed_run_resumes_bit_for_bit(text):
     words = ("fit", "lstm", text, *LONG, "--set", "train.steps=30", "--set", "train.checkpoint_every=4")
     whole = finished(started(*words, "--out", "whole"))
     assert whole.code == 0, whole.err
@@ -243,7 +243,7 @@ def test_killed_and_resumed_to_the_bit(text):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_by_a_signal(number, text):
+def test_a_signal_stops_training_with_a_checkpoint(number, text):
     """It saves, says how to go on, and what it says works as it is printed."""
     words = ("fit", "lstm", text, *LONG, "--set", "train.steps=1000000", "--set", "train.eval_every=1000000")
     process = started(*words, "--out", "my run")
@@ -258,7 +258,7 @@ def test_stopped_by_a_signal(number, text):
     assert "my run" in resumed.out
 
 
-def test_tokenising_that_was_interrupted_goes_on(tmp_path, monkeypatch):
+def test_interrupted_tokenising_is_resumed(tmp_path, monkeypatch):
     """Ctrl-C says in one line what is kept, and the same command goes on from there to the same run."""
     Path("my.txt").write_text(sentences(100))
     monkeypatch.setattr(text_pieces, "PIECE_BYTES", 1024)

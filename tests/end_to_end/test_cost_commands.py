@@ -40,6 +40,6 @@ def test_experts():
     assert "active per token" in told
 
 
-def test_a_wrong_machine_gets_the_nearest():
+def test_unknown_hardware_suggests_the_nearest_name():
     answer = ensue("cost", "gpt", *SMALL, "--hardware", "h10")
     assert answer.code != 0 and "did you mean 'h100'?" in answer.err

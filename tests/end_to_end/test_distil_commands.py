@@ -31,7 +31,7 @@ def test_a_student_is_distilled_asked_and_converted(folder, tmp_path):
     assert "ensue distil" in card and "24 texts without labels" in card
 
 
-def test_what_is_said_for_people_names_the_teacher(folder, tmp_path):
+def test_printed_lines_name_the_teacher(folder, tmp_path):
     given = ("--unlabelled", folder / "plain.txt", "--valid", folder / "train.tsv", "--out", tmp_path / "small")
     answer = ensue("distil", folder / "teacher", "lstm", *given, *SHORT, "--set", "layers=1")
     assert answer.code == 0, answer.err
@@ -39,6 +39,6 @@ def test_what_is_said_for_people_names_the_teacher(folder, tmp_path):
     assert "teacher: accuracy" in answer.out
 
 
-def test_a_teacher_that_cannot_teach_is_one_line(folder, tmp_path):
+def test_an_unsuitable_teacher_is_a_one_line_error(folder, tmp_path):
     answer = ensue("distil", folder / "plain.txt", "bert", "--unlabelled", folder / "plain.txt")
     assert answer.code == 2 and answer.err.count("\n") == 1

@@ -49,7 +49,7 @@ def test_neighbours_and_analogies(made, name):
         assert "queen" in answer.out.splitlines()[0]
 
 
-def test_probabilities_are_those_of_both_matrices(made):
+def test_probabilities_use_both_matrices(made):
     run = package.load(made / "exact")
     V, U = run.model.embed.weight.detach().double(), run.model.head.weight.detach().double()
     c, o = run.vectors.index_of("king"), run.vectors.index_of("crown")
@@ -78,7 +78,7 @@ def test_scores_of_files(made, tmp_path):
     assert "skipped" in ensue("words", "analogies", made / "exact", "questions.txt").out
 
 
-def test_run_toml_says_all_and_another_run_from_it_is_the_same(made):
+def test_a_run_repeated_from_run_toml_is_the_same(made):
     settings = tomllib.loads((made / "sg" / "run.toml").read_text())
     assert settings["train"]["threads"] == 1 and settings["train"]["lr"] == 0.1 and settings["train"]["steps"] == 30
     assert settings["tokenizer"]["vocabulary"] == 8 and settings["device"] == "cpu"
@@ -89,7 +89,7 @@ def test_run_toml_says_all_and_another_run_from_it_is_the_same(made):
     assert Path("other/model.safetensors").read_bytes() != (made / "sg" / "model.safetensors").read_bytes()
 
 
-def test_a_run_that_is_stopped_goes_on_to_the_bit(made, monkeypatch):
+def test_a_stopped_run_resumes_bit_for_bit(made, monkeypatch):
     from ensue.models.word2vec_training import Word2VecTrainer
 
     plain, steps = Word2VecTrainer.update, []
@@ -110,13 +110,13 @@ def test_a_run_that_is_stopped_goes_on_to_the_bit(made, monkeypatch):
     assert "finished" in ensue("fit", "broken", "--resume").err
 
 
-def test_several_threads_are_fast_and_say_what_they_are(made):
+def test_training_with_several_threads_is_noted(made):
     answer = ensue("fit", "word2vec", made / "text.txt", *SMALL, "--set", "train.threads=2", "--out", "two")
     assert answer.code == 0 and "2 threads are fast, but never give the same twice" in answer.err
     assert tomllib.loads(Path("two/run.toml").read_text())["train"]["threads"] == 2
 
 
-def test_vectors_go_out_and_come_back(made):
+def test_vectors_survive_export_and_import(made):
     for name in ("v.bin", "v.txt.gz"):
         assert ensue("convert", made / "sg", "--to", "word2vec", "--out", name).code == 0
         assert ensue("convert", name, "--out", f"from-{name}", "--json").json["out"] == f"from-{name}"
@@ -129,7 +129,7 @@ def test_vectors_go_out_and_come_back(made):
     refused("words", "neighbours", "from-v.bin", "king", "--by", "probability", says="has one vector for each word")
 
 
-def test_a_text_is_the_mean_of_its_words(made):
+def test_the_vector_of_a_text_is_the_mean_of_its_words(made):
     Path("texts.txt").write_text("The King, crown!\nunheard of\n")
     answer = ensue("embed", made / "sg", "texts.txt", "--out", "means.npy")
     assert answer.code == 0 and "1 text without a word that has a vector" in answer.err
@@ -148,7 +148,7 @@ def test_a_word_has_one_vector_in_all_its_contexts(made, tmp_path):
     refused("look", "senses", made / "sg", "crane", tmp_path / "crane.txt", says="the word 'crane' has no vector")
 
 
-def test_embeddings_begin_with_vectors(made, text):
+def test_embeddings_are_initialised_from_vectors(made, text):
     how = ("--tokenizer", "word", *TINY, "--set", "embedding=8", "--set", "train.lr=1e-9", "--set", "train.keep=last")
     mixed = Path("mixed.txt")
     mixed.write_text(royal(30) + Path(text).read_text())
@@ -174,7 +174,7 @@ def test_embeddings_begin_with_vectors(made, text):
     refused("fit", "lstm", mixed, *both, says="leave out one of them")
 
 
-def test_a_run_goes_on_from_another(made):
+def test_a_run_is_initialised_from_another(made):
     answer = ensue(
         "fit", "word2vec", made / "text.txt", "--from", made / "sg", "--set", "train.epochs=1", "--out", "more"
     )
@@ -191,13 +191,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_texts_that_cannot_be_learnt_from(name):
+def test_texts_that_cannot_be_trained_on_are_one_line_errors(name):
     text, says = BAD[name]
     Path(name).write_text(text)
     refused("fit", "word2vec", name, "--out", "run", says=says)
 
 
-def test_what_cannot_be_asked_is_said_in_one_line(made):
+def test_invalid_questions_are_one_line_errors(made):
     Path("text.txt").write_text(sentences(40))
     run = made / "sg"
     refused("words", "neighbours", run, "kings", says="the word 'kings' has no vector; did you mean king")
