@@ -330,7 +330,7 @@ def test_invalid_conversions_and_views_are_one_line_errors(runs, text):
     refused("convert", ngram, says="--to arpa")
     refused("convert", ngram, "--to", "arpaa", says="did you mean 'arpa'?")
     refused("convert", ngram, "--to", "arpa", "--out", "there.arpa", says="--force replaces it")
-    refused("convert", runs / "lstm", "--to", "arpa", says="is no n-gram model")
+    refused("convert", runs / "lstm", "--to", "arpa", says="is not an n-gram model")
     refused("convert", text, says="not a word and its numbers; give a vector file")
     for name in ("bytes", "empty", "cut"):
         refused("convert", f"{name}.arpa", "--out", "run", says=f"{name}.arpa")

@@ -496,7 +496,7 @@ def test_commands_that_cannot_be(encoders, files, runs, text):
         ("fill", bert, "[MASK]", "--rounds", "-1"): "rounds",
         ("fill", runs / "lstm", "the [MASK]"): "lstm cannot fill in",
         ("embed", runs / "ngram", text): "ngram cannot make a vector",
-        ("embed", bert, text, "--out", "x.bin"): "no kind of file for vectors",
+        ("embed", bert, text, "--out", "x.bin"): "is not a format for vectors",
         ("embed", bert, text, "--pooling", "sum"): "no pooling 'sum'",
         ("embed", bert, "nowhere.txt"): "there is no such file",
         ("generate", bert): "ensue fill",
