@@ -56,7 +56,7 @@ def test_views_name_themselves_and_what_they_take(gpt):
     assert "heads" in gpt.look.attention.__doc__
     with pytest.raises(AttributeError, match="there is no view 'colour'"):
         _ = gpt.look.colour
-    with pytest.raises(InputError, match="which word"):
+    with pytest.raises(InputError, match="senses needs a word"):
         gpt.look.senses()
 
 

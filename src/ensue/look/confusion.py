@@ -47,10 +47,7 @@ def confusion_chart(confusion: Any, names: Sequence[str], *, title: str = "Confu
     table = alt.Chart(records(rows)).encode(
         x=alt.X("column:O", title="predicted label", axis=top),
         y=alt.Y("row:O", title="true label", axis=label_axis(labels, **style)),
-        tooltip=[
-            *("true:N", "predicted:N", "count:Q"),
-            alt.Tooltip("share:Q", title="share of the row", format=".1%"),
-        ],
+        tooltip=["true:N", "predicted:N", "count:Q", alt.Tooltip("share:Q", title="share of the row", format=".1%")],
     )
     ticks = [0, 0.05, 0.2, 0.5, 1]
     colour = shades("share:Q", "share of row", kind="sqrt", form="%", values=ticks, labelOverlap=False)

@@ -40,13 +40,7 @@ class RunViews:
         return method
 
     def _show(
-        self,
-        view: str,
-        first: Any = None,
-        *,
-        beside: Sequence[Any] = (),
-        out: str | Path | None = None,
-        **options: Any,
+        self, view: str, first: Any = None, *, beside: Sequence[Any] = (), out: str | Path | None = None, **options: Any
     ) -> View:
         """Show this run and those ``beside`` it; ``first`` is the view's text, word or files.
 

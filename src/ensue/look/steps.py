@@ -39,10 +39,7 @@ ENCODERS: dict[str, tuple[str, Callable[[int], list[str]]]] = {
         "the first layer reads in both directions, those above it from left to right",
         lambda layer: [FORWARD] if layer else [FORWARD, BACKWARD],
     ),
-    "alternating": (
-        "layers alternate between left to right and right to left",
-        lambda layer: [BACKWARD if layer % 2 else FORWARD],
-    ),
+    "alternating": ("layers alternate between both directions", lambda layer: [BACKWARD if layer % 2 else FORWARD]),
 }
 """How a recurrent encoder reads, by its setting ``encoder``: in words, and the directions of a layer, from 0."""
 
@@ -70,7 +67,7 @@ def step_numbers(run: TranslationRun, text: str, *, target: str = "", search: Se
     output = [*ids, end] if ended else ids
     with torch.no_grad():
         block = torch.from_numpy(source)[None]
-        encoder = _encoder_weights(run.model, block)
+        encoded = run.model.encode(block, weights=True).weights if isinstance(run.model, Transformer) else None
         state = run.model.start(block)
         out = run.model(torch.tensor([[end, *output[:-1]]]), state, want=("logits", "attention"))
         log_probs = out.logits[0].double().log_softmax(-1)  # (T, V)
@@ -84,7 +81,7 @@ def step_numbers(run: TranslationRun, text: str, *, target: str = "", search: Se
         "source": [names(int(token)) for token in source],
         "target": [translator.tokenizer.name(token) for token in output],
         "ended": ended,
-        "encoder": encoder,
+        "encoder": [layer[0].mean(0).tolist() for layer in encoded] if encoded else None,
         "reading": reading(run.model),
         "passes": _passes(run.model),
         "layer": layer,
@@ -92,13 +89,6 @@ def step_numbers(run: TranslationRun, text: str, *, target: str = "", search: Se
         "log_prob": decoded[-1]["total"] if decoded else 0.0,
         "steps": decoded,
     }
-
-
-def _encoder_weights(model: Any, source: Tensor) -> list[list[list[float]]] | None:
-    """Encoder self-attention of each layer, for models that have it."""
-    if not isinstance(model, Transformer):
-        return None
-    return [layer[0].mean(0).tolist() for layer in model.encode(source, weights=True).weights or ()] or None
 
 
 def _steps(log_probs: Tensor, ids: list[int], attention: Any, tokenizer: Tokenizer) -> list[dict[str, Any]]:

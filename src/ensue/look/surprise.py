@@ -81,17 +81,16 @@ def surprise_chart(texts: Mapping[str, tuple[Sequence[str], Sequence[float]]], *
     A panel per run, one below the other, all on one colour scale, so that runs can be compared.
     """
     top = max(1.0, *(float(np.max(bits)) for _, bits in texts.values()))
-    panels = {name: _panel(tokens, bits, top) for name, (tokens, bits) in texts.items()}
-    if len(panels) > 1:
-        named_panels = [p.properties(title=alt.TitleParams(name, anchor="start")) for name, p in panels.items()]
-        chart = alt.vconcat(*named_panels).resolve_scale(color="shared")
-    else:
-        (chart,) = panels.values()
-    worst = "; ".join(f"{name}: {_most_bits(tokens, bits)}" for name, (tokens, bits) in texts.items())
-    return titled(chart, title, caption, f"{caption} Most bits: {worst}").configure_view(stroke=None)
+    panels = [_panel(name, tokens, bits, top) for name, (tokens, bits) in texts.items()]
+    chart = alt.vconcat(*panels).resolve_scale(color="shared") if len(panels) > 1 else panels[0]
+    worst = []
+    for name, (tokens, bits) in texts.items():
+        most = sorted(zip(bits, tokens), reverse=True)[:5]
+        worst.append(f"{name}: " + ", ".join(f"{token} {cost:.1f}" for cost, token in most))
+    return titled(chart, title, caption, f"{caption} Most bits: {'; '.join(worst)}").configure_view(stroke=None)
 
 
-def _panel(tokens: Sequence[str], bits: Sequence[float], top: float) -> Any:
+def _panel(name: str, tokens: Sequence[str], bits: Sequence[float], top: float) -> Any:
     """The text of one run."""
     positions = layout(tokens)
     rows = [
@@ -106,10 +105,5 @@ def _panel(tokens: Sequence[str], bits: Sequence[float], top: float) -> Any:
     boxes = base.mark_rect(stroke="#ffffff", strokeWidth=1).encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=colour)
     font = {"font": "monospace", "fontSize": 13, "dx": 1, "dy": LINE_HEIGHT / 2}
     words = base.mark_text(align="left", baseline="middle", **font).encode(x=x, y=y, text="token:N")
-    return (boxes + words).properties(width=int(LINE_LENGTH * CHARACTER_WIDTH), height=LINE_HEIGHT * lines)
-
-
-def _most_bits(tokens: Sequence[str], bits: Sequence[float]) -> str:
-    """The five tokens with the most bits."""
-    worst = sorted(zip(bits, tokens), reverse=True)[:5]
-    return ", ".join(f"{token} {cost:.1f}" for cost, token in worst)
+    size = {"width": int(LINE_LENGTH * CHARACTER_WIDTH), "height": LINE_HEIGHT * lines}
+    return (boxes + words).properties(title=alt.TitleParams(name, anchor="start"), **size)
