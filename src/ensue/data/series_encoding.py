@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.calendar import Frequency
 from ensue.data.batches import array_digest
+from ensue.data.calendar import Frequency
 from ensue.data.series import Series
 from ensue.data.series_windows import SeriesWindows
 
