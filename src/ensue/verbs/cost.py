@@ -6,19 +6,31 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build as build_settings
+from ensue.look.instruments.path_length import LayerSettings, depth, layer_table
+from ensue.measure.cost import (
+    Training,
+    active_parameters,
+    default_length,
+    flops_per_token,
+    generating,
+    is_conditional,
+    parameter_parts,
+    training,
+)
+from ensue.measure.hardware import HERE, UTILISATION, Hardware, find_hardware, measured
+from ensue.measure.sharding import shard
 from ensue.models.table import SYSTEMS
+from ensue.nn.recompute import recompute as recompute_model
 from ensue.runs.settings_resolution import read_settings, resolve
 from ensue.tasks.settings import VOCABULARIES
 from ensue.tasks.table import task_name, task_spec, trained_by_counting
-
-if TYPE_CHECKING:
-    from ensue.measure.cost import Training
-    from ensue.measure.hardware import Hardware
 
 VOCABULARY = 10_000
 """The default size of the vocabulary."""
@@ -53,12 +65,6 @@ def cost(
     >>> cost("window", vocabulary=100, settings={"context": 2, "embedding": 8, "hidden": 16})["parameters"]
     2772
     """
-    import torch
-
-    from ensue.measure.cost import active_parameters, flops_per_token, generating, parameter_parts, training
-    from ensue.measure.hardware import find_hardware
-    from ensue.nn.recompute import recompute as recomputed
-
     if system == LAYERS:
         return _layers(settings or {})
     _check_numbers(batch, length, ranks, utilisation, tokens, hardware)
@@ -81,7 +87,7 @@ def cost(
         model = build()
     parameters = sum(p.numel() for p in model.parameters())
     if getattr(chosen.train, "recompute", "none") == "blocks":
-        recomputed(model, system)
+        recompute_model(model, system)
     rows, time = _batch(model, chosen.train, batch, length, ranks)
     forward = flops_per_token(model, length)
     loss = task_spec(task_name(system)).example_loss
@@ -169,8 +175,6 @@ def _build(cls: Any, values: Mapping[str, Any]) -> Any:
 
 def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple[int, int]:
     """The rows of a rank's batch and the tokens of a row: as given, as in the settings of training, or by default."""
-    from ensue.measure.cost import default_length, is_conditional
-
     time = length or getattr(train, "length", 0) or default_length(model)
     if is_conditional(model) or not model.traits.steps or getattr(model, "cuts", "") == "windows":
         most = getattr(model.config, "context", time)  # it reads no longer rows
@@ -183,8 +187,7 @@ def _batch(model: Any, train: Any, batch: int, length: int, ranks: int) -> tuple
 
 def _rows(train: Any, batch: int, time: int) -> int:
     """The rows of a batch, over all ranks."""
-    rows: int = batch or getattr(train, "batch", 0) or max(1, getattr(train, "batch_tokens", 0) // time)
-    return rows
+    return int(batch or getattr(train, "batch", 0) or max(1, getattr(train, "batch_tokens", 0) // time))
 
 
 def _training(step: Training, train: Any, precision: str) -> dict[str, Any]:
@@ -203,8 +206,6 @@ def _training(step: Training, train: Any, precision: str) -> dict[str, Any]:
 
 def _depth(model: Any, length: int) -> list[dict[str, Any]]:
     """The length of chains of operations, for a text and one half as long."""
-    from ensue.look.instruments.path_length import depth
-
     layers = getattr(model.config, "layers", 1)
     most = min(model.traits.context or 32, length or 32, 32, max(8, MAX_TRACED // layers))
     return [asdict(depth(model, size)) for size in sorted({max(most // 2, 1), most})]
@@ -212,8 +213,6 @@ def _depth(model: Any, length: int) -> list[dict[str, Any]]:
 
 def _ranks(build: Any, step: Training, ranks: int, precision: str, device: Hardware | None) -> dict[str, Any]:
     """The memory of each rank."""
-    from ensue.measure.sharding import shard
-
     sharded = shard(build, ranks)
     share = 4 * sharded.parameters / step.weights
     memory = {
@@ -232,8 +231,6 @@ def _time(
     step: Training, after: Any, device: Hardware, precision: str, ranks: int, utilisation: float, tokens: float
 ) -> dict[str, Any]:
     """The time of a step, and of training on ``tokens``."""
-    from ensue.measure.hardware import HERE, UTILISATION, measured
-
     measures = device.name == HERE and not utilisation
     if measures:
         seconds = measured().seconds(step.operations)
@@ -257,7 +254,5 @@ def _time(
 
 def _layers(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The cost of kinds of layers."""
-    from ensue.look.instruments.path_length import LayerSettings, layer_table
-
     chosen = build_settings(LayerSettings, dict(settings))
     return {"system": LAYERS, "settings": asdict(chosen), "layers": [asdict(one) for one in layer_table(chosen)]}

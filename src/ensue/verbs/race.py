@@ -24,28 +24,13 @@ from ensue.nn.recurrent import Recurrent
 from ensue.runs.load import Run, load
 from ensue.verbs.fit import fit
 from ensue.verbs.racing.folder import open_race
-from ensue.verbs.racing.plan import (
-    Candidate,
-    RacePlan,
-    candidates,
-    initial_run_facts,
-    plan_race,
-    read_shared_corpus,
-)
+from ensue.verbs.racing.plan import Candidate, RacePlan, candidates, initial_run_facts, plan_race, read_shared_corpus
 from ensue.verbs.racing.results import Entrant, Race, mean_entrant, run_figures
 
 DEFAULT_TASK = "lm"
 """The race of language models; race.json names the task of any other."""
-IDENTITY = {
-    "task": "task",
-    "hash": "text",
-    "budget": "budget",
-    "match": "match",
-    "seeds": "seeds",
-    "settings": "settings",
-    "shares": "number of labels",
-    "from": "initial run",
-}
+IDENTITY = {"task": "task", "hash": "text", "budget": "budget", "match": "match", "seeds": "seeds"}
+IDENTITY |= {"settings": "settings", "shares": "number of labels", "from": "initial run"}
 """The facts of race.json that a resumed race must share, by their names for people."""
 
 

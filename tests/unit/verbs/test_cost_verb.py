@@ -3,9 +3,9 @@
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.measure import hardware
 from ensue.measure.hardware import Curve, Machine
 from ensue.models.table import SYSTEMS
+from ensue.verbs import cost as module
 from ensue.verbs.cost import cost
 
 TINY = {
@@ -79,7 +79,7 @@ def test_ranks_hold_parts_and_the_machine_says_how_long():
 
 def test_this_machine_is_measured(monkeypatch):
     machine = Machine(Curve((1e3, 1e6), (1e9, 1e11)), Curve((1e3, 1e6), (1e9, 1e10)), 1e-6, 8e9)
-    monkeypatch.setattr(hardware, "measured", lambda: machine)
+    monkeypatch.setattr(module, "measured", lambda: machine)
     found = cost("gpt", vocabulary=50, settings=TINY["gpt"], hardware="here", tokens=1e6)
     assert found["time"]["assumed"] is False and 0 < found["time"]["utilisation"] <= 1 and found["time"]["days"] > 0
     assert found["hardware"]["name"] == "here" and found["training"]["precision"] == "float32"

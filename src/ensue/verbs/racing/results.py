@@ -97,16 +97,13 @@ class Race:
     def ranked(self) -> list[Entrant]:
         """Best first, failed ones last; on shares of the labels by the value with the most labels, share by share."""
         by_labels = sorted(self.entrants, key=lambda e: e.labels)
-        merits = {self._curve(e): self._merit(e) for e in by_labels}  # the value with the most labels comes last
+        merits = {(e.system, e.start): self._merit(e) for e in by_labels}  # the value with the most labels comes last
         curves = sorted(merits, key=lambda curve: merits[curve])
-        return sorted(by_labels, key=lambda e: curves.index(self._curve(e)))
+        return sorted(by_labels, key=lambda e: curves.index((e.system, e.start)))
 
     def _merit(self, e: Entrant) -> tuple[bool, float]:
         """A sort key: lower is better."""
         return (e.value is None, (e.value or 0.0) * (1 if self.rules.lower else -1))
-
-    def _curve(self, e: Entrant) -> tuple[str, str]:
-        return (e.system, e.start)
 
     def name(self, e: Entrant) -> str:
         """The system, and its start if one system has two."""
@@ -116,8 +113,7 @@ class Race:
         """The table for people, as columns and rows; a column for each share of the labels, if there are some."""
         if self.shares:
             return self._table_of_shares()
-        titles = [measure.title for measure in self.rules.measures]
-        columns = ["system", *titles, "seconds", "parameters", "megabytes"]
+        columns = ["system", *(measure.title for measure in self.rules.measures), "seconds", "parameters", "megabytes"]
         rows = []
         for e in self.ranked():
             if e.value is None:
