@@ -277,7 +277,7 @@ def test_what_a_forecaster_cannot_do_is_said(forecasters, files, tmp_path):
     answer = ensue("fit", "lstm", "waves", "--out", "x")
     assert answer.code == 2 and "the corpus holds series, not text" in answer.err
     answer = ensue("words", "neighbours", forecasters / "lstm", "the")
-    assert answer.code == 2 and "lstm has no word vectors" in answer.err
+    assert answer.code == 2 and "lstm cannot give word vectors" in answer.err
     answer = ensue("convert", forecasters / "lstm", "--to", "hf")
     assert answer.code == 2 and answer.err.count("\n") == 1
 

@@ -19,8 +19,8 @@ from ensue.look.view import View
 from ensue.measure.senses import sense_score, similarities
 from ensue.models.backbones import body_of
 from ensue.models.ngram import NGram
+from ensue.runs.context_vectors import context_vectors, layer_count
 from ensue.runs.run import Run
-from ensue.runs.senses import context_vectors, layer_count
 
 NEIGHBOURS = 3
 """Neighbours that are listed for each context."""

@@ -21,7 +21,6 @@ from ensue.data.series_encoding import SeriesEncoding, forecast_origins
 from ensue.data.series_windows import SeriesWindows
 from ensue.data.sources import Source
 from ensue.data.waves import PAST_STEPS, VALID_END
-from ensue.data.word_vectors import WordVectors
 from ensue.measure.backtest import backtest, windows_per_batch, with_band
 from ensue.measure.forecast import ForecastScore
 from ensue.runs.run import Run
@@ -110,11 +109,6 @@ class ForecastRun(Run):
                 row += [f"{line['quantiles'][name][level]:.5g}" for level in _outer_quantiles(line, name)]
             rows.append(row)
         return table_lines(columns, rows)
-
-    @property
-    def vectors(self) -> WordVectors:
-        """It reads numbers, so it has none."""
-        raise self.cannot("give word vectors")
 
     @cached_property
     def encoding(self) -> SeriesEncoding:

@@ -1,27 +1,38 @@
-"""``ensue fit --from RUN``: initialise a run with the settings and the weights of another."""
+"""``ensue fit --from RUN`` and ``--embeddings FILE``: initialise a run with the settings and weights of another, or
+with word vectors. A word without a vector keeps its random values; a note says how many there are."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from ensue.core.errors import InputError, unknown_name
-from ensue.core.events import Report, silent
+from ensue.core.events import Report, report_all, silent
 from ensue.core.settings import describe
-from ensue.models.backbones import body_of
+from ensue.core.wording import counted
+from ensue.data.word_vectors import WordVectors
+from ensue.exchange.word2vec import read_word2vec
+from ensue.models.backbones import body_of, system_config
 from ensue.models.bidirectional_encoder import features_of
 from ensue.models.conditional import ConditionalModel
 from ensue.models.labelled import Labelled
 from ensue.models.table import SYSTEMS
 from ensue.runs.load import Run, load
-from ensue.runs.word_tables import init_embeddings
+from ensue.runs.word_embeddings import embedding_of, token_words
 from ensue.tasks.labels.features import COVE, FEATURE_SETTINGS, READER, provides_features
 from ensue.tasks.settings import Settings
 from ensue.tasks.table import TASKS, all_tasks, model_class, task_name, task_spec, trained_by_counting
+
+MAX_NAMED = 5
+"""The number of missing words that a note names."""
 
 
 def system_and_task(what: str, model: str, initial: Run | None, file: Mapping[str, Any]) -> tuple[str, str]:
@@ -160,3 +171,62 @@ def select_blocks(weights: Mapping[str, Any], blocks: Sequence[int]) -> dict[str
         elif int(block[1]) in numbers:
             selected[f"{name[: block.start(1)]}{numbers[int(block[1])]}{name[block.end(1) :]}"] = value
     return selected
+
+
+def read_vectors(source: str | PathLike[str], notes: list[str] | None = None) -> WordVectors:
+    """The word vectors of a run (for a model whose tokens are words, its embeddings) or of a vector file."""
+    if isinstance(source, Run) or Path(source).is_dir():
+        return load(source).vectors
+    return read_word2vec(str(source), notes)
+
+
+def init_embeddings(settings: Settings, model: Any, corpus: Any, report: Report) -> None:
+    """Initialise a model's embeddings with word vectors; words without one keep their random values."""
+    system, path = settings.run.system, settings.run.embeddings
+    target, source = embedding_of(model), embedding_of(model, "embed_source")
+    if target is None:
+        raise InputError(f"{system} has no embeddings to initialise", hint="leave out --embeddings")
+    notes: list[str] = []
+    vectors = read_vectors(path, notes)
+    embeddings = {"": (target, corpus.tokenizer)}
+    if source is not None and source is not target:
+        embeddings = {" of the target": embeddings[""], " of the source": (source, corpus.source_tokenizer)}
+    width, known = vectors.matrix.shape[1], 0
+    for which, (embedding, tokenizer) in embeddings.items():
+        if width != embedding.embedding_dim:
+            name = "embedding" if hasattr(system_config(model), "embedding") else "hidden"
+            what = f"has vectors of size {width}, and the embeddings of {system} have size {embedding.embedding_dim}"
+            raise InputError(what, where=path, hint=f"--set {name}={width} makes them fit")
+        words = token_words(tokenizer)
+        known += copy_vectors(embedding, words, vectors)
+        notes.append(_coverage(words, vectors, path, which))
+    if not known:
+        what = f"has none of the words of this text ({tokenizer.kind} tokens)"
+        raise InputError(what, where=path, hint="use --tokenizer word, or other vectors")
+    report_all(notes, report)
+
+
+def copy_vectors(embedding: nn.Embedding, words: Sequence[str | None], vectors: WordVectors) -> int:
+    """Copy the vectors of ``words``, one a token, into an embedding; return how many there are."""
+    rows = {token: vectors.find(word) for token, word in enumerate(words) if word is not None}
+    known = {token: row for token, row in rows.items() if row is not None}
+    values = torch.from_numpy(np.ascontiguousarray(vectors.matrix[list(known.values())]))
+    with torch.no_grad():
+        embedding.weight[torch.tensor(list(known), dtype=torch.long)] = values.to(embedding.weight.dtype)
+    return len(known)
+
+
+def _coverage(words: Sequence[str | None], vectors: WordVectors, path: str, which: str) -> str:
+    """A note that says how many words have a vector, and which have none."""
+    own = [word for word in words if word is not None]
+    missing = [word for word in own if vectors.find(word) is None]
+    lowered = sum(word not in vectors.index and vectors.find(word) is not None for word in own)
+    others = len(words) - len(own)
+    text = f"{len(own) - len(missing):,} of {counted(len(own), 'word')}{which} start with the vectors of {path}"
+    text += f" ({lowered:,} in lower case)" if lowered else ""
+    if missing:
+        named = ", ".join(missing[:MAX_NAMED]) + (" …" if len(missing) > MAX_NAMED else "")
+        text += f"; {len(missing):,} have none and start random ({named})"
+    if others:
+        text += "; so does 1 token that is no word" if others == 1 else f"; so do {others:,} tokens that are no words"
+    return text

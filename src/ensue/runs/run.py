@@ -23,10 +23,10 @@ from ensue.data.word_vectors import WordVectors
 from ensue.kernels.int8 import quantise
 from ensue.models.backbones import body_of
 from ensue.models.ngram import NGram
-from ensue.runs.embedding import sentence_vectors
 from ensue.runs.load_model import load_model
 from ensue.runs.mask_filling import Filled
-from ensue.runs.word_tables import embedding_vectors
+from ensue.runs.sentence_vectors import sentence_vectors
+from ensue.runs.word_embeddings import embedding_vectors
 from ensue.search.sampling import Sample
 from ensue.search.translator import Translation
 from ensue.tasks.spec import Task
@@ -177,6 +177,8 @@ class Run:
     @cached_property
     def vectors(self) -> WordVectors:
         """The embeddings of those of its tokens that are words."""
+        if not self.spec.reads_text:
+            raise self.cannot("give word vectors")
         return embedding_vectors(self.model, self.tokenizer, str(self), self.system)
 
     def cannot(self, action: str) -> InputError:
@@ -250,7 +252,7 @@ class Run:
         raise self.cannot("fill in masked tokens")
 
     def embed(self, texts: Sequence[str], *, report: Report = silent, **options: Any) -> np.ndarray:
-        """A vector for each text, (N, D); see ``ensue.runs.embedding.sentence_vectors`` for ``options``."""
+        """A vector for each text, (N, D); see ``ensue.runs.sentence_vectors.sentence_vectors`` for ``options``."""
         body = body_of(self.model)
         if not self.reads_texts or isinstance(body, NGram):
             raise self.cannot("make a vector of a text")

@@ -28,9 +28,9 @@ from ensue.models.backbones import system_config
 from ensue.models.labelled import Labelled
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
+from ensue.runs.init_from import read_vectors
 from ensue.runs.load import load
 from ensue.runs.save_weights import write_weights
-from ensue.runs.word_tables import read_vectors
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Whole
 from ensue.tasks.table import task_spec

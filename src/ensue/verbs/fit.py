@@ -96,14 +96,14 @@ def fit(
             typed |= {} if budget is None else {"train.budget": budget}
             resolved, initial = new_settings(what, model, typed, config, report)
             check_new_folder(folder, resolved, force, ranks)
-            return _train_run(folder, resolved, initial, report, ranks, force=force)
+            return _train_run(folder, resolved, initial, False, force, report, ranks)
         if config is not None:
             raise InputError("--resume uses the run's own run.toml", hint="leave out --config")
         resolved = resumed_settings(folder, what, typed, budget or 0.0, report)
         if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
             report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
             return load(folder.path)
-        return _train_run(folder, resolved, None, report, ranks, resume=True)
+        return _train_run(folder, resolved, None, True, False, report, ranks)
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,7 @@ class Fit:
 
 
 def _train_run(
-    folder: RunFolder,
-    settings: Settings,
-    initial: Run | None,
-    report: Report,
-    ranks: Ranks,
-    resume: bool = False,
-    force: bool = False,
+    folder: RunFolder, settings: Settings, initial: Run | None, resume: bool, force: bool, report: Report, ranks: Ranks
 ) -> Run:
     """Train a run with resolved settings; ``initial`` is the run that its weights come from."""
     task = task_of(settings)
@@ -157,7 +151,7 @@ def _train_run(
         if ranks.first:
             folder.make(force)
 
-    _prepare_memory(settings)  # loading another run for its weights may have changed it
+    _prepare_process(settings, ranks)  # loading another run for its weights may have changed the use of memory
     again = f"ensue fit {shlex.quote(str(folder.path))} --resume"
     with folder.lock() if ranks.first else nullcontext(), sigterm_as_interrupt():
         try:
@@ -173,15 +167,13 @@ def _train_run(
 
 
 def _prepare_process(settings: Settings, ranks: Ranks) -> None:
-    """Set the number of threads, of several ranks no more than each one's share, and the use of freed memory."""
-    _prepare_memory(settings)
+    """Set the number of threads, with several ranks at most a rank's share, and whether freed memory is kept.
+
+    It is, except when peak memory matters: for counting, and with recomputed blocks.
+    """
     if settings.train.threads:
         most = torch.get_num_threads() if ranks.world_size > 1 else settings.train.threads
         torch.set_num_threads(min(settings.train.threads, most))
-
-
-def _prepare_memory(settings: Settings) -> None:
-    """Keep freed memory, except when peak memory matters: for counting, and with recomputed blocks."""
     counts = trained_by_counting(settings.run.system, settings.run.task)
     if counts or getattr(settings.train, "recompute", "none") != "none":
         release_freed_memory()

@@ -13,9 +13,9 @@ from ensue.look.saving import save_chart
 from ensue.look.view import View
 from ensue.look.views import check_request, show
 from ensue.look.word_map import WordVectorSource
+from ensue.runs.init_from import read_vectors
 from ensue.runs.load import load
 from ensue.verbs.racing.folder import open_race
-from ensue.verbs.words import vectors_of
 
 RunOrPath = str | PathLike[str]
 """A run, its folder, or a file."""
@@ -36,15 +36,10 @@ def look(view: str, what: Sequence[RunOrPath], *, out: str | Path | None = None,
 def _open_vectors(source: RunOrPath) -> Any:
     """A run, or the word vectors of a file."""
     path = Path(source)
-    return WordVectorSource(path.name, vectors_of(source)) if path.is_file() else load(source)
+    return WordVectorSource(path.name, read_vectors(source)) if path.is_file() else load(source)
 
 
-OPENERS: dict[str, Callable[[RunOrPath], Any]] = {
-    "race": open_race,
-    "ngrams": str,
-    "bptt": str,
-    "words": _open_vectors,
-}
+OPENERS: dict[str, Callable[[RunOrPath], Any]] = {"race": open_race, "ngrams": str, "bptt": str, "words": _open_vectors}
 """How to open the subjects of views that are not of runs."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -25,7 +25,12 @@ from ensue.search.translator import Translation
 
 BLOCK_LINES = 2000
 """Lines translated at a time, so that a long file is answered before it is read to the end."""
-TRACE_SUFFIXES = (".html", ".json", ".txt")
+TRACE_FORMATS: dict[str, Callable[[dict[str, Any]], str]] = {
+    ".html": tree_html,
+    ".json": lambda trace: json.dumps(trace, ensure_ascii=False, indent=1) + "\n",
+    ".txt": lambda trace: "\n".join(tree_text(trace)) + "\n",
+}
+"""The text of a trace, by the suffix of its file."""
 
 
 def translate(
@@ -47,8 +52,8 @@ def translate(
     translation contains; ``trace`` writes the search of a single line to a file. See ``Translator.translate`` for
     ``options``.
     """
-    if trace is not None:
-        check_trace_suffix(trace)
+    if trace is not None and trace.suffix not in TRACE_FORMATS:
+        raise InputError(f"{trace.name!r} is not a format for a trace", hint=f"use {', '.join(TRACE_FORMATS)}")
     others = [load(path) for path in ensemble]
     search = replace(search or Search(), forbidden=named_tokens(run.tokenizer, forbid))
     if not isinstance(run, TranslationRun):
@@ -58,13 +63,13 @@ def translate(
         if trace is not None and done + len(lines) > 1:
             raise InputError("--trace takes one line", hint="give it with --text")
         notes: list[str] = []
-        found = translator.translate(
+        translations = translator.translate(
             lines, search, trace=trace is not None, notes=notes, first=done + 1, report=report, **options
         )
         done += len(lines)
-        if trace is not None and found:
-            write_trace(trace_of(found[0], run.tokenizer, search), trace)
-        yield found, notes
+        if trace is not None and translations:
+            write_text(trace, TRACE_FORMATS[trace.suffix](trace_of(translations[0], run.tokenizer, search)))
+        yield translations, notes
     if trace is not None and not done:
         raise InputError("there is no line to trace", hint="give one with --text")
 
@@ -78,22 +83,6 @@ def trace_of(translation: Translation, tokenizer: Tokenizer, search: Search) -> 
     trace = translation.found[0].trace
     assert trace is not None
     return {**trace.as_dict(tokenizer.name), "source": translation.source, "alpha": search.alpha}
-
-
-def check_trace_suffix(path: Path) -> None:
-    """Refuse a file whose suffix is not a format of traces."""
-    if path.suffix not in TRACE_SUFFIXES:
-        raise InputError(f"{path.name!r} is not a format for a trace", hint=f"use {', '.join(TRACE_SUFFIXES)}")
-
-
-def write_trace(trace: dict[str, Any], path: Path) -> None:
-    """Write a trace in the format of the suffix of ``path``: a page, a tree in text, or JSON."""
-    if path.suffix == ".html":
-        write_text(path, tree_html(trace))
-    elif path.suffix == ".txt":
-        write_text(path, "\n".join(tree_text(trace)) + "\n")
-    else:
-        write_text(path, json.dumps(trace, ensure_ascii=False, indent=1) + "\n")
 
 
 def named_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> tuple[int, ...]:

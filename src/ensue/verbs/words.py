@@ -7,11 +7,10 @@ from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.data.word_benchmarks import read_analogies, read_similarities
-from ensue.data.word_vectors import WordVectors
 from ensue.measure import words as measured
 from ensue.measure.words import SectionScore, SimilarityScore
-from ensue.runs.load import Run, load
-from ensue.runs.word_tables import read_vectors
+from ensue.runs.init_from import read_vectors
+from ensue.runs.load import load
 from ensue.runs.words import WordRun
 
 MEASURES = ("cosine", "probability", "context")
@@ -23,7 +22,7 @@ def neighbours(run: str | PathLike[str], word: str, *, top: int = 10, by: str = 
     if by not in MEASURES:
         raise unknown_name("measure", by, MEASURES)
     if by == "cosine":
-        return measured.neighbours(vectors_of(run), word, top)
+        return measured.neighbours(read_vectors(run), word, top)
     loaded = load(run)
     if not isinstance(loaded, WordRun):
         raise InputError(
@@ -34,19 +33,14 @@ def neighbours(run: str | PathLike[str], word: str, *, top: int = 10, by: str = 
 
 def analogy(run: str | PathLike[str], first: str, minus: str, plus: str, *, top: int = 10) -> list[tuple[str, float]]:
     """The words nearest to first − minus + plus: king − man + woman."""
-    return measured.analogy(vectors_of(run), first, minus, plus, top)
+    return measured.analogy(read_vectors(run), first, minus, plus, top)
 
 
 def similarity(run: str | PathLike[str], file: str | Path) -> SimilarityScore:
     """The correlation of cosines with people's scores of word pairs."""
-    return measured.similarity_score(vectors_of(run), read_similarities(file))
+    return measured.similarity_score(read_vectors(run), read_similarities(file))
 
 
 def analogies(run: str | PathLike[str], file: str | Path) -> list[SectionScore]:
     """The accuracy on the analogies of a file, by section; the total comes last."""
-    return measured.analogy_score(vectors_of(run), read_analogies(file))
-
-
-def vectors_of(run: str | PathLike[str]) -> WordVectors:
-    """The word vectors of a run (for a model whose tokens are words, its embeddings) or of a vector file."""
-    return run.vectors if isinstance(run, Run) else read_vectors(str(run))
+    return measured.analogy_score(read_vectors(run), read_analogies(file))

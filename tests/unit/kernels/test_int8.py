@@ -26,7 +26,7 @@ from ensue.models.window import WindowLanguageModel
 from ensue.nn.layout import Layout
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.mixer import MixerConfig
-from ensue.runs.embedding import sentence_vectors
+from ensue.runs.sentence_vectors import sentence_vectors
 from ensue.tasks.labels.labeller import compute_logits
 
 pytestmark = pytest.mark.skipif(

@@ -12,8 +12,8 @@ from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.window import WindowConfig, WindowLanguageModel
-from ensue.runs import embedding
-from ensue.runs.embedding import sentence_vectors
+from ensue.runs import sentence_vectors as module
+from ensue.runs.sentence_vectors import sentence_vectors
 
 TEXTS = ["a cat", "the big dog ran to the house", "", "milk", "snow is cold and white and deep " * 9, "a cat"]
 
@@ -43,7 +43,7 @@ def test_each_text_has_the_vector_it_has_alone(name, pooling, monkeypatch):
         np.testing.assert_allclose(
             sentence_vectors(body, tokenizer, [text], pooling=pooling)[0], found[place], atol=1e-5
         )
-    monkeypatch.setattr(embedding, "BATCH_TOKENS", 24)
+    monkeypatch.setattr(module, "BATCH_TOKENS", 24)
     np.testing.assert_allclose(sentence_vectors(body, tokenizer, TEXTS, pooling=pooling), found, atol=1e-5)
     order = [3, 0, 4, 1, 5, 2]
     moved = sentence_vectors(body, tokenizer, [TEXTS[place] for place in order], pooling=pooling)

@@ -10,7 +10,8 @@ from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.word_vectors import WordVectors
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
-from ensue.runs.word_tables import copy_vectors, embedding_vectors, token_words
+from ensue.runs.init_from import copy_vectors
+from ensue.runs.word_embeddings import embedding_vectors, token_words
 
 TEXT = [("the cat sat on the mat\nthe dog sat\n" * 20, True, True)]
 
