@@ -1,4 +1,4 @@
-"""Every encoder–decoder keeps the laws, whatever it attends with; one broken on purpose is found out."""
+"""Every encoder–decoder keeps the laws with every kind of attention; a deliberately broken one fails."""
 
 from itertools import product
 
@@ -182,7 +182,7 @@ class Written(Transformer):
         (Written, "chunk law"),
     ],
 )
-def test_a_model_broken_on_purpose_is_found_out(cls, law):
+def test_a_deliberately_broken_model_fails_its_law(cls, law):
     torch.manual_seed(0)
     name = "transformer" if issubclass(cls, Transformer) else "seq2seq"
     model = cls(cls.Config(vocabulary=VOCABULARY, source_vocabulary=SOURCE, **SMALL[name]))
@@ -215,7 +215,7 @@ class Batch:
     ("name", "values"),
     [("transformer", {"dropout": 0.0}), ("seq2seq", {"dropout": 0.0}), ("seq2seq", {"attention": "none", "layers": 1})],
 )
-def test_one_batch_can_be_learnt_by_heart(name, values):
+def test_one_batch_can_be_overfitted(name, values):
     model = build(name, values)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-2, weight_decay=0)
     first = None

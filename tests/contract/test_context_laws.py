@@ -56,7 +56,7 @@ def test_weights_survive_saving(name, values, tmp_path):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_batch_can_be_learnt_by_heart(name):
+def test_one_batch_can_be_overfitted(name):
     model = build(name, VARIANTS[name][0])
     tokens = torch.randint(2, VOCABULARY, (3, 7))
     tokens[:, [0, -1]] = 1

@@ -1,4 +1,4 @@
-"""Every forecaster keeps the laws, learns, and a model broken on purpose is found out."""
+"""Every forecaster keeps the laws and can be trained; a deliberately broken one fails."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_the_laws_hold(name, values, dtype):
 
 
 @pytest.mark.parametrize(("name", "values"), CASES)
-def test_forecasts_have_the_shape_that_settings_say(name, values):
+def test_forecasts_have_the_configured_shape(name, values):
     model = build(name, values)
     y, _ = model(torch.randn(5, 7, 3))
     ahead, outputs = (1, 3) if model.config.mode == "step" else (3, 2)
@@ -59,7 +59,7 @@ def test_forecasts_have_the_shape_that_settings_say(name, values):
 
 
 @pytest.mark.parametrize("name", ["linear", "rnn", "gru", "gru-cho", "lstm", "gpt"])
-def test_it_can_learn_one_batch(name):
+def test_one_batch_can_be_overfitted(name):
     torch.manual_seed(1)
     more = {} if name == "linear" else {"hidden": 16}
     model = build(name, {"inputs": 1, "targets": 1, "horizon": 1, "window": 6, **more})
@@ -81,6 +81,6 @@ class Peeks(LinearForecaster):
         return super().forward(x + x.roll(-1, 1), state, lengths, last)
 
 
-def test_a_model_that_looks_ahead_is_found_out():
+def test_a_model_that_reads_ahead_fails_its_law():
     broken = {found.law for found in forecast_laws(Peeks(Peeks.Config(**SHAPE))) if not found.kept}
     assert "cause law" in broken and "chunk law" in broken

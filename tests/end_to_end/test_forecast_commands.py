@@ -260,7 +260,7 @@ def test_series_too_short_for_a_window_are_left_out_and_told(files):
 def test_a_race_on_a_series_that_never_changes_says_why_there_is_no_figure():
     Path("flat.csv").write_text("x\n" + "5\n" * 60, encoding="utf-8")
     answer = ensue("race", "flat.csv", "--task", "forecast", "--systems", "last", "--out", "race")
-    assert answer.code == 2 and "what is held out gives no MASE" in answer.out + answer.err
+    assert answer.code == 2 and "the held-out data gives no MASE" in answer.out + answer.err
     assert "every system failed" in answer.err.splitlines()[-1]
 
 

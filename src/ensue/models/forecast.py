@@ -182,11 +182,7 @@ class Naive(Forecaster):
     def __init__(self, config: NaiveConfig) -> None:
         super().__init__()
         self.config = config
-
-    @property
-    def steps(self) -> int:
-        """m: the number of steps to repeat."""
-        raise TypeError(f"{type(self).__name__} does not define steps")
+        self.steps = 1  # m
 
     def counter(self) -> NoCounter:
         """Return a counter that needs no data."""
@@ -211,10 +207,6 @@ class Naive(Forecaster):
 class LastValue(Naive):
     """ŷ_{t+k} = x_t: the last value, repeated."""
 
-    @property
-    def steps(self) -> int:
-        return 1
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeasonalConfig(NaiveConfig):
@@ -231,9 +223,9 @@ class SeasonalValue(Naive):
 
     Config = SeasonalConfig
 
-    @property
-    def steps(self) -> int:
-        return max(1, int(self.config.season))
+    def __init__(self, config: SeasonalConfig) -> None:
+        super().__init__(config)
+        self.steps = max(1, config.season)
 
 
 class LinearForecaster(Forecaster):

@@ -1,7 +1,7 @@
 """Recurrent language models: rnn, gru in both forms, lstm.
 
     e_t = E x_t                            the embedding: row x_t of E, which is Eᵀ times a one-hot vector
-    h_t = cell(h_{t-1}, e_t)               layer on layer; see ensue.nn.recurrent for each cell's equation
+    h_t = cell(h_{t-1}, e_t)               layers in sequence; see ensue.nn.recurrent for each cell's equation
     ŷ_t = softmax(U h_t + b_2)
 
 With ``attend`` each layer also attends to its last ``span`` outputs (ensue.nn.intra_attention), so the state's size

@@ -73,7 +73,7 @@ class Seq2SeqConfig(ConditionalConfig):
         check(self, "encoder", self.encoder in ENCODERS, f"one of {', '.join(ENCODERS)}")
         check(self, "attention", self.attention in (*SCORES, "none"), f"one of {', '.join(SCORES)}, none")
         check(self, "feeding", self.feeding in ("none", "input"), "none or input")
-        check(self, "feeding", self.feeding == "none" or self.attention != "none", "none where there is no attention")
+        check(self, "feeding", self.feeding == "none" or self.attention != "none", "none without attention")
         check(self, "connect", self.connect in CONNECTIONS, f"one of {', '.join(CONNECTIONS)}")
 
 

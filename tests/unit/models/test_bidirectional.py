@@ -1,4 +1,4 @@
-"""The other direction: a model that reads from both ends, and runs that read the text from its end."""
+"""The bidirectional language model, and runs that read the text backward."""
 
 import math
 
@@ -20,7 +20,7 @@ def both_ways(**settings):
 
 
 @torch.no_grad()
-def test_a_word_is_guessed_from_all_others_and_not_from_itself():
+def test_a_word_is_predicted_from_all_others_but_not_from_itself():
     model, text = both_ways(layers=2), torch.randint(11, (1, 9))
     logits = model(text).logits[0]
     for place in range(9):
@@ -79,14 +79,14 @@ def test_a_backward_run_names_tokens_in_the_order_of_the_text(runs):
     assert math.fsum(value for _, value in found) == pytest.approx(-backward.score(text=HELD).nll_total, rel=1e-6)
 
 
-def test_a_backward_run_says_what_comes_before(runs):
+def test_a_backward_run_predicts_the_token_before(runs):
     backward, mirrored = runs
     found, expected = backward.next("at go", 3), mirrored.next("og ta", 3)
     assert [name for name, _ in found] == [name for name, _ in expected] and found[0][0] == "c"
     assert [p for _, p in found] == pytest.approx([p for _, p in expected], abs=1e-5)
 
 
-def test_a_backward_run_writes_what_comes_before(runs):
+def test_a_backward_run_generates_the_text_before(runs):
     backward, mirrored = runs
     [found], [expected] = (
         run.generate(prompt, tokens=12, temperature=0.0) for run, prompt in ((backward, "cat go"), (mirrored, "og tac"))

@@ -1,4 +1,4 @@
-"""context2vec: the context of a word without the word, near the words that fit into it."""
+"""context2vec: vectors of contexts, near the vectors of words that fit into them."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def test_it_keeps_its_laws():
 
 
 @torch.no_grad()
-def test_r126_a_context_depends_on_all_words_but_the_one_that_stands_there():
+def test_r126_a_context_depends_on_all_words_but_the_one_at_its_position():
     model, tokens = small(layers=2).eval(), torch.randint(11, (1, 7))
     whole = model.context_vectors(tokens)[0]
     for place in range(7):
@@ -51,7 +51,7 @@ def test_r126_negative_sampling_teaches_which_word_stands_between_two_others():
     assert gap[:, 1].exp().mean() < 1.3  # u · c + log of the noise is log P(w | context)
 
 
-def test_words_are_drawn_by_their_counts_to_a_power():
+def test_negatives_are_sampled_by_counts_to_a_power():
     model = small()
     model.set_word_counts(torch.tensor([99.0] + [0.0] * 10))
     noise = model.head.noise.exp()
@@ -59,7 +59,7 @@ def test_words_are_drawn_by_their_counts_to_a_power():
     assert float(noise[0] / noise[1]) == pytest.approx(100**0.75, rel=1e-4)
 
 
-def test_settings_that_make_no_sense_are_refused():
+def test_invalid_settings_are_refused():
     for wrong in ({"negatives": 0}, {"power": 2.0}, {"dropout": 1.0}):
         with pytest.raises(InputError):
             small(**wrong)

@@ -1,4 +1,4 @@
-"""The two convolutional encoder–decoders: the laws, their sources, what they see, and that they can learn."""
+"""The two convolutional encoder–decoders: laws, sources, contexts and training."""
 
 import math
 
@@ -40,7 +40,7 @@ def test_the_laws_hold(kind, values, dtype):
 
 @each_variant
 @torch.no_grad()
-def test_sources_padded_together_are_read_as_each_alone(kind, values):
+def test_padding_does_not_change_the_encoding_of_a_source(kind, values):
     model, tokens = build(kind, values), torch.randint(11, (3, 9))
     together = model(tokens, model.start(SOURCE, LENGTHS)).logits
     junk = torch.where(torch.arange(6) < LENGTHS[:, None], SOURCE, 9)
@@ -53,7 +53,7 @@ def test_sources_padded_together_are_read_as_each_alone(kind, values):
 @each_model
 @torch.no_grad()
 @pytest.mark.parametrize("picks", [[0, 0, 1, 1, 2, 2], [2, 0, 0, 1], [1, 1], [2, 1, 2]], ids=str)
-def test_picked_rows_go_on_with_their_own_sentence(kind, values, picks):
+def test_selected_rows_keep_their_own_sentence(kind, values, picks):
     model, first, then = build(kind, values), torch.randint(11, (3, 3)), torch.randint(11, (len(picks), 4))
     index = torch.tensor(picks)
     state = model(first, model.start(SOURCE, LENGTHS)).state.rows(index)
@@ -66,7 +66,7 @@ def test_picked_rows_go_on_with_their_own_sentence(kind, values, picks):
 
 @each_model
 @torch.no_grad()
-def test_rows_of_different_lengths_go_on_from_their_own_ends(kind, values):
+def test_rows_of_different_lengths_continue_at_their_own_ends(kind, values):
     model, tokens = build(kind, values), torch.randint(11, (3, 5))
     real = torch.tensor([5, 2, 0])
     state = model(tokens, model.start(SOURCE, LENGTHS), real).state
@@ -79,7 +79,7 @@ def test_rows_of_different_lengths_go_on_from_their_own_ends(kind, values):
 
 @each_variant
 @torch.no_grad()
-def test_log_prob_is_the_logits(kind, values):
+def test_log_prob_equals_the_logits_log_softmax(kind, values):
     model, tokens = build(kind, values), torch.randint(11, (3, 5))
     real = torch.tensor([5, 3, 1])
     found, _ = model.log_prob(tokens, tokens.flip(1), model.start(SOURCE, LENGTHS), real)
@@ -90,7 +90,7 @@ def test_log_prob_is_the_logits(kind, values):
 
 
 @each_model
-def test_the_source_matters_and_learns(kind, values):
+def test_the_source_changes_outputs_and_gets_gradients(kind, values):
     model, tokens = build(kind, values), torch.randint(11, (1, 6))
     other = SOURCE[:1].clone()
     other[0, 2] = 7
@@ -112,7 +112,7 @@ class Copies:
 
 
 @pytest.mark.parametrize(("kind", "values"), [(ConvS2S, {"layers": 1}), (ByteNet, {"layers": 2})])
-def test_one_batch_can_be_learnt_by_heart(kind, values):
+def test_one_batch_can_be_overfitted(kind, values):
     model, batch = build(kind, values, hidden=24, dropout=0.0).train(), Copies()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0)
     for _ in range(60):
@@ -125,7 +125,7 @@ def test_one_batch_can_be_learnt_by_heart(kind, values):
 
 @each_variant
 @torch.no_grad()
-def test_weights_come_back_by_their_names(kind, values):
+def test_weights_are_loaded_by_name(kind, values):
     model, other = build(kind, values), build(kind, values)
     assert {name.rpartition(".")[2] for name in model.state_dict()} == {"weight", "bias"}
     other.load_state_dict(model.state_dict())
@@ -162,7 +162,7 @@ def test_convs2s_sees_as_far_as_its_layers_reach(layers, width, context):
 
 
 @torch.no_grad()
-def test_bytenet_unfolds_over_its_source_column_by_column():
+def test_bytenet_adds_column_t_of_the_source_to_target_t():
     model, tokens = build(ByteNet, {"layers": 2, "hidden": 8}), torch.randint(11, (1, 12))
     start = model.start(SOURCE[:1])
     assert start.source.lengths.tolist() == [8]  # ⌈1.2 · 6⌉
@@ -177,7 +177,7 @@ def test_bytenet_unfolds_over_its_source_column_by_column():
 
 
 @torch.no_grad()
-def test_behind_its_source_bytenet_sees_zeros():
+def test_beyond_the_source_bytenet_reads_zeros():
     model, tokens = build(ByteNet, {"layers": 2, "hidden": 8}), torch.randint(11, (1, 17))
     left, right = (model(tokens, model.start(source)).logits[0] for source in (SOURCE[:1], SOURCE[1:2]))
     difference = (left - right).abs().amax(-1)
@@ -186,7 +186,7 @@ def test_behind_its_source_bytenet_sees_zeros():
 
 
 @torch.no_grad()
-def test_bytenet_has_no_attention_and_convs2s_one_a_layer_that_sums_to_one():
+def test_bytenet_has_no_attention_and_convs2s_has_weights_per_layer_that_sum_to_one():
     tokens = torch.randint(11, (3, 5))
     plain, attentive = build(ByteNet, {"hidden": 8}), build(ConvS2S, {"layers": 3, "hidden": 8})
     assert plain(tokens, plain.start(SOURCE, LENGTHS), want=("attention",)).attention is None
@@ -207,7 +207,7 @@ def convolved(layer, h, before, after):
 
 
 @torch.no_grad()
-def test_convs2s_is_its_equations():
+def test_convs2s_computes_the_equations_of_its_docstring():
     model, tokens = build(ConvS2S, {"layers": 2, "hidden": 8, "embedding": 6}), torch.randint(11, (1, 5))
     for p in model.parameters():
         p.copy_(torch.randn_like(p) * 0.3)
@@ -231,7 +231,7 @@ def test_convs2s_is_its_equations():
 
 
 @torch.no_grad()
-def test_convs2s_begins_with_the_scale_of_its_embeddings():
+def test_initial_convs2s_preserves_the_scale_of_embeddings():
     model = ConvS2S(ConvS2SConfig(vocabulary=300, source_vocabulary=300, layers=6, hidden=128, dropout=0.0))
     model.positions.table.zero_()  # places share a mean, tokens do not
     source = torch.randint(300, (4, 30))
@@ -241,7 +241,7 @@ def test_convs2s_begins_with_the_scale_of_its_embeddings():
     assert 0.08 < z.std() < 0.12 and 0.1 < hidden.std() < 0.2  # e begins at 0.1, and z + e at 0.14
 
 
-def test_an_encoder_block_of_padded_rows_is_each_row_alone():
+def test_padding_does_not_change_an_encoder_block():
     block, h = EncoderBlock(6, 3, 0.0), torch.randn(2, 7, 6)
     y = block(h, torch.tensor([7, 3]))
     torch.testing.assert_close(y[1:, :3], math.sqrt(0.5) * (convolved(block.convolution, h[1:, :3], 1, 1) + h[1:, :3]))
@@ -258,6 +258,6 @@ def test_an_encoder_block_of_padded_rows_is_each_row_alone():
         (ByteNetConfig, {"unfold": 0.5}),
     ],
 )
-def test_a_wrong_setting_is_named(kind, wrong):
+def test_an_error_names_the_wrong_setting(kind, wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         kind(**wrong)

@@ -1,4 +1,4 @@
-"""CoVe: the encoder's states as features, whatever stands beside them; what is frozen has no depth and no gradient."""
+"""CoVe: the encoder's states as features; frozen weights have no depth and no gradient."""
 
 import pytest
 import torch
@@ -65,13 +65,13 @@ def test_features_are_the_encoders_states(name):
 
 @pytest.mark.parametrize("name", LENDERS)
 @pytest.mark.parametrize("kind", ["token", "whole"])
-def test_neither_padding_nor_neighbours_change_what_is_said_of_a_row(name, kind):
+def test_neither_padding_nor_other_rows_change_the_output_of_a_row(name, kind):
     model = labelled(LENDERS[name](), kind).eval()
     for found in labelled_laws(model, 1):
         assert found.kept, found
 
 
-def test_what_is_frozen_has_no_gradient_no_depth_and_no_dropout():
+def test_frozen_weights_have_no_gradient_no_depth_and_no_dropout():
     model = labelled(seq2seq(dropout=0.5)).train()
     assert not model.body.features.reader.training
     model(TOKENS, None, LENGTHS).logits.sum().backward()

@@ -91,7 +91,7 @@ def test_r122_words_and_softmax_are_shared_and_layers_above_the_first_are_residu
     assert not torch.allclose(onward[2], onward[1])
 
 
-def test_r122_the_original_has_wide_cells_and_narrow_layers():
+def test_r122_the_original_has_large_cells_and_small_projections():
     preset = ELMo.presets["original"]
     shape = {name: value for name, value in preset.items() if "." not in name}
     with torch.device("meta"):
@@ -111,7 +111,7 @@ def test_h0_is_the_word_twice_and_each_layer_both_directions():
     torch.testing.assert_close(layers[0][..., :6], layers[0][..., 6:])
 
 
-def test_a_word_is_its_letters_alone():
+def test_a_word_vector_depends_on_its_letters_only():
     model = small()
     letters = {2: b"run", 3: b"runs", 40: b"run", 41: b"r\xc3\xbcn"}
     model.embed.acquaint(lambda token: letters.get(token, b"x"))
@@ -137,7 +137,7 @@ def test_words_beyond_the_vocabulary_are_read_by_their_letters_and_predicted_as_
     assert targets.tolist() == [0, 5, 1]
 
 
-def test_a_gap_is_filled_by_both_directions_less_the_words_own_chance():
+def test_a_gap_is_filled_by_both_directions_divided_by_the_words_frequency():
     model, tokens = small().double(), torch.tensor([[1, 4, 5, 6, 1]])
     _, onward, backward = model.body(tokens)
     log_p = [model.head(h).log_softmax(-1) for h in (onward[-1][0, 1], backward[-1][0, 3])]
@@ -145,7 +145,7 @@ def test_a_gap_is_filled_by_both_directions_less_the_words_own_chance():
     torch.testing.assert_close(model(tokens).logits[0, 2].softmax(-1), expected)
 
 
-def test_the_softmax_begins_as_words_are():
+def test_the_initial_bias_of_the_softmax_is_the_log_frequency():
     model = small()
     model.set_word_counts(torch.arange(13).float())
     assert float(model.head.bias.detach().softmax(-1)[12]) == pytest.approx(13 / np.arange(1, 14).sum())
@@ -154,7 +154,7 @@ def test_the_softmax_begins_as_words_are():
 @pytest.mark.parametrize(
     "settings", [{"hidden": 6}, {"filters": ()}, {"filters": (0, 0)}, {"filters": ("3",)}, {"samples": -1}]
 )
-def test_settings_that_make_no_sense_are_refused(settings):
+def test_invalid_settings_are_refused(settings):
     with pytest.raises(InputError):
         ELMoConfig(**{**SMALL, **settings})
 

@@ -1,4 +1,4 @@
-"""The encoder at some places only, its sizes, and what stands for a whole text."""
+"""The encoder at chosen positions, its sizes, and pooling."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def at(hidden, places):
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_some_places_are_those_of_the_whole(lengths, layers):
+def test_chosen_positions_equal_those_of_the_whole(lengths, layers):
     made = encoder(layers=layers)
     whole = made(TOKENS, SEGMENTS, lengths, weights=True, layers=True)
     some = made(TOKENS, SEGMENTS, lengths, PLACES, weights=True, layers=True)
@@ -44,7 +44,7 @@ def test_some_places_are_those_of_the_whole(lengths, layers):
         assert some.attention[-1][1, :, :, 4:].eq(0).all()
 
 
-def test_gradients_at_some_places_are_those_of_the_whole():
+def test_gradients_at_chosen_positions_equal_those_of_the_whole():
     made = encoder().double()
     found = []
     for places in (None, PLACES):
@@ -55,7 +55,7 @@ def test_gradients_at_some_places_are_those_of_the_whole():
     torch.testing.assert_close(found[0], found[1])
 
 
-def test_segments_tell_texts_apart_unless_there_is_one_kind():
+def test_segments_change_outputs_unless_there_is_only_one():
     second = torch.ones_like(TOKENS)
     made = encoder()
     assert not torch.allclose(made(TOKENS, second).hidden, made(TOKENS).hidden)
@@ -94,7 +94,7 @@ def test_the_masked_loss_is_that_of_the_logits():
     torch.testing.assert_close(model.next_loss(found[:, 0], other), F.cross_entropy(model.next(pooled), other))
 
 
-def test_roberta_leaves_out_what_it_leaves_out():
+def test_roberta_has_no_next_sentence_head_and_no_pooler():
     model = RoBERTa(RoBERTaConfig(**TINY))
     assert model.next is None and model.body.pooler is None and model.config.segments == 1
     assert {SYSTEMS.load(name).task for name in ("bert", "roberta")} == {"masked"}

@@ -1,4 +1,4 @@
-"""Features: layers mixed by learned weights, frozen or tuned, remembered or read again; the body that reads them."""
+"""Features: layers mixed by trained weights, frozen or tuned, cached or not; and the encoder that reads them."""
 
 import copy
 
@@ -43,7 +43,7 @@ def test_r123_features_are_gamma_times_the_weighted_sum_of_layers():
     torch.testing.assert_close(mixed(TOKENS, LENGTHS), wanted)
 
 
-def test_layers_are_equal_before_anything_is_learnt_and_one_alone_can_be_chosen():
+def test_layers_have_equal_initial_weights_and_one_can_be_chosen():
     torch.testing.assert_close(features().shares, torch.full((3,), 1 / 3))
     mixed = features(layer=2)
     torch.testing.assert_close(mixed(TOKENS), mixed.reader.layers_of(TOKENS)[2])
@@ -52,7 +52,7 @@ def test_layers_are_equal_before_anything_is_learnt_and_one_alone_can_be_chosen(
 
 
 @pytest.mark.parametrize("tuned", [False, True])
-def test_what_is_frozen_does_not_learn_and_nothing_falls_out_of_it(tuned):
+def test_a_frozen_reader_is_not_trained_and_has_no_dropout(tuned):
     model = tagger(tuned=tuned).train()
     model(TOKENS, None, LENGTHS).logits.sum().backward()
     reader = model.body.features.reader
@@ -63,7 +63,7 @@ def test_what_is_frozen_does_not_learn_and_nothing_falls_out_of_it(tuned):
     assert bool(named) == tuned  # what never learns has no depth
 
 
-def test_remembered_layers_are_those_that_would_be_read():
+def test_cached_layers_equal_computed_ones():
     mixed = features()
     read = mixed(TOKENS, LENGTHS)
     assert mixed.remember(TOKENS, LENGTHS) and len(mixed.memory) == 2
@@ -74,7 +74,7 @@ def test_remembered_layers_are_those_that_would_be_read():
     mixed(TOKENS, LENGTHS)
 
 
-def test_copies_share_what_is_remembered_and_other_weights_forget_it():
+def test_copies_share_the_cache_and_loading_weights_clears_it():
     mixed = features()
     mixed.remember(TOKENS, LENGTHS)
     assert copy.deepcopy(mixed).memory is mixed.memory
@@ -82,7 +82,7 @@ def test_copies_share_what_is_remembered_and_other_weights_forget_it():
     assert len(mixed.memory) == 0 and mixed.memory.recall(TOKENS, LENGTHS) is None
 
 
-def test_memory_has_an_end():
+def test_the_cache_is_bounded():
     memory = LayerCache(max_bytes=3 * 4 * 8 * 4)  # one row of four tokens, three layers of width 8
     layers = torch.randn(3, 2, 4, 8)
     assert not memory.keep(TOKENS, LENGTHS, layers) and len(memory) == 1
@@ -96,7 +96,7 @@ def test_a_tagger_with_features_keeps_its_laws_and_reads_words_beyond_its_vocabu
     assert not torch.equal(logits[0, 1], logits[1, 1])  # the same vector a word, other letters
 
 
-def test_the_body_reads_from_both_ends():
+def test_the_encoder_is_bidirectional():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=9, hidden=5))
     body = BidirectionalEncoder(model).eval()
     first, second = body(torch.tensor([[1, 2, 3]])).hidden, body(torch.tensor([[1, 2, 4]])).hidden

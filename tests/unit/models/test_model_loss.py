@@ -61,6 +61,6 @@ def test_the_loss_is_the_mean_of_log_prob(model: Any, lengths: Tensor | None) ->
     torch.testing.assert_close(loss, -values[real].mean())
 
 
-def test_a_log_prob_of_its_own_cannot_be_smoothed() -> None:
+def test_label_smoothing_with_an_overridden_log_prob_is_refused() -> None:
     with pytest.raises(InputError, match="log_prob of its own"):
         build(Own).loss(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long), smoothing=0.1)

@@ -1,4 +1,4 @@
-"""The recurrent encoder–decoder: its bottleneck, its attention, and the deep forms."""
+"""The recurrent encoder–decoder: its bottleneck, its attention, and the deep models."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_the_bottleneck_is_one_vector(pair):
     assert torch.equal(state.stack.layers[0].memory[1], after.memory[1])
 
 
-def test_two_directions_begin_the_decoder_side_by_side(pair):
+def test_the_decoder_starts_with_both_directions_concatenated(pair):
     model = small(attention="none")
     layer = model.encoder.stack.layers[0]
     right, left = layer.onward(model.embed_source(pair[0]))[0], layer.backward(model.embed_source(pair[0]))[0]
@@ -47,7 +47,7 @@ def test_two_directions_begin_the_decoder_side_by_side(pair):
 
 @pytest.mark.parametrize("attention", SCORES)
 @pytest.mark.parametrize("feeding", ["none", "input"])
-def test_one_step_by_hand(attention, feeding, pair):
+def test_one_step_equals_the_equations(attention, feeding, pair):
     """s_t = decoder(y_t), α = softmax(score), a = Σ α h, s̃ = tanh(W_c [a; s]), softmax(U s̃ + b)."""
     source, tokens = pair
     model = small(attention=attention, feeding=feeding)
@@ -71,7 +71,7 @@ def test_one_step_by_hand(attention, feeding, pair):
 
 
 @pytest.mark.parametrize("feeding", ["none", "input"])
-def test_looking_changes_nothing(feeding, pair):
+def test_returning_attention_changes_no_output(feeding, pair):
     source, tokens = pair
     model, lengths = small(feeding=feeding, layers=2), torch.tensor([5, 2, 1])
     plain = model(tokens, model.start(source, lengths))
@@ -83,14 +83,14 @@ def test_looking_changes_nothing(feeding, pair):
     assert (weights[1, :, :, 2:] == 0).all() and (weights[2, :, :, 1:] == 0).all()
 
 
-def test_without_attention_there_is_none_to_show(pair):
+def test_without_attention_none_is_returned(pair):
     model = small(attention="none")
     assert model(pair[1], model.start(pair[0]), want=("logits", "attention")).attention is None
 
 
 @pytest.mark.parametrize("feeding", ["none", "input"])
 @pytest.mark.parametrize("tokens", [(3, 0), (0, 4)], ids=["no tokens", "no rows"])
-def test_nothing_to_read_is_no_error(feeding, tokens, pair):
+def test_empty_input_is_no_error(feeding, tokens, pair):
     model = small(feeding=feeding)
     state = model.start(pair[0]).rows(torch.arange(tokens[0]))
     output = model(torch.zeros(tokens, dtype=torch.long), state, want=("logits", "attention"))
@@ -127,7 +127,7 @@ def test_gnmt_and_deep_att_are_built_as_described():
     assert all(isinstance(join, FastForward) for join in deep.encoder.stack.connections)
 
 
-def test_nothing_is_kept_that_nothing_reads():
+def test_there_are_no_unused_weights():
     """Without attention the encoder's outputs are not read, so nothing is made of them."""
     dense = small(attention="none", connect="dense", layers=2)
     assert isinstance(dense.encoder.down, torch.nn.Identity)
@@ -136,7 +136,7 @@ def test_nothing_is_kept_that_nothing_reads():
     )
 
 
-def test_the_size_is_that_of_the_equations():
+def test_the_number_of_parameters_is_that_of_the_equations():
     model = small(cell="lstm", attention="additive", tied="target")
     half, lstm = D // 2, lambda i, o: 4 * o * (i + o + 1)
     encoder, decoder = 2 * lstm(D, half), lstm(D, D)
@@ -144,7 +144,7 @@ def test_the_size_is_that_of_the_equations():
     assert size(model) == 2 * V * D + V + encoder + decoder + attention
 
 
-def test_ties():
+def test_tied_weights_are_shared():
     tied, free = small(), small(tied="none")
     assert tied.head.weight is tied.embed.weight and free.head.weight is not free.embed.weight
     assert size(free) - size(tied) == V * D
@@ -173,11 +173,11 @@ def test_truncated_backpropagation_cuts_the_recurrence_not_the_source(cell, pair
         ("embedding", -1, "embedding"),
     ],
 )
-def test_settings_that_make_no_model_are_refused(setting, value, says):
+def test_invalid_settings_are_refused(setting, value, says):
     with pytest.raises(InputError, match=says):
         Seq2SeqConfig(**{**SMALL, setting: value})
 
 
-def test_nothing_can_be_fed_without_attention():
-    with pytest.raises(InputError, match="none where there is no attention"):
+def test_input_feeding_without_attention_is_refused():
+    with pytest.raises(InputError, match="none without attention"):
         Seq2SeqConfig(**SMALL, attention="none", feeding="input")

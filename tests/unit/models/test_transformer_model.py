@@ -1,4 +1,4 @@
-"""What the Transformer is beside its laws: its size, its ties, its state, and what one sees of it."""
+"""The Transformer beside its laws: size, tied weights, state, attention weights and packed training."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_ties_share_memory():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_looking_changes_nothing(norm, pair):
+def test_returning_attention_changes_no_output(norm, pair):
     source, tokens = pair
     model, lengths = small(norm=norm), torch.tensor([5, 2, 1])
     plain = model(tokens, model.start(source, lengths))
@@ -75,7 +75,7 @@ def test_attention_is_each_rows_own_when_rows_share_a_sentence(pair):
             torch.testing.assert_close(left[row : row + 1], right, atol=1e-6, rtol=0)
 
 
-def test_the_encoder_shows_where_it_looks(pair):
+def test_the_encoder_returns_its_attention(pair):
     model, lengths = small(), torch.tensor([5, 2, 3])
     plain, looked = (model.encode(pair[0], Layout(lengths), weights) for weights in (False, True))
     seen = looked.weights
@@ -83,7 +83,7 @@ def test_the_encoder_shows_where_it_looks(pair):
     assert all(layer.shape == (3, 2, 5, 5) and (layer[1, :, :, 2:] == 0).all() for layer in seen)
 
 
-def test_sentences_may_be_longer_than_the_context_said(pair):
+def test_sentences_may_be_longer_than_the_context(pair):
     """A sinusoid has no end: the table grows, and what it held stays as it was."""
     model = small(context=2)
     wide = small(context=64)
@@ -118,15 +118,15 @@ def test_without_positions_the_order_of_the_source_is_lost(pair):
 
 
 @pytest.mark.parametrize("tokens", [(3, 0), (0, 4)], ids=["no tokens", "no rows"])
-def test_nothing_to_read_is_no_error(tokens, pair):
+def test_empty_input_is_no_error(tokens, pair):
     model = small()
     state = model.start(pair[0]).rows(torch.arange(tokens[0]))
     output = model(torch.zeros(tokens, dtype=torch.long), state, want=("logits", "attention"))
     assert output.logits.shape == (*tokens, V) and output.attention[0].shape == (tokens[0], 2, tokens[1], 5)
 
 
-def test_an_empty_source_is_nothing_to_look_at(pair):
-    """Padded beside others or alone, it gives numbers, the same ones, and no weight to any place."""
+def test_cross_attention_to_an_empty_source_is_zero(pair):
+    """Padded beside others or alone, it gives numbers, the same ones, and no weight to any position."""
     source, tokens = pair
     model = small()
     output = model(tokens, model.start(source, torch.tensor([5, 0, 2])), want=("logits", "attention"))
@@ -136,7 +136,7 @@ def test_an_empty_source_is_nothing_to_look_at(pair):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_label_smoothing_is_that_of_torch(smoothing, pair):
+def test_label_smoothing_equals_torchs(smoothing, pair):
     """1 − ε of the truth and ε of the uniform distribution, over the real tokens only, with torch's gradients."""
     source, tokens = pair
     model, lengths, targets = small(), torch.tensor([4, 2, 0]), torch.randint(V, (3, 4))
@@ -157,7 +157,7 @@ def test_label_smoothing_is_that_of_torch(smoothing, pair):
 
 
 @pytest.mark.parametrize("slices", [False, True])
-def test_log_prob_is_that_of_the_logits(slices, pair, monkeypatch):
+def test_log_prob_equals_the_logits_log_softmax(slices, pair, monkeypatch):
     source, tokens = pair
     model, lengths, targets = small(), torch.tensor([4, 2, 0]), torch.randint(V, (3, 4))
     if slices:
@@ -171,13 +171,12 @@ def test_log_prob_is_that_of_the_logits(slices, pair, monkeypatch):
     ("setting", "value"),
     [("heads", 3), ("norm", "mid"), ("activation", "tanh"), ("tied", "source"), ("dropout", 1.0), ("layers", 0)],
 )
-def test_settings_that_make_no_model_are_refused(setting, value):
+def test_invalid_settings_are_refused(setting, value):
     with pytest.raises(InputError, match=setting):
         TransformerConfig(**{**SMALL, setting: value})
 
 
-def test_training_and_translating_keep_apart(pair):
-    """Dropout is on while training only."""
+def test_dropout_is_active_in_training_only(pair):
     source, tokens = pair
     model = small(dropout=0.5).train()
     first, second = (model(tokens, model.start(source)).logits for _ in range(2))
@@ -213,7 +212,7 @@ def test_pairs_without_padding_have_the_loss_and_the_gradients_of_padded_ones(
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_only_real_places_are_read_where_sentences_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_sentences_are_read_without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(FeedForward, "forward", lambda self, x: seen.append(tuple(x.shape)) or x)
     model = Transformer(TransformerConfig(vocabulary=50, source_vocabulary=50, hidden=64, layers=1)).train()
@@ -244,17 +243,17 @@ WIDE = TransformerConfig(vocabulary=50, source_vocabulary=50, hidden=64, layers=
 
 
 @pytest.mark.parametrize("lengths", [[0, 0, 0], [20, 0, 3], [99, 4, 20]])
-def test_who_has_no_source_sees_none_and_a_length_ends_with_its_row(lengths: list[int]) -> None:
+def test_an_empty_source_is_not_attended_to_and_lengths_are_capped_at_the_row(lengths: list[int]) -> None:
     packed, padded = both_ways(Transformer(WIDE).train(), lengths)
     torch.testing.assert_close(packed, padded, rtol=1e-5, atol=1e-6)
 
 
-def test_a_model_of_ones_own_is_trained_as_it_is_called() -> None:
+def test_an_overridden_forward_is_used_in_training() -> None:
     packed, padded = both_ways(Deafened(WIDE).train(), [20, 7, 3])
     torch.testing.assert_close(packed, padded, rtol=1e-5, atol=1e-6)
 
 
-def test_hooks_and_compilers_are_not_passed_by() -> None:
+def test_hooks_and_compiled_models_are_not_bypassed() -> None:
     model, seen = Transformer(WIDE).train(), []
     handle = model.register_forward_hook(lambda *given: seen.append("hook"))
     both_ways(model, [20, 7, 3])
@@ -265,7 +264,7 @@ def test_hooks_and_compilers_are_not_passed_by() -> None:
     assert "compiled" in seen
 
 
-def test_no_rows_at_all_are_no_fault() -> None:
+def test_an_empty_batch_is_no_error() -> None:
     none = torch.zeros(0, 16, 64)
     for attention in (
         SelfAttention(MixerConfig(width=64, heads=4, causal=False)),

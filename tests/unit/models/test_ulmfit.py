@@ -1,4 +1,4 @@
-"""ULMFiT's model: what falls out at random, how deep layers lie, pooling, gradients that end where a part begins."""
+"""ULMFiT's model: dropout, layer depths, pooling, and truncated gradients."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def labelled(body, **head):
 # What falls out at random.
 
 
-def test_one_mask_serves_all_steps_of_a_row():
+def test_one_mask_is_used_for_all_steps_of_a_row():
     x = torch.rand(3, 50, 40) + 1
     dropout = LockedDropout(0.5)
     y = dropout(x)
@@ -43,7 +43,7 @@ def test_one_mask_serves_all_steps_of_a_row():
     assert torch.equal(dropout.eval()(x), x)
 
 
-def test_a_word_is_forgotten_everywhere_or_nowhere():
+def test_a_word_is_dropped_everywhere_or_nowhere():
     table, dropout = torch.nn.Embedding(200, 8), WordDropout(0.5)
     tokens = torch.randint(200, (20, 50))
     found = dropout.embed(table, tokens)
@@ -55,7 +55,7 @@ def test_a_word_is_forgotten_everywhere_or_nowhere():
     assert torch.equal(dropout.eval().embed(table, tokens), table(tokens))
 
 
-def test_weights_from_state_to_state_fall_out_and_no_others():
+def test_only_hidden_to_hidden_weights_are_dropped():
     layer = WeightDropped(Recurrent(LSTMCell(4, 6)), 0.5)
     x = torch.randn(2, 5, 4)
     whole, _ = layer.eval()(x)
@@ -70,7 +70,7 @@ def test_weights_from_state_to_state_fall_out_and_no_others():
     assert set(layer.state_dict()) == {"layer.cell.weight_x", "layer.cell.weight_h", "layer.cell.bias"}
 
 
-def test_the_same_mask_holds_for_all_steps_of_a_stretch():
+def test_one_weight_mask_is_used_for_all_steps_of_a_call():
     """With the equation step by step: one draw a call, whichever kernel runs."""
     fused, plain = (WeightDropped(Recurrent(LSTMCell(4, 6), kernel), 0.4) for kernel in ("fused", "reference"))
     plain.load_state_dict(fused.state_dict())
@@ -81,7 +81,7 @@ def test_the_same_mask_holds_for_all_steps_of_a_stretch():
     torch.testing.assert_close(*found)
 
 
-def test_the_last_layer_is_as_wide_as_an_embedding_which_is_the_output_layer_too():
+def test_the_last_layer_has_the_embedding_size_and_the_output_layer_is_tied():
     model = ulmfit()
     assert [layer.output for layer in model.stack.layers] == [10, 10, 6]
     assert model.head.weight is model.embed.weight and isinstance(model.down, torch.nn.Identity)
@@ -89,7 +89,7 @@ def test_the_last_layer_is_as_wide_as_an_embedding_which_is_the_output_layer_too
 
 
 @pytest.mark.parametrize("values", [{"connect": "dense"}, {"embedding": 0}, {"weight_dropout": 1.0}])
-def test_settings_that_cannot_be(values):
+def test_invalid_settings_are_refused(values):
     with pytest.raises(InputError, match=next(iter(values))):
         ULMFiTConfig(**values)
 
@@ -143,7 +143,7 @@ def test_a_head_on_concat_pooling_by_hand(head):
     torch.testing.assert_close(model(TOKENS, None, LENGTHS).logits, model.out(x))
 
 
-def test_neither_padding_nor_neighbours_change_what_is_said_of_a_row():
+def test_neither_padding_nor_other_rows_change_the_output_of_a_row():
     model = labelled(ulmfit()).eval()
     for seed in range(3):
         for found in labelled_laws(model, seed):
@@ -153,7 +153,7 @@ def test_neither_padding_nor_neighbours_change_what_is_said_of_a_row():
 # Gradients that end where a part begins.
 
 
-def test_reading_in_parts_changes_no_answer_and_cuts_gradients():
+def test_reading_in_chunks_changes_no_output_and_truncates_gradients():
     model = labelled(ulmfit(dropout=0.0, layer_dropout=0.0, input_dropout=0.0, word_dropout=0.0, weight_dropout=0.0))
     model.train()
     plain = model(TOKENS, None, LENGTHS).logits

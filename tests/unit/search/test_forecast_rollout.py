@@ -1,4 +1,4 @@
-"""Forecasts past what a model says at once: by its state, and by paths."""
+"""Forecasts beyond a model's horizon: from its state, and by sampled paths."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def again(model, past, horizon):
 
 @pytest.mark.parametrize("mode", ["step", "vector"])
 @pytest.mark.parametrize("cls", [LSTMForecaster, GPTForecaster, LinearForecaster])
-def test_going_on_from_the_state_equals_reading_everything_anew(cls, mode):
+def test_continuing_from_the_state_equals_reading_everything_again(cls, mode):
     model = cls(cls.Config(window=8, horizon=2, mode=mode)).eval()
     with torch.no_grad():
         found = forecast(model, X, 7)
@@ -90,7 +90,7 @@ class LastAndSpread(LastValue):
         return y + torch.tensor([-1.0, 0.0, 1.0]), state
 
 
-def test_draws_follow_their_quantiles():
+def test_samples_follow_their_quantiles():
     levels, generator = torch.tensor([0.1, 0.5, 0.9]), torch.Generator().manual_seed(0)
     drawn = _draw(torch.tensor([-1.0, 0.0, 3.0]).expand(20_000, 3), levels, generator)
     assert drawn.quantile(levels).tolist() == pytest.approx([-1, 0, 3], abs=0.06)
