@@ -23,7 +23,7 @@ from ensue.data.word_benchmarks import read_analogies, read_similarities
 from ensue.data.word_vectors import WordVectors
 from ensue.measure.words import analogy_score, similarity_score
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
-from ensue.models.word2vec_training import Learning, Word2VecTrainer
+from ensue.models.word2vec_training import Word2VecTrainer
 from ensue.tasks.words import RATES
 
 
@@ -33,8 +33,9 @@ def ours(sentences: list[list[str]], options: argparse.Namespace, seed: int) -> 
     config = {name: SETTINGS[name] for name in ("embedding", "window", "negative")}
     model = Word2Vec(Word2VecConfig(vocabulary=len(words), mode=options.mode, **config))
     lr = options.lr or RATES[options.mode]
-    how = Learning(lr=lr, subsample=SETTINGS["subsample"], threads=options.threads, seed=seed)
-    trainer = Word2VecTrainer(model, numbers, counts, how)
+    trainer = Word2VecTrainer(
+        model, numbers, counts, lr=lr, subsample=SETTINGS["subsample"], threads=options.threads, seed=seed
+    )
     steps = options.epochs * trainer.steps_per_epoch
     for step in range(steps):
         trainer.update(step, steps)

@@ -108,7 +108,7 @@ def training(who: str, folder: Path | None, size: dict[str, int], steps: int) ->
 
     def loss_of() -> torch.Tensor:
         if who in ("ours", AGAIN):
-            found: torch.Tensor = model.loss(x, y, goes_on=False)[0]
+            found: torch.Tensor = model.loss(x, y, keep_state=False)[0]
         elif who in (NANOGPT, COMPILED):
             found = model(x, y)[1]
         else:

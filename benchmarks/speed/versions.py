@@ -9,6 +9,7 @@ are used, so that a refactoring can be compared with what was there before it.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import statistics
@@ -35,8 +36,12 @@ def _trained(model: Any, rows: int, time: int, vocabulary: int) -> Step:
     """A training step on random tokens: forward, backward, clipping, AdamW."""
     import torch
 
+    from ensue.models.model import Model
+
     tokens = torch.randint(vocabulary, (rows, time + 1))
-    return _step(model, lambda: model.loss(tokens[:, :-1], tokens[:, 1:], goes_on=False)[0])
+    parameters = inspect.signature(Model.loss).parameters
+    no_state = {"keep_state" if "keep_state" in parameters else "goes_on": False}  # the older name, for older versions
+    return _step(model, lambda: model.loss(tokens[:, :-1], tokens[:, 1:], **no_state)[0])
 
 
 def _step(model: Any, loss: Step) -> Step:

@@ -58,7 +58,7 @@ def ours(lines: int, threads: int) -> Work:
     import torch
 
     from ensue.models.word2vec import Word2Vec, Word2VecConfig
-    from ensue.models.word2vec_training import Learning, Word2VecTrainer
+    from ensue.models.word2vec_training import Word2VecTrainer
 
     sentences = reviews(lines)
     total = sum(map(len, sentences))
@@ -66,8 +66,9 @@ def ours(lines: int, threads: int) -> Work:
     torch.manual_seed(0)
     config = {name: SETTINGS[name] for name in ("embedding", "window", "negative")}
     model = Word2Vec(Word2VecConfig(vocabulary=len(words), **config))
-    how = Learning(lr=SETTINGS["lr"], subsample=SETTINGS["subsample"], threads=threads)
-    trainer = Word2VecTrainer(model, numbers, counts, how)
+    trainer = Word2VecTrainer(
+        model, numbers, counts, lr=SETTINGS["lr"], subsample=SETTINGS["subsample"], threads=threads
+    )
 
     def work(turn: int) -> Round:
         begun = time.perf_counter()

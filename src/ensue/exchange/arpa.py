@@ -36,7 +36,7 @@ from ensue.core.files import atomic_file
 from ensue.exchange.arpa_lines import level_lines, word_bytes
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_config import LOOKUP_KINDS, MAX_ORDER
-from ensue.models.ngram_counting import grown
+from ensue.models.ngram_counting import with_level
 from ensue.models.ngram_lookup import BACKOFF, Trie, descend
 
 LN_10 = math.log(10)
@@ -258,7 +258,7 @@ def _model(config: NGramConfig, sections: list[NGramSection], path: Path) -> NGr
         if len(twice):
             line = section.lines[by_key[twice[0] + 1]]
             raise InputError(f"this {order}-gram is listed twice", where=f"{path}, line {line}")
-        trie = grown(trie, keys, np.zeros(len(keys), index))
+        trie = with_level(trie, keys, np.zeros(len(keys), index))
         logs.append(section.probability[by_key])
         weights.append(section.backoff[by_key])
         _back_off(trie, logs, weights, contexts[by_key])

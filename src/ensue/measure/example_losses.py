@@ -31,7 +31,7 @@ def translation_loss(model: Any, rows: int, length: int, settings: TrainSettings
     """The loss of a translation model, for sources as long as the targets."""
     tokens = _tokens(rows, length)
     smoothing = float(getattr(settings, "label_smoothing", 0.0))
-    loss: Tensor = model.loss(tokens, tokens, model.start(tokens), None, smoothing, goes_on=False)[0]
+    loss: Tensor = model.loss(tokens, tokens, model.start(tokens), None, smoothing, keep_state=False)[0]
     return loss
 
 

@@ -67,7 +67,7 @@ class ConditionalModel(Model):
         smoothing: float = 0.0,
     ) -> Tensor:
         """Return the training loss: the mean of −log P over all targets (N, T) but padding, given sources (N, S)."""
-        loss, _ = self.loss(tokens, targets, self.start(source, source_lengths), lengths, smoothing, goes_on=False)
+        loss, _ = self.loss(tokens, targets, self.start(source, source_lengths), lengths, smoothing, keep_state=False)
         return loss
 
 

@@ -70,10 +70,11 @@ class Model(nn.Module):
         state: State | None = None,
         lengths: Tensor | None = None,
         smoothing: float = 0.0,
-        goes_on: bool = True,
+        keep_state: bool = True,
     ) -> tuple[Tensor, State | None]:
-        """Return the mean of −log P over all targets but padding, and the next state if the text ``goes_on``.
+        """Return the mean of −log P over all targets but padding, and the next state.
 
+        Without ``keep_state`` the state may be None, which saves memory.
         A plain linear head uses a faster kernel; an overridden head or ``log_prob`` is used as it is.
         """
         if type(self).log_prob is not Model.log_prob:
@@ -81,7 +82,7 @@ class Model(nn.Module):
                 raise InputError(f"{type(self).__name__} has a log_prob of its own", hint="use train.label_smoothing=0")
             values, after = self.log_prob(tokens, targets, state, lengths)
             return -values.sum() / (targets.numel() if lengths is None else lengths.sum()), after
-        output = self(tokens, state, lengths, want=("hidden",) if goes_on else ("hidden", "end"))
+        output = self(tokens, state, lengths, want=("hidden",) if keep_state else ("hidden", "end"))
         assert output.hidden is not None
         if lengths is None:
             hidden, wanted = output.hidden.flatten(0, 1), targets.flatten()

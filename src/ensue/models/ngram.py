@@ -1,4 +1,4 @@
-"""n-gram language models: the next word after the last n-1.
+"""n-gram language models: each word is predicted from the n-1 words before it.
 
     P(x_t | x_1 … x_{t-1}) ≈ P(x_t | c),   c = x_{t-n+1} … x_{t-1}           (the Markov assumption)
 
@@ -6,16 +6,14 @@
              = b(c) · P(w | c')    else, where c' is c without its first word   (kneser-ney, backoff)
              = b(c)                else, a constant                             (add, mle)
 
-How p and b come from counts is in ``ngram_estimates``: interpolated modified Kneser–Ney (Kneser and Ney
-1995, Chen and Goodman 1998), stupid backoff (Brants et al. 2007) divided by its sum, add-δ (Lidstone 1920)
-and relative frequencies. The context never reaches back over the end mark, which is <s> as context and </s>
-as the next word.
+``ngram_estimates`` computes p and b from counts: interpolated modified Kneser–Ney (Kneser and Ney 1995, Chen and
+Goodman 1998), stupid backoff (Brants et al. 2007) divided by its sum, add-δ (Lidstone 1920) and relative frequencies.
+No context crosses the end token, which is <s> in a context and </s> as the next word.
 
-The state is the last n-1 tokens. There are no parameters and no gradient; the tables are buffers of any
-length, stay in main memory, and can be memory-mapped.
+The state is the last n-1 tokens. There are no parameters and no gradient; the tables are buffers of any length, stay in
+main memory, and can be memory-mapped.
 
-Legend: B rows, T time, V vocabulary, n order, N nodes (n-grams of all orders), C contexts (nodes below
-order n).
+Legend: B rows, T time, V vocabulary, n order, N nodes (n-grams of all orders), C contexts (nodes below order n).
 """
 
 from __future__ import annotations
@@ -35,18 +33,8 @@ from ensue.core.errors import InputError
 from ensue.models.language import LanguageModel
 from ensue.models.ngram_config import LOOKUP_KINDS, Mode, NGramConfig
 from ensue.models.ngram_counting import TrieCounter
-from ensue.models.ngram_lookup import (
-    ADD,
-    BACKOFF,
-    Contexts,
-    Ints,
-    Tables,
-    distributions,
-    level_of,
-    look_up,
-    read,
-)
-from ensue.models.ngram_scoring import score_in_lanes, sizes_after
+from ensue.models.ngram_lookup import ADD, BACKOFF, Contexts, Ints, Tables, distributions, level_of, look_up, read
+from ensue.models.ngram_scoring import score_interleaved, sizes_after
 from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
@@ -54,7 +42,7 @@ from ensue.nn.state import State
 __all__ = ["Mode", "NGram", "NGramConfig", "NGramCounter", "ngrams"]
 
 TABLES = ("words", "offsets", "suffix", "starts", "probability", "backoff", "scale")
-WORTH = 1 << 11
+MIN_THREAD_WORDS = 1 << 11
 """The fewest words to look up that are worth a thread of their own."""
 Item = TypeVar("Item")
 
@@ -62,10 +50,10 @@ Item = TypeVar("Item")
 class NGram(LanguageModel):
     """A trie of n-grams with log probabilities and log back-off weights.
 
-    A new one knows nothing and gives every word 1/V; ``counter`` answers what fills one from data.
+    A new model gives every word 1/V; ``counter`` returns what builds one from data.
 
-    words, suffix, probability   (N,)     last word, n-gram without its first word, log p
-    offsets                      (C+1,)   where the n-grams one word longer than each context begin
+    words, suffix, probability   (N,)     last word, node of the n-gram without its first word, log p
+    offsets                      (C+1,)   where the children of each context begin (n-grams one word longer)
     backoff                      (C,)     log b
     starts                       (n+1,)   where each order begins
     scale                        (1,)     log Z of the empty context in mode ``backoff``
@@ -98,12 +86,12 @@ class NGram(LanguageModel):
 
     @property
     def traits(self) -> Traits:
-        """Causal, in steps, and blind to all but the last n-1 tokens."""
+        """Context of n-1 tokens."""
         return Traits(context=self.config.order - 1)
 
     @property
     def counts(self) -> list[int]:
-        """How many different n-grams there are of each order; of order 1, all words of the vocabulary."""
+        """The number of different n-grams of each order; of order 1, all words of the vocabulary."""
         return [int(size) for size in self.starts.diff()]
 
     def counter(self) -> NGramCounter:
@@ -111,7 +99,7 @@ class NGram(LanguageModel):
         return NGramCounter(self.config)
 
     def start(self, rows: int) -> RecentTokens:
-        """The beginning of a sentence: the end mark is the context, where there is one."""
+        """Return the state at the beginning of a sentence: the end token, if there is one, is the context."""
         state = RecentTokens.empty(rows, self.config.order - 1)
         if self.config.end >= 0 and self.config.order > 1:
             state.tokens[:, -1] = self.config.end
@@ -120,79 +108,77 @@ class NGram(LanguageModel):
     def forward(
         self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
-        """log P of every next word, (B, T, V); with "last" only after each row's last token, (B, 1, V)."""
+        """Return log P of every next word, (B, T, V); with "last" only after each row's last token, (B, 1, V)."""
         contexts, after = self._read(tokens, state, lengths)
         logits = None
-        if "logits" in want:
-            logits = self._distributions(contexts, slice(1, None)).to(tokens.device)
-        elif "last" in want:
-            logits = self._distributions(contexts, slice(-1, None)).to(tokens.device)
+        if "logits" in want or "last" in want:
+            steps = slice(1, None) if "logits" in want else slice(-1, None)
+            logits = self._distributions(contexts, steps).to(tokens.device)
         return Output(logits=logits, state=after)
 
     def log_prob(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state. Padded places hold 0."""
-        wanted = self._checked(targets, lengths)
+        """Return log P(targets_t | state, tokens_1…t), in nats (B, T), and the next state; padding is 0."""
+        words = self._check(targets, lengths)
         if LOOKUP_KINDS[self.config.mode] == BACKOFF:
-            return self._scores(tokens, wanted, state, lengths)
+            return self._backoff_log_prob(tokens, words, state, lengths)
         (nodes, sizes), after = self._read(tokens, state, lengths)
         contexts = (nodes[:, 1:].ravel(), sizes[:, 1:].ravel())
-        found = look_up(self._tables(), LOOKUP_KINDS[self.config.mode], contexts, wanted.ravel())
-        result = torch.from_numpy(found).view(targets.shape).to(tokens.device)
+        values = look_up(self._tables(), LOOKUP_KINDS[self.config.mode], contexts, words.ravel())
+        result = torch.from_numpy(values).view(targets.shape).to(tokens.device)
         if lengths is not None:
-            places = torch.arange(tokens.shape[1], device=tokens.device)
-            result = result.masked_fill(places >= lengths[:, None], 0.0)
+            padding = torch.arange(tokens.shape[1], device=tokens.device) >= lengths[:, None]
+            result = result.masked_fill(padding, 0.0)
         return result, after
 
-    def _scores(
-        self, tokens: Tensor, wanted: Ints, state: State | None, lengths: Tensor | None
+    def _backoff_log_prob(
+        self, tokens: Tensor, targets: Ints, state: State | None, lengths: Tensor | None
     ) -> tuple[Tensor, RecentTokens]:
-        """``log_prob`` for models that back off, rows shared among threads."""
-        values, real, past, after = self._taken(tokens, state, lengths)
-        found, sizes = np.zeros(values.shape, np.float32), np.zeros(len(values), np.int64)
+        """``log_prob`` of modes that back off, with rows divided among threads."""
+        values, real, past, after = self._inputs(tokens, state, lengths)
+        result, sizes = np.zeros(values.shape, np.float32), np.zeros(len(values), np.int64)
         tables, end, steps = self._tables(), self.config.end, real.contiguous().numpy()
 
         def work(own: slice) -> None:
             before, known = (part[own] for part in past)
             nodes, _ = read(tables, end, (before, known), values[own, :0], steps[own])
-            score_in_lanes(tables, end, nodes[:, 0], values[own], wanted[own], steps[own], found[own])
+            score_interleaved(tables, end, nodes[:, 0], values[own], targets[own], steps[own], result[own])
             sizes[own] = sizes_after(end, known, values[own], steps[own], before.shape[1])
 
-        threads = min(torch.get_num_threads(), len(values), 1 + values.size // WORTH)
+        threads = min(torch.get_num_threads(), len(values), 1 + values.size // MIN_THREAD_WORDS)
         cuts = np.linspace(0, len(values), threads + 1).astype(int).tolist()
         parts = [slice(low, high) for low, high in pairwise(cuts)]
         if threads > 1:
             list(_pool(threads).map(work, parts))
         else:
             work(parts[0])
-        return torch.from_numpy(found).to(tokens.device), self._after(after, sizes, tokens.device)
+        return torch.from_numpy(result).to(tokens.device), self._next_state(after, sizes, tokens.device)
 
     def backoff_scores(self, context: Sequence[int], words: Sequence[int]) -> Tensor:
-        """log S(w | context) of stupid backoff itself, which does not sum to one, for each of ``words``.
+        """Return log S(w | context) of stupid backoff itself, which does not sum to one, for each of ``words``.
 
         S(w|c) = P(w|c) Z(c), and Z(c) = α Z(c') / b(c) up to the empty context.
         """
         if self.config.mode != "backoff":
             raise InputError(f"mode is {self.config.mode!r}", hint="only mode 'backoff' has these scores")
         most = self.config.order - 1
-        given = torch.tensor([list(context)[max(len(context) - most, 0) :]], dtype=torch.int64)
-        empty = RecentTokens.empty(1, most)
-        (nodes, sizes), _ = self._read(given, empty, None)
+        tokens = torch.tensor([list(context)[max(len(context) - most, 0) :]], dtype=torch.int64)
+        (nodes, sizes), _ = self._read(tokens, RecentTokens.empty(1, most), None)
         node, size = int(nodes[0, -1]), int(sizes[0, -1])
-        wanted = self._checked(torch.tensor([list(words)], dtype=torch.int64), None).ravel()
-        contexts = (np.full(len(wanted), node), np.full(len(wanted), size))
-        found = look_up(self._tables(), BACKOFF, contexts, wanted)
+        targets = self._check(torch.tensor([list(words)], dtype=torch.int64), None).ravel()
+        contexts = (np.full(len(targets), node), np.full(len(targets), size))
+        log_prob = look_up(self._tables(), BACKOFF, contexts, targets)
         step = math.log(self.config.alpha)
         mass = float(self.scale) + step * (size - level_of(self.starts.numpy(), node))
         while node >= 0:
             mass += step - float(self.backoff[node])
             node = int(self.suffix[node])
-        return torch.from_numpy(found) + mass
+        return torch.from_numpy(log_prob) + mass
 
     def adopt(self, tables: dict[str, Tensor]) -> Self:
-        """Take these tables as they are, of whatever length; a memory-mapped one stays so."""
-        wrong = misfits(self.config, tables)
+        """Use these tables as they are, of any length; memory-mapped tables stay mapped."""
+        wrong = find_mismatch(self.config, tables)
         if wrong:
             raise InputError(wrong, hint="the file may be cut short or belong to other settings")
         for name in TABLES:
@@ -200,32 +186,32 @@ class NGram(LanguageModel):
         return self
 
     def _read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Contexts, RecentTokens]:
-        """The context after each token, (B, T+1) with that of the state first, and the next state."""
-        values, real, past, after = self._taken(tokens, state, lengths)
+        """Return the contexts (B, T+1) before the first token and after each token, and the next state."""
+        values, real, past, after = self._inputs(tokens, state, lengths)
         contexts = read(self._tables(), self.config.end, past, values, real.contiguous().numpy())
-        return contexts, self._after(after, contexts[1][:, -1].copy(), tokens.device)
+        return contexts, self._next_state(after, contexts[1][:, -1].copy(), tokens.device)
 
-    def _taken(
+    def _inputs(
         self, tokens: Tensor, state: State | None, lengths: Tensor | None
     ) -> tuple[Ints, Tensor, Contexts, RecentTokens]:
-        """The tokens, how many of each row are real, the words before them with their number, and the words after."""
+        """Return the tokens, the lengths of rows, the words before them and how many are known, and the words after."""
         rows, steps = tokens.shape
         before = self.start(rows) if state is None else cast(RecentTokens, state)
-        values = self._checked(tokens, lengths)
+        values = self._check(tokens, lengths)
         real = torch.full((rows,), steps) if lengths is None else lengths.cpu().to(torch.int64)
         past = before.tokens.cpu()
-        first = max(0, steps - past.shape[1]) if lengths is None else 0  # all are real: the last will do
+        first = max(0, steps - past.shape[1]) if lengths is None else 0  # without padding the last tokens suffice
         _, after = RecentTokens(past).extend(torch.from_numpy(values[:, first:]), real - first)
         return values, real, (past.clamp(min=0).contiguous().numpy(), (past >= 0).sum(1).numpy()), after
 
-    def _after(self, after: RecentTokens, sizes: Ints, device: torch.device) -> RecentTokens:
-        """The next state, of as many words as each context has: none reaches back over the end mark."""
+    def _next_state(self, after: RecentTokens, sizes: Ints, device: torch.device) -> RecentTokens:
+        """Return the next state, with as many words as each context has: none crosses the end token."""
         most = self.config.order - 1
         beyond = torch.arange(most) < (most - torch.from_numpy(sizes))[:, None]
         return RecentTokens(after.tokens.masked_fill(beyond, -1).to(device))
 
-    def _checked(self, tokens: Tensor, lengths: Tensor | None) -> Ints:
-        """The tokens as an array, padding made 0; a token outside the vocabulary is an error for people."""
+    def _check(self, tokens: Tensor, lengths: Tensor | None) -> Ints:
+        """Return the tokens as an array, with 0 at padding; raise InputError for a token outside the vocabulary."""
         values = tokens.detach().cpu().to(torch.int64)
         if lengths is not None:
             values = values.masked_fill(torch.arange(tokens.shape[1]) >= lengths.cpu()[:, None], 0)
@@ -244,7 +230,7 @@ class NGram(LanguageModel):
         return torch.from_numpy(result).view(*nodes.shape, self.config.vocabulary)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Look-up is done in main memory in the tables' own types: moving or casting leaves them."""
+        """Do nothing: the tables stay in main memory, in their own types, when a model is moved or cast."""
         return self
 
     def _load_from_state_dict(
@@ -257,18 +243,18 @@ class NGram(LanguageModel):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Take tables of any length; with ``assign=True`` without copying them."""
+        """Load tables of any length; with ``assign=True`` without copying them."""
         tables = {name: state_dict[prefix + name] for name in TABLES if prefix + name in state_dict}
         missing_keys.extend(prefix + name for name in TABLES if name not in tables)
         unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key[len(prefix) :] not in TABLES)
         if len(tables) < len(TABLES):
             return
-        wrong = misfits(self.config, tables)
+        wrong = find_mismatch(self.config, tables)
         if wrong:
             error_msgs.append(wrong)
             return
-        keep = bool(local_metadata.get("assign_to_params_buffers", False))
-        self.adopt({name: table if keep else table.detach().cpu().clone() for name, table in tables.items()})
+        assign = bool(local_metadata.get("assign_to_params_buffers", False))
+        self.adopt({name: table if assign else table.detach().cpu().clone() for name, table in tables.items()})
 
 
 class NGramCounter(TrieCounter):
@@ -294,23 +280,17 @@ class NGramCounter(TrieCounter):
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that are kept for the next time: a call may be as short as a millisecond."""
+    """Return threads that are kept for the next call: a call may take less than a millisecond."""
     return ThreadPoolExecutor(threads)
 
 
-def misfits(config: NGramConfig, tables: dict[str, Tensor]) -> str:
-    """What is wrong with the tables' sizes, or nothing."""
+def find_mismatch(config: NGramConfig, tables: dict[str, Tensor]) -> str:
+    """Return what is wrong with the sizes of tables; empty if nothing is."""
     starts = tables["starts"].tolist()
     if len(starts) != config.order + 1 or starts[1] != config.vocabulary:
         return f"the tables are not those of order {config.order} over {config.vocabulary} words"
     nodes, contexts = starts[-1], starts[-2] if config.order > 1 else 0
-    sizes = {
-        "words": nodes,
-        "suffix": nodes,
-        "probability": nodes,
-        "offsets": contexts + 1,
-        "backoff": contexts,
-    }
+    sizes = {"words": nodes, "suffix": nodes, "probability": nodes, "offsets": contexts + 1, "backoff": contexts}
     for name, size in sizes.items():
         if len(tables[name]) != size:
             return f"table {name} has {len(tables[name])} entries instead of {size}"
@@ -318,11 +298,11 @@ def misfits(config: NGramConfig, tables: dict[str, Tensor]) -> str:
 
 
 def ngrams(tokens: Sequence[Item], order: int) -> list[tuple[Item, ...]]:
-    """All runs of ``order`` tokens, in the order in which they begin.
+    """Return all n-grams of ``order`` tokens, in the order in which they begin.
 
     >>> ngrams("the students opened their".split(), 3)
     [('the', 'students', 'opened'), ('students', 'opened', 'their')]
     """
     if order < 1:
         raise InputError(f"order is {order}", hint="at least 1 is needed")
-    return [tuple(tokens[at : at + order]) for at in range(len(tokens) - order + 1)]
+    return [tuple(tokens[i : i + order]) for i in range(len(tokens) - order + 1)]

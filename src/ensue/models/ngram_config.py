@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ensue.core.errors import InputError
+from ensue.core.settings import check, check_positive
 from ensue.models.ngram_lookup import ADD, BACKOFF, MLE
 
 Mode = Literal["kneser-ney", "backoff", "add", "mle"]
@@ -33,15 +33,9 @@ class NGramConfig:
     """Id of the end-of-text token, which no context crosses; -1 means none."""
 
     def __post_init__(self) -> None:
-        if self.vocabulary < 1:
-            raise InputError(f"vocabulary is {self.vocabulary}", hint="at least 1 is needed")
-        if not 1 <= self.order <= MAX_ORDER:
-            raise InputError(f"order is {self.order}", hint=f"choose 1 to {MAX_ORDER}")
-        if self.mode not in get_args(Mode):
-            raise InputError(f"mode is {self.mode!r}", hint=f"choose one of {', '.join(get_args(Mode))}")
-        if not (self.delta > 0 and math.isfinite(self.delta)):
-            raise InputError(f"delta is {self.delta}", hint="choose a number above 0")
-        if not 0 < self.alpha <= 1:
-            raise InputError(f"alpha is {self.alpha}", hint="choose a number above 0 and at most 1")
-        if not -1 <= self.end < self.vocabulary:
-            raise InputError(f"end is {self.end}", hint=f"choose a token from 0 to {self.vocabulary - 1}, or -1")
+        check_positive(self, "vocabulary")
+        check(self, "order", 1 <= self.order <= MAX_ORDER, f"1 to {MAX_ORDER}")
+        check(self, "mode", self.mode in get_args(Mode), f"one of {', '.join(get_args(Mode))}")
+        check(self, "delta", 0 < self.delta < math.inf, "above 0")
+        check(self, "alpha", 0 < self.alpha <= 1, "above 0 and at most 1")
+        check(self, "end", -1 <= self.end < self.vocabulary, f"a token from 0 to {self.vocabulary - 1}, or -1")

@@ -1,7 +1,7 @@
 """Counting n-grams: a stream of tokens becomes a trie, one order after the other.
 
-The whole stream is in memory, and every order is sorted from the one before (``ngram_sorting``). What does not fit is
-counted in parts on disk (``ngram_disk``), to the same trie.
+The whole stream is in memory, and every order is sorted from the one before (``ngram_sorting``). A larger stream is
+counted in parts on disk (``ensue.tasks.disk_counting``), with the same result.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.core.memory import trim_memory
 from ensue.models.ngram_config import NGramConfig
-from ensue.models.ngram_estimates import EPSILON, Estimate, kneser_ney, relative_frequencies, stupid_backoff
+from ensue.models.ngram_estimates import estimate
 from ensue.models.ngram_lookup import Ints, Trie, fill_suffixes
-from ensue.models.ngram_sorting import Groups, Longer, counted_from, first_places, lengthen, number
-from ensue.models.ngram_trie import extended, narrow, order_of, roomy, spread
+from ensue.models.ngram_sorting import Extension, Groups, counts_from, extend_groups, first_positions, set_nodes
+from ensue.models.ngram_trie import appended, narrow, run_in_threads, with_capacity
 
-SHARD = 1 << 20
-"""The places of about so many tokens are gathered at once by a thread."""
-MOST_SHARDS = 64
+SHARD_TOKENS = 1 << 20
+"""About so many tokens' positions are collected at once by a thread."""
+MAX_SHARDS = 64
 """Every shard reads the whole stream once."""
 PIECE = 1 << 18
-"""About so many of them are lengthened at once by a thread: what that takes in memory for a while is in proportion."""
-MOST_TOKENS = 1 << 31
-"""What is not less than this does not fit: places have 32 bits."""
+"""About so many positions are extended at once by a thread; the temporary memory is proportional."""
+MAX_TOKENS = 1 << 31
+"""Positions have 32 bits."""
 
 
 class TrieCounter:
-    """Counts the n-grams of a token stream, one order a pass."""
+    """Counts the n-grams of a token stream, one order per pass."""
 
-    def __init__(self, config: NGramConfig, before: int = 0) -> None:
-        """``before``: so many tokens at the beginning of the stream are only read as contexts, and not counted."""
+    def __init__(self, config: NGramConfig, context_tokens: int = 0) -> None:
+        """The first ``context_tokens`` of the stream are only read as contexts and not counted."""
         self.config = config
-        self.before = before
+        self.context_tokens = context_tokens
         self.passes = config.order
         self._reset()
 
@@ -52,66 +52,67 @@ class TrieCounter:
         self.trie = Trie(empty, empty, empty, np.zeros(1, np.int64), empty)
 
     def count(self, tokens: NDArray[Any]) -> Iterator[tuple[int, int]]:
-        """Count the orders that are not done yet, and say now and then how many tokens are done of how many, over all
-        orders. Whoever stops in between has the orders finished so far, and can begin again with the next."""
-        stream = checked(tokens, self.config.vocabulary)
+        """Count the remaining orders, and yield now and then how many tokens of how many are done, over all orders.
+
+        Counting may stop at any yield; the orders finished so far are kept, and a new call continues with the next.
+        """
+        stream = check_tokens(tokens, self.config.vocabulary)
         size = len(stream)
         if self.done == 0:
-            self.trie = first_level(stream[self.before :], self.config)
+            self.trie = first_level(stream[self.context_tokens :], self.config)
             self.done = 1
             yield size, self.passes * size
-        self.trie = whole_levels(self.trie, self.done)
+        self.trie = complete_levels(self.trie, self.done)
         if self.done < self.passes:
-            yield from self._lengthened(stream)
+            yield from self._count_longer(stream)
 
-    def _lengthened(self, stream: Ints) -> Iterator[tuple[int, int]]:
-        """Orders 2 and up; those that are done are sorted again, but not put into the trie again."""
-        size, shards, level = len(stream), [], 1
-        trim_memory()  # what reading the text has left
-        most = len(self.trie.words) + (self.passes - self.done) * size
+    def _count_longer(self, stream: Ints) -> Iterator[tuple[int, int]]:
+        """Count orders 2 and up; orders that are done are sorted again, but not added to the trie again."""
+        size, level = len(stream), 1
+        trim_memory()  # frees what reading the text left behind
+        capacity = len(self.trie.words) + (self.passes - self.done) * size
         growing = ("words", "offsets", "suffix", "counts")
-        self.trie = self.trie._replace(**{name: roomy(getattr(self.trie, name), most) for name in growing})
+        self.trie = self.trie._replace(**{name: with_capacity(getattr(self.trie, name), capacity) for name in growing})
         nodes = stream.copy()
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            begin = partial(_begun, stream, self.config.vocabulary)
-            for begun in pool.map(begin, *cut_by_word(stream, self.config.vocabulary)):
-                shards.extend(split(begun, PIECE))
+            first = pool.map(partial(_first_groups, stream, self.config.vocabulary), *shard_spans(stream, self.config))
+            pieces = [piece for groups in first for piece in split_groups(groups, PIECE)]
             while self.done < self.passes:
                 closed = self.config.end if level > 1 else -1
-                known, places = level < self.done, 0
+                known, positions = level < self.done, 0
                 base = int(self.trie.starts[level])
                 starts = []
-                for at, longer in enumerate(pool.map(partial(_longer, stream, nodes, closed), shards)):
+                for i, extension in enumerate(pool.map(partial(_extended, stream, nodes, closed), pieces)):
+                    groups = extension.groups
                     starts.append(base)
-                    places += len(shards[at].places)
-                    shards[at] = Groups(nodes[:0], nodes[:0], nodes[:0])
+                    positions += len(pieces[i].positions)
+                    pieces[i] = Groups(nodes[:0], nodes[:0], nodes[:0])
                     if not known:
-                        times = counted_from(longer.groups, self.before) if self.before else longer.groups.sizes
-                        self.trie = appended(self.trie, longer, times)
-                    here = slice(base, base + len(longer.groups.words))
+                        counted = counts_from(groups, self.context_tokens) if self.context_tokens else groups.sizes
+                        self.trie = with_extension(self.trie, extension, counted)
+                    here = slice(base, base + len(groups.words))
                     base = here.stop
-                    if level + 1 < self.passes:  # words and counts lie in the trie already
-                        sizes = longer.groups.sizes if self.before else self.trie.counts[here]
-                        shards[at] = Groups(longer.groups.places, sizes, self.trie.words[here])
-                    yield level * size + min(places, size), self.passes * size
-                    del longer
+                    if level + 1 < self.passes:  # words and counts are views of the trie
+                        sizes = groups.sizes if self.context_tokens else self.trie.counts[here]
+                        pieces[i] = Groups(groups.positions, sizes, self.trie.words[here])
+                    yield level * size + min(positions, size), self.passes * size
+                    del groups, extension
                 level += 1
                 if not known:
                     self.trie = self.trie._replace(starts=np.append(self.trie.starts, len(self.trie.words)))
                     self.done = level
                 if level < self.passes:
-                    list(pool.map(partial(number, nodes), shards, starts))
+                    list(pool.map(partial(set_nodes, nodes), pieces, starts))
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that is counted so far, for a checkpoint between two orders."""
-        names = ("words", "offsets", "suffix", "starts", "counts")
-        trie = whole_levels(self.trie, self.done)
-        return {name: torch.from_numpy(getattr(trie, name).copy()) for name in names}  # the trie grows in place
+        """Return all counts so far, for a checkpoint between two orders."""
+        trie = complete_levels(self.trie, self.done)
+        return {name: torch.from_numpy(array.copy()) for name, array in trie._asdict().items()}  # it grows in place
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what ``tensors`` answered."""
+        """Continue from what ``tensors`` returned."""
         self.trie = Trie(**{name: tensor.numpy().copy() for name, tensor in tensors.items()})
-        self.done = order_of(self.trie)
+        self.done = self.trie.order
 
     def tables(self) -> tuple[NGramConfig, dict[str, Tensor], list[str]]:
         """Return the config, tables and notes of the model of the orders counted so far, and reset the counter."""
@@ -121,20 +122,20 @@ class TrieCounter:
             notes.append("nothing was counted: the model gives every word the same probability")
         elif self.done < self.passes:
             notes.append(f"only orders up to {self.done} of {self.passes} were counted: the model has that order")
-        trie, order = whole_levels(self.trie, self.done), self.done
+        trie, order = complete_levels(self.trie, self.done), self.done
         self._reset()
         trim_memory()
-        estimate = estimated(trie, self.config)
-        arrays = {name: getattr(trie, name) for name in ("words", "offsets", "suffix", "starts")}
-        arrays |= {"probability": estimate.probability, "backoff": estimate.backoff}
-        arrays["scale"] = np.array([estimate.scale], np.float32)
+        result = estimate(trie, self.config)
+        arrays = {name: array for name, array in trie._asdict().items() if name != "counts"}
+        arrays |= {"probability": result.probability, "backoff": result.backoff}
+        arrays["scale"] = np.array([result.scale], np.float32)
         tables = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-        return replace(self.config, order=order), tables, [*notes, *estimate.notes]
+        return replace(self.config, order=order), tables, [*notes, *result.notes]
 
 
-def checked(tokens: NDArray[Any], vocabulary: int) -> Ints:
-    """The tokens in 32 bits; one outside the vocabulary is an error for people."""
-    if len(tokens) >= MOST_TOKENS:
+def check_tokens(tokens: NDArray[Any], vocabulary: int) -> Ints:
+    """Return the tokens in 32 bits; raise InputError for one outside the vocabulary."""
+    if len(tokens) >= MAX_TOKENS:
         hint = "count it in parts on disk: --memory 4G"
         raise InputError(f"a text of {len(tokens):,} tokens is too long to be counted in memory", hint=hint)
     if len(tokens):
@@ -145,7 +146,7 @@ def checked(tokens: NDArray[Any], vocabulary: int) -> Ints:
 
 
 def first_level(stream: Ints, config: NGramConfig) -> Trie:
-    """The words, seen or not, and how often; the end mark that opens the stream is only a context."""
+    """Return a trie of all words with their counts; an end token at the beginning of the stream is not counted."""
     size = config.vocabulary
     counts = np.bincount(stream, minlength=size)
     if len(stream) and stream[0] == config.end:
@@ -154,59 +155,58 @@ def first_level(stream: Ints, config: NGramConfig) -> Trie:
     return Trie(words, np.array([size], np.int32), empty, np.array([0, size]), counts.astype(np.int32))
 
 
-def cut_by_word(stream: Ints, vocabulary: int) -> tuple[list[tuple[int, int]], list[Ints]]:
-    """Spans of first words with about as many places each, and how often each of their words is in the stream."""
-    sizes = np.bincount(stream, minlength=vocabulary)
-    shards = min(max(torch.get_num_threads(), len(stream) // SHARD), MOST_SHARDS)
-    found = np.searchsorted(np.cumsum(sizes), np.linspace(0, len(stream), shards + 1)[1:-1]).tolist()
-    cuts = sorted({0, *found, vocabulary})
-    spans = list(pairwise(cuts))
-    return spans, [sizes[low:high].astype(np.int32) for low, high in spans]
+def shard_spans(stream: Ints, config: NGramConfig) -> tuple[list[tuple[int, int]], list[Ints]]:
+    """Return spans of first words with about equally many positions, and the counts of the words of each span."""
+    counts = np.bincount(stream, minlength=config.vocabulary)
+    shards = min(max(torch.get_num_threads(), len(stream) // SHARD_TOKENS), MAX_SHARDS)
+    inner_cuts = np.searchsorted(np.cumsum(counts), np.linspace(0, len(stream), shards + 1)[1:-1]).tolist()
+    spans = list(pairwise(sorted({0, *inner_cuts, config.vocabulary})))
+    return spans, [counts[low:high].astype(np.int32) for low, high in spans]
 
 
-def split(groups: Groups, size: int) -> list[Groups]:
-    """Groups in parts of about ``size`` places, or of one group that has more."""
+def split_groups(groups: Groups, size: int) -> list[Groups]:
+    """Split groups into parts of about ``size`` positions; a larger group is a part of its own."""
     ends = np.cumsum(groups.sizes, dtype=np.int64)
-    found = np.searchsorted(ends, np.arange(size, len(groups.places), size)) + 1
-    cuts = sorted({0, *found.tolist(), len(groups.sizes)})
-    places = [0, *(int(ends[cut - 1]) for cut in cuts[1:])]
+    inner_cuts = np.searchsorted(ends, np.arange(size, len(groups.positions), size)) + 1
+    cuts = sorted({0, *inner_cuts.tolist(), len(groups.sizes)})
+    positions = [0, *(int(ends[cut - 1]) for cut in cuts[1:])]
     return [
-        Groups(groups.places[first:last], groups.sizes[low:high], groups.words[low:high])
-        for (low, high), (first, last) in zip(pairwise(cuts), pairwise(places), strict=True)
+        Groups(groups.positions[first:last], groups.sizes[low:high], groups.words[low:high])
+        for (low, high), (first, last) in zip(pairwise(cuts), pairwise(positions), strict=True)
     ]
 
 
-def _begun(stream: Ints, vocabulary: int, span: tuple[int, int], sizes: Ints) -> Groups:
-    places = first_places(stream, span, vocabulary, int(sizes.sum()))
-    return Groups(places, sizes, np.arange(*span, dtype=np.int32))
+def _first_groups(stream: Ints, vocabulary: int, span: tuple[int, int], sizes: Ints) -> Groups:
+    positions = first_positions(stream, span, vocabulary, int(sizes.sum()))
+    return Groups(positions, sizes, np.arange(*span, dtype=np.int32))
 
 
-def _longer(stream: Ints, nodes: Ints, closed: int, groups: Groups) -> Longer:
-    room = len(groups.places)
-    words, sizes, suffix = (np.empty(room, np.int32) for _ in range(3))
-    fan = np.empty(len(groups.sizes), np.int32)
-    longer = Longer(Groups(groups.places, sizes, words), suffix, fan)
-    found, kept = lengthen(stream, nodes, groups, closed, longer)
+def _extended(stream: Ints, nodes: Ints, closed: int, groups: Groups) -> Extension:
+    """Return the n-grams one word longer than ``groups``, whose positions are overwritten."""
+    words, sizes, suffix = (np.empty(len(groups.positions), np.int32) for _ in range(3))
+    child_counts = np.empty(len(groups.sizes), np.int32)
+    result = Extension(Groups(groups.positions, sizes, words), suffix, child_counts)
+    found, kept = extend_groups(stream, nodes, groups, closed, result)
     for array in (words, sizes, suffix):
-        array.resize(found, refcheck=False)  # gives the rest back without a copy
-    return Longer(Groups(groups.places[:kept], sizes, words), suffix, fan)
+        array.resize(found, refcheck=False)  # frees the rest without a copy
+    return Extension(Groups(groups.positions[:kept], sizes, words), suffix, child_counts)
 
 
-def appended(trie: Trie, longer: Longer, counts: Ints) -> Trie:
-    """The trie with the n-grams of one more shard in its last level, which is not complete before the last shard."""
-    total = len(trie.words) + len(longer.suffix)
-    offsets = narrow(np.cumsum(longer.fan, dtype=np.int64) + len(trie.words), total)
+def with_extension(trie: Trie, extension: Extension, counts: Ints) -> Trie:
+    """Return the trie with more n-grams in its last level, which is complete after the last piece."""
+    total = len(trie.words) + len(extension.suffix)
+    offsets = narrow(np.cumsum(extension.child_counts, dtype=np.int64) + len(trie.words), total)
     return Trie(
-        extended(trie.words, longer.groups.words),
-        extended(trie.offsets, offsets),
-        extended(trie.suffix, narrow(longer.suffix, total)),
+        appended(trie.words, extension.groups.words),
+        appended(trie.offsets, offsets),
+        appended(trie.suffix, narrow(extension.suffix, total)),
         trie.starts,
-        extended(trie.counts, counts),
+        appended(trie.counts, counts),
     )
 
 
-def whole_levels(trie: Trie, levels: int) -> Trie:
-    """The trie without a level that was not finished."""
+def complete_levels(trie: Trie, levels: int) -> Trie:
+    """Return the trie without a level that was not finished."""
     total, contexts = int(trie.starts[levels]), int(trie.starts[levels - 1])
     if total == len(trie.words) and contexts + 1 == len(trie.offsets):
         return trie
@@ -214,33 +214,20 @@ def whole_levels(trie: Trie, levels: int) -> Trie:
     return Trie(words[:total], offsets[: contexts + 1], suffix[:total], starts, counts[:total])
 
 
-def estimated(trie: Trie, config: NGramConfig) -> Estimate:
-    """The estimate that ``config.mode`` names."""
-    if config.mode == "kneser-ney":
-        return kneser_ney(trie)
-    if config.mode == "backoff":
-        return stupid_backoff(trie, config.alpha)
-    if config.mode == "add":
-        return relative_frequencies(trie, config.delta, 0.0)
-    return relative_frequencies(trie, 0.0, EPSILON)
-
-
-def grown(trie: Trie, keys: Ints, counts: Ints) -> Trie:
-    """The trie with one more level, of n-grams with sorted keys ``context · V + last word``."""
+def with_level(trie: Trie, keys: Ints, counts: Ints) -> Trie:
+    """Return the trie with one more level, of n-grams with sorted keys ``context · V + last word``."""
     vocabulary, total = int(trie.starts[1]), len(trie.words) + len(keys)
     contexts, words = np.divmod(keys, vocabulary)
     first, last = (int(start) for start in trie.starts[-2:])
-    fan = np.bincount(contexts - first, minlength=last - first)
-    offsets = np.append(trie.offsets, narrow(np.cumsum(fan) + last, total))
-    suffix = np.append(trie.suffix, narrow(np.full(len(keys), -1), total))
+    child_counts = np.bincount(contexts - first, minlength=last - first)
     longer = Trie(
         np.append(trie.words, words.astype(np.int32)),
-        offsets,
-        suffix,
+        np.append(trie.offsets, narrow(np.cumsum(child_counts) + last, total)),
+        np.append(trie.suffix, narrow(np.full(len(keys), -1), total)),
         np.append(trie.starts, total),
         np.append(trie.counts, counts),
     )
-    missing = max(spread(longer, order_of(longer), lambda low, high: fill_suffixes(longer, low, high)))
+    missing = max(run_in_threads(longer, longer.order, partial(fill_suffixes, longer)))
     if missing >= 0:
-        raise InputError(f"n-gram {missing - last} of {order_of(longer)} words lacks the one without its first")
+        raise InputError(f"n-gram {missing - last} of {longer.order} words lacks the one without its first")
     return longer

@@ -1,15 +1,13 @@
-"""Sorting the n-grams of a stream, one order after the other, compiled.
+"""Compiled sorting of the n-grams of a token stream, one order after the other.
 
-A place is where an n-gram ends in the stream. Places are kept sorted by their n-grams, so that equal ones stand
-together (a group). One word longer, a group falls apart into smaller ones, and only the words that come next have to be
-sorted inside it: most groups are of one place or a few. This is how suffix arrays are made, cut off at the order of the
-model.
+The position of an n-gram is where it ends in the stream. Positions are kept sorted by n-gram, so that equal n-grams are
+adjacent (a group). For n-grams one word longer a group splits into smaller ones, and only the next words have to be
+sorted within it; most groups have one position or a few. This is suffix sorting, cut off at the order of the model.
 
-The n-gram without its first word that ends at the same place is known from the order before: ``nodes`` has it for every
-place. So no n-gram is ever looked up.
+The suffix of an n-gram (without its first word) ends at the same position and is known from the order before: ``nodes``
+has it for every position. So no n-gram is ever looked up.
 
-Groups that begin with different words have nothing to do with each other: a stream is sorted in shards, by first word,
-as many at a time as there are threads.
+Groups that begin with different words are independent: a stream is sorted in shards by first word, in parallel.
 """
 
 from __future__ import annotations
@@ -18,68 +16,68 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ensue.models.ngram_lookup import Ints, Span, compiled
+from ensue.models.ngram_lookup import Ints, compiled
 
 
 class Groups(NamedTuple):
     """The n-grams of one order in one shard, sorted."""
 
-    places: Ints
-    """Where they end, those of a group together."""
+    positions: Ints
+    """Where they end, group by group."""
     sizes: Ints
-    """How many places each group has."""
+    """The number of positions of each group."""
     words: Ints
-    """The last word of each."""
+    """The last word of each group."""
 
 
-class Longer(NamedTuple):
+class Extension(NamedTuple):
     """The n-grams one word longer than some groups."""
 
     groups: Groups
     suffix: Ints
-    """For each the node of the n-gram without its first word."""
-    fan: Ints
-    """How many each of the shorter groups has."""
+    """The node of each one's suffix."""
+    child_counts: Ints
+    """The number of them that each of the shorter groups has."""
 
 
 @compiled
-def first_places(stream: Ints, span: Span, vocabulary: int, count: int) -> Ints:
-    """The places of the words from one up to another, ``count`` in all, sorted by word and by the word after it."""
+def first_positions(stream: Ints, span: tuple[int, int], vocabulary: int, count: int) -> Ints:
+    """Return the ``count`` positions of the words low ≤ word < high, sorted by word and then by the next word."""
     low, high = span
     size = len(stream)
     after, starts = np.zeros(vocabulary + 2, np.int64), np.zeros(high - low + 1, np.int64)
-    for place in range(size):
-        word = stream[place]
+    for position in range(size):
+        word = stream[position]
         if low <= word < high:
-            following = stream[place + 1] if place + 1 < size else vocabulary
+            following = stream[position + 1] if position + 1 < size else vocabulary
             after[following + 1] += 1
             starts[word - low + 1] += 1
     after, starts = np.cumsum(after), np.cumsum(starts)
     by_next = np.empty(count, np.int32)
-    for place in range(size):
-        if low <= stream[place] < high:
-            following = stream[place + 1] if place + 1 < size else vocabulary
-            by_next[after[following]] = place
+    for position in range(size):
+        if low <= stream[position] < high:
+            following = stream[position + 1] if position + 1 < size else vocabulary
+            by_next[after[following]] = position
             after[following] += 1
     result = np.empty(count, np.int32)
-    for at in range(count):
-        word = stream[by_next[at]] - low
-        result[starts[word]] = by_next[at]
+    for position in by_next:
+        word = stream[position] - low
+        result[starts[word]] = position
         starts[word] += 1
     return result
 
 
 @compiled
-def lengthen(stream: Ints, nodes: Ints, groups: Groups, closed: int, room: Longer) -> tuple[int, int]:
-    """Sort n-grams one word longer into ``room``; its places may be those of ``groups``, which are then overwritten.
+def extend_groups(stream: Ints, nodes: Ints, groups: Groups, closed: int, result: Extension) -> tuple[int, int]:
+    """Sort n-grams one word longer into ``result``, which may share its positions with ``groups``.
 
-    No n-gram goes on after the word ``closed``. Answers how many groups and how many places there are.
+    No n-gram continues after the word ``closed``. Returns the number of groups and of positions.
     """
-    places, sizes, words = groups
-    (further, counts, last), suffix, fan = room
-    following = np.empty(len(places), np.int32)
-    for at in range(len(places)):  # apart from the loop below, so that the processor waits for many words at a time
-        following[at] = stream[places[at] + 1] if places[at] + 1 < len(stream) else -1
+    positions, sizes, words = groups
+    (new_positions, counts, last), suffix, child_counts = result
+    following = np.empty(len(positions), np.int32)
+    for i in range(len(positions)):  # a loop of its own, so that the processor loads many words at once
+        following[i] = stream[positions[i] + 1] if positions[i] + 1 < len(stream) else -1
     largest = 0
     for group in range(len(sizes)):
         largest = max(largest, sizes[group])
@@ -90,60 +88,60 @@ def lengthen(stream: Ints, nodes: Ints, groups: Groups, closed: int, room: Longe
         if words[group] == closed:
             begin = stop
         count, ascending = 0, True
-        for at in range(begin, stop):
-            if following[at] >= 0:
-                keys[count] = (np.int64(following[at]) << 32) | (places[at] + 1)
+        for i in range(begin, stop):
+            if following[i] >= 0:
+                keys[count] = (np.int64(following[i]) << 32) | (positions[i] + 1)
                 ascending = ascending and (count == 0 or keys[count - 1] <= keys[count])
                 count += 1
         if not ascending:
-            arrange(keys[:count])
+            sort_keys(keys[:count])
         word = -1
-        for at in range(count):
-            place = keys[at] & 0xFFFFFFFF
-            if keys[at] >> 32 != word:
-                word = keys[at] >> 32
-                last[found], counts[found], suffix[found] = word, 0, place
+        for i in range(count):
+            position = keys[i] & 0xFFFFFFFF
+            if keys[i] >> 32 != word:
+                word = keys[i] >> 32
+                last[found], counts[found], suffix[found] = word, 0, position
                 found += 1
             counts[found - 1] += 1
-            further[kept] = place
+            new_positions[kept] = position
             kept += 1
-        fan[group] = found - before
+        child_counts[group] = found - before
         begin = stop
-    for at in range(found):
-        suffix[at] = nodes[suffix[at]]
+    for i in range(found):
+        suffix[i] = nodes[suffix[i]]
     return found, kept
 
 
 @compiled
-def arrange(keys: Ints) -> None:
-    """Sort in place; short runs, which are most, by insertion."""
+def sort_keys(keys: Ints) -> None:
+    """Sort in place; short arrays, which are most, by insertion."""
     if len(keys) > 24:
         keys.sort()
         return
-    for at in range(1, len(keys)):
-        key, place = keys[at], at
-        while place > 0 and keys[place - 1] > key:
-            keys[place] = keys[place - 1]
-            place -= 1
-        keys[place] = key
+    for end in range(1, len(keys)):
+        key, i = keys[end], end
+        while i > 0 and keys[i - 1] > key:
+            keys[i] = keys[i - 1]
+            i -= 1
+        keys[i] = key
 
 
 @compiled
-def number(nodes: Ints, groups: Groups, first: int) -> None:
-    """Note at every place the node of the n-gram that ends there; the first group is node ``first``."""
-    at = 0
+def set_nodes(nodes: Ints, groups: Groups, first: int) -> None:
+    """Set the node of the n-gram that ends at each position; the first group is node ``first``."""
+    begin = 0
     for group in range(len(groups.sizes)):
-        for place in groups.places[at : at + groups.sizes[group]]:
-            nodes[place] = first + group
-        at += groups.sizes[group]
+        for position in groups.positions[begin : begin + groups.sizes[group]]:
+            nodes[position] = first + group
+        begin += groups.sizes[group]
 
 
 @compiled
-def counted_from(groups: Groups, before: int) -> Ints:
-    """How many places of each group are not among the first ``before``."""
-    result, at = np.zeros(len(groups.sizes), np.int32), 0
+def counts_from(groups: Groups, start: int) -> Ints:
+    """Return how many positions of each group are not before ``start``."""
+    result, begin = np.zeros(len(groups.sizes), np.int32), 0
     for group in range(len(groups.sizes)):
-        for place in groups.places[at : at + groups.sizes[group]]:
-            result[group] += place >= before
-        at += groups.sizes[group]
+        for position in groups.positions[begin : begin + groups.sizes[group]]:
+            result[group] += position >= start
+        begin += groups.sizes[group]
     return result

@@ -1,22 +1,22 @@
-"""word2vec: a vector for each word, learnt from the words it stands near (Mikolov et al., 2013a and b).
+"""word2vec: a vector for each word, learnt from its neighbours (Mikolov et al., 2013a and b).
 
-Every word has two vectors, v as a centre and u as a word near one.
+Every word has two vectors: v as a centre, u as a word near one.
 
     J(θ) = −1/T Σ_t Σ_{−m≤j≤m, j≠0} log P(w_{t+j} | w_t)                                      (skip-gram)
     J(θ) = −1/T Σ_t log P(w_t | w_{t−m} … w_{t+m}),   h the mean of the v of those words       (CBOW)
 
     P(o | c) = exp(u_o · v_c) / Σ_w exp(u_w · v_c)      the exact softmax; for CBOW with h in place of v_c
 
-The sum over the vocabulary is dear, so negative sampling asks for less, that a word o is told from k words w drawn from
-P_n ∝ count^¾:
+The sum over the vocabulary is expensive. Negative sampling replaces it by a classifier that tells a word o from k words
+w sampled from P_n ∝ count^¾:
 
     log σ(u_o · v_c) + Σ_{w ~ P_n} log σ(−u_w · v_c)
 
-whose best u_o · v_c is log P(o | c) − log P_n(o) − log k (Levy and Goldberg, 2014): how often o stands near c is then
-in proportion to P_n(o) exp(u_o · v_c).
+Its optimal u_o · v_c is log P(o | c) − log P_n(o) − log k (Levy and Goldberg, 2014), so the frequency of o near c is
+proportional to P_n(o) exp(u_o · v_c).
 
-With the dynamic window m is drawn anew for each centre, 1 to ``window``. Frequent words are left out by chance before
-windows are cut: of a word with share f of the text √(s/f) + s/f are kept, s being ``train.subsample``.
+With a dynamic window, m is sampled for each centre from 1 to ``window``. Frequent words are subsampled before windows
+are formed: a word of frequency f is kept with probability √(s/f) + s/f, where s is ``train.subsample``.
 
 Legend: V vocabulary, D width, T words of the text.
 """
@@ -69,7 +69,7 @@ class Word2VecConfig:
 
 
 class Word2Vec(StatelessModel):
-    """v is ``embed.weight``, u is ``head.weight``, each (V, D); both are kept."""
+    """v is ``embed.weight`` and u is ``head.weight``, both (V, D)."""
 
     Config: ClassVar[type[Any]] = Word2VecConfig
     task = "words"
@@ -93,31 +93,31 @@ class Word2Vec(StatelessModel):
 
     @property
     def traits(self) -> Traits:
-        """It sees one word at a time."""
+        """Context of one word."""
         return Traits(steps=False, context=1)
 
     def forward(
         self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
     ) -> Output:
-        """The words near each of ``tokens`` (B, T), each taken alone."""
+        """Predict the words near each of ``tokens`` (B, T), independently of the other tokens."""
         return answer(self.head, self.embed(tokens), self.start(len(tokens)), lengths, want)
 
     def log_probabilities(self, given: Sequence[int], *, of_text: bool = False) -> Tensor:
-        """log P(w | given) of every word, (V,): the softmax of u_w · h, h the mean of the given words' v.
+        """Return log P(w | given) of every word, (V,): the softmax of u_w · h, h the mean of the given words' v.
 
-        ``of_text`` weighs it with the noise it was told from: after negative sampling that is how often each word
-        stands near the given ones, where the softmax alone says how much more often than anywhere.
+        After negative sampling the softmax is relative to the noise distribution: how much more often a word occurs
+        near the given ones than elsewhere. ``of_text`` multiplies by that distribution, which gives frequencies.
         """
         h = self.embed.weight.detach()[list(given)].double().mean(0)
         scores = self.head.weight.detach().double() @ h
         if of_text and self.config.objective == "negative":
-            scores = scores + self.config.power * self.counts.double().log()  # a word that was never seen has no share
+            scores = scores + self.config.power * self.counts.double().log()  # −∞ for words that do not occur
         return scores.log_softmax(0)
 
     def sampling_loss(self, given: Tensor, outputs: Tensor) -> Tensor:
         """−log σ(u_o · h) − Σ_w log σ(−u_w · h), summed over rows h of ``given`` (n, D); o is the first of ``outputs``.
 
-        What the loops go down by derivatives of their own, here for autograd.
+        The loss that the compiled loops minimise, for autograd.
         """
         scores = given @ self.head.weight[outputs].T  # (n, m)
         sign = torch.ones_like(scores)
@@ -125,6 +125,6 @@ class Word2Vec(StatelessModel):
         return -F.logsigmoid(sign * scores).sum()
 
     def softmax_loss(self, given: Tensor, wanted: Tensor) -> Tensor:
-        """−Σ_o log P(o | h), of one vector h (D,) and the words that stand near it."""
+        """−Σ_o log P(o | h) of one vector h (D,) and the target words."""
         loss: Tensor = -self.head(given).log_softmax(-1)[wanted].sum()
         return loss

@@ -1,34 +1,32 @@
-"""The loops of word2vec, compiled by numba on first use and kept on disk.
+"""The training loops of word2vec, compiled by numba on first use and cached on disk.
 
-One window of skip-gram with negative sampling is a small product of matrices. The n words near a centre are rows v_j,
-the centre and the K words drawn as noise are rows u_k, and all n words share the noise (Ji et al., 2016), so that every
-row is fetched once and stays in the cache:
+A window of skip-gram with negative sampling is a small matrix product. The n words near a centre are rows v_j; the
+centre and the K noise words are rows u_k. All n words share the noise (Ji et al., 2016), so every row is fetched once
+and stays in the cache:
 
     p_jk = σ(v_j · u_k),   g_jk = η (y_k − p_jk),   y = 1 for the centre, 0 for noise
-    u_k ← u_k + Σ_j g_jk v_j,   v_j ← v_j + Σ_k g_jk u_k           (both with the rows as they were)
+    u_k ← u_k + Σ_j g_jk v_j,   v_j ← v_j + Σ_k g_jk u_k           (both from the rows before the update)
 
-CBOW is the same with one row, the mean of the v_j, whose gradient each v_j gets an nth of. The loops of the exact
-softmax go over the whole vocabulary for every centre, and take either precision.
+CBOW is the same with a single row, the mean of the v_j; each v_j gets 1/n of its gradient. The exact softmax goes over
+the whole vocabulary for every centre, in float32 or float64.
 
-A stream of words has −1 where a window may not reach on. All loops stand in one file because a compiled function is
-kept on disk until its own file changes.
+All loops are in one file because numba caches a function until its own file changes.
+
+Legend: V, U the vectors (vocabulary, D), n words near a centre, m = 1 + K outputs, D width.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.cgutils import get_or_insert_function
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ensue.core.compile_notice import watch
+from ensue.kernels.prefetch import CACHE_LINE, prefetch
 
 watch()
 
@@ -38,22 +36,49 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
-"""Threads run beside each other; sums may be taken in any order, or they would go number by number."""
-TOLD_EVERY = 16
-"""The loss is summed over one window of so many: logarithms take their time."""
+"""Threads run in parallel; sums may be reordered, so that they use vectors."""
+LOSS_EVERY = 16
+"""The loss is computed for one window of this many: logarithms are slow."""
 WHOLE = 1 << 31
-"""A threshold of so much is a probability of one."""
-LINE = 64
-"""Bytes that come from memory at once."""
+"""The threshold that stands for probability 1."""
 
 Matrix = NDArray[Any]
 Words = NDArray[np.int32]
 Random = NDArray[np.uint64]
+"""The state of the random generator, one number."""
 
 f32, u64 = np.float32, np.uint64
 LOG2_E = f32(math.log2(math.e))
 C1, C2, C3, C4, C5, C6 = (f32(math.log(2) ** k / math.factorial(k)) for k in range(1, 7))
-"""The series of 2^f; on |f| ≤ ½ what is left out is below the precision of single numbers."""
+"""The series of 2^f; for |f| ≤ ½ the remainder is below float32 precision."""
+
+
+class Chunk(NamedTuple):
+    """A chunk of text, the vectors to train, and the settings."""
+
+    words: Words
+    """The text; −1 where a sentence ends, which no window crosses."""
+    V: Matrix
+    U: Matrix
+    keep: NDArray[np.int64]
+    """Of each word, the probability that subsampling keeps it, times 2³¹."""
+    window: int
+    dynamic: bool
+    rate: float
+    decay: float
+    """How much the rate falls over the chunk."""
+    random: Random
+    loss: Matrix
+    """Results: the sum of losses, and the number of pairs (CBOW: windows) it is over."""
+
+
+class Workspace(NamedTuple):
+    """Arrays that ``update`` works in."""
+
+    rows: Matrix  # (m, D)
+    order: Words  # 0, 1, … m − 1
+    weights: Matrix  # (n · m), holds the g_jk after an update
+    bits: Words  # (n · m)
 
 
 def loop(function: Callable[..., Any]) -> Any:
@@ -61,34 +86,24 @@ def loop(function: Callable[..., Any]) -> Any:
     return numba.njit(**OPTIONS)(function)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(context: Any, matrix: Any, row: Any, byte: Any) -> Any:
-    """Ask for the bytes of a row before they are needed."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        whole, small, pointer = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
-        begin = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
-        place = builder.add(builder.add(builder.ptrtoint(array.data, whole), begin), arguments[2])
-        kind = ir.FunctionType(ir.VoidType(), [pointer, small, small, small])
-        call = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        how = [ir.Constant(small, value) for value in (0, 3, 1)]  # to read, keep it near, data
-        builder.call(call, [builder.inttoptr(place, pointer), *how])
-        return context.get_dummy_value()
-
-    return types.void(matrix, types.int64, types.int64), make
+@loop
+def workspace(n: int, m: int, width: int) -> Workspace:
+    """Allocate a workspace."""
+    rows, order = np.empty((m, width), np.float32), np.arange(m).astype(np.int32)
+    return Workspace(rows, order, np.empty(n * m, np.float32), np.empty(n * m, np.int32))
 
 
 @loop
-def fetch(matrix: Matrix, row: int) -> None:
-    """Ask for a whole row."""
-    for byte in range(0, matrix.shape[1] * matrix.itemsize, LINE):
-        prefetch(matrix, np.int64(row), np.int64(byte))
+def prefetch_row(matrix: Matrix, row: int) -> None:
+    """Prefetch a row of a float32 matrix."""
+    width = matrix.shape[1]
+    for i in range(0, width, CACHE_LINE):
+        prefetch(matrix, row * width + i)
 
 
 @loop
 def draw(random: Random) -> Any:
-    """64 random bits (xorshift64*, Vigna 2016)."""
+    """Draw 64 random bits (xorshift64*, Vigna 2016)."""
     x = random[0]
     x ^= x >> u64(12)
     x ^= x << u64(25)
@@ -99,46 +114,50 @@ def draw(random: Random) -> Any:
 
 @loop
 def below(bits: Any, size: int) -> Any:
-    """The upper half of random bits as a number from 0 to size − 1."""
+    """Turn the upper half of random bits into a number from 0 to size − 1."""
     return np.int64(((bits >> u64(32)) * u64(size)) >> u64(32))
 
 
 @loop
-def thin(words: Words, keep: NDArray[np.int64], random: Random, kept: Words) -> Any:
-    """Leave frequent words out by chance: word w stays with probability keep_w / 2³¹. How many places are left."""
-    count = 0
+def subsample(words: Words, keep: NDArray[np.int64], random: Random) -> Words:
+    """Drop frequent words at random: word w stays with probability keep_w / 2³¹."""
+    kept, count = np.empty(len(words), np.int32), 0
     for word in words:
         if word < 0 or keep[word] >= WHOLE or np.int64(draw(random) >> u64(33)) < keep[word]:
             kept[count] = word
             count += 1
-    return count
+    return kept[:count]
 
 
 @loop
-def company(kept: Words, count: int, place: int, reach: int, near: Words) -> Any:
-    """The words at most ``reach`` places from one, up to the ends of its sentence; how many there are."""
+def neighbours(kept: Words, position: int, window: int, dynamic: bool, random: Random, near: Words) -> int:
+    """Write the words around a position, within its sentence, to ``near``; return their number.
+
+    A dynamic window reaches a random distance, from 1 to ``window``.
+    """
+    reach = 1 + below(draw(random), window) if dynamic else window
     n = 0
-    at = place - 1
-    while at >= 0 and at >= place - reach and kept[at] >= 0:
-        near[n] = kept[at]
-        n, at = n + 1, at - 1
-    at = place + 1
-    while at < count and at <= place + reach and kept[at] >= 0:
-        near[n] = kept[at]
-        n, at = n + 1, at + 1
+    i = position - 1
+    while i >= 0 and i >= position - reach and kept[i] >= 0:
+        near[n] = kept[i]
+        n, i = n + 1, i - 1
+    i = position + 1
+    while i < len(kept) and i <= position + reach and kept[i] >= 0:
+        near[n] = kept[i]
+        n, i = n + 1, i + 1
     return n
 
 
 @loop
-def noise(centre: int, negative: int, table: NDArray[np.int64], random: Random, outputs: Words) -> Any:
-    """The centre, and words drawn as noise in one step each (Walker's alias method); how many there are.
+def sample_noise(centre: int, table: NDArray[np.int64], random: Random, outputs: Words) -> int:
+    """Write the centre and K random noise words to ``outputs`` (1 + K); return their number.
 
-    A row of the table is a threshold and, in its lower half, the word to take above it in place of its own. A drawn
-    word that is the centre itself is left out.
+    Each word takes one step (Walker's alias method). An entry of the table is a threshold and, in its lower half, the
+    word to take above it instead of the entry's own. Noise that equals the centre is dropped.
     """
     outputs[0] = centre
     m = 1
-    for _ in range(negative):
+    for _ in range(len(outputs) - 1):
         bits = draw(random)
         word = below(bits, len(table))
         if np.int64(bits & u64(WHOLE - 1)) >= (table[word] >> 32):
@@ -150,11 +169,11 @@ def noise(centre: int, negative: int, table: NDArray[np.int64], random: Random, 
 
 
 @loop
-def products(inputs: Matrix, places: Words, n: int, rows: Matrix, m: int, scores: Matrix) -> None:
-    """s_jk = v_j · u_k, in blocks of two by three, so that a number that is loaded is used more than once."""
+def products(inputs: Matrix, indices: Words, n: int, rows: Matrix, m: int, scores: Matrix) -> None:
+    """s_jk = v_j · u_k, in blocks of two by three, so that every loaded number is used more than once."""
     D = inputs.shape[1]
     for j in range(0, n, 2):
-        v, w = inputs[places[j]], inputs[places[min(j + 1, n - 1)]]
+        v, w = inputs[indices[j]], inputs[indices[min(j + 1, n - 1)]]
         both = j + 1 < n
         k = 0
         while k + 2 < m:
@@ -185,9 +204,9 @@ def products(inputs: Matrix, places: Words, n: int, rows: Matrix, m: int, scores
 
 @loop
 def logistic(scores: Matrix, size: int, bits: Words) -> None:
-    """σ(s) = 1 / (1 + 2^t), t = −s log₂ e, written over s: 2^t = 2^w 2^f, w whole, |f| ≤ ½.
+    """σ(s) = 1 / (1 + 2^t) in place, t = −s log₂ e = w + f with w whole and |f| ≤ ½.
 
-    2^w has w in the exponent of its bits, so no library is called and the loop is done eight numbers at a time.
+    2^w is built from w as exponent bits, so no library function is called and the loop can be vectorised.
     """
     powers = bits.view(np.float32)
     for i in range(size):
@@ -201,17 +220,17 @@ def logistic(scores: Matrix, size: int, bits: Words) -> None:
 
 
 @loop
-def add(row: Matrix, matrix: Matrix, places: Words, n: int, weights: Matrix, first: int, step: int) -> None:
+def add(row: Matrix, matrix: Matrix, indices: Words, n: int, weights: Matrix, first: int, step: int) -> None:
     """row ← row + Σ_j weight_j · matrix_j, three rows at a time."""
     j = 0
     while j + 2 < n:
-        a, b, c = matrix[places[j]], matrix[places[j + 1]], matrix[places[j + 2]]
+        a, b, c = matrix[indices[j]], matrix[indices[j + 1]], matrix[indices[j + 2]]
         x, y, z = weights[first + j * step], weights[first + (j + 1) * step], weights[first + (j + 2) * step]
         for i in range(len(row)):
             row[i] += x * a[i] + y * b[i] + z * c[i]
         j += 3
     while j < n:
-        a, x = matrix[places[j]], weights[first + j * step]
+        a, x = matrix[indices[j]], weights[first + j * step]
         for i in range(len(row)):
             row[i] += x * a[i]
         j += 1
@@ -227,17 +246,14 @@ def update(
     m: int,
     rate: float,
     into: Matrix,
-    places: Words,
-    rows: Matrix,
-    order: Words,
-    weights: Matrix,
-    bits: Words,
+    targets: Words,
+    work: Workspace,
 ) -> None:
-    """One step down the loss of a window: the equations above.
+    """Make a gradient step on the loss of a window (see the equations above).
 
-    Row ``near_j`` of ``inputs`` is v_j, and its step goes to row ``places_j`` of ``into``. The other arrays are room to
-    work in: ``rows`` (m, D), ``order`` 0, 1 …, ``weights`` and ``bits`` (n m), in which the g_jk are left.
+    Row ``near_j`` of ``inputs`` is v_j, j < n; its step is added to row ``targets_j`` of ``into``.
     """
+    rows, order, weights, bits = work
     for k in range(m):
         row, u = rows[k], U[outputs[k]]
         for i in range(len(u)):
@@ -246,69 +262,53 @@ def update(
     logistic(weights, n * m, bits)
     for j in range(n):
         weights[j * m] -= f32(1)
-    for at in range(n * m):
-        weights[at] *= -rate
+    for i in range(n * m):
+        weights[i] *= -rate
     for k in range(m):
         add(U[outputs[k]], inputs, near, n, weights, k, m)
     for j in range(n):
-        add(into[places[j]], rows, order, m, weights, j * m, 1)
+        add(into[targets[j]], rows, order, m, weights, j * m, 1)
 
 
 @loop
-def tell(weights: Matrix, n: int, m: int, rate: float, told: Matrix) -> None:
-    """Add to the loss what a window cost: −log of the probability of what is so, which is 1 − |g| / η."""
-    for at in range(n * m):
-        told[0] -= math.log(max(1 - abs(weights[at]) / rate, 1e-7))
-    told[1] += n
+def add_loss(weights: Matrix, n: int, m: int, rate: float, loss: Matrix) -> None:
+    """Add the loss of a window: −log of the probability of each correct answer, which is 1 − |g| / η."""
+    for i in range(n * m):
+        loss[0] -= math.log(max(1 - abs(weights[i]) / rate, 1e-7))
+    loss[1] += n
 
 
 @loop
-def skipgram(
-    words: Words,
-    V: Matrix,
-    U: Matrix,
-    keep: NDArray[np.int64],
-    table: NDArray[np.int64],
-    window: int,
-    dynamic: bool,
-    negative: int,
-    rate: float,
-    fall: float,
-    random: Random,
-    told: Matrix,
-) -> None:
-    """Skip-gram over a stretch of words; the rate falls by ``fall`` on the way. ``told``: loss, pairs it is of."""
-    kept = np.empty(len(words), np.int32)
-    count = thin(words, keep, random, kept)
-    most = 2 * window
-    rows, order = np.empty((negative + 1, V.shape[1]), np.float32), np.arange(negative + 1).astype(np.int32)
-    weights, bits = np.empty(most * (negative + 1), np.float32), np.empty(most * (negative + 1), np.int32)
-    near, outputs, coming = np.empty(most, np.int32), np.empty(negative + 1, np.int32), np.empty(negative + 1, np.int32)
-    m = next_m = 0
-    for place in range(count):
-        outputs, coming, m = coming, outputs, next_m
-        if place + 1 < count and kept[place + 1] >= 0:  # what comes next is asked for while this is worked on
-            next_m = noise(kept[place + 1], negative, table, random, coming)
+def skipgram(chunk: Chunk, negative: int, table: NDArray[np.int64]) -> None:
+    """Skip-gram with negative sampling; ``table`` is the noise distribution (``alias_table``)."""
+    words, V, U, keep, window, dynamic, first_rate, decay, random, loss = chunk
+    kept = subsample(words, keep, random)
+    count, work = len(kept), workspace(2 * window, negative + 1, V.shape[1])
+    near, m, next_m = np.empty(2 * window, np.int32), 0, 0
+    outputs, next_outputs = np.empty(negative + 1, np.int32), np.empty(negative + 1, np.int32)
+    for position in range(count):
+        outputs, next_outputs, m = next_outputs, outputs, next_m
+        if position + 1 < count and kept[position + 1] >= 0:  # prefetched during the update of this window
+            next_m = sample_noise(kept[position + 1], table, random, next_outputs)
             for k in range(next_m):
-                fetch(U, coming[k])
-            if place + window + 1 < count and kept[place + window + 1] >= 0:
-                fetch(V, kept[place + window + 1])
-        if kept[place] < 0:
+                prefetch_row(U, next_outputs[k])
+            if position + window + 1 < count and kept[position + window + 1] >= 0:
+                prefetch_row(V, kept[position + window + 1])
+        if kept[position] < 0:
             continue
-        if place == 0:
-            m = noise(kept[0], negative, table, random, outputs)
-        reach = 1 + below(draw(random), window) if dynamic else window
-        n = company(kept, count, place, reach, near)
-        now = f32(rate - fall * place / count)
+        if position == 0:
+            m = sample_noise(kept[0], table, random, outputs)
+        n = neighbours(kept, position, window, dynamic, random, near)
+        rate = f32(first_rate - decay * position / count)
         if n:
-            update(V, near, n, U, outputs, m, now, V, near, rows, order, weights, bits)
-            if place % TOLD_EVERY == 0:
-                tell(weights, n, m, now, told)
+            update(V, near, n, U, outputs, m, rate, V, near, work)
+            if position % LOSS_EVERY == 0:
+                add_loss(work.weights, n, m, rate, loss)
 
 
 @loop
 def mean(V: Matrix, near: Words, n: int, row: Matrix) -> None:
-    """The mean of n rows."""
+    """Write the mean of n rows to ``row``."""
     row[:] = 0
     for j in range(n):
         v = V[near[j]]
@@ -319,8 +319,8 @@ def mean(V: Matrix, near: Words, n: int, row: Matrix) -> None:
 
 
 @loop
-def share(V: Matrix, near: Words, n: int, change: Matrix) -> None:
-    """Give each of n rows an nth of a change."""
+def add_shares(V: Matrix, near: Words, n: int, change: Matrix) -> None:
+    """Add 1/n of a change to each of n rows."""
     for j in range(n):
         v = V[near[j]]
         for i in range(len(change)):
@@ -328,51 +328,36 @@ def share(V: Matrix, near: Words, n: int, change: Matrix) -> None:
 
 
 @loop
-def cbow(
-    words: Words,
-    V: Matrix,
-    U: Matrix,
-    keep: NDArray[np.int64],
-    table: NDArray[np.int64],
-    window: int,
-    dynamic: bool,
-    negative: int,
-    rate: float,
-    fall: float,
-    random: Random,
-    told: Matrix,
-) -> None:
-    """CBOW over a stretch of words: the mean of the words near a centre against the centre and noise."""
-    kept = np.empty(len(words), np.int32)
-    count = thin(words, keep, random, kept)
-    rows, order = np.empty((negative + 1, V.shape[1]), np.float32), np.arange(negative + 1).astype(np.int32)
-    weights, bits = np.empty(negative + 1, np.float32), np.empty(negative + 1, np.int32)
+def cbow(chunk: Chunk, negative: int, table: NDArray[np.int64]) -> None:
+    """CBOW with negative sampling: the mean of the words near a centre against the centre and noise."""
+    words, V, U, keep, window, dynamic, first_rate, decay, random, loss = chunk
+    kept = subsample(words, keep, random)
+    count, work = len(kept), workspace(1, negative + 1, V.shape[1])
     near, outputs = np.empty(2 * window, np.int32), np.empty(negative + 1, np.int32)
     middle, change = np.empty((1, V.shape[1]), np.float32), np.empty((1, V.shape[1]), np.float32)
-    for place in range(count):
-        if kept[place] < 0:
+    for position in range(count):
+        if kept[position] < 0:
             continue
-        m = noise(kept[place], negative, table, random, outputs)
+        m = sample_noise(kept[position], table, random, outputs)
         for k in range(m):
-            fetch(U, outputs[k])
-        reach = 1 + below(draw(random), window) if dynamic else window
-        n = company(kept, count, place, reach, near)
-        now = f32(rate - fall * place / count)
+            prefetch_row(U, outputs[k])
+        n = neighbours(kept, position, window, dynamic, random, near)
+        rate = f32(first_rate - decay * position / count)
         if n:
             mean(V, near, n, middle[0])
             change[:] = 0
-            update(middle, order, 1, U, outputs, m, now, change, order, rows, order, weights, bits)
-            share(V, near, n, change[0])
-            if place % TOLD_EVERY == 0:
-                tell(weights, 1, m, now, told)
+            update(middle, work.order, 1, U, outputs, m, rate, change, work.order, work)
+            add_shares(V, near, n, change[0])
+            if position % LOSS_EVERY == 0:
+                add_loss(work.weights, 1, m, rate, loss)
 
 
 @loop
-def descend(h: Matrix, wanted: Words, n: int, U: Matrix, rate: float, change: Matrix, weights: Matrix) -> Any:
-    """One step down −Σ_o log P(o | h) over the n words wanted, P the exact softmax; answers the loss.
+def softmax_step(h: Matrix, targets: Words, n: int, U: Matrix, rate: float, change: Matrix, weights: Matrix) -> Any:
+    """Make a gradient step on −Σ_o log P(o | h) over n target words, P the exact softmax; return the loss.
 
-    P(w | h) = exp(u_w · h) / Σ_w' exp(u_w' · h),   g_w = η (how often w is wanted − n P(w | h))
-    u_w ← u_w + g_w h,   and Σ_w g_w u_w goes to ``change``
+    P(w | h) = exp(u_w · h) / Σ_w' exp(u_w' · h),   g_w = η (count of w in the targets − n P(w | h))
+    u_w ← u_w + g_w h,   and Σ_w g_w u_w is written to ``change``
     """
     top = -np.inf
     for w in range(len(U)):
@@ -383,14 +368,14 @@ def descend(h: Matrix, wanted: Words, n: int, U: Matrix, rate: float, change: Ma
         top = max(top, score)
     total, loss = 0.0, 0.0
     for k in range(n):
-        loss -= weights[wanted[k]] - top
+        loss -= weights[targets[k]] - top
     for w in range(len(U)):
         weights[w] = np.exp(weights[w] - top)
         total += weights[w]
     for w in range(len(U)):
         weights[w] *= -rate * n / total
     for k in range(n):
-        weights[wanted[k]] += rate
+        weights[targets[k]] += rate
     change[:] = 0
     for w in range(len(U)):
         g = weights[w]
@@ -401,61 +386,36 @@ def descend(h: Matrix, wanted: Words, n: int, U: Matrix, rate: float, change: Ma
 
 
 @loop
-def softmax_skipgram(
-    words: Words,
-    V: Matrix,
-    U: Matrix,
-    keep: NDArray[np.int64],
-    window: int,
-    dynamic: bool,
-    rate: float,
-    fall: float,
-    random: Random,
-    told: Matrix,
-) -> None:
-    """Skip-gram by the exact softmax: each centre says which words are near it."""
-    kept = np.empty(len(words), np.int32)
-    count = thin(words, keep, random, kept)
-    near = np.empty(2 * window, np.int32)
+def softmax_skipgram(chunk: Chunk) -> None:
+    """Skip-gram with the exact softmax: each centre predicts the words near it."""
+    V, U = chunk.V, chunk.U
+    kept, near = subsample(chunk.words, chunk.keep, chunk.random), np.empty(2 * chunk.window, np.int32)
     change, weights = np.empty(V.shape[1], V.dtype), np.empty(len(U), V.dtype)
-    for place in range(count):
-        centre = kept[place]
+    for position in range(len(kept)):
+        centre = kept[position]
         if centre < 0:
             continue
-        reach = 1 + below(draw(random), window) if dynamic else window
-        n = company(kept, count, place, reach, near)
+        n = neighbours(kept, position, chunk.window, chunk.dynamic, chunk.random, near)
         if n:
-            told[0] += descend(V[centre], near, n, U, rate - fall * place / count, change, weights)
-            told[1] += n
+            rate = chunk.rate - chunk.decay * position / len(kept)
+            chunk.loss[0] += softmax_step(V[centre], near, n, U, rate, change, weights)
+            chunk.loss[1] += n
             V[centre] += change
 
 
 @loop
-def softmax_cbow(
-    words: Words,
-    V: Matrix,
-    U: Matrix,
-    keep: NDArray[np.int64],
-    window: int,
-    dynamic: bool,
-    rate: float,
-    fall: float,
-    random: Random,
-    told: Matrix,
-) -> None:
-    """CBOW by the exact softmax: the mean of the words near a centre says which it is."""
-    kept = np.empty(len(words), np.int32)
-    count = thin(words, keep, random, kept)
-    near, centre = np.empty(2 * window, np.int32), np.empty(1, np.int32)
+def softmax_cbow(chunk: Chunk) -> None:
+    """CBOW with the exact softmax: the mean of the words near a centre predicts it."""
+    V, U = chunk.V, chunk.U
+    kept, near = subsample(chunk.words, chunk.keep, chunk.random), np.empty(2 * chunk.window, np.int32)
     middle, change, weights = np.empty(V.shape[1], V.dtype), np.empty(V.shape[1], V.dtype), np.empty(len(U), V.dtype)
-    for place in range(count):
-        centre[0] = kept[place]
-        if kept[place] < 0:
+    for position in range(len(kept)):
+        if kept[position] < 0:
             continue
-        reach = 1 + below(draw(random), window) if dynamic else window
-        n = company(kept, count, place, reach, near)
+        n = neighbours(kept, position, chunk.window, chunk.dynamic, chunk.random, near)
         if n:
             mean(V, near, n, middle)
-            told[0] += descend(middle, centre, 1, U, rate - fall * place / count, change, weights)
-            told[1] += 1
-            share(V, near, n, change)
+            rate = chunk.rate - chunk.decay * position / len(kept)
+            chunk.loss[0] += softmax_step(middle, kept[position : position + 1], 1, U, rate, change, weights)
+            chunk.loss[1] += 1
+            add_shares(V, near, n, change)

@@ -1,15 +1,15 @@
-"""How word2vec goes through a text: in stretches, each shared out among threads.
+"""Training of word2vec: the text is processed in chunks, each divided among threads.
 
-Threads write to the same matrices without waiting for each other (Hogwild: Recht et al., 2011). Where two change a row
-at once, one change can be lost; so what comes out of several threads is never twice the same. On one thread a stretch
-is a function of the matrices and its number: a run can be repeated, and resumed, to the bit.
+Threads write to the same matrices without locks (Hogwild: Recht et al., 2011). If two change a row at once, one change
+may be lost, so results with several threads are not reproducible. With one thread a chunk's update is a function of
+the matrices and its number: a run can be repeated and resumed to the bit.
 """
 
 from __future__ import annotations
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -17,77 +17,78 @@ from numpy.typing import NDArray
 
 from ensue.core.seeds import derive
 from ensue.models.word2vec import Word2Vec
-from ensue.models.word2vec_loops import WHOLE, cbow, skipgram, softmax_cbow, softmax_skipgram
+from ensue.models.word2vec_loops import WHOLE, Chunk, cbow, skipgram, softmax_cbow, softmax_skipgram
 
-STRETCH = 1 << 17
-"""Words of a stretch: some hundredths of a second, so that a stop is soon heeded."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learning:
-    """How a text is learnt from."""
-
-    lr: float = 0.025
-    """The rate at the beginning; it falls in a straight line."""
-    floor: float = 0.004
-    """What is left of it at the end, as a share."""
-    subsample: float = 1e-3
-    dynamic: bool = True
-    threads: int = 1
-    seed: int = 0
+CHUNK_WORDS = 1 << 17
+"""Words of a chunk: some hundredths of a second, so that training stops soon when it is asked to."""
 
 
 class Word2VecTrainer:
-    """A model, a stream of words (−1 where a window may not reach on) and how often each word occurs in it."""
+    """Trains a model on a stream of words (−1 between sentences), given how often each word occurs in it.
 
-    def __init__(self, model: Word2Vec, words: NDArray[np.int32], counts: NDArray[np.int64], how: Learning) -> None:
-        self.model, self.words, self.how = model, words, how
+    The rate falls linearly from ``lr`` to ``floor`` · ``lr``. ``dynamic`` samples the size of each window.
+    """
+
+    def __init__(
+        self,
+        model: Word2Vec,
+        words: NDArray[np.int32],
+        counts: NDArray[np.int64],
+        *,
+        lr: float = 0.025,
+        floor: float = 0.004,
+        subsample: float = 1e-3,
+        dynamic: bool = True,
+        threads: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.words = model, words
+        self.lr, self.floor, self.dynamic, self.threads, self.seed = lr, floor, dynamic, threads, seed
         self.V, self.U = model.embed.weight.detach().numpy(), model.head.weight.detach().numpy()
-        self.keep = thresholds(counts, how.subsample)
+        self.keep = thresholds(counts, subsample)
         self.table = alias_table(counts, model.config.power) if model.config.objective == "negative" else None
-        self.steps_per_epoch = max(1, -(-len(words) // STRETCH))
+        self.steps_per_epoch = max(1, -(-len(words) // CHUNK_WORDS))
 
     def trial(self) -> Self:
-        """The same on matrices of its own, to see how fast it is."""
+        """Return a copy with its own matrices, to measure the speed."""
         other = copy.copy(self)
         other.V, other.U = self.V.copy(), self.U.copy()
         return other
 
     def rate(self, step: int, steps: int) -> float:
-        """η before a step."""
-        return self.how.lr * max(self.how.floor, 1 - step / steps)
+        """Return the learning rate before a step."""
+        return self.lr * max(self.floor, 1 - step / steps)
 
     def update(self, step: int, steps: int) -> tuple[float, int]:
-        """Go through one stretch; the mean loss of what was looked at, and how many words it had."""
-        at = step % self.steps_per_epoch * STRETCH
-        words = self.words[at : at + STRETCH]
+        """Train on one chunk; return the mean loss of the windows that were measured, and the number of words."""
+        start = step % self.steps_per_epoch * CHUNK_WORDS
+        words = self.words[start : start + CHUNK_WORDS]
         rate, after = self.rate(step, steps), self.rate(step + 1, steps)
-        parts = np.array_split(words, self.how.threads)
-        work = [(part, rate, rate - after, derive(self.how.seed, step, number)) for number, part in enumerate(parts)]
-        if len(work) == 1:
-            told = [self._part(*work[0])]
-        else:
-            with ThreadPoolExecutor(len(work)) as pool:
-                told = list(pool.map(lambda one: self._part(*one), work))
-        loss, count = np.sum(told, axis=0)
+        parts = np.array_split(words, self.threads)
+        seeds = [derive(self.seed, step, number) for number in range(len(parts))]
+        train = partial(self._train_part, rate, rate - after)
+        with ThreadPoolExecutor(len(parts)) as pool:
+            loss, count = np.sum(list(pool.map(train, parts, seeds)), axis=0)
         return float(loss / max(count, 1)), int((words >= 0).sum())
 
-    def _part(self, words: NDArray[np.int32], rate: float, fall: float, seed: int) -> NDArray[np.float64]:
-        """One thread's share of a stretch."""
-        config, how, told = self.model.config, self.how, np.zeros(2)
+    def _train_part(self, rate: float, decay: float, words: NDArray[np.int32], seed: int) -> NDArray[np.float64]:
+        """Train on one thread's part of a chunk; return the sum of losses and their number."""
+        config, loss = self.model.config, np.zeros(2)
         random = np.array([seed | 1], np.uint64)
+        vectors = (self.V, self.U, self.keep)
+        chunk = Chunk(words, *vectors, config.window, self.dynamic, rate, decay, random, loss)
+        train: Any
         if self.table is None:
-            exact: Any = softmax_skipgram if config.mode == "skipgram" else softmax_cbow
-            exact(words, self.V, self.U, self.keep, config.window, how.dynamic, rate, fall, random, told)
-            return told
-        sampled: Any = skipgram if config.mode == "skipgram" else cbow
-        room = (config.window, how.dynamic, config.negative)
-        sampled(words, self.V, self.U, self.keep, self.table, *room, rate, fall, random, told)
-        return told
+            train = softmax_skipgram if config.mode == "skipgram" else softmax_cbow
+            train(chunk)
+        else:
+            train = skipgram if config.mode == "skipgram" else cbow
+            train(chunk, config.negative, self.table)
+        return loss
 
 
 def thresholds(counts: NDArray[np.int64], subsample: float) -> NDArray[np.int64]:
-    """√(s/f) + s/f of 2³¹ for words with share f of a text, at most all; all where s is 0.
+    """Return 2³¹ times the probability that subsampling keeps each word, √(s/f) + s/f for a word of frequency f.
 
     >>> (thresholds(np.array([900, 100]), 0.1) / WHOLE).round(3).tolist()
     [0.444, 1.0]
@@ -95,13 +96,14 @@ def thresholds(counts: NDArray[np.int64], subsample: float) -> NDArray[np.int64]
     if not subsample:
         return np.full(len(counts), WHOLE, np.int64)
     share = subsample / (np.maximum(counts, 1) / counts.sum())
-    found: NDArray[np.int64] = (np.minimum(np.sqrt(share) + share, 1.0) * WHOLE).astype(np.int64)
-    return found
+    return np.asarray(np.minimum(np.sqrt(share) + share, 1.0) * WHOLE, np.int64)
 
 
 def alias_table(counts: NDArray[np.int64], power: float) -> NDArray[np.int64]:
-    """What draws words in proportion to count^power in one step: for each place a threshold below 2³¹ and, in the lower
-    half, the word to take above it (Walker 1977, Vose 1991). Words that never occur are never drawn.
+    """Return the alias table that samples words in proportion to count^power in one step (Walker 1977, Vose 1991).
+
+    An entry is a threshold below 2³¹ and, in the lower half, the word to take above it. Words that never occur are
+    never sampled.
     """
     weight = np.where(counts > 0, np.maximum(counts, 1).astype(np.float64) ** power, 0.0)
     full = weight * (len(counts) / weight.sum())
@@ -113,6 +115,6 @@ def alias_table(counts: NDArray[np.int64], power: float) -> NDArray[np.int64]:
         full[long] -= 1 - full[short]
         if full[long] < 1:
             small.append(large.pop())
-    never = np.asarray(small, np.int64)[weight[small] == 0]  # left over where sums were rounded
+    never = np.asarray(small, np.int64)[weight[small] == 0]  # left over from rounding
     threshold[never], other[never] = 0, int(weight.argmax())
     return (threshold << 32) | other

@@ -31,7 +31,7 @@ from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_counting import TrieCounter
 from ensue.models.ngram_estimates import kneser_ney
 from ensue.models.ngram_lookup import Trie
-from ensue.models.ngram_trie import Pace, at
+from ensue.models.ngram_trie import TableStorage
 from ensue.train.interrupts import Interrupts
 from ensue.train.training import Outcome
 
@@ -119,13 +119,12 @@ class DiskCounter:
             yield
 
     def _write_part(self, trie: Trie, part: int, level: int) -> None:
-        here, run = at(trie, level), self._run(part, level)
+        here, run = trie.level(level), self._run(part, level)
         run["counts"].append(trie.counts[here])
         if level > 1:
-            inner = at(trie, level - 1)
             run["words"].append(trie.words[here])
-            run["fan"].append(np.diff(trie.offsets[inner.start : inner.stop + 1]))
-            run["suffix"].append(trie.suffix[here] - inner.start)
+            run["fan"].append(trie.child_counts(level))
+            run["suffix"].append(trie.suffix[here] - trie.level(level - 1).start)
 
     def _merge(self, tokens: NDArray[Any], report: Report) -> Iterator[None]:
         """The runs of each order as a level of the trie."""
@@ -203,19 +202,19 @@ class DiskCounter:
     def _estimate(self, report: Report) -> NGram:
         """Probabilities in the place of a copy of the counts."""
         report("phase", {"name": "estimating"})
-        pace = SparingPace(self.folder, self.memory)
+        storage = MappedStorage(self.folder, self.memory)
         shutil.copyfile(self.tables["counts"].path, self.folder / "estimate-0.bin")
         found = ArrayFile(self.folder / "estimate-0.bin", self.index)
-        arrays = {name: pace.mapped(self.tables[name]) for name in ("words", "offsets", "suffix")}
+        arrays = {name: storage.mapped(self.tables[name]) for name in ("words", "offsets", "suffix")}
         starts = np.array(self.state["starts"])
-        trie = Trie(**arrays, starts=starts, counts=pace.mapped(found, "r+"))
-        estimate = kneser_ney(trie, pace)
+        trie = Trie(**arrays, starts=starts, counts=storage.mapped(found, "r+"))
+        estimate = kneser_ney(trie, storage)
         tables = {**arrays, "starts": starts, "probability": estimate.probability, "backoff": estimate.backoff}
         model = NGram(self.config)
         with_scale = {**tables, "scale": np.zeros(1, np.float32)}
         model.adopt({name: torch.from_numpy(table) for name, table in with_scale.items()})
         model.notes = list(estimate.notes)
-        pace.release()
+        storage.release()
         return model
 
 
@@ -241,7 +240,7 @@ def fit_on_disk(
     return model, Outcome("finished", config.order, time.perf_counter() - begun, 0.0, len(tokens) - 1)
 
 
-class SparingPace(Pace):
+class MappedStorage(TableStorage):
     """Tables are files that are mapped; what was read of them is let go before it is more than the limit."""
 
     def __init__(self, folder: Path, memory: int) -> None:
@@ -256,22 +255,22 @@ class SparingPace(Pace):
             self._maps.append(array._mmap)  # type: ignore[attr-defined]
         return array
 
-    def zeros(self, size: int, kind: np.dtype[Any]) -> Any:
+    def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
         """A new table, in a file of its own."""
         path = self.folder / f"estimate-{len(self._maps) + 1}.bin"
         with path.open("wb") as file:
-            file.truncate(size * kind.itemsize)
-        return self.mapped(ArrayFile(path, kind.str), "r+") if size else np.zeros(0, kind)
+            file.truncate(size * dtype.itemsize)
+        return self.mapped(ArrayFile(path, dtype.str), "r+") if size else np.zeros(0, dtype)
 
-    def parts(self, whole: slice) -> Iterator[slice]:
+    def chunks(self, whole: slice) -> Iterator[slice]:
         """A few entries at a time."""
         for low in range(whole.start, whole.stop, ENTRIES):
             yield slice(low, min(low + ENTRIES, whole.stop))
             self._rest()
 
-    def spread(self, trie: Trie, level: int, work: Callable[[int, int], int]) -> None:
+    def for_contexts(self, trie: Trie, level: int, work: Callable[[int, int], int]) -> None:
         """A few contexts at a time."""
-        inner = at(trie, level - 1)
+        inner = trie.level(level - 1)
         for low in range(inner.start, inner.stop, CONTEXTS):
             work(low, min(low + CONTEXTS, inner.stop))
             self._rest()

@@ -22,7 +22,7 @@ from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.word_text import WordText, read_word_text
 from ensue.models.word2vec import Word2Vec
-from ensue.models.word2vec_training import Learning, Word2VecTrainer
+from ensue.models.word2vec_training import Word2VecTrainer
 from ensue.nn.state import State
 from ensue.tasks.language_modelling import check_text
 from ensue.tasks.settings import Settings
@@ -174,9 +174,12 @@ class WordTask(Task):
         )
 
     def batches(self, settings: Settings, model: Word2Vec, corpus: WordText) -> Word2VecTrainer:
-        """Return the trainer: it reads the text in stretches, each a function of its number."""
+        """Return the trainer: it reads the text in chunks."""
         train = settings.train
-        learning = Learning(
+        return Word2VecTrainer(
+            model,
+            corpus.words,
+            corpus.counts,
             lr=train.lr,
             floor=train.floor,
             subsample=train.subsample,
@@ -184,7 +187,6 @@ class WordTask(Task):
             threads=train.threads,
             seed=derive(settings.run.seed, "data"),
         )
-        return Word2VecTrainer(model, corpus.words, corpus.counts, learning)
 
     def objective(self, settings: Settings, model: Word2Vec, corpus: WordText) -> Objective:
         """Return the loss for autograd."""

@@ -60,7 +60,7 @@ def _target_count(batch: Any) -> Tensor | int:
 def _mean_loss(model: Any, tokens: Tensor, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
     """Return the mean of −log P of the batch's targets, from the model's ``loss`` or else its ``log_prob``."""
     if callable(getattr(type(model), "loss", None)):
-        loss, after = model.loss(tokens, batch.targets, state, batch.lengths, goes_on=batch.keep_state)
+        loss, after = model.loss(tokens, batch.targets, state, batch.lengths, keep_state=batch.keep_state)
         return loss, after
     log_prob, after = model.log_prob(tokens, batch.targets, state, batch.lengths)
     return -log_prob.sum() / batch.size, after

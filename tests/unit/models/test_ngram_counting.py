@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from ensue.core.errors import InputError
 from ensue.models.ngram import Mode, NGram, NGramConfig, NGramCounter
-from ensue.models.ngram_counting import split
+from ensue.models.ngram_counting import split_groups
 from ensue.models.ngram_sorting import Groups
-from ensue.models.ngram_trie import extended, roomy
+from ensue.models.ngram_trie import appended, with_capacity
 from ensue.train.counting import Reason, count
 
 ORDER = 4
@@ -31,7 +31,7 @@ def tables_equal(one: NGram, other: NGram) -> bool:
 
 
 def counted_plainly(stream: list[int], order: int, end: int) -> Counter[tuple[int, ...]]:
-    """Every run of ``order`` tokens with no end mark inside; a leading end mark is context only."""
+    """Every n-gram of ``order`` tokens with no end token inside; a leading end token is context only."""
     runs = (tuple(stream[at : at + order]) for at in range(len(stream) - order + 1))
     found = Counter(run for run in runs if end not in run[1:-1])
     if order == 1 and stream and stream[0] == end:
@@ -112,7 +112,7 @@ def test_resumed_between_passes_is_the_same_to_the_bit() -> None:
 
 def test_budget_gives_the_orders_finished_so_far_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, seen = np.random.default_rng(0).integers(0, 6, 100), []
-    monkeypatch.setattr("ensue.models.ngram_counting.SHARD", 25)
+    monkeypatch.setattr("ensue.models.ngram_counting.SHARD_TOKENS", 25)
 
     def out_of_time() -> Reason | None:
         return "budget" if len(seen) >= 7 else None  # the words, four shards of pairs, two of four shards of threes
@@ -132,9 +132,9 @@ def test_budget_gives_the_orders_finished_so_far_and_says_so(monkeypatch: pytest
     assert tables_equal(again.finish(), whole.finish())
 
 
-def test_what_was_stopped_goes_on_with_the_next_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_count_continues_with_the_next_order(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = np.random.default_rng(0).integers(0, 6, 100)
-    monkeypatch.setattr("ensue.models.ngram_counting.SHARD", 25)
+    monkeypatch.setattr("ensue.models.ngram_counting.SHARD_TOKENS", 25)
     whole, stopped = made(), made()
     count(whole, stream)
     for steps in range(1, 30):
@@ -170,26 +170,26 @@ def test_shards_for_threads_do_not_change_the_counts(monkeypatch: pytest.MonkeyP
     stream = np.random.default_rng(0).integers(0, 6, 500)
     plain, shared = made(), made()
     count(plain, stream)
-    monkeypatch.setattr("ensue.models.ngram_counting.SHARD", 8)
-    monkeypatch.setattr("ensue.models.ngram_trie.WORTH", 8)
+    monkeypatch.setattr("ensue.models.ngram_counting.SHARD_TOKENS", 8)
+    monkeypatch.setattr("ensue.models.ngram_trie.MIN_THREAD_NGRAMS", 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     count(shared, stream)
     assert tables_equal(plain.finish(), shared.finish())
 
 
-def test_an_array_grows_in_the_room_behind_it_and_what_was_there_stays() -> None:
-    array = roomy(np.arange(3, dtype=np.int32), 8)
-    longer = extended(array, np.arange(4, dtype=np.int32))
+def test_an_array_grows_within_its_capacity_and_keeps_its_values() -> None:
+    array = with_capacity(np.arange(3, dtype=np.int32), 8)
+    longer = appended(array, np.arange(4, dtype=np.int32))
     assert longer.tolist() == [0, 1, 2, 0, 1, 2, 3]
     assert longer.ctypes.data == array.ctypes.data
-    wide = extended(longer, np.array([1 << 40]))
+    wide = appended(longer, np.array([1 << 40]))
     assert wide.tolist() == [0, 1, 2, 0, 1, 2, 3, 1 << 40]
     assert longer.tolist() == [0, 1, 2, 0, 1, 2, 3]
 
 
 def test_groups_are_split_between_words() -> None:
     groups = Groups(np.arange(10), np.array([1, 4, 2, 3]), np.array([5, 6, 7, 8]))
-    parts = split(groups, 3)
+    parts = split_groups(groups, 3)
     assert [part.words.tolist() for part in parts] == [[5, 6], [7], [8]]
-    assert [part.places.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]
+    assert [part.positions.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]
     assert np.concatenate([part.sizes for part in parts]).tolist() == [1, 4, 2, 3]

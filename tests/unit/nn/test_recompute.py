@@ -123,8 +123,8 @@ def test_other_words_are_refused() -> None:
         TextTrainSettings(recompute="everything")
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_what_nobody_goes_on_from_is_let_go_block_by_block(goes_on: bool) -> None:
+@pytest.mark.parametrize("keep_state", [False, True])
+def test_a_state_that_is_not_kept_is_freed_block_by_block(keep_state: bool) -> None:
     model: Any = gpt().train()
     recompute_blocks(model)
     kept, most = [], [0]
@@ -135,7 +135,7 @@ def test_what_nobody_goes_on_from_is_let_go_block_by_block(goes_on: bool) -> Non
 
     for block in model.blocks:
         block.attention.register_forward_hook(look)
-    loss, state = model.loss(TOKENS[:, :-1], TOKENS[:, 1:], goes_on=goes_on)
-    assert (state is None) != goes_on
-    assert most[0] == (3 if goes_on else 1)
+    loss, state = model.loss(TOKENS[:, :-1], TOKENS[:, 1:], keep_state=keep_state)
+    assert (state is None) != keep_state
+    assert most[0] == (3 if keep_state else 1)
     assert loss.isfinite()
