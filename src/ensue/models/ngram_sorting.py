@@ -60,9 +60,9 @@ def first_positions(stream: Ints, span: tuple[int, int], vocabulary: int, count:
             by_next[after[following]] = position
             after[following] += 1
     result = np.empty(count, np.int32)
-    for position in by_next:
-        word = stream[position] - low
-        result[starts[word]] = position
+    for next_sorted in by_next:
+        word = stream[next_sorted] - low
+        result[starts[word]] = next_sorted
         starts[word] += 1
     return result
 
