@@ -281,7 +281,7 @@ def test_bad_input_is_told_in_one_line(folder, tmp_path):
             "begin_with": str(folder / "classify"),
             "settings": {},
         },
-        "only an encoder's hidden states": {"student": "lstm", "settings": {"distil.hidden": 1}},
+        "only hidden states of two encoders": {"student": "lstm", "settings": {"distil.hidden": 1}},
         "has another tokenizer than the student": {"tokenizer": "wordpiece", "settings": small(**{"distil.hidden": 1})},
         "has the labels 0, 1": {"settings": small(**{"data.labels": ("no", "yes")})},
         "temperature = 0.0 must be above 0": {"settings": small(**{"distil.temperature": 0})},
