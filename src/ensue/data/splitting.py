@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
@@ -13,6 +14,7 @@ from ensue.data.pairs import Pairs
 from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Slice, Source, TableColumn, as_source_list
 
+Item = TypeVar("Item")
 MIN_BYTES = 64
 """Smaller texts are not split."""
 MAX_HELD_OUT_PAIRS = 2_000
@@ -101,7 +103,8 @@ def hold_out_pairs(pairs: Pairs, share: float = 0.1, least: int = 1) -> tuple[Pa
     if min(len(held), len(pairs) - len(held)) < max(1, least):
         what = f"{counted(len(pairs), 'pair')} ({len(copies):,} different) are too few to hold a part out"
         raise InputError(what, hint="give more, or validation pairs with --valid")
-    return pairs.select(sorted({*range(len(pairs))} - {*held})), pairs.select(sorted(held))
+    train, valid = split_at(range(len(pairs)), held)
+    return pairs.select(train), pairs.select(valid)
 
 
 def evenly_spaced_groups(keys: Sequence[Hashable], share: float) -> list[int]:
@@ -115,6 +118,16 @@ def evenly_spaced_groups(keys: Sequence[Hashable], share: float) -> list[int]:
         return []
     held = set(evenly_spaced(len(numbers), share))
     return [index for index, key in enumerate(keys) if numbers[key] in held]
+
+
+def split_at(items: Sequence[Item], held_out: Iterable[int]) -> tuple[list[Item], list[Item]]:
+    """Split items into a training part and the held-out ones, by their indices.
+
+    >>> split_at("abcd", [1, 3])
+    (['a', 'c'], ['b', 'd'])
+    """
+    held = set(held_out)
+    return [x for i, x in enumerate(items) if i not in held], [x for i, x in enumerate(items) if i in held]
 
 
 def evenly_spaced(count: int, share: float) -> list[int]:

@@ -31,12 +31,7 @@ def windows_per_batch(config: Any, window: int, horizon: int, paths: int = PATHS
 
 @torch.inference_mode()
 def forecast_windows(
-    model: Any,
-    windows: SeriesWindows,
-    encoding: SeriesEncoding,
-    *,
-    paths: int = PATHS,
-    report: Report = silent,
+    model: Any, windows: SeriesWindows, encoding: SeriesEncoding, *, paths: int = PATHS, report: Report = silent
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return forecasts (N, H, Y, Q), the true values and which of them are observed (N, H, Y), in the data's units."""
     W, H, Y = windows.window, windows.horizon, encoding.targets

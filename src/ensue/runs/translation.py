@@ -149,7 +149,7 @@ def source_and_target(
         what = "an empty text" if not line else f"a text of {len(source):,} tokens"
         raise InputError(f"{what} cannot be shown", hint=f"give 1 to {longest:,} tokens")
     if not target:
-        best = translator.translate([line], search)[0].found[0].best
+        best = translator.translate([line], search)[0].results[0].best
         return source, best.tokens, best.ended
     ids: list[int] = translator.tokenizer.encode(target.strip()).tolist()
     if not 0 < len(ids) < longest:

@@ -1,7 +1,7 @@
-"""Translating lines of text with a model: batches of similar lengths, a search, and text again.
+"""Translate lines of text with a model, in batches of similar lengths.
 
-Each line gives one line, whatever is in it; an empty line stays an empty line in its place. A line that is longer than
-the model's longest sentence is cut, or split at its sentence ends and translated part by part.
+Each line gives one line; an empty line stays empty. A line that is too long for the model is cut, or split at the ends
+of sentences and translated part by part.
 """
 
 from __future__ import annotations
@@ -21,31 +21,29 @@ from ensue.search.beam import Search, beam_search
 from ensue.search.hypotheses import Hypothesis, SearchResult
 
 BATCH_TOKENS = 3000
-"""Source tokens, padding and hypotheses counted, that are translated at once."""
+"""Source tokens of a batch, with padding and for each hypothesis."""
 SLACK = 20
-"""A translation has at most twice as many tokens as its source, and so many more."""
-_ENDS = tuple(
-    map(re.compile, (r"(?<=[.!?;:])\s+|(?<=[。！？；])", r"(?<=,)\s+|(?<=[，、])", r"\s+")),
-)
-"""Where a line may be split: after sentences, after commas, between words. "3.14" has no sentence end in it."""
+"""A translation has at most twice as many tokens as its source, and these more."""
+_ENDS = tuple(map(re.compile, (r"(?<=[.!?;:])\s+|(?<=[。！？；])", r"(?<=,)\s+|(?<=[，、])", r"\s+")))
+"""Where a line may be split: after sentences, after commas, between words; "3.14" has no end of a sentence."""
 _BREAKS = re.compile(r"\s*[\r\n]+\s*")
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A line, what became of it, and how it was found."""
+    """A line, its translation, and the results of the search."""
 
     source: str
     text: str
     best: list[tuple[str, Hypothesis]]
-    """The n best, best first; empty where there was nothing to translate."""
-    found: tuple[SearchResult, ...] = ()
+    """The n best, best first; empty if the line is empty or was split."""
+    results: tuple[SearchResult, ...] = ()
     """One for each part of the line."""
 
     @property
     def log_prob(self) -> float:
-        """log P of the translation, summed over parts."""
-        return sum(part.best.log_prob for part in self.found)
+        """log P of the translation, the sum over its parts."""
+        return sum(part.best.log_prob for part in self.results)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -56,7 +54,7 @@ class Translation:
 
 
 class Translator:
-    """A model (or an ensemble) between two tokenizers."""
+    """A model, or an ensemble, with a source and a target tokenizer."""
 
     def __init__(self, model: Any, source_tokenizer: Tokenizer, tokenizer: Tokenizer, longest: int = 0) -> None:
         self.model, self.source_tokenizer, self.tokenizer = model, source_tokenizer, tokenizer
@@ -77,36 +75,37 @@ class Translator:
         first: int = 1,
         report: Report = silent,
     ) -> list[Translation]:
-        """Translate lines, in their order.
+        """Translate lines.
 
-        prefix  what every translation begins with
+        long    what to do with a line that is too long: cut or split
+        prefix  a forced start of every translation
         most    the most tokens of a translation; 0 means twice those of its source and some more
-        notes   gathers what was cut or split
-        first   the number of the first line
+        notes   gets a note for each line that is cut or split
+        first   the number of the first line, for notes
         """
         if replace_unknown and (self.tokenizer.kind != "word" or self.source_tokenizer.kind != "word"):
             raise InputError("unknown words are replaced by words", hint="only a model of --tokenizer word has them")
         parts: list[tuple[int, str, np.ndarray]] = []
         for number, line in enumerate(lines):
             parts += [(number, text, ids) for text, ids in self._parts(line, first + number, long, notes)]
-        begun = self.tokenizer.encode(prefix).tolist()
-        opens = [not at or parts[at - 1][0] != number for at, (number, _, _) in enumerate(parts)]  # else a line goes on
-        found = self._search(
+        forced = self.tokenizer.encode(prefix).tolist()
+        starts = [not i or parts[i - 1][0] != number for i, (number, _, _) in enumerate(parts)]  # the first of a line
+        results = self._search(
             [ids for _, _, ids in parts],
             how,
-            prefixes=[begun if opening else [] for opening in opens] if begun else None,
+            prefixes=[forced if start else [] for start in starts] if forced else None,
             most=most or self.longest,
             trace=trace,
             attention=attention or replace_unknown,
             report=report,
         )
-        own: list[list[tuple[str, SearchResult]]] = [[] for _ in lines]
-        for (number, text, _), one in zip(parts, found):
-            own[number].append((text, one))
-        return [self._joined(line, mine, replace_unknown) for line, mine in zip(lines, own)]
+        by_line: list[list[tuple[str, SearchResult]]] = [[] for _ in lines]
+        for (number, text, _), result in zip(parts, results):
+            by_line[number].append((text, result))
+        return [self._joined(line, own, replace_unknown) for line, own in zip(lines, by_line)]
 
     def _parts(self, line: str, number: int, long: str, notes: list[str] | None) -> Iterator[tuple[str, np.ndarray]]:
-        """A line as one part, none (it is empty) or several (it is too long)."""
+        """Yield the parts of a line: none if it is empty, several if it is too long and split."""
         text = _BREAKS.sub(" ", line.strip())
         if not text:
             return
@@ -124,21 +123,21 @@ class Translator:
             yield text, self._cut(ids)
 
     def encode(self, text: str) -> np.ndarray:
-        """The tokens of a source, its end mark last."""
+        """Return the tokens of a source, with the end token."""
         return np.concatenate([self.source_tokenizer.encode(text), [self.source_tokenizer.end]]).astype(np.int64)
 
     def _cut(self, ids: np.ndarray) -> np.ndarray:
-        """As much of a source as the model takes, with its end mark."""
+        """Return as much of a source as the model can read, with the end token."""
         return ids if len(ids) <= self.longest else np.concatenate([ids[: self.longest - 1], ids[-1:]])
 
     def _split(self, text: str) -> Iterator[str]:
-        """Pieces that fit, cut after a sentence, else after a comma, else between words, else anywhere."""
+        """Yield parts that fit, cut after a sentence, else after a comma, else between words, else anywhere."""
         while (room := self._room(text)) < len(text):
             at = room
-            for ends, least in zip(_ENDS, (room // 3, room // 3, 0)):  # no small pieces for the sake of a full stop
-                places = [match.start() for match in ends.finditer(text, 0, room + 1) if match.start() <= room]
-                if places and places[-1] > least:
-                    at = places[-1]
+            for ends, least in zip(_ENDS, (room // 3, room // 3, 0)):  # no very short parts
+                cuts = [match.start() for match in ends.finditer(text, 0, room + 1) if match.start() <= room]
+                if cuts and cuts[-1] > least:
+                    at = cuts[-1]
                     break
             yield text[:at].strip()
             text = text[at:].strip()
@@ -146,7 +145,7 @@ class Translator:
             yield text
 
     def _room(self, text: str) -> int:
-        """How many characters of a text the model takes; at least one."""
+        """Return how many characters of a text the model can read; at least one."""
 
         def fits(size: int) -> bool:
             return len(self.encode(text[:size])) <= self.longest
@@ -174,12 +173,10 @@ class Translator:
         attention: bool,
         report: Report,
     ) -> list[SearchResult]:
-        """What the search finds for every source, in batches of similar lengths."""
-        found: list[SearchResult | None] = [None] * len(sources)
-        device = next(
-            getattr(self.model, "models", (self.model,))[0].parameters()
-        ).device  # of an ensemble, the first's
-        done = 0
+        """Return the result of the search for every source, in batches of similar lengths."""
+        results: dict[int, SearchResult] = {}
+        first = getattr(self.model, "models", (self.model,))[0]  # of an ensemble
+        device = next(first.parameters()).device
         for chosen in _batches([len(ids) for ids in sources], max(1, BATCH_TOKENS // how.beam)):
             lengths = torch.tensor([len(sources[i]) for i in chosen], device=device)
             block = torch.zeros(len(chosen), int(lengths.max()), dtype=torch.long)
@@ -187,7 +184,7 @@ class Translator:
                 block[row, : len(sources[i])] = torch.from_numpy(sources[i])
             with torch.no_grad():
                 state = self.model.start(block.to(device), lengths)
-            answers = beam_search(
+            found = beam_search(
                 self.model,
                 state,
                 self.tokenizer.end,
@@ -198,14 +195,12 @@ class Translator:
                 trace=trace,
                 attention=attention,
             )
-            for i, one in zip(chosen, answers):
-                found[i] = one
-            done += len(chosen)
-            report("progress", {"done": done, "total": len(sources)})
-        return [one for one in found if one is not None]
+            results.update(zip(chosen, found))
+            report("progress", {"done": len(results), "total": len(sources)})
+        return [results[i] for i in range(len(sources))]
 
     def _joined(self, line: str, parts: list[tuple[str, SearchResult]], replace_unknown: bool) -> Translation:
-        """A line's translation, its parts' one after the other."""
+        """Return the translation of a line, joined from its parts."""
         if not parts:
             return Translation(line, "", [])
         texts = [[self._text(h, text, replace_unknown) for h in one.hypotheses] for text, one in parts]
@@ -214,23 +209,22 @@ class Translator:
         return Translation(line, whole, best, tuple(one for _, one in parts))
 
     def _text(self, hypothesis: Hypothesis, source: str, replace_unknown: bool) -> str:
-        """A hypothesis as text; unknown words become the source's words they looked at (Luong et al., 2015)."""
+        """Return a hypothesis as text; unknown words become the source words they attend to (Luong et al., 2015)."""
         if not replace_unknown:
             return _BREAKS.sub(" ", self.tokenizer.decode(hypothesis.tokens).strip())
         if hypothesis.attention is None:
-            what = "unknown words are replaced by the words that were looked at, and this model has no attention"
+            what = "unknown words are replaced by the words that they attend to, and this model has no attention"
             raise InputError(what, hint="leave out --replace-unknown")
-        given = source.split()
-        looked = hypothesis.attention[:, : len(given)].argmax(-1).tolist()
-        words = [
-            given[place] if token == self.tokenizer.unknown else self.tokenizer.name(token)
-            for token, place in zip(hypothesis.tokens, looked)
-        ]
-        return " ".join(words)
+        words = source.split()
+        attended = hypothesis.attention[:, : len(words)].argmax(-1).tolist()
+        return " ".join(
+            words[i] if token == self.tokenizer.unknown else self.tokenizer.name(token)
+            for token, i in zip(hypothesis.tokens, attended)
+        )
 
 
 def _batches(lengths: list[int], tokens: int) -> Iterator[list[int]]:
-    """Places in order of length, longest first, so many together that rows × longest ≤ tokens; at least one."""
+    """Yield batches of indices, longest first, with rows × longest ≤ tokens; at least one row."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     while order:
         count = max(1, tokens // max(1, lengths[order[0]]))

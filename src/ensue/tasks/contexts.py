@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ensue.core.settings import check
 from ensue.data.documents import read_sentences
 from ensue.data.labelled_rows import LabelledRows, RowBatch, RowBatches, evaluation_batches, make_batch, make_rows
 from ensue.data.sources import Source
-from ensue.data.splitting import evenly_spaced
+from ensue.data.splitting import evenly_spaced, split_at
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import KINDS, load_tokenizer
 from ensue.data.tokenizers.special_tokens import add_special_tokens, special_tokens_of
@@ -30,7 +31,7 @@ from ensue.measure import example_losses
 from ensue.measure.contexts import ContextScore, context_score
 from ensue.models.context import ContextModel, replace_unknown
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
-from ensue.tasks.spec import Task, saved_tokenizer
+from ensue.tasks.spec import Corpus, Task, saved_tokenizer
 from ensue.train.objectives import Objective, context_loss
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import ContextTrainSettings
@@ -63,19 +64,11 @@ class SentenceSettings(DataSettings):
 
 
 @dataclass(frozen=True)
-class SentenceCorpus:
-    """Sentences to learn from and some to validate with, as rows of words."""
+class SentenceCorpus(Corpus[LabelledRows]):
+    """Sentences as rows of words."""
 
-    tokenizer: SpelledWordTokenizer
-    train: LabelledRows
-    valid: LabelledRows | None
     bytes: int
     """The size of the training text."""
-
-    @property
-    def hash(self) -> str:
-        """Hash of both."""
-        return self.train.hash[:32] + (self.valid.hash[:32] if self.valid is not None else "")
 
 
 def check_spells(tokenizer: Tokenizer, where: str) -> SpelledWordTokenizer:
@@ -109,9 +102,8 @@ def hold_out_blocks(sentences: list[str], share: float) -> tuple[list[str], list
     """Split sentences into a training part and evenly spaced blocks of neighbours for validation."""
     size = min(BLOCK, max(1, len(sentences) // 10))
     blocks = [sentences[start : start + size] for start in range(0, len(sentences), size)]
-    held = set(evenly_spaced(len(blocks), max(share, 1 / len(blocks))))
-    parts = [[s for i, block in enumerate(blocks) if (i in held) == out for s in block] for out in (False, True)]
-    return parts[0], parts[1]
+    train, valid = split_at(blocks, evenly_spaced(len(blocks), max(share, 1 / len(blocks))))
+    return list(chain(*train)), list(chain(*valid))
 
 
 def score_rows(model: Any, rows: LabelledRows, report: Report = silent, ranks: Ranks = SINGLE) -> ContextScore:

@@ -32,7 +32,7 @@ from ensue.models.layer_depths import body_depths, layers_of
 from ensue.models.table import SYSTEMS
 from ensue.search.sampling import Sampling, sample
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
-from ensue.tasks.spec import Measure, RaceSpec, Task, TrainingOptions, race_heading, saved_tokenizer
+from ensue.tasks.spec import Corpus, Measure, RaceSpec, Task, TrainingOptions, race_heading, saved_tokenizer
 from ensue.tasks.table import systems_for
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.objectives import OBJECTIVES, Objective
@@ -69,18 +69,7 @@ class TextSettings(DataSettings):
         check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
 
 
-@dataclass(frozen=True)
-class TextCorpus:
-    """A text to learn from and one to validate with, as tokens."""
-
-    tokenizer: Tokenizer
-    train: TokenizedText
-    valid: TokenizedText | None
-
-    @property
-    def hash(self) -> str:
-        """Hash of both."""
-        return self.train.hash[:32] + (self.valid.hash[:32] if self.valid else "")
+TextCorpus = Corpus[TokenizedText]
 
 
 def check_text(sources: Sequence[Source]) -> None:

@@ -21,7 +21,7 @@ from ensue.core.seeds import derive
 from ensue.data.documents import read_documents
 from ensue.data.masking import DocumentTokens, MaskedBatches, MaskingOptions
 from ensue.data.sources import Source
-from ensue.data.splitting import evenly_spaced
+from ensue.data.splitting import evenly_spaced, split_at
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -216,9 +216,7 @@ class MaskedTask(Task):
         report_notes(notes, "and {} more notes", report)
         least = 2 if settings.model.get("next_sentence") else 1  # a pair that is not next has two documents
         if not valid and data.holdout and len(train) >= 2 * least:
-            held = set(evenly_spaced(len(train), max(data.holdout, least / len(train))))
-            valid = [train[i] for i in sorted(held)]
-            train = [document for i, document in enumerate(train) if i not in held]
+            train, valid = split_at(train, evenly_spaced(len(train), max(data.holdout, least / len(train))))
         if not train:
             where = ", ".join(map(str, data.files))
             raise InputError("there is no sentence to learn from", where=where, hint="give some text")

@@ -1,7 +1,7 @@
-"""Named ways to fine-tune, chosen with ``--preset`` beside a system's own presets.
+"""Recipes for fine-tuning, chosen with ``--preset`` beside a system's own presets.
 
-A recipe is no shape of a model: it says how weights that learnt one thing learn the next, so it is of several systems,
-and what it says depends on the task and on whether there is something to begin with.
+A recipe sets how pre-trained weights learn the next task, not the shape of a model. So it is for several systems, and
+its settings depend on the task and on whether there are pre-trained weights.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ensue.models.table import SYSTEMS
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is set, by the flat names of run.toml."""
+    """Settings by the flat names of run.toml."""
 
     systems: tuple[str, ...]
-    """Those it is for."""
+    """The systems it is for."""
     language: Mapping[str, Any]
-    """To go on with a text of another kind."""
+    """To continue pre-training on another kind of text."""
     tuning: Mapping[str, Any]
-    """To learn to label from weights that were trained before."""
+    """To fine-tune pre-trained weights for labelling."""
     head: Mapping[str, Any]
-    """What stands on a body that labels whole texts, trained before or not."""
+    """The head for labels of whole texts, with pre-trained weights or without."""
     data: Mapping[str, Any]
     """How examples are read."""
 
@@ -34,16 +34,14 @@ class Recipe:
 
 
 SLOPE, PAPER_SLOPE = 0.7, 1 / 2.6
-"""η_l = slope · η_{l+1}. The paper (Howard and Ruder, 2018) has 1 / 2.6, and lets go of a layer each epoch: that keeps
-what a language model has learnt in days. One of half an hour has still to learn, in all its layers; see decision 17."""
+"""η_l = slope · η_{l+1}. The paper (Howard and Ruder, 2018) has 1 / 2.6, and unfreezes a layer each epoch: that keeps
+what a language model learnt in days. One of half an hour still has to learn in all its layers; see decision 17."""
 TRIANGLE = {"train.schedule": "slanted", "train.warmup": 0.1, "train.floor": 1 / 32}
 """cut_frac = 0.1, ratio = 32."""
 
 
 def ulmfit(slope: float, unfreeze: float) -> Recipe:
-    """Language model → language model of the task's text → classifier, with so steep rates and a layer more after so
-    many epochs.
-    """
+    """Language model → language model of the task's text → classifier; a layer unfreezes every ``unfreeze`` epochs."""
     return Recipe(
         systems=("ulmfit", "lstm", "gru", "gru-cho", "rnn"),
         language={**TRIANGLE, "train.lr": 4e-3, "train.layer_decay": slope},
@@ -73,14 +71,12 @@ RECIPES: dict[str, Recipe] = {"ulmfit": ulmfit(SLOPE, 1 / 3), "ulmfit-paper": ul
 
 
 def recipes_for(system: str) -> dict[str, dict[str, Any]]:
-    """The recipes that a system can be fine-tuned by, each with what it sets for a task that labels whole texts."""
-    found = {name: recipe for name, recipe in RECIPES.items() if system in recipe.systems}
-    return {name: recipe.labels(True, True) for name, recipe in found.items()}
+    """Return the recipes for a system, each with its settings for labels of whole texts."""
+    return {name: recipe.labels(True, True) for name, recipe in RECIPES.items() if system in recipe.systems}
 
 
 def recipe_of(system: str, preset: str) -> Recipe | None:
-    """The recipe that a preset names; a system that is made for one is fine-tuned by it whatever its preset."""
+    """Return the recipe that a preset names, or the one that the system names itself."""
     own = str(getattr(SYSTEMS.load(system), "recipe", "")) if system in SYSTEMS else ""
-    name = preset if preset in RECIPES else own
-    recipe = RECIPES.get(name)
+    recipe = RECIPES.get(preset) or RECIPES.get(own)
     return recipe if recipe and system in recipe.systems else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -17,8 +17,11 @@ from ensue.core.device import check_device
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.table import Table
+from ensue.data.labelled_rows import LabelledRows
+from ensue.data.pair_tokens import PairTokens
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
+from ensue.data.tokens import TokenizedText
 from ensue.models.laws import Finding, laws_of
 from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import Recipe
@@ -28,6 +31,7 @@ from ensue.train.objectives import Objective
 from ensue.train.ranks import Evaluate
 from ensue.train.training import Outcome
 
+Data = TypeVar("Data", bound=LabelledRows | PairTokens | TokenizedText)
 DEFAULT_BUDGET = 300.0
 """Seconds of training where no setting limits it."""
 
@@ -99,6 +103,20 @@ class TrainingOptions:
 def model_shape(preset: Mapping[str, Any]) -> dict[str, Any]:
     """A preset's settings of the model, without those of training: for systems made for another task."""
     return {name: value for name, value in preset.items() if "." not in name}
+
+
+@dataclass(frozen=True)
+class Corpus(Generic[Data]):
+    """Data to learn from and to validate with, tokenised."""
+
+    tokenizer: Tokenizer
+    train: Data
+    valid: Data | None
+
+    @property
+    def hash(self) -> str:
+        """Hash of both parts."""
+        return "".join(part.hash[:32] for part in (self.train, self.valid) if part is not None)
 
 
 def saved_tokenizer(folder: RunFolder | None) -> Tokenizer | None:

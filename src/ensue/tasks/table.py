@@ -33,24 +33,24 @@ RACE_NAMES = {"lm": "language", "translate": "translation"}
 
 
 def task_spec(name: str) -> Task:
-    """The record of a task."""
+    """Return a task by name."""
     spec: Task = TASKS.load(name)
     return spec
 
 
 def task_of(settings: Settings) -> Task:
-    """The record of a run's task; of a student's if the run has a teacher."""
+    """Return the task of a run; that of a student if the run has a teacher."""
     spec = task_spec(settings.run.task)
     return spec.with_teacher() if settings.run.teacher else spec
 
 
 def all_tasks() -> list[Task]:
-    """Every task; this imports them all."""
+    """Return every task; this imports them all."""
     return [task_spec(name) for name in TASKS]
 
 
 def race_task(name: str) -> tuple[Task, RaceSpec]:
-    """The task that ``ensue race --task`` names, and how systems are compared on it."""
+    """Return the task that ``ensue race --task`` names, and how systems are compared on it."""
     task = RACE_NAMES.get(name, name)
     spec = task_spec(task) if task in TASKS else None
     if spec is None or spec.race is None:
@@ -59,12 +59,12 @@ def race_task(name: str) -> tuple[Task, RaceSpec]:
 
 
 def task_name(system: str) -> str:
-    """The task that a system is trained for by itself: language, unless its class names another."""
+    """Return the default task of a system: language, unless its class names another."""
     return str(getattr(SYSTEMS.load(system), "task", "language"))
 
 
 def model_class(system: str, task: str = "") -> type[Any]:
-    """The class of a system's models for a task."""
+    """Return the class of a system's models for a task."""
     cls: type[Any] = (task_spec(task).systems if task else SYSTEMS).load(system)
     return cls
 
@@ -75,14 +75,14 @@ def trained_by_counting(system: str, task: str = "") -> bool:
 
 
 def systems_for(task: str) -> list[str]:
-    """The systems that can be trained for a task."""
+    """Return the systems that can be trained for a task."""
     spec = task_spec(task)
     own = (name for name in spec.systems if getattr(spec.systems.load(name), "task", "language") == task)
     return list(spec.accepts or own)
 
 
 def check_task(system: str, task: str) -> None:
-    """Refuse a task that a system cannot be trained for."""
+    """Raise InputError if a system cannot be trained for a task."""
     known = systems_for(task)
     if system not in known and task != task_name(system):
         raise InputError(f"{system} cannot be trained to {task}", hint=f"use {', '.join(known)}")

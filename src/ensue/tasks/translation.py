@@ -31,7 +31,7 @@ from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
 from ensue.search.translator import Translator
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
-from ensue.tasks.spec import Measure, RaceSpec, Task, race_heading
+from ensue.tasks.spec import Corpus, Measure, RaceSpec, Task, race_heading
 from ensue.tasks.table import systems_for
 from ensue.train.objectives import ExpectedReward, Objective, TranslationLoss
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
@@ -69,19 +69,11 @@ class PairTokenizerSettings(TokenizerSettings):
 
 
 @dataclass(frozen=True)
-class PairCorpus:
-    """Pairs to learn from and pairs to validate with, as tokens; of the latter the text too."""
+class PairCorpus(Corpus[PairTokens]):
+    """Sentence pairs; ``tokenizer`` is the target's."""
 
     source_tokenizer: Tokenizer
-    tokenizer: Tokenizer
-    train: PairTokens
-    valid: PairTokens | None
     valid_text: Pairs | None
-
-    @property
-    def hash(self) -> str:
-        """Hash of both parts."""
-        return self.train.hash[:32] + (self.valid.hash[:32] if self.valid else "")
 
     @property
     def joint(self) -> bool:
@@ -250,7 +242,8 @@ class TranslationTask(Task):
 
         report("phase", {"name": "tokenising the pairs"})
         held_out = encode(valid, "pairs to validate with") if valid else None
-        corpus = PairCorpus(*tokenizers, encode(train, "pairs to learn from"), held_out, valid)
+        source, target = tokenizers
+        corpus = PairCorpus(target, encode(train, "pairs to learn from"), held_out, source, valid)
         report_notes(notes, "and {} more, not shown here", report)
         return corpus
 

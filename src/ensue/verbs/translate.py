@@ -76,11 +76,11 @@ def translate(
 
 def trace_of(translation: Translation, tokenizer: Tokenizer, search: Search) -> dict[str, Any]:
     """The search of a translation as plain data: every expansion, with parent, token, log-probability and fate."""
-    if not translation.found:
+    if not translation.results:
         raise InputError("an empty line has nothing to search", hint="give some text")
-    if len(translation.found) > 1:
+    if len(translation.results) > 1:
         raise InputError("the line was split, and a trace is of one search", hint="give a shorter line")
-    trace = translation.found[0].trace
+    trace = translation.results[0].trace
     assert trace is not None
     return {**trace.as_dict(tokenizer.name), "source": translation.source, "alpha": search.alpha}
 

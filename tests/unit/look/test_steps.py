@@ -64,7 +64,7 @@ def test_log_probabilities_add_up_to_what_a_score_says(name, runs):
 def test_what_is_told_is_what_the_search_found(name, beam, runs):
     run, search = ensue.load(runs / name), Search(beam=beam)
     seen, (found,) = step_numbers(run, "two\nsix", search=search), run.translate(["two\nsix"], search=search)
-    best = found.found[0].best
+    best = found.results[0].best
     assert len(seen["steps"]) == len(best.log_probs) and seen["ended"] == best.ended
     assert [step["log_prob"] for step in seen["steps"]] == pytest.approx(best.log_probs, abs=1e-4)
     if beam == 1:  # greedy search takes the likeliest each time

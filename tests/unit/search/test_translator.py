@@ -79,7 +79,7 @@ def test_lines_keep_their_places(turner):
     found = turner.translate(lines, GREEDY)
     assert texts(found) == ["b a", "", "c", "", "g f e d", "", "h"]
     assert [one.source for one in found] == lines
-    assert found[1].best == [] and found[1].found == () and found[1].as_dict()["nbest"] == []
+    assert found[1].best == [] and found[1].results == () and found[1].as_dict()["nbest"] == []
     assert found[1].log_prob == 0
 
 
@@ -108,9 +108,9 @@ def test_a_line_that_just_fits_is_whole(turner):
 def test_a_line_that_is_too_long_is_split_and_joined(turner):
     notes = []
     (found,) = turner.translate(["a b c d e f g h"], GREEDY, long="split", notes=notes)
-    assert found.text == "e d c b a h g f" and len(found.found) == 2 and found.best == []
+    assert found.text == "e d c b a h g f" and len(found.results) == 2 and found.best == []
     assert notes == ["line 1 has 9 tokens, more than the model's 6: split"]
-    assert found.log_prob == pytest.approx(sum(part.best.log_prob for part in found.found))
+    assert found.log_prob == pytest.approx(sum(part.best.log_prob for part in found.results))
 
 
 def test_a_line_begins_with_its_prefix_once_and_is_as_long_as_it_may_be(turner):
@@ -128,7 +128,7 @@ def test_a_part_that_translates_to_nothing_leaves_no_gap():
     (found,) = Translator(Turner(words.size, words.end, 4, silent), words, words).translate(
         ["a b c f g h d e"], GREEDY, long="split"
     )
-    assert found.text == "c b a e d" and len(found.found) == 3
+    assert found.text == "c b a e d" and len(found.results) == 3
 
 
 SPLITS = {
@@ -306,5 +306,5 @@ def test_progress_counts_what_is_searched(turner):
 
 def test_the_traces_are_of_the_lines(turner):
     found = turner.translate(["a b", "c"], Search(beam=2), trace=True)
-    assert all(one.found[0].trace is not None for one in found)
-    assert turner.translate(["a b"], Search(beam=2))[0].found[0].trace is None
+    assert all(one.results[0].trace is not None for one in found)
+    assert turner.translate(["a b"], Search(beam=2))[0].results[0].trace is None

@@ -1,1 +1,1 @@
-"""The tasks that label: each with its reader, its rows, its answers and its measure."""
+"""Labelling tasks: what they share, and each with its reader, its rows, its predictions and its measure."""

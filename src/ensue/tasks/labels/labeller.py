@@ -60,10 +60,7 @@ def report_cut(parts: Sequence[EncodedExamples], encoding: ExampleEncoding, repo
 
 @torch.inference_mode()
 def compute_logits(
-    model: Labelled,
-    rows: LabelledRows,
-    batch_tokens: int = BATCH_TOKENS,
-    report: Report = silent,
+    model: Labelled, rows: LabelledRows, batch_tokens: int = BATCH_TOKENS, report: Report = silent
 ) -> list[np.ndarray]:
     """Return the logits of every example in order: (Y,), or (T, Y) at the tokens of its row."""
     model.choices = rows.rows_per_example  # folders of other tools do not name the number of choices

@@ -19,7 +19,7 @@ from ensue.core.table import load_target
 from ensue.core.wording import counted
 from ensue.data.labelled import ReadOptions
 from ensue.data.labelled_rows import LabelledRows, RowBatches
-from ensue.data.splitting import evenly_spaced, evenly_spaced_groups
+from ensue.data.splitting import evenly_spaced, evenly_spaced_groups, split_at
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.backbones import build_body
 from ensue.models.features import FeatureConfig
@@ -238,9 +238,8 @@ class LabelTask(Task):
             valid = with_known_labels(self.kind, valid, labels, notes)
         report_notes(notes, "and {} more notes", report)
         if not valid and data.holdout and len(train) > 1:
-            held = set(evenly_spaced_groups(self.kind.groups(train), min(data.holdout, MOST_HELD_OUT / len(train))))
-            valid = [train[i] for i in sorted(held)]
-            train = [one for i, one in enumerate(train) if i not in held]
+            share = min(data.holdout, MOST_HELD_OUT / len(train))
+            train, valid = split_at(train, evenly_spaced_groups(self.kind.groups(train), share))
         if 0 < data.limit < len(train):
             seed = derive(settings.run.seed, "limit")
             train = [train[i] for i in stratified_sample(self.kind.strata(train), data.limit, seed)]
