@@ -15,6 +15,7 @@ from ensue.core.events import Report, silent
 from ensue.data.series_encoding import SeriesEncoding
 from ensue.data.series_windows import SeriesWindows
 from ensue.measure.forecast import ForecastScore, score_forecasts
+from ensue.nn.eval_mode import eval_mode
 from ensue.search.forecast_rollout import PATHS, forecast
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -37,10 +38,8 @@ def forecast_windows(
     W, H, Y = windows.window, windows.horizon, encoding.targets
     device = next(model.parameters(), torch.zeros(0)).device
     size = windows_per_batch(model.config, W, H, paths)
-    was_training = model.training
-    model.eval()
     parts = []
-    try:
+    with eval_mode(model):
         for start in range(0, len(windows), size):
             end = min(start + size, len(windows))
             values, observed, offset = windows.cut(np.arange(start, end))
@@ -50,8 +49,6 @@ def forecast_windows(
             future = encoding.unscaled(values[:, W:, :Y], offset)
             parts.append((encoding.unscaled(scaled, offset), future, observed[:, W:, :Y]))
             report("progress", {"done": end, "total": len(windows)})
-    finally:
-        model.train(was_training)
     forecasts, truth, real = map(np.concatenate, zip(*parts))
     return forecasts, truth, real
 

@@ -12,6 +12,7 @@ import torch
 from ensue.core.events import Report, silent
 from ensue.data.labelled_rows import LabelledRows, evaluation_batches, make_batch
 from ensue.models.labelled import Labelled
+from ensue.nn.eval_mode import eval_mode
 from ensue.tasks.labels.kind import EncodedExamples, ExampleEncoding, LabelKind
 
 BATCH_TOKENS = 2048
@@ -65,9 +66,8 @@ def compute_logits(
     """Return the logits of every example in order: (Y,), or (T, Y) at the tokens of its row."""
     model.choices = rows.rows_per_example  # folders of other tools do not name the number of choices
     result: list[np.ndarray] = [np.zeros(0)] * len(rows)
-    done, device, was_training = 0, next(model.parameters()).device, model.training
-    model.eval()
-    try:
+    done, device = 0, next(model.parameters()).device
+    with eval_mode(model):
         for examples in evaluation_batches(rows, batch_tokens) if len(rows) else ():
             batch = make_batch(rows, examples)
             even = bool((batch.lengths == batch.tokens.shape[1]).all())
@@ -77,6 +77,4 @@ def compute_logits(
                 result[example] = one[:length] if one.ndim > 1 else one
             done += len(examples)
             report("progress", {"done": done, "total": len(rows)})
-    finally:
-        model.train(was_training)
     return result
