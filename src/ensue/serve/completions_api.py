@@ -38,13 +38,13 @@ async def create_completion(
 ) -> Completion | StreamingResponse:
     """Complete one or several prompts."""
     model.engine()  # raises ApiError if the model cannot complete text
-    given = body.prompt
-    count = len(given) if isinstance(given, list) and given and not isinstance(given[0], int) else 1
-    if count * body.choices > MAX_TEXTS:
+    if len(body.prompts) * body.choices > MAX_TEXTS:
         raise ApiError(400, f"a request may ask for at most {MAX_TEXTS} texts", param="n")
     if name := body.unsupported:
         raise ApiError(400, f"{name} is not supported", param=name)
-    prompts = _prompts(body, model.run.tokenizer)
+    prompts = [_token_ids(prompt, model.run.tokenizer) for prompt in body.prompts]
+    if max(map(len, prompts)) > MAX_PROMPT_TOKENS:
+        raise ApiError(400, f"a prompt may have at most {MAX_PROMPT_TOKENS:,} tokens", param="prompt")
     echoes = [Echo() for _ in prompts]
     if body.echo:
         echoes = await model.ask(lambda _: [echo_of(model.run, prompt, body.logprobs) for prompt in prompts], request)
@@ -75,18 +75,8 @@ def _usage(prompt_tokens: int, builders: Sequence[ChoiceBuilder]) -> Usage:
     return Usage(prompt_tokens=prompt_tokens, completion_tokens=generated, total_tokens=prompt_tokens + generated)
 
 
-def _prompts(body: CompletionRequest, tokenizer: Tokenizer) -> list[list[int]]:
-    """The prompts as token ids."""
-    given: Any = body.prompt or ""
-    single = isinstance(given, str) or isinstance(given[0], int)
-    prompts = [_token_ids(prompt, tokenizer) for prompt in ([given] if single else given)]
-    if max(map(len, prompts)) > MAX_PROMPT_TOKENS:
-        raise ApiError(400, f"a prompt may have at most {MAX_PROMPT_TOKENS:,} tokens", param="prompt")
-    return prompts
-
-
 def _token_ids(prompt: str | list[int], tokenizer: Tokenizer) -> list[int]:
-    """One prompt, given as text or as token ids."""
+    """A prompt, given as text or as token ids, as token ids."""
     if isinstance(prompt, str):
         encoded: list[int] = tokenizer.encode(prompt).tolist()
         return encoded

@@ -83,6 +83,12 @@ class CompletionRequest(ModelRequest):
         return next((name for name in names if getattr(self, name)), "best_of" if best else "")
 
     @property
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts, each as text or as token ids."""
+        prompt: Any = self.prompt or ""
+        return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+
+    @property
     def choices(self) -> int:
         """Number of choices for each prompt."""
         return 1 if self.n is None else self.n

@@ -8,28 +8,19 @@ import torch
 from torch import Tensor
 
 from ensue.exchange.huggingface.conversion import expand_map, import_weights
-from ensue.exchange.huggingface.families import GPT2_BODY, OPENAI_GPT_BODY, WeightMap
+from ensue.exchange.huggingface.families import GPT2, OPENAI_GPT_BODY, WeightMap
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 
-GPT_MAPS: dict[str, tuple[WeightMap, str]] = {"gpt2": (GPT2_BODY, "pre"), "openai-gpt": (OPENAI_GPT_BODY, "post")}
+GPT_MAPS: dict[str, tuple[WeightMap, str]] = {"gpt2": (GPT2.body, "pre"), "openai-gpt": (OPENAI_GPT_BODY, "post")}
 """The weight map of each, and the position of its layer norm."""
 
 
 def gpt_from_weights(family: str, config: dict[str, Any], weights: dict[str, Tensor]) -> GPTLanguageModel:
     """Build our model with their weights, from their configuration and state dict."""
     body, norm = GPT_MAPS[family]
-    model = GPTLanguageModel(
-        GPTConfig(
-            vocabulary=config["vocab_size"],
-            layers=config["n_layer"],
-            heads=config["n_head"],
-            hidden=config["n_embd"],
-            context=config["n_positions"],
-            positions="learned",
-            norm=norm,
-        )
-    )
-    names = expand_map(body, config["n_layer"])
+    sizes = {name: config[GPT2.their(name)] for name in ("vocabulary", "layers", "heads", "hidden", "context")}
+    model = GPTLanguageModel(GPTConfig(**sizes, positions="learned", norm=norm))
+    names = expand_map(body, sizes["layers"])
     own = import_weights(names, {name: weights[name if name in weights else f"transformer.{name}"] for name in names})
     own["head.weight"] = own["embed.weight"]
     with torch.no_grad():
