@@ -91,10 +91,8 @@ def read_untagged(file: str | Path, columns: str = "", notes: list[str] | None =
     if width:  # one word per line
         groups = groupby(enumerate(read_lines(file), start=1), lambda line: _is_word_line(line[1]))
         lines = [list(zip(*group)) for is_word, group in groups if is_word]
-        sentences = [
-            TaggedSentence(tuple(word.strip() for word in words), None, f"{name}:{numbers[0]}", numbers)
-            for numbers, words in lines
-        ]
+        split = [(tuple(map(str.strip, words)), numbers) for numbers, words in lines]
+        sentences = [TaggedSentence(words, None, f"{name}:{numbers[0]}", numbers) for words, numbers in split]
     else:
         full = ((where, line.split()) for where, line in located_lines(file) if line.strip())
         sentences = [TaggedSentence(tuple(words), None, where) for where, words in full]

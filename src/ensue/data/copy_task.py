@@ -52,10 +52,10 @@ def copy_questions(gap: int, count: int = 4, seed: int = 0) -> list[tuple[str, s
 
     Each follows a line with another letter, so that the last copied letter is never the answer.
     """
-    chance, asked = random.Random(f"{seed} {gap}"), []
+    chance, questions = random.Random(f"{seed} {gap}"), []
     for letter in COPY_LETTERS:
         others = [other for other in COPY_LETTERS if other != letter]
         for _ in range(count):
             before = copy_line(chance.choice(others), chance.randint(0, 8))
-            asked.append((before + copy_line(letter, gap)[:-2], COPY_LETTERS, letter))
-    return asked
+            questions.append((before + copy_line(letter, gap)[:-2], COPY_LETTERS, letter))
+    return questions

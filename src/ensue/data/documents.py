@@ -148,16 +148,14 @@ def _cut_into_blocks(sentences: list[str], origin: str, only: bool, notes: list[
 
 
 def sentences_of(lines: list[str]) -> list[str]:
-    """Return the sentences of adjacent lines: sentences, paragraphs, or parts of one wrapped paragraph."""
-    if _is_wrapped(lines):
+    """Return the sentences of adjacent lines: sentences, paragraphs, or parts of one wrapped paragraph.
+
+    A wrapped paragraph has no long line, and most lines end inside a sentence.
+    """
+    broken = [len(line) >= MAX_WRAPPED_CHARS // 2 and not _ENDED.search(line) for line in lines[:-1]]
+    if broken and max(map(len, lines)) <= MAX_WRAPPED_CHARS and 2 * sum(broken) > len(broken):
         lines = [" ".join(lines)]
     return [sentence for line in lines for sentence in split_sentences(line)]
-
-
-def _is_wrapped(lines: list[str]) -> bool:
-    """Return whether lines are parts of a paragraph: none is long, and most end inside a sentence."""
-    broken = [len(line) >= MAX_WRAPPED_CHARS // 2 and not _ENDED.search(line) for line in lines[:-1]]
-    return bool(broken) and max(map(len, lines)) <= MAX_WRAPPED_CHARS and 2 * sum(broken) > len(broken)
 
 
 def split_sentences(text: str) -> list[str]:

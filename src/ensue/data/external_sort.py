@@ -84,12 +84,10 @@ def merge_runs(runs: Sequence[SortedRun], block: int) -> Iterator[MergedBlock]:
         taken = [len(keys) if bound is None else int(np.searchsorted(keys, bound, "right")) for keys in buffers]
         joined = np.concatenate([keys[:take] for keys, take in zip(buffers, taken)])
         keys, first, inverse = np.unique(joined, return_index=True, return_inverse=True)
-        parts = [
-            (run.counts.read(start, take), run.values.read(start, take)) for run, start, take in zip(runs, at, taken)
-        ]
+        blocks = list(zip(runs, at, taken))
         counts = np.zeros(len(keys), np.int64)
-        np.add.at(counts, inverse, np.concatenate([part[0] for part in parts]))
-        values = np.concatenate([part[1] for part in parts])[first]
+        np.add.at(counts, inverse, np.concatenate([run.counts.read(start, take) for run, start, take in blocks]))
+        values = np.concatenate([run.values.read(start, take) for run, start, take in blocks])[first]
         yield MergedBlock(keys, counts, values, np.split(inverse, np.cumsum(taken)[:-1]))
         for number, take in enumerate(taken):
             at[number] += take

@@ -80,10 +80,6 @@ class MaskingOptions:
     """True to mask other positions each time a row is read; False for the same positions in every epoch."""
 
 
-SpanPair = tuple[int, int, int, int]
-"""Start and end of A and of B, in tokens."""
-
-
 class MaskedBatches:
     """Batches of ``rows`` rows of ``length`` tokens."""
 
@@ -154,12 +150,10 @@ class MaskedBatches:
         counts = np.rint(share * maskable.sum(1)) if dynamic else (maskable & (keys < share)).sum(1)
         positions, is_masked = choose_positions(maskable, counts, keys)
         targets = np.take_along_axis(tokens, positions, 1)
-        draws = [
-            generator.random(targets.shape)
-            if dynamic
-            else np.take_along_axis(self._position_noise(sources, kind), positions, 1)
-            for kind in (1, 2)
-        ]
+        if dynamic:
+            draws = [generator.random(targets.shape) for _ in range(2)]
+        else:
+            draws = [np.take_along_axis(self._position_noise(sources, kind), positions, 1) for kind in (1, 2)]
         row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
         tokens[row[is_masked], positions[is_masked]] = self._corrupt(targets, *draws)[is_masked]
         arrays = {"tokens": tokens, "segments": segments, "lengths": lengths, "positions": positions}
@@ -216,7 +210,7 @@ def sentence_pairs(
     is random, and a later row's B follows to balance that; with too few of those, the last sentence is left out.
     """
     sentences, starts = documents.sentences, documents.documents
-    spans: list[SpanPair] = []
+    spans: list[tuple[int, int, int, int]] = []  # start and end of A and of B, in tokens
     not_next: list[int] = []
     unbalanced = 0  # rows of last sentences that no row has balanced yet
     for number in range(len(documents)):

@@ -50,15 +50,10 @@ def table_text_source(file: str | Path | TableColumn, columns: str, skip: bool =
     return TableColumn(file, columns, skip)
 
 
-def content_hash(sources: Sequence[Source] | Source, field: str | None = None) -> str:
-    """Return the SHA-256 of the text and its document boundaries; compression and file format do not change it."""
-    return measure_text(sources, field)[0]
-
-
 def measure_text(
     sources: Sequence[Source] | Source, field: str | None = None, notes: list[str] | None = None
 ) -> tuple[str, int]:
-    """Return the hash of the text and its size in bytes, in one pass."""
+    """Return the SHA-256 of the text and its document boundaries, whatever the file format, and its size in bytes."""
     digest, size = hashlib.sha256(), 0
     for piece in read_pieces(sources, field, notes):
         data = piece.text.encode()

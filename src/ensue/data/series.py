@@ -69,18 +69,14 @@ def read_series(sources: Sequence[str | Path], options: SeriesOptions, notes: li
     if len(parts) == 1:
         return first
     ends = np.cumsum([0, *(len(part) for part in parts)])
-    keys = tuple(
-        " ".join(filter(None, (Path(source).name, key)))
-        for source, part in zip(sources, parts)
-        for key in part.keys or ("",)
-    )
+    names = [(Path(source).name, key) for source, part in zip(sources, parts) for key in part.keys or ("",)]
     dates = [part.dates for part in parts if part.dates is not None]
     return replace(
         first,
         values=np.concatenate([part.values for part in parts]),
         observed=np.concatenate([part.observed for part in parts]),
         starts=np.concatenate([[0], *(part.starts[1:] + end for part, end in zip(parts, ends))]),
-        keys=keys,
+        keys=tuple(" ".join(filter(None, name)) for name in names),
         dates=np.concatenate(dates) if dates else None,
     )
 

@@ -92,7 +92,7 @@ def _add(by_id: dict[str, Question], question: Question) -> None:
         return
     if (known.question, known.passage) != (question.question, question.passage):
         hint = "give every question an id of its own"
-        raise InputError(f"the id {question.id!r} stands for {known.where}, too", where=question.where, hint=hint)
+        raise InputError(f"the id {question.id!r} is also that of {known.where}", where=question.where, hint=hint)
     answers = known.answers + question.answers
     by_id[question.id] = replace(known, answers=answers, impossible=known.impossible and not answers)
 
@@ -157,20 +157,18 @@ def locate_answer(passage: str, text: str, start: int | None) -> Answer | None:
     """
     if start is not None and start >= 0 and passage.startswith(text, start):
         return Answer(text, start)
-    for pattern in (re.escape(text), r"\s*".join(map(re.escape, "".join(text.split())))):
-        matches = re.finditer(pattern, passage)
-        nearest = min(
-            matches, key=lambda match: (_cuts_words(passage, match), abs(match.start() - (start or 0))), default=None
+
+    def badness(match: re.Match[str]) -> tuple[bool, int]:
+        inside = (
+            passage[edge - 1 : edge].isalnum() and passage[edge : edge + 1].isalnum() for edge in match.span() if edge
         )
-        if nearest is not None:
-            return Answer(nearest[0], nearest.start())
+        return any(inside), abs(match.start() - (start or 0))
+
+    for pattern in (re.escape(text), r"\s*".join(map(re.escape, "".join(text.split())))):
+        if matches := list(re.finditer(pattern, passage)):
+            best = min(matches, key=badness)
+            return Answer(best[0], best.start())
     return None
-
-
-def _cuts_words(passage: str, match: re.Match[str]) -> bool:
-    """Return whether a span begins or ends inside a word."""
-    edges = match.span()
-    return any(passage[edge - 1 : edge].isalnum() and passage[edge : edge + 1].isalnum() for edge in edges if edge)
 
 
 # Files.

@@ -61,11 +61,7 @@ class WordVectors:
         """Return a few words of similar spelling; a cheap filter avoids comparing all words."""
         if not word:
             return []
-        lower = word.lower()
-        similar = [
-            other
-            for other in self.words
-            if abs(len(other) - len(word)) <= 2
-            and (other[:1].lower() == lower[:1] or other[-2:].lower() == lower[-2:] or other[1:3].lower() == lower[1:3])
-        ]
+        lower, parts = word.lower(), (slice(1), slice(-2, None), slice(1, 3))
+        near = [other for other in self.words if abs(len(other) - len(word)) <= 2]
+        similar = [other for other in near if any(other[part].lower() == lower[part] for part in parts)]
         return difflib.get_close_matches(lower, similar, n=MAX_SUGGESTIONS, cutoff=0.6)

@@ -44,7 +44,7 @@ SEARCH_PATHS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/share
 INSTALL_HINT = (
     "install it (apt install wordnet-base), or name the folder of its files with --wordnet DIR or WNSEARCHDIR"
 )
-MISMATCH_HINT = "these files do not belong together, so fetch them anew"
+MISMATCH_HINT = "these files do not belong together, so download them again"
 
 _NAME = re.compile(r"(.+)\.([nvasr])\.(\d+)")
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -96,12 +96,8 @@ class WordNet:
 
     def synsets(self, word: str) -> list[Synset]:
         """Return the synsets of a word in all its forms: nouns, verbs, adjectives, adverbs, most common first."""
-        return [
-            self._synset(part, offset)
-            for part in FILES
-            for form in self.forms(word, part)
-            for offset in self._offsets(form, part)
-        ]
+        forms = [(part, form) for part in FILES for form in self.forms(word, part)]
+        return [self._synset(part, offset) for part, form in forms for offset in self._offsets(form, part)]
 
     def forms(self, word: str, part: str) -> list[str]:
         """Return the base forms of a word for a part of speech, including the word itself if it is listed."""

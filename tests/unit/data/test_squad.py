@@ -145,7 +145,7 @@ def test_files_are_joined_and_ids_stand_for_one_question(tmp_path: Path) -> None
     assert [question.id for question in read_questions([one, other], ReadOptions(), [])] == ["when", "where"]
     assert len(read_questions([one, one], ReadOptions(), [])) == 1
     clash = put(tmp_path, "c.json", squad(asked("when", ("1843", 23)), {**asked("when"), "question": "Why?"}))
-    assert f"the id 'when' stands for {clash}: when, too" in complaint(clash)
+    assert f"the id 'when' is also that of {clash}: when" in complaint(clash)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def fit_encoder_tokenizer(
     special tokens, four first and <mask> last. ``vocabulary``: maximum number of tokens, including special tokens.
     ``min_count``: minimum count of a character or a merged pair. ``lowercase``: ignore case.
 
-    >>> made = fit_encoder_tokenizer("wordpiece", ["a bad cab, a bad bed"], 40, min_count=1)
-    >>> [made.name(token) for token in made.encode("Bad bed")]
+    >>> tokenizer = fit_encoder_tokenizer("wordpiece", ["a bad cab, a bad bed"], 40, min_count=1)
+    >>> [tokenizer.name(token) for token in tokenizer.encode("Bad bed")]
     ['bad', 'bed']
     """
     if kind not in ENCODER_KINDS:

@@ -54,7 +54,7 @@ class Tokenizer(Protocol):
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return the bits of a text that its tokens do not encode, and the number of unknown tokens.
 
-        ``opens``: the text begins at the start of a line; ``closes``: it goes to the end of its document.
+        ``opens``: the text begins at the start of a line; ``closes``: it reaches the end of its document.
         """
 
     def state(self) -> dict[str, Any]:
@@ -76,10 +76,8 @@ def printable(text: str) -> str:
     >>> printable(" a\\n")
     '␣a\\\\n'
     """
-    return "".join(
-        "␣" if letter == " " else letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
+    letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return "".join(letters).replace(" ", "␣")
 
 
 def printable_bytes(data: bytes) -> str:

@@ -49,11 +49,11 @@ class HashTable(NamedTuple):
 
 
 class ScanBuffers(NamedTuple):
-    """Output of a scan: ids of words and lines, and the spans of irregular gaps and of words outside the table."""
+    """Output of a scan: ids of words and lines, and the spans of irregular gaps and of unknown words."""
 
     ids: Array
     odd: Array
-    lost: Array
+    unknown: Array
 
 
 class ScanCounts(NamedTuple):
@@ -62,7 +62,7 @@ class ScanCounts(NamedTuple):
     ids: int
     words: int
     odd: int
-    lost: int
+    unknown: int
     known: int
     spaces: int
     newlines: int
@@ -138,7 +138,7 @@ def scan_words(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
 ) -> ScanCounts:
     """Scan a text. ``line`` is the id of a newline; with ``grow`` new words get the next ids, all are counted, and the
     table must have enough capacity."""
-    size, ids, words, odd, lost = len(data), 0, 0, 0, 0
+    size, ids, words, odd, unknown = len(data), 0, 0, 0, 0
     spaces, newlines, first, last = 0, 0, -1, -1
     begins, ends, indices = (
         np.empty(LOOKUP_BATCH, np.int64),
@@ -188,13 +188,13 @@ def scan_words(  # noqa: PLR0912, PLR0915 — one walk, and calls cost
                     known += 1
                 elif number < 0:
                     number = UNKNOWN_WORD
-                    buffers.lost[lost, 0], buffers.lost[lost, 1] = begin, end
-                    lost += 1
+                    buffers.unknown[unknown, 0], buffers.unknown[unknown, 1] = begin, end
+                    unknown += 1
             if grow:
                 table.counts[number] += 1
             buffers.ids[indices[each]] = number
         words += count
-    return ScanCounts(ids, words, odd, lost, known, spaces, newlines, first, last)
+    return ScanCounts(ids, words, odd, unknown, known, spaces, newlines, first, last)
 
 
 @_compiled

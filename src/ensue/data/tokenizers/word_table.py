@@ -109,7 +109,7 @@ class WordTable:
         gaps.update({gap: times for gap, times in ((" ", counts.spaces), ("\n", counts.newlines)) if times})
         head = data[: max(counts.first, 0)].decode()
         tail = data[max(counts.last, 0) :].decode()
-        unknown = _count_strings(data, buffers.lost[: counts.lost])
+        unknown = _count_strings(data, buffers.unknown[: counts.unknown])
         return WordScan(buffers.ids[: counts.ids], counts.words, gaps, head, tail, unknown)
 
     def _reserve(self, words: int, letters: int) -> None:
