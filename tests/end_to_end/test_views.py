@@ -59,7 +59,7 @@ def kinds(tmp_path_factory):
     return folder
 
 
-def test_every_view_is_here():
+def test_every_view_is_tested():
     assert set(VIEWED) == set(VIEWS) - set(PAGES)
 
 
@@ -79,7 +79,7 @@ def rows_of(data):
 
 
 @pytest.mark.parametrize("view", VIEWED)
-def test_a_view_says_what_it_is_to_everybody(view, kinds):
+def test_a_view_has_a_title_a_caption_a_text_alternative_and_named_axes(view, kinds):
     what, how = VIEWED[view]
     named = [name.removeprefix("WORD ") if name.startswith("WORD ") else kinds / name for name in what]
     if "data" in how:
@@ -107,7 +107,7 @@ def test_a_view_says_what_it_is_to_everybody(view, kinds):
 
 
 @pytest.mark.parametrize("view", ["curves", "race", "gradients", "training", "ngrams"])
-def test_names_have_colours_that_all_eyes_tell_apart(view, kinds):
+def test_names_have_colour_blind_safe_colours(view, kinds):
     what, how = VIEWED[view]
     spec = look(view, [kinds / name for name in what], **how).draw().to_dict()
     shades = [
@@ -119,14 +119,14 @@ def test_names_have_colours_that_all_eyes_tell_apart(view, kinds):
     assert shades and set(shades) <= SAFE
 
 
-def test_no_caption_speaks_of_dark_and_light_which_change_places_on_a_dark_screen(kinds):
+def test_captions_do_not_depend_on_a_light_background(kinds):
     for view in ("attention", "alignment", "gates", "surprise"):
         what, how = VIEWED[view]
         said = " ".join(look(view, [kinds / name for name in what], **how).draw().to_dict()["title"]["subtitle"])
         assert "colour" in said and not any(word in said for word in ("dark", "white", "pale")), view
 
 
-def test_what_is_cut_is_said_and_runs_share_a_scale(kinds):
+def test_cut_texts_are_reported_and_runs_share_a_scale(kinds):
     for view in ("gates", "gradients"):
         seen = look(view, [kinds / "lstm"], text=TEXT * 40)
         drawn = seen.draw().to_dict()

@@ -11,12 +11,6 @@ function make(tag, text, className) {
   if (className) element.className = className;
   return element;
 }
-function draw(tag, attributes, text) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
 function definitions(pairs) {
   const list = make("dl");
   for (const [name, value] of pairs) {
@@ -48,7 +42,9 @@ async function toPng() {
   const box = { x: EDGE, y: EDGE, width: svg.clientWidth, height: svg.clientHeight };
   for (const [name, value] of Object.entries(box)) copy.setAttribute(name, value);
   copy.style.overflow = "visible";
-  const whole = draw("svg", { width: size[0], height: size[1] });
+  const whole = svg.cloneNode(false);
+  ["width", "height"].forEach((name, i) => whole.setAttribute(name, size[i]));
+  whole.removeAttribute("viewBox");
   whole.style.background = getComputedStyle(document.body).backgroundColor;
   whole.append(copy);
   const image = new Image();

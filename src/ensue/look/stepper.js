@@ -1,6 +1,12 @@
 const steps = data.steps, PACE = 1600, slider = find("slider"); // milliseconds per step while playing
 let at = Math.min(steps.length - 1, Number(linkedStep ?? 0)), timer = null;
 
+function draw(tag, attributes, text) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
 // Update title, description and controls; `show` in the page's own script draws the step first.
 function describe(step) {
   find("title").textContent = step.title;

@@ -38,7 +38,7 @@ def test_every_word_is_a_label_also_when_it_repeats():
     assert svg.count(">Katze</text>") == 1 and svg.count("&lt;/script>") + svg.count("&lt;/script&gt;") >= 1
 
 
-def test_source_is_on_top_and_target_goes_down():
+def test_source_words_are_columns_and_target_words_rows():
     spec = alignment_chart(SOURCE, TARGET, weights(5, 6)).to_dict()
     x, y = spec["encoding"]["x"], spec["encoding"]["y"]
     assert x["axis"]["orient"] == "top" and x["axis"]["labelAngle"] != 0 and x["field"] == "s" and y["field"] == "t"
@@ -65,7 +65,7 @@ def test_the_chart_has_a_text_alternative():
     assert text.startswith("First try. the attends most to der (1.00), dog attends most to Hund (1.00)")
 
 
-def test_tensors_with_gradients_are_taken():
+def test_tensors_with_gradients_are_accepted():
     alpha = torch.tensor(weights(5, 6), requires_grad=True)
     assert rows(alignment_chart(SOURCE, TARGET, alpha)) == rows(alignment_chart(SOURCE, TARGET, alpha.tolist()))
 
@@ -99,7 +99,7 @@ def test_at_most_fifty_thousand_marks():
         (-np.ones((5, 6)), "softmax"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(alpha, message):
+def test_invalid_weights_are_refused(alpha, message):
     with pytest.raises(InputError, match=message):
         alignment_chart(SOURCE, TARGET, alpha)
 

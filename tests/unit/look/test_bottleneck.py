@@ -42,7 +42,7 @@ def test_models_differ_in_colour_and_in_shape():
     assert len(set(encoding["color"]["scale"]["range"])) == 2 and encoding["shape"]["field"] == "model"
 
 
-def test_caption_and_text_alternative_say_what_to_see():
+def test_caption_and_text_alternative_have_the_change_by_length():
     made = curves()
     spec = bottleneck_chart(made).to_dict()
     caption, share = " ".join(spec["title"]["subtitle"]), made["plain"][1]["bleu"] / made["plain"][0]["bleu"] - 1
@@ -52,7 +52,7 @@ def test_caption_and_text_alternative_say_what_to_see():
     assert "<svg" in vl_convert.vegalite_to_svg(spec)
 
 
-def test_a_caption_says_no_more_than_there_is_to_see():
+def test_a_caption_compares_only_curves_with_two_bins():
     made = curves()
     rising = {"odd": [{**row, "bleu": 10.0 * (1 + place)} for place, row in enumerate(made["plain"])]}
     assert "odd: +100 %" in " ".join(bottleneck_chart(rising).to_dict()["title"]["subtitle"])

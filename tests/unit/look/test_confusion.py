@@ -48,7 +48,7 @@ def test_names_that_repeat_keep_their_own_rows():
     assert svg.count(">same</text>") == 4
 
 
-def test_long_names_are_turned():
+def test_long_names_are_rotated():
     axis = [
         layers(confusion_chart(np.eye(2), names))[0]["encoding"]["x"]["axis"] for names in (["a", "b"], ["x" * 30] * 2)
     ]
@@ -83,7 +83,7 @@ def test_caption_and_description_have_the_accuracy():
     )
 
 
-def test_the_picture_can_be_saved_and_no_name_ends_its_script(tmp_path):
+def test_the_chart_can_be_saved_and_no_name_ends_its_script(tmp_path):
     chart = confusion_chart([[1200, 0], [0, 1]], ["</script><b id=evil>", "b"])
     assert save_chart(chart, tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     assert "</script><b" not in save_chart(chart, tmp_path / "c.html").read_text(encoding="utf-8")
@@ -91,6 +91,6 @@ def test_the_picture_can_be_saved_and_no_name_ends_its_script(tmp_path):
 
 
 @pytest.mark.parametrize("confusion", [[[1, 2]], np.ones((3, 3)), np.zeros((2, 2))])
-def test_what_cannot_be_drawn_is_refused(confusion):
+def test_invalid_data_is_refused(confusion):
     with pytest.raises(InputError):
         confusion_chart(confusion, ["a", "b"])

@@ -9,7 +9,7 @@ def title(*units):
     return curves_chart({"a": RECORDS}, units).to_dict()["encoding"]["y"]["title"]
 
 
-def test_the_axis_says_what_losses_are_in():
+def test_the_axis_names_the_unit_of_the_loss():
     assert title("nats per token") == "loss, nats per token"
     assert title("nats per token", "squared deviations of the past") == (
         "loss, nats per token or squared deviations of the past"
@@ -17,6 +17,6 @@ def test_the_axis_says_what_losses_are_in():
     assert title() == "loss"
 
 
-def test_training_and_validation_are_told_apart():
+def test_training_and_validation_are_separate_lines():
     rows = curves_chart({"a": RECORDS}).to_dict()["data"]["values"]
     assert [(row["on"], row["loss"]) for row in rows] == [("training", 2.0), ("training", 1.0), ("validation", 1.5)]

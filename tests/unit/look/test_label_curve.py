@@ -55,7 +55,7 @@ def test_caption_says_how_many_labels_are_saved():
     assert "bert, from scratch: accuracy 0.5 with 100 labels, 0.7 with 1,000 labels" in spec["description"]
 
 
-def test_what_cannot_be_drawn_is_refused():
+def test_invalid_data_is_refused():
     with pytest.raises(InputError, match="no curve"):
         label_curve([], "accuracy")
     with pytest.raises(InputError, match="at 0 labels"):

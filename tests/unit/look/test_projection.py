@@ -17,7 +17,7 @@ def test_components_are_those_of_the_covariance():
     assert (found[np.abs(found).argmax(0), [0, 1]] > 0).all()
 
 
-def test_a_plane_stays_as_it_is_up_to_a_turn():
+def test_points_in_a_plane_keep_their_distances():
     plane = np.zeros((9, 5))
     plane[:, [1, 3]] = POINTS[:9, :2]
     found, shares = principal(plane)
@@ -31,7 +31,7 @@ def test_two_words_and_one_dimension_are_enough():
     assert np.allclose(np.abs(found), [[1, 0], [1, 0]]) and shares.tolist() == [1.0, 0.0]
 
 
-def test_probabilities_have_the_perplexity_that_was_asked_for():
+def test_probabilities_have_the_given_perplexity():
     joint = joint_probabilities(POINTS, 5.0)
     assert np.isclose(joint.sum(), 1) and np.allclose(joint, joint.T) and not joint.diagonal().any()
     manifold = pytest.importorskip("sklearn.manifold")
@@ -59,11 +59,11 @@ def test_neighbours_stay_together_as_well_as_in_scikit_learn():
     assert cost < 1.1 * theirs.kl_divergence_
 
 
-def test_the_map_is_the_same_every_time():
+def test_tsne_is_deterministic():
     np.testing.assert_array_equal(tsne(POINTS, steps=20)[0], tsne(POINTS, steps=20)[0])
 
 
-def test_too_few_and_too_many_words_are_told():
+def test_too_few_and_too_many_words_are_refused():
     with pytest.raises(InputError, match="choose 4 or more, or --method pca"):
         tsne(POINTS[:3])
     with pytest.raises(InputError, match="takes too long; choose at most 3,000"):

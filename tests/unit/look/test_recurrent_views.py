@@ -32,7 +32,7 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_flow_of_several_runs_is_drawn_and_said(runs, tmp_path):
+def test_gradients_of_several_runs_are_drawn_and_described(runs, tmp_path):
     seen = look("gradients", [runs / name for name in ("rnn", "lstm", "gpt")], text=TEXT, out=tmp_path / "flow.html")
     rnn, lstm, gpt = seen.numbers["runs"]
     assert (tmp_path / "flow.html").stat().st_size > 1000 and [rnn["name"], gpt["name"]] == ["rnn", "gpt"]
@@ -54,7 +54,7 @@ def test_layers_can_be_chosen_and_a_lower_one_has_no_bound(runs):
 
 
 @pytest.mark.parametrize(
-    ("view", "names", "how", "said"),
+    ("view", "names", "options", "message"),
     [
         ("gradients", ["ngram"], {"text": TEXT}, "ngram: a count-based model has no gradients"),
         ("gradients", ["rnn"], {}, "gradients needs a text; give it with --text"),
@@ -65,12 +65,12 @@ def test_layers_can_be_chosen_and_a_lower_one_has_no_bound(runs):
         ("training", [], {}, "training needs a run"),
     ],
 )
-def test_what_cannot_be_shown_is_said(runs, view, names, how, said):
-    with pytest.raises(InputError, match=said):
-        look(view, [runs / name for name in names], **how)
+def test_invalid_requests_are_refused(runs, view, names, options, message):
+    with pytest.raises(InputError, match=message):
+        look(view, [runs / name for name in names], **options)
 
 
-def test_gates_are_those_of_the_cell_and_the_view_fits(runs, tmp_path):
+def test_gates_are_those_of_the_cell_and_fit_into_a_view(runs, tmp_path):
     seen = look("gates", [runs / "lstm"], text=TEXT, units=5, out=tmp_path / "gates.json")
     assert list(seen.numbers["gates"]) == ["input", "forget", "output"] and list(seen.numbers["states"]) == ["h", "c"]
     forget = np.array(seen.numbers["gates"]["forget"])
@@ -126,7 +126,7 @@ def test_probes_are_scored_and_drawn(runs, tmp_path):
     assert (tmp_path / "probe.svg").exists()
 
 
-def test_copying_is_asked_over_all_gaps(runs):
+def test_copying_is_measured_for_all_gaps(runs):
     seen = look("copying", [runs / "rnn"])
     (rnn,) = seen.numbers["runs"]
     assert rnn["by_gap"][0]["asked"] == 16 and rnn["by_gap"][-1]["gap"] == 60 and seen.numbers["chance"] == 1 / 4

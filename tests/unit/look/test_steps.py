@@ -22,7 +22,7 @@ SYSTEMS = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run of each system that has learnt next to nothing: what is told need not be good, but true."""
+    """A run of each system that has hardly learnt anything, which is enough here."""
     folder = tmp_path_factory.mktemp("runs")
     torch.set_num_threads(1)
     words = ["one two three", "four five", "six one", "two two six five"] * 3
@@ -47,7 +47,7 @@ def scored(run, text, target):
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_log_probabilities_add_up_to_what_a_score_says(name, runs):
+def test_log_probabilities_sum_to_the_score(name, runs):
     run = ensue.load(runs / name)
     seen = step_numbers(run, "one six", target="xis eno")
     assert seen["target"][:-1] == list("xis␣eno") == [step["token"] for step in seen["steps"][:-1]]
@@ -61,7 +61,7 @@ def test_log_probabilities_add_up_to_what_a_score_says(name, runs):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("beam", [1, 3])
-def test_what_is_told_is_what_the_search_found(name, beam, runs):
+def test_steps_are_those_of_the_translation_found(name, beam, runs):
     run, search = ensue.load(runs / name), Search(beam=beam)
     seen, (found,) = step_numbers(run, "two\nsix", search=search), run.translate(["two\nsix"], search=search)
     best = found.results[0].best
@@ -72,7 +72,7 @@ def test_what_is_told_is_what_the_search_found(name, beam, runs):
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_choices_are_sorted_and_hold_the_chosen_token(name, runs):
+def test_choices_are_sorted_and_contain_the_chosen_token(name, runs):
     seen = step_numbers(ensue.load(runs / name), "one", target="eeexxx")
     ranks = set()
     for step in seen["steps"]:
@@ -87,7 +87,7 @@ def test_choices_are_sorted_and_hold_the_chosen_token(name, runs):
     assert max(ranks) > 1
 
 
-def test_attention_is_told_where_there_is_some(runs):
+def test_steps_have_attention_if_the_model_has(runs):
     seen = step_numbers(ensue.load(runs / "transformer"), "one six", target="xis")
     S = len(seen["source"])
     assert S == 8 and seen["layer"] == 1 and seen["passes"] is None and seen["without"] is None
@@ -95,8 +95,8 @@ def test_attention_is_told_where_there_is_some(runs):
     for row in [*(row for layer in seen["encoder"] for row in layer), *(step["attention"] for step in seen["steps"])]:
         assert len(row) == S and sum(row) == pytest.approx(1, abs=1e-5)
     _, _, weights = ensue.load(runs / "transformer").alignment("one six", target="xis")
-    told = torch.tensor([step["attention"] for step in seen["steps"]])
-    torch.testing.assert_close(told, torch.from_numpy(weights[0].mean(0)))
+    shown = torch.tensor([step["attention"] for step in seen["steps"]])
+    torch.testing.assert_close(shown, torch.from_numpy(weights[0].mean(0)))
     seen = step_numbers(ensue.load(runs / "convs2s"), "one six")
     assert seen["encoder"] is None and "at once by 2 layers of convolutions" in seen["reading"]
     assert all(sum(step["attention"]) == pytest.approx(1, abs=1e-5) for step in seen["steps"])
@@ -135,7 +135,7 @@ def test_the_view_is_a_page_or_numbers(runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("options", "message"),
     [
         ({}, "steps needs a text"),
         ({"text": " \n "}, "steps needs a text"),
@@ -147,12 +147,12 @@ def test_the_view_is_a_page_or_numbers(runs, tmp_path):
         ({"text": "one", "out": "x.png"}, "this view is a page"),
     ],
 )
-def test_bad_wishes_are_refused_in_a_line(how, says, runs):
+def test_invalid_requests_are_refused_in_one_line(options, message, runs):
     with pytest.raises(InputError) as caught:
-        look("steps", [runs / "transformer"], **how)
-    assert says in str(caught.value) and "\n" not in str(caught.value)
+        look("steps", [runs / "transformer"], **options)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_steps_are_of_one_run(runs):
+def test_steps_take_one_run(runs):
     with pytest.raises(InputError, match="steps shows one run, not 2"):
         look("steps", [runs / "transformer", runs / "seq2seq"], text="one")

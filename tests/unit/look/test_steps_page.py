@@ -11,7 +11,7 @@ from ensue.look.steps_page import steps_html
 HOSTILE = "</script><img src=x onerror=alert(1)>&$title"
 
 
-def told(token="chat", *, attention=True):
+def example(token="chat", *, attention=True):
     """Two steps of a source of two tokens; of the second, the chosen token is not among the likeliest."""
     choices = [{"token": token, "prob": 0.8, "rank": 1, "chosen": True}]
     late = [{"token": "x", "prob": 0.5, "rank": 1, "chosen": False}]
@@ -58,8 +58,8 @@ def parsed(page):
     return parser.tags, json.loads(parser.scripts[0])
 
 
-def test_page_has_a_step_a_layer_and_one_a_token():
-    _, data = parsed(steps_html(told()))
+def test_page_has_a_step_per_layer_and_per_token():
+    _, data = parsed(steps_html(example()))
     assert [step["kind"] for step in data["steps"]] == ["encode", "decode", "decode"]
     assert data["steps"][0]["weights"] == [[0.75, 0.25], [0.5, 0.5]]
     assert "chat to chat (0.75)" in data["steps"][0]["text"]
@@ -68,7 +68,7 @@ def test_page_has_a_step_a_layer_and_one_a_token():
 
 
 def test_page_of_a_model_without_attention_says_so_and_has_no_weights():
-    _, data = parsed(steps_html(told(attention=False)))
+    _, data = parsed(steps_html(example(attention=False)))
     assert [step["kind"] for step in data["steps"]] == ["read", "decode", "decode"]
     assert data["steps"][0]["passes"] == [["forward", "backward"]] and "weights" not in data["steps"][0]
     for step in data["steps"][1:]:
@@ -76,22 +76,22 @@ def test_page_of_a_model_without_attention_says_so_and_has_no_weights():
 
 
 def test_hostile_tokens_stay_text():
-    page = steps_html(told(HOSTILE))
+    page = steps_html(example(HOSTILE))
     tags, data = parsed(page)
     assert tags.count("script") == 2 and "img" not in tags and page.count("</script>") == 2
-    assert tags == parsed(steps_html(told()))[0]
+    assert tags == parsed(steps_html(example()))[0]
     assert data["source"][0].startswith("</script>")
 
 
-def test_page_fetches_nothing_and_moves_by_text_alone():
-    page = steps_html(told())
+def test_page_fetches_nothing_and_lists_all_steps():
+    page = steps_html(example())
     assert "default-src 'none'" in page and not re.search(r"""(src|href)=["']?(https?:)?//""", page)
     assert "innerHTML" not in page and 'aria-live="polite"' in page
     assert page.count("<li><b>") == 3  # every step in words, for print and without scripts
 
 
 def test_files_are_a_page_or_numbers(tmp_path):
-    numbers = told()
+    numbers = example()
     save_page("page", numbers, tmp_path / "x.html")
     save_page("page", numbers, tmp_path / "x.json")
     assert (tmp_path / "x.html").read_text() == "page" and json.loads((tmp_path / "x.json").read_text()) == numbers

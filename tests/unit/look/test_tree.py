@@ -20,6 +20,6 @@ from ensue.look.tree import read_tree
         ({"nodes": [{"id": 1}]}, r"nodes\[0\]: parent, step, token, .* missing"),
     ],
 )
-def test_what_is_wrong_with_a_trace_is_named(change, message):
+def test_errors_in_a_trace_are_reported(change, message):
     with pytest.raises(InputError, match=message):
         read_tree(lecture() | change)

@@ -10,7 +10,7 @@ from ensue.look.tree_layout import ROW, spread, tree_layout
 
 
 @pytest.mark.parametrize("beam, steps", [(1, 5), (2, 10), (5, 40)])
-def test_layout_never_overlaps_and_the_best_path_is_level(beam, steps):
+def test_boxes_never_overlap_and_the_best_path_is_straight(beam, steps):
     tree = read_tree(beam_trace(beam, steps, ["a", "the", "longer-than-others"]))
     for places in (tree_layout(tree), tree_layout(tree, tree.survivors())):
         by_step = {}
@@ -26,7 +26,7 @@ def test_layout_never_overlaps_and_the_best_path_is_level(beam, steps):
         assert min(p.y for p in places.values()) > 0 and min(p.x for p in places.values()) > 0
 
 
-def test_layout_crosses_no_lines():
+def test_no_lines_cross():
     tree = read_tree(beam_trace(4, 15, ["a", "b"]))
     places = tree_layout(tree)
     for step in range(1, 16):

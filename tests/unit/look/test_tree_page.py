@@ -33,7 +33,7 @@ def test_page_has_every_node_once_and_without_pruned_ones_the_rest():
         assert len(edges) == len(ids(svg)) - 1
 
 
-def test_page_marks_the_best_path_whether_its_end_or_all_of_it_is_named():
+def test_page_marks_the_best_path_if_the_trace_marks_its_end_or_all_of_it():
     trace = lecture()
     for all_of_it in (False, True):
         if all_of_it:
@@ -55,7 +55,7 @@ def test_page_shows_sums_that_add_up():
     assert "but the trace says" not in page
 
 
-def test_page_says_when_a_trace_does_not_add_up():
+def test_page_reports_a_total_that_is_not_the_sum():
     trace = lecture()
     trace["nodes"][7]["total"] = -2.5
     assert "but the trace says −2.500" in tree_html(trace)
@@ -93,7 +93,7 @@ def test_page_escapes_everything_and_fetches_nothing():
     page.encode("utf-8")
 
 
-def test_page_takes_infinities_and_lone_surrogates():
+def test_page_accepts_infinities_and_lone_surrogates():
     trace = lecture()
     trace["nodes"][4] |= {"log_prob": -math.inf, "total": -math.inf, "score": -math.inf, "token": "\ud800"}
     page, reader = tree_html(trace), Reader()
@@ -102,7 +102,7 @@ def test_page_takes_infinities_and_lone_surrogates():
     assert json.loads(reader.scripts[0], parse_constant=pytest.fail)["4"]["score"] == "−∞"
 
 
-def test_page_has_one_tab_stop_a_tree_and_a_spoken_name_for_each_node():
+def test_page_has_one_tab_stop_per_tree_and_an_accessible_name_per_node():
     for svg in svgs(tree_html(lecture())):
         nodes = [g for g in svg if g.get("data-id")]
         assert [g.get("tabindex") for g in nodes].count("0") == 1

@@ -8,7 +8,7 @@ from ensue.look.formatting import shortened
 from ensue.look.tree_text import tree_text
 
 
-def test_text_has_every_node_with_its_figures_and_mark():
+def test_text_has_every_node_with_its_numbers_and_symbol():
     lines = tree_text(lecture())
     assert "   1   −0.700   −0.700   −0.700  ★ he  (rank 1 of 2)" in lines
     assert "   2   −2.200   −2.900   −2.900  ├─× struck  (rank 4 of 4, beam 2)" in lines
@@ -34,7 +34,7 @@ def test_text_lists_hypotheses_by_score_and_unfinished_ones_last():
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
-def test_text_keeps_to_its_width_and_harms_no_terminal(width):
+def test_text_keeps_to_its_width_and_has_no_control_characters(width):
     trace = beam_trace(5, 40, [*NASTY, "long" * 30])
     lines = tree_text(trace, width)
     assert all(cell_len(line) <= width for line in lines)

@@ -21,7 +21,7 @@ def test_a_relation_is_a_direction():
     assert parallel(TABLE, PAIRS[:1]) is None
 
 
-def test_the_words_of_pairs_are_on_the_map_though_nobody_lists_them():
+def test_the_words_of_pairs_are_on_the_map():
     numbers = map_numbers(TABLE, ["bread", "king"], PAIRS)
     assert [row["word"] for row in numbers["words"]] == ["bread", "king", "man", "woman", "queen"]
     assert len(numbers["variance"]) == 2 and numbers["divergence"] is None
@@ -29,16 +29,16 @@ def test_the_words_of_pairs_are_on_the_map_though_nobody_lists_them():
     assert "of the variance" in str(svg) and "Mean cosine between the arrows" in str(svg["title"])
 
 
-def test_without_words_it_is_the_first_of_the_table():
+def test_the_default_words_are_the_first_of_the_table():
     assert [row["word"] for row in map_numbers(TABLE)["words"]] == TABLE.words
 
 
-def test_tsne_says_its_divergence():
+def test_tsne_reports_its_divergence():
     numbers = map_numbers(TABLE, method="tsne")
     assert numbers["variance"] is None and numbers["divergence"] >= 0
 
 
-def test_what_is_typed_wrongly_is_told():
+def test_invalid_words_pairs_and_methods_are_refused():
     assert parse_pairs("king:queen man:woman") == [("king", "queen"), ("man", "woman")]
     for wrong in ("king", "king:", ":queen", "king:king"):
         with pytest.raises(InputError, match="is not a pair of words"):

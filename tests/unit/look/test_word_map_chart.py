@@ -48,7 +48,7 @@ def test_both_axes_have_one_scale():
     assert np.isclose(*per_pixel, rtol=0.01)
 
 
-def test_labels_meet_no_label_and_no_dot_and_stay_in_the_frame():
+def test_labels_overlap_no_label_or_dot_and_stay_in_the_frame():
     points = np.random.default_rng(0).normal(size=(120, 2))
     words = [f"word{number}" for number in range(120)]
     frame = Frame(points.min(0), points.max(0))
@@ -74,7 +74,7 @@ def test_the_words_of_pairs_get_their_labels_first():
     assert "There is no room for" in " ".join(chart.to_dict()["title"]["subtitle"])
 
 
-def test_labels_keep_off_arrows():
+def test_labels_do_not_overlap_arrows():
     points = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.5]])
     frame = Frame(points.min(0), points.max(0))
     (x, y), (x2, _), _ = pixels = frame.pixels(points)
@@ -82,17 +82,17 @@ def test_labels_keep_off_arrows():
         assert not overlap(box, (x + 10, y - 1, x2 - 10, y + 1))
 
 
-def test_words_in_one_place_have_no_arrow():
+def test_words_at_one_point_have_no_arrow():
     chart = word_map(["a", "b", "c"], np.array([[0.0, 0.0], [0.0, 0.0], [5.0, 5.0]]), pairs=[("a", "b")])
     assert "rule/arrow" not in layers(chart)
 
 
-def test_words_on_a_line_still_have_room_for_labels():
+def test_words_on_a_line_have_room_for_labels():
     frame = Frame(np.array([0.0, 0.0]), np.array([9.0, 0.0]))
     assert frame.height >= frame.width / 3
 
 
-def test_it_can_be_drawn(tmp_path):
+def test_the_map_can_be_drawn(tmp_path):
     chart = word_map(WORDS, POINTS, pairs=PAIRS, axes=("first", "second"), caption="a caption")
     svg = vl_convert.vegalite_to_svg(chart.to_dict())
     assert all(f">{word}</text>" in svg for word in [*WORDS, "first", "second", "a caption"])
@@ -103,6 +103,6 @@ def test_the_chart_has_a_text_alternative():
     assert describe(WORDS[:2], POINTS[:2]) == "king is nearest to queen, queen to king"
 
 
-def test_one_word_makes_no_map():
+def test_a_map_of_one_word_is_refused():
     with pytest.raises(InputError, match="1 words at points of the shape"):
         word_map(["a"], np.zeros((1, 2)))

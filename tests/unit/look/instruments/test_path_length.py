@@ -66,7 +66,7 @@ def test_dilated_convolutions_reach_a_power_of_their_kernel(length, path):
 
 
 @pytest.mark.parametrize(("length", "path"), [(9, 3), (10, 3), (11, None)])
-def test_restricted_attention_forgets(length, path):
+def test_restricted_attention_reaches_as_far_as_its_span(length, path):
     assert shortest_path(LocalAttention(MixerConfig(width=2, heads=1), span=10), torch.zeros(1, length, 2)) == path
 
 
@@ -89,7 +89,7 @@ def test_a_window_does_not_see_beyond_it():
     assert depth(window, 4).path is not None and depth(window, 5).path is None
 
 
-def test_chains_count_what_computes():
+def test_chains_count_arithmetic_only():
     a, b = torch.ones(2, 2), torch.ones(2, 2)
     with ChainTracker(max, 0) as longest:
         c = (a @ b).relu().view(4)

@@ -15,7 +15,7 @@ def test_layers_by_hand() -> None:
     np.testing.assert_allclose(rollout([first, second]), two @ one)
 
 
-def test_rows_add_up_to_one_and_nobody_sees_what_comes_later() -> None:
+def test_rows_sum_to_one_and_causal_attention_stays_causal() -> None:
     random = np.random.default_rng(0)
     layers = []
     for _ in range(4):
