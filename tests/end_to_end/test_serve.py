@@ -15,7 +15,7 @@ import pytest
 from typed import ensue, started
 
 from ensue.serve.server import listen, load_models
-from ensue.serve.views_api import VIEWS
+from ensue.serve.views_api import SERVED_VIEWS
 
 GIVE_UP = 60.0
 
@@ -273,7 +273,7 @@ def opened():
     return paths
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", SERVED_VIEWS)
 def test_no_view_opens_a_file_that_a_client_names(client, opened, tmp_path, view):
     bait = tmp_path / "bait.txt"
     bait.write_text("the bank of the river\n" * 5, encoding="utf-8")

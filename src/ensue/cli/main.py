@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer import Option
 
-from ensue.cli import cost, inspect, label, language, serve, train, translate, wordnet, words
+from ensue.cli import cost, inspect, label, language, serve, train, translate, words
 from ensue.cli.output import print_line
 from ensue.core import compile_notice, torchrun
 from ensue.core.errors import InputError, Interrupted, InvalidDistribution, OtherRankFailed, RankError
@@ -57,8 +57,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
-words.app.command()(wordnet.wordnet)
-words.app.command()(wordnet.context)
 app.add_typer(words.app, name="words")
 
 

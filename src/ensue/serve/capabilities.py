@@ -21,7 +21,7 @@ from ensue.serve.schemas import Score, SeriesInfo
 
 def capabilities(run: Run) -> list[str]:
     """The capabilities of a run."""
-    offered = {*run.capabilities, *(name for name, has in VIEWS.items() if has(run))}
+    offered = {*run.capabilities, *(name for name, has in MODEL_CAPABILITIES.items() if has(run))}
     return [name for name in ORDER if name in offered]
 
 
@@ -57,7 +57,7 @@ def _has_word_vectors(run: Run) -> bool:
         return False
 
 
-VIEWS: dict[str, Callable[[Run], bool]] = {
+MODEL_CAPABILITIES: dict[str, Callable[[Run], bool]] = {
     "attention": lambda run: run.spec.reads_text and attends(run),
     "words": _has_word_vectors,
     "senses": has_context_vectors,

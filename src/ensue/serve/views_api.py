@@ -23,7 +23,7 @@ from ensue.serve.model_registry import ModelRegistry, ServedModel
 from ensue.verbs.racing.folder import open_race
 from ensue.verbs.translate import trace_of
 
-VIEWS = (
+SERVED_VIEWS = (
     "attention",
     "alignment",
     "next",
@@ -38,7 +38,7 @@ VIEWS = (
     "race",
 )
 """Charts that clients may request: views of runs and races that read no other file."""
-PAGES = ("bptt", "steps", "tree")
+SERVED_PAGES = ("bptt", "steps", "tree")
 """Pages that clients may request."""
 HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 SCRIPTS = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -49,8 +49,8 @@ def add_view_routes(app: FastAPI, registry: ModelRegistry) -> None:
 
     @app.post("/api/look/{view}")
     async def view(view: str, body: schemas.ViewRequest, request: Request) -> schemas.ViewResponse:
-        if view not in VIEWS:
-            raise ApiError(404, f"there is no view of that name; available: {', '.join(VIEWS)}")
+        if view not in SERVED_VIEWS:
+            raise ApiError(404, f"there is no view of that name; available: {', '.join(SERVED_VIEWS)}")
         models = [registry.get(name) for name in body.models]
 
         def draw(_: Any) -> schemas.ViewResponse:
@@ -62,8 +62,8 @@ def add_view_routes(app: FastAPI, registry: ModelRegistry) -> None:
 
     @app.get("/api/page/{page}", response_class=Response, responses=HTML)
     async def page(page: str, query: Annotated[schemas.PageRequest, Query()], request: Request) -> HTMLResponse:
-        if page not in PAGES:
-            raise ApiError(404, f"there is no page of that name; available: {', '.join(PAGES)}")
+        if page not in SERVED_PAGES:
+            raise ApiError(404, f"there is no page of that name; available: {', '.join(SERVED_PAGES)}")
         if page == "bptt":
             options: dict[str, Any] = query.model_dump(include={"steps", "hidden", "seed", "cut"})
             return _page(await registry.chart_queue.run(lambda _: show("bptt", [], **options).draw(), request))
