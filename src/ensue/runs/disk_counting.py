@@ -1,12 +1,11 @@
-"""Counting n-grams of a text that does not fit into memory, to the same model as in memory, bit for bit.
+"""Count n-grams within a memory limit, by external sorting on disk; the model is the same to the bit as in memory.
 
-The text is counted in parts. A part is counted in memory; its n-grams are, order by order, a sorted run on disk (see
-``ensue.data.external_sort``). Then the runs of all parts are merged, order by order: the key of an n-gram is the
-number of its
-context among all contexts, which the order before has told, and its last word. At last the tables are mapped and
-estimated in place, and pages that were read are given back before they are more than the limit.
+Each part of the text is counted in memory and written, order by order, as sorted runs (see
+``ensue.data.external_sort``). Then the runs of all parts are merged, order by order: the key of an n-gram is the index
+of its context among all contexts, known from the order before, and its last word. At last the tables are memory-mapped
+and estimated in place, and their pages are released before they exceed the limit.
 
-Everything that is finished is noted in ``progress.json``, so that a process that was killed goes on after it.
+``progress.json`` records each finished step, so that a killed process resumes after it.
 """
 
 from __future__ import annotations
@@ -36,18 +35,20 @@ from ensue.train.interrupts import Interrupts
 from ensue.train.training import Outcome
 
 TOKEN_BYTES = 80
-"""Of memory, for each token of a part: the stream, its places and nodes, and the trie of about 2.5 nodes a token."""
+"""Memory for each token of a part: its id, position and node, and a trie of about 2.5 nodes per token."""
 KEY_BYTES = 128
-"""Of memory, for each key of a run that is held while runs are merged."""
-LEAST_TOKENS = 1 << 16
+"""Memory for each key of a run while runs are merged."""
+MIN_TOKENS = 1 << 16
+"""Tokens of a part, at least."""
 COLUMNS = ("words", "offsets", "suffix", "counts")
 CONTEXTS = 1 << 12
-"""So many contexts are estimated between two looks at the memory."""
+"""Contexts that are estimated between two checks of the memory."""
 ENTRIES = 1 << 16
+"""Table entries that are read between two checks of the memory."""
 
 
 class DiskCounter:
-    """Counts a stream in parts, in a folder that it fills and that may be deleted when the model has been written."""
+    """Counts tokens in parts, with files in a folder that may be deleted when the model is saved."""
 
     def __init__(self, config: NGramConfig, folder: Path, memory: int) -> None:
         if config.mode != "kneser-ney":
@@ -56,19 +57,19 @@ class DiskCounter:
         self.config, self.folder, self.memory = config, folder, memory
 
     def count(self, tokens: NDArray[Any], report: Report, stopped: Callable[[], bool]) -> NGram | None:
-        """The model, its tables mapped from the folder; None where ``stopped`` said so: what is done is kept."""
+        """Return the model, with tables mapped from the folder; None if ``stopped`` returns True, to resume later."""
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._open(tokens)
+            self._resume(tokens)
             for work in (self._sort, self._merge):
                 for _ in work(tokens, report):
                     if stopped():
                         return None
             return self._estimate(report)
 
-    def _open(self, tokens: NDArray[Any]) -> None:
-        """What was done before, or nothing."""
-        self.size = max(LEAST_TOKENS, self.memory // TOKEN_BYTES)
+    def _resume(self, tokens: NDArray[Any]) -> None:
+        """Read the progress of an earlier process, or start anew."""
+        self.size = max(MIN_TOKENS, self.memory // TOKEN_BYTES)
         self.parts = -(-len(tokens) // self.size)
         wide = self.config.order * len(tokens) + self.config.vocabulary >= 2**31
         self.index = "<i8" if wide else "<i4"
@@ -82,26 +83,26 @@ class DiskCounter:
             self.folder.mkdir()
             self.state = {"plan": plan, "parts": 0, "starts": []}
 
-    def _note(self, *names: str) -> None:
-        """What is finished, once the files with such names are safely on disk."""
+    def _record(self, *names: str) -> None:
+        """Record the progress, once the files with these names are synced to the disk."""
         for name in names:
             for file in self.folder.glob(name):
                 sync(file)
         write_json(self.journal, self.state)
 
-    def _run(self, part: int, level: int) -> dict[str, ArrayFile]:
-        """The files of one order of a part: as counted, and as a run."""
+    def _files(self, part: int, level: int) -> dict[str, ArrayFile]:
+        """Return the files of one order of a part: the counts, and the sorted run."""
         kinds = {"words": "<i4", "fan": "<i4", "suffix": "<i4", "counts": "<i4", "numbers": self.index, "keys": "<i8"}
         kinds["values"] = self.index
         return {name: ArrayFile(self.folder / f"part-{part}-{level}-{name}.bin", kind) for name, kind in kinds.items()}
 
     def _remove(self, part: int, level: int, *names: str) -> None:
-        for name, file in self._run(part, level).items():
+        for name, file in self._files(part, level).items():
             if not names or name in names:
                 file.path.unlink(missing_ok=True)
 
     def _sort(self, tokens: NDArray[Any], report: Report) -> Iterator[None]:
-        """Each part of the text as sorted runs."""
+        """Write each part of the text as sorted runs."""
         report("phase", {"name": f"sorting n-grams in {self.parts} parts"})
         for part in range(self.state["parts"], self.parts):
             begin = part * self.size
@@ -113,13 +114,13 @@ class DiskCounter:
                 self._remove(part, level)
                 self._write_part(counter.trie, part, level)
             self.state["parts"] = part + 1
-            self._note(f"part-{part}-*.bin")
+            self._record(f"part-{part}-*.bin")
             report("progress", {"done": min(begin + self.size, len(tokens)), "total": len(tokens)})
             del counter
             yield
 
     def _write_part(self, trie: Trie, part: int, level: int) -> None:
-        here, run = trie.level(level), self._run(part, level)
+        here, run = trie.level(level), self._files(part, level)
         run["counts"].append(trie.counts[here])
         if level > 1:
             run["words"].append(trie.words[here])
@@ -127,40 +128,40 @@ class DiskCounter:
             run["suffix"].append(trie.suffix[here] - trie.level(level - 1).start)
 
     def _merge(self, tokens: NDArray[Any], report: Report) -> Iterator[None]:
-        """The runs of each order as a level of the trie."""
+        """Merge the runs of each order into a level of the trie."""
         report("phase", {"name": "merging n-grams"})
         order, vocabulary = self.config.order, self.config.vocabulary
         if not self.state["starts"]:
-            self._cut([0])
+            self._truncate([0])
             counts = np.zeros(vocabulary, np.int64)
             for part in range(self.parts):
-                counts += self._run(part, 1)["counts"].read()
+                counts += self._files(part, 1)["counts"].read()
             if self.parts > 1 and self.config.end >= 0:
-                counts[self.config.end] += self._openings(tokens)
+                counts[self.config.end] += self._end_tokens_at_starts(tokens)
             for name, values in zip(COLUMNS, (np.arange(vocabulary), [vocabulary], [-1] * vocabulary, counts)):
                 self.tables[name].append(np.asarray(values))
             self.state["starts"] = [0, vocabulary]
-            self._note("[!p]*.bin")
+            self._record("[!p]*.bin")
         for level in range(len(self.state["starts"]), order + 1):
-            self._cut(self.state["starts"])
+            self._truncate(self.state["starts"])
             for part in range(self.parts):
-                self._key(part, level)
+                self._write_keys(part, level)
                 yield
-            yield from self._level(level)
+            yield from self._merge_level(level)
             self.state["starts"].append(len(self.tables["words"]))
-            self._note(f"part-*-{level}-numbers.bin", "[!p]*.bin")
+            self._record(f"part-*-{level}-numbers.bin", "[!p]*.bin")
             for part in range(self.parts):
                 self._remove(part, level, "words", "fan", "suffix", "counts", "keys", "values")
                 self._remove(part, level - 1)
             report("progress", {"done": level - 1, "total": order - 1})
             yield
 
-    def _openings(self, tokens: NDArray[Any]) -> int:
-        """How many parts after the first begin with the end mark: counting took it for the one that opens the text."""
+    def _end_tokens_at_starts(self, tokens: NDArray[Any]) -> int:
+        """Count later parts that start with the end token: the counter takes it for the start of the text."""
         return sum(int(tokens[part * self.size] == self.config.end) for part in range(1, self.parts))
 
-    def _cut(self, starts: Sequence[int]) -> None:
-        """The tables as they were when their last level was finished."""
+    def _truncate(self, starts: Sequence[int]) -> None:
+        """Truncate the tables to their last finished level."""
         total, contexts = starts[-1], (starts[-2] + 1 if len(starts) > 1 else 0)
         for name, table in self.tables.items():
             table.path.touch()
@@ -168,9 +169,9 @@ class DiskCounter:
             with table.path.open("r+b") as file:
                 file.truncate(size)
 
-    def _key(self, part: int, level: int) -> None:
-        """Numbers of contexts and of shorter n-grams among all, in place of those among the part's own."""
-        run, shorter = self._run(part, level), self._run(part, level - 1)
+    def _write_keys(self, part: int, level: int) -> None:
+        """Replace the part's indices of contexts and of shorter n-grams by their indices in the merged tables."""
+        run, shorter = self._files(part, level), self._files(part, level - 1)
         self._remove(part, level, "keys", "values", "numbers")
         first = 0 if level == 2 else self.state["starts"][-2]
         numbers = np.arange(self.config.vocabulary) if level == 2 else shorter["numbers"].read()
@@ -178,52 +179,52 @@ class DiskCounter:
         run["keys"].append(contexts * self.config.vocabulary + run["words"].read())
         run["values"].append(numbers[run["suffix"].read()] + first)
 
-    def _level(self, level: int) -> Iterator[None]:
-        """Merge the runs of an order."""
-        runs = [self._run(part, level) for part in range(self.parts)]
-        begun, base = self.state["starts"][-1], 0
-        contexts = begun - self.state["starts"][-2]
-        closed = 0  # how many contexts have all their n-grams
+    def _merge_level(self, level: int) -> Iterator[None]:
+        """Merge the runs of one order."""
+        runs = [self._files(part, level) for part in range(self.parts)]
+        start, base = self.state["starts"][-1], 0
+        contexts = start - self.state["starts"][-2]
+        closed = 0  # contexts that have all their n-grams
         block = max(1 << 10, self.memory // (KEY_BYTES * max(1, self.parts)))
         for merged in merge_runs([SortedRun(run["keys"], run["counts"], run["values"]) for run in runs], block):
             inside, words = np.divmod(merged.keys, self.config.vocabulary)
             last = int(inside[-1])
-            ends = np.searchsorted(inside, np.arange(closed, last), "right") + begun + base
-            self.tables["offsets"].append(ends)
+            ends = np.searchsorted(inside, np.arange(closed, last), "right")
+            self.tables["offsets"].append(ends + start + base)
             closed = last
             for name, values in (("words", words), ("suffix", merged.values), ("counts", merged.counts)):
                 self.tables[name].append(values)
-            for run, places in zip(runs, merged.indices):
-                run["numbers"].append(places + base)
+            for run, indices in zip(runs, merged.indices):
+                run["numbers"].append(indices + base)
             base += len(words)
             yield
-        self.tables["offsets"].append(np.full(contexts - closed, begun + base))
+        self.tables["offsets"].append(np.full(contexts - closed, start + base))
 
     def _estimate(self, report: Report) -> NGram:
-        """Probabilities in the place of a copy of the counts."""
+        """Estimate the probabilities in place, in a copy of the counts."""
         report("phase", {"name": "estimating"})
         storage = MappedStorage(self.folder, self.memory)
         shutil.copyfile(self.tables["counts"].path, self.folder / "estimate-0.bin")
-        found = ArrayFile(self.folder / "estimate-0.bin", self.index)
+        counts = ArrayFile(self.folder / "estimate-0.bin", self.index)
         arrays = {name: storage.mapped(self.tables[name]) for name in ("words", "offsets", "suffix")}
         starts = np.array(self.state["starts"])
-        trie = Trie(**arrays, starts=starts, counts=storage.mapped(found, "r+"))
+        trie = Trie(**arrays, starts=starts, counts=storage.mapped(counts, "r+"))
         estimate = kneser_ney(trie, storage)
         tables = {**arrays, "starts": starts, "probability": estimate.probability, "backoff": estimate.backoff}
+        tables["scale"] = np.zeros(1, np.float32)
         model = NGram(self.config)
-        with_scale = {**tables, "scale": np.zeros(1, np.float32)}
-        model.adopt({name: torch.from_numpy(table) for name, table in with_scale.items()})
+        model.adopt({name: torch.from_numpy(table) for name, table in tables.items()})
         model.notes = list(estimate.notes)
         storage.release()
         return model
 
 
 def check_on_disk(model: Any, budget: float) -> None:
-    """Refuse what cannot be counted within a limit of memory."""
+    """Raise InputError for what cannot be counted within a memory limit."""
     if not isinstance(model, NGram):
         raise InputError("train.memory is for n-grams", hint="leave out --memory")
     if budget:
-        hint = "leave out one of them; Ctrl-C stops, and --resume goes on"
+        hint = "leave out one of them; Ctrl-C stops, and --resume continues"
         raise InputError("a budget cannot be kept where n-grams are counted on disk", hint=hint)
     DiskCounter(model.config, Path(), 0)
 
@@ -231,17 +232,17 @@ def check_on_disk(model: Any, budget: float) -> None:
 def fit_on_disk(
     config: NGramConfig, tokens: NDArray[Any], folder: Path, memory: int, report: Report
 ) -> tuple[NGram, Outcome]:
-    """Count within a limit of memory, going on after what the folder says is done; a wish to stop leaves it there."""
-    begun = time.perf_counter()
+    """Count within a memory limit, from the progress in the folder on; an interrupt keeps it there."""
+    start = time.perf_counter()
     with Interrupts() as interrupts:
         model = DiskCounter(config, folder, memory).count(tokens, report, lambda: bool(interrupts.signal))
     if model is None:
         raise KeyboardInterrupt
-    return model, Outcome("finished", config.order, time.perf_counter() - begun, 0.0, len(tokens) - 1)
+    return model, Outcome("finished", config.order, time.perf_counter() - start, 0.0, len(tokens) - 1)
 
 
 class MappedStorage(TableStorage):
-    """Tables are files that are mapped; what was read of them is let go before it is more than the limit."""
+    """Tables in memory-mapped files, whose pages are released before they exceed the limit."""
 
     def __init__(self, folder: Path, memory: int) -> None:
         self.folder, self.memory = folder, memory
@@ -249,45 +250,45 @@ class MappedStorage(TableStorage):
         self._base = _mapped_bytes()
 
     def mapped(self, table: ArrayFile, mode: str = "c") -> Any:
-        """A table as a map; what is written to it is kept only with mode r+."""
+        """Return a memory-mapped table; only mode r+ writes changes to the file."""
         array = table.mapped(mode)
         if isinstance(array, np.memmap):
             self._maps.append(array._mmap)  # type: ignore[attr-defined]
         return array
 
     def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
-        """A new table, in a file of its own."""
+        """Return a new table, in a file of its own."""
         path = self.folder / f"estimate-{len(self._maps) + 1}.bin"
         with path.open("wb") as file:
             file.truncate(size * dtype.itemsize)
         return self.mapped(ArrayFile(path, dtype.str), "r+") if size else np.zeros(0, dtype)
 
     def chunks(self, whole: slice) -> Iterator[slice]:
-        """A few entries at a time."""
+        """Yield slices of a few entries."""
         for low in range(whole.start, whole.stop, ENTRIES):
             yield slice(low, min(low + ENTRIES, whole.stop))
-            self._rest()
+            self._release_if_full()
 
     def for_contexts(self, trie: Trie, level: int, work: Callable[[int, int], int]) -> None:
-        """A few contexts at a time."""
+        """Call ``work`` for a few contexts at a time."""
         inner = trie.level(level - 1)
         for low in range(inner.start, inner.stop, CONTEXTS):
             work(low, min(low + CONTEXTS, inner.stop))
-            self._rest()
+            self._release_if_full()
 
-    def _rest(self) -> None:
+    def _release_if_full(self) -> None:
         if _mapped_bytes() - self._base > self.memory // 2:
             self.release()
 
     def release(self) -> None:
-        """Give all pages back; what was written stays in the files."""
+        """Release all pages; changes stay in the files."""
         for one in self._maps:
             if hasattr(mmap, "MADV_DONTNEED"):
                 one.madvise(mmap.MADV_DONTNEED)
 
 
 def _mapped_bytes() -> int:
-    """How much of files this process has in memory, where the system says so."""
+    """Return the size of mapped files in this process's memory; 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[2]) * mmap.PAGESIZE
     except OSError:

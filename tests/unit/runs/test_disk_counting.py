@@ -19,7 +19,7 @@ from ensue.train.counting import count
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_counting, "LEAST_TOKENS", 60)
+    monkeypatch.setattr(disk_counting, "MIN_TOKENS", 60)
     monkeypatch.setattr(disk_counting, "ENTRIES", 16)
     monkeypatch.setattr(disk_counting, "CONTEXTS", 4)
 
