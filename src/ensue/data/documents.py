@@ -10,16 +10,20 @@ none of these   blocks of lines stand for documents, with a note
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from typing import Any, TypeVar
 
+from ensue.core.errors import InputError
+from ensue.core.events import Report, report_notes
 from ensue.core.wording import counted
 from ensue.data.corpora import BUILTIN
 from ensue.data.reading import read_pieces
 from ensue.data.sources import Source, is_jsonl
 from ensue.data.text_pieces import Piece
 
+Item = TypeVar("Item")
 BLOCK_LINES = 30
 """Lines of a document if no boundaries are marked."""
 MAX_UNSPLIT_SENTENCES = 1000
@@ -189,3 +193,17 @@ def _ends_sentence(text: str, end: re.Match[str], tokenised: bool) -> bool:
     after = text[end.end() : end.end() + 1]
     abbreviation = _ABBREVIATION.search(text, max(0, end.start() - 4), end.end())
     return (after.isupper() or (after != "" and after in _OPENING)) and not abbreviation
+
+
+def read_train_and_valid(
+    read: Callable[[Sequence[Source], str | None, list[str]], list[Item]], data: Any, report: Report
+) -> tuple[list[Item], list[Item]]:
+    """Read training and validation text with ``read``, as the settings ``data`` name them; report the notes."""
+    report("phase", {"name": "reading the text"})
+    notes: list[str] = []
+    train, valid = (read(files, data.field or None, notes) if files else [] for files in (data.files, data.valid))
+    report_notes(notes, "and {} more notes", report)
+    if not train:
+        where = ", ".join(map(str, data.files))
+        raise InputError("there is no sentence to learn from", where=where, hint="give some text")
+    return train, valid

@@ -12,8 +12,9 @@ from ensue.core.errors import InputError
 from ensue.core.memory import MEMORY_VARIABLE, available_memory
 from ensue.core.sizes import size_in_words
 from ensue.measure.cost import training_state_bytes
+from ensue.runs.build_model import model_values
 from ensue.tasks.settings import VOCABULARIES, Settings
-from ensue.tasks.table import model_class, task_of, task_spec
+from ensue.tasks.table import model_class, task_spec
 from ensue.train.ranks import Ranks
 
 MIN_VOCABULARY = 2
@@ -49,8 +50,7 @@ def _model_values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
         return None
     if task_spec(task).example_loss is None:
         return None
-    facts = task_of(settings).model_settings(settings, corpus) if corpus is not None else {}
-    values = {**settings.model, **{name: fact for name, fact in facts.items() if name in settings.model}}
+    values = dict(settings.model) if corpus is None else model_values(settings, corpus)
     if values.get("tied") == "auto":
         values["tied"] = "all"  # the fewest tables
     return {name: max(value, MIN_VOCABULARY) if name in VOCABULARIES else value for name, value in values.items()}

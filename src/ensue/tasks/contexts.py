@@ -19,7 +19,7 @@ from ensue.core.events import Report, abandon_when, report_notes, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check
-from ensue.data.documents import read_sentences
+from ensue.data.documents import read_sentences, read_train_and_valid
 from ensue.data.labelled_rows import LabelledRows, RowBatch, RowBatches, evaluation_batches, make_batch, make_rows
 from ensue.data.sources import Source
 from ensue.data.splitting import evenly_spaced, split_at
@@ -143,18 +143,11 @@ class ContextTask(Task):
     def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> SentenceCorpus:
         """Read and tokenise the sentences; some are held out if there is no validation text."""
         data = settings.data
-        notes: list[str] = []
-        report("phase", {"name": "reading the text"})
-        train = read_sentences(list(data.files), data.field or None, notes)
-        valid = read_sentences(list(data.valid), data.field or None, notes) if data.valid else []
-        report_notes(notes, "and {} more notes", report)
-        where = ", ".join(map(str, data.files))
-        if not train:
-            raise InputError("there is no sentence to learn from", where=where, hint="give some text")
+        train, valid = read_train_and_valid(read_sentences, data, report)
         if not valid and data.holdout:
             if len(train) < 2:
-                hint = "give more text, or a validation text with --valid"
-                raise InputError("one sentence is too little to hold a part out", where=where, hint=hint)
+                what, where = "one sentence is too little to hold a part out", ", ".join(map(str, data.files))
+                raise InputError(what, where=where, hint="give more text, or a validation text with --valid")
             train, valid = hold_out_blocks(train, data.holdout)
         saved = saved_tokenizer(folder)
         if saved is not None:

@@ -18,7 +18,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, abandon_when, report_notes, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
-from ensue.data.documents import read_documents
+from ensue.data.documents import read_documents, read_train_and_valid
 from ensue.data.masking import DocumentTokens, MaskedBatches, MaskingOptions
 from ensue.data.sources import Source
 from ensue.data.splitting import evenly_spaced, split_at
@@ -209,17 +209,10 @@ class MaskedTask(Task):
     def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> DocumentCorpus:
         """Read and tokenise the documents; some are held out if there is no validation text."""
         data = settings.data
-        notes: list[str] = []
-        report("phase", {"name": "reading the text"})
-        train = read_documents(list(data.files), data.field or None, notes)
-        valid = read_documents(list(data.valid), data.field or None, notes) if data.valid else []
-        report_notes(notes, "and {} more notes", report)
+        train, valid = read_train_and_valid(read_documents, data, report)
         least = 2 if settings.model.get("next_sentence") else 1  # a pair that is not next has two documents
         if not valid and data.holdout and len(train) >= 2 * least:
             train, valid = split_at(train, evenly_spaced(len(train), max(data.holdout, least / len(train))))
-        if not train:
-            where = ", ".join(map(str, data.files))
-            raise InputError("there is no sentence to learn from", where=where, hint="give some text")
         tokenizer, where = saved_tokenizer(folder), str(folder and folder.tokenizer)
         if tokenizer is None:
             report("phase", {"name": "fitting the tokenizer"})
