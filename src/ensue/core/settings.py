@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import math
 import textwrap
 import tomllib
 from collections.abc import Mapping
@@ -67,6 +68,12 @@ def check_positive(owner: Any, *names: str) -> None:
     """Check that these settings are at least 1."""
     for name in names:
         check(owner, name, getattr(owner, name) >= 1, "at least 1")
+
+
+def check_not_negative(owner: Any, *names: str) -> None:
+    """Check that these settings are finite and at least 0."""
+    for name in names:
+        check(owner, name, 0 <= getattr(owner, name) < math.inf, "0 or more")
 
 
 def check_below_one(owner: Any, *names: str) -> None:

@@ -34,11 +34,14 @@ FEW = 1 << 18
 """Fewer logits than this fit into the cache anyway."""
 
 
+def full_precision(logits: Tensor) -> Tensor:
+    """Cast logits to at least float32: a softmax in bfloat16 loses the tail."""
+    return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+
+
 def _reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """The equation; a softmax in bfloat16 would lose the tail, so logits are at least float32."""
-    logits = F.linear(hidden, weight, bias)
-    logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
-    return F.cross_entropy(logits, targets, label_smoothing=smoothing)
+    """The equation."""
+    return F.cross_entropy(full_precision(F.linear(hidden, weight, bias)), targets, label_smoothing=smoothing)
 
 
 def _sliced(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:

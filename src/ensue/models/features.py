@@ -10,7 +10,6 @@ Legend: B rows, T tokens, D width, J layers.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,18 +23,18 @@ CACHE_BYTES = 1 << 30
 
 
 class Layered(Protocol):
-    """What features are made of: a module that reads tokens and gives its layers, lowest first."""
+    """A module that reads tokens and returns its layers, lowest first."""
 
     @property
     def depth(self) -> int:
-        """J, how many layers there are."""
+        """J, the number of layers."""
 
     @property
     def width(self) -> int:
-        """D, of every layer."""
+        """D, the size of every layer."""
 
     def layers_of(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
-        """J tensors (B, T, D) of tokens (B, T); rows longer than their ``lengths`` are padded on the right."""
+        """Return J tensors (B, T, D) of tokens (B, T); rows longer than their ``lengths`` are padded on the right."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,8 +94,7 @@ class Features(nn.Module):
     def layers_of(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return the reader's layers, (J, B, T, D)."""
         held: Any = self.reader
-        still: AbstractContextManager[Any] = nullcontext() if self.config.tuned else torch.no_grad()
-        with still:
+        with torch.set_grad_enabled(self.config.tuned and torch.is_grad_enabled()):
             return torch.stack(held.layers_of(tokens, lengths))
 
     def remember(self, tokens: Tensor, lengths: Tensor) -> bool:
@@ -117,7 +115,7 @@ class LayerCache:
         self.done = False
         """Whether all rows to be cached have been read."""
         self._rows: dict[bytes, Tensor] = {}
-        self._taken = 0
+        self._bytes = 0
 
     def __deepcopy__(self, memo: Any) -> LayerCache:
         return self
@@ -128,31 +126,30 @@ class LayerCache:
     def clear(self) -> None:
         """Remove all rows."""
         self._rows.clear()
-        self._taken, self.done = 0, False
+        self._bytes, self.done = 0, False
 
     def keep(self, tokens: Tensor, lengths: Tensor, layers: Tensor) -> bool:
         """Cache each row's layers of (J, B, T, D); False if the cache is full."""
-        for place, (key, length) in enumerate(zip(keys(tokens, lengths), lengths.tolist())):
-            own = layers[:, place, :length]
-            if self._taken + own.nbytes > self.max_bytes:
+        for row, (key, length) in enumerate(zip(keys(tokens, lengths), lengths.tolist())):
+            own = layers[:, row, :length]
+            if self._bytes + own.nbytes > self.max_bytes:
                 return False
             if key not in self._rows:
                 self._rows[key] = own.clone()
-                self._taken += own.nbytes
+                self._bytes += own.nbytes
         return True
 
     def recall(self, tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
         """Return the layers (J, B, T, D) if all rows are cached, with zeros at padding; otherwise None."""
         if not self._rows:
             return None
-        held = [self._rows.get(key) for key in keys(tokens, lengths)]
-        rows = [one for one in held if one is not None]
-        if not rows or len(rows) < len(held):
+        rows = [self._rows[key] for key in keys(tokens, lengths) if key in self._rows]
+        if not rows or len(rows) < len(tokens):
             return None
-        whole = rows[0].new_zeros(rows[0].shape[0], *tokens.shape, rows[0].shape[-1])
-        for place, one in enumerate(rows):
-            whole[:, place, : one.shape[1]] = one
-        return whole
+        result = rows[0].new_zeros(rows[0].shape[0], *tokens.shape, rows[0].shape[-1])
+        for number, row in enumerate(rows):
+            result[:, number, : row.shape[1]] = row
+        return result
 
 
 def keys(tokens: Tensor, lengths: Tensor | None) -> list[bytes]:

@@ -1,16 +1,16 @@
-"""A model that labels: a body that has learnt to read, and a small head that answers about what was read.
+"""Labelling models: a pre-trained backbone and a small head for a task.
 
-    classify, pair   p(y | x) = softmax(W_y C)             C stands for the whole text: the pooled first token of an
+    classify, pair   p(y | x) = softmax(W_y C)             C represents the whole text: the pooled first token of an
     regress          y = w · C + b                         encoder, the last token of a language model, a mean, or
                                                            C = [h_T; max_t h_t; mean_t h_t] (Howard and Ruder, 2018)
-    choose           p(i | x) = softmax_i(w · C_i)         over the choices, each read with its context
+    choose           p(i | x) = softmax_i(w · C_i)         over the choices, each with its context
     tag              p(y_t | x) = softmax(W_y T_t)         at every token
     answer           p(start = i) = softmax_i(s · T_i),  p(end = j) = softmax_j(e · T_j)
 
-The body is an encoder (bert, roberta), a whole language model (gpt, lstm …), whose own output layer then serves the
-auxiliary loss of Radford et al. (2018), or a bidirectional recurrent network (ensue.models.bidirectional_encoder).
-Heads are laid out as BERT, RoBERTa, DistilBERT and GPT-2 have them in Hugging Face's library, so that weights can be
-exchanged.
+The backbone (``body`` in weight files) is an encoder (bert, roberta), a whole language model (gpt, lstm …), whose own
+output layer computes the auxiliary loss of Radford et al. (2018), or a bidirectional recurrent network
+(ensue.models.bidirectional_encoder). Heads are those of BERT, RoBERTa, DistilBERT and GPT-2 in Hugging Face's library,
+so that weights can be exchanged.
 
 Legend: B rows, T tokens, D width, Y labels.
 """
@@ -18,17 +18,17 @@ Legend: B rows, T tokens, D width, Y labels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ensue.core.settings import check, check_below_one
+from ensue.core.settings import check, check_below_one, check_not_negative
 from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.encoder import Encoder
-from ensue.models.layer_depths import body_depths, layers_of
+from ensue.models.layer_depths import layers_of, parameter_depths
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.nn.batch_norm import BatchNorm
 from ensue.nn.dropout import Dropout
@@ -71,43 +71,42 @@ class HeadConfig:
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
         check_below_one(self, "dropout")
         check(self, "directions", self.directions in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}")
-        for name in ("hidden", "outputs"):
-            check(self, name, getattr(self, name) >= 0, "0 or more")
+        check_not_negative(self, "hidden", "outputs")
         check(self, "kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a labelling model answers."""
+    """The output of a labelling model."""
 
     logits: Tensor
-    """(B, Y) for whole texts, (B / choices, choices), (B, T, Y) for tokens, (B, T, 2) for spans."""
+    """(B, Y) for whole texts, (B / choices, choices) for choices, (B, T, Y) for tokens, (B, T, 2) for spans."""
     hidden: Tensor
-    """(B, T, D), or (B, 1, D) where only the first token was computed."""
+    """(B, T, D), or (B, 1, D) if only the first token was computed."""
     layers: tuple[Tensor, ...] | None = None
-    """h_0 … h_L of an encoder, where they were asked for."""
+    """h_0 … h_L of an encoder, on request."""
     attention: tuple[Tensor, ...] | None = None
 
 
 class Labelled(nn.Module):
-    """head(body(x))."""
+    """A head on a backbone: head(body(x))."""
 
-    def __init__(self, body: nn.Module, config: HeadConfig, choices: int = 1) -> None:
+    def __init__(self, backbone: nn.Module, config: HeadConfig, choices: int = 1) -> None:
         super().__init__()
-        self.body = body
-        self.config = resolved_head(body, config)
+        self.body = backbone
+        self.config = resolved_head(backbone, config)
         self.choices = choices
         self.reach = 0
-        """Tokens over which gradients reach back in a recurrent body as it learns; 0 means all."""
-        width = width_of(body) * (3 if self.config.pooling == "concat" else 1)
-        made = self.config.dense in ("tanh", "relu") and not self._body_pools
-        self.dense = nn.Linear(width, self.config.hidden or width) if made else None
-        self.norm_dense = NORMS[self.config.norm](width) if made else None
+        """Length in tokens of truncated backpropagation in a recurrent backbone; 0 means all."""
+        width = width_of(backbone) * (3 if self.config.pooling == "concat" else 1)
+        has_dense = self.config.dense in ("tanh", "relu") and not self._backbone_pools
+        self.dense = nn.Linear(width, self.config.hidden or width) if has_dense else None
+        self.norm_dense = NORMS[self.config.norm](width) if has_dense else None
         width = self.dense.out_features if self.dense is not None else width
         self.norm_out = NORMS[self.config.norm](width)
         self.dropout = Dropout(self.config.dropout)
-        if self.config.norm != "none" and isinstance(body, RecurrentLanguageModel | BidirectionalEncoder):
-            body.dropout_out.p = 0.0  # units that are switched off before a norm change the variance it learns
+        if self.config.norm != "none" and isinstance(backbone, RecurrentLanguageModel | BidirectionalEncoder):
+            backbone.dropout_out.p = 0.0  # dropout before a norm would change the variance that the norm estimates
         self.out = nn.Linear(width, self.config.outputs)
         for layer in (self.dense, self.out):
             if layer is not None:
@@ -115,23 +114,23 @@ class Labelled(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     @property
-    def _body_pools(self) -> bool:
-        """Whether the dense layer is the encoder's own, trained before."""
+    def _backbone_pools(self) -> bool:
+        """Whether the dense layer is the pre-trained pooler of the encoder."""
         body, head = self.body, self.config
         own = head.dense == "tanh" and head.pooling != "concat" and not head.hidden
         return own and isinstance(body, Encoder) and body.pooler is not None
 
     @property
     def vocabulary(self) -> int:
-        """V, of the body."""
+        """V, the vocabulary size of the backbone."""
         return int(self.body.config.vocabulary)  # type: ignore[union-attr, arg-type]
 
     @property
     def context(self) -> int | None:
-        """How many tokens the body reads at once."""
+        """The maximum number of tokens of the backbone; None means unlimited."""
         body: Any = self.body
-        found: int | None = body.config.context if isinstance(body, Encoder) else body.traits.context
-        return found
+        size: int | None = body.config.context if isinstance(body, Encoder) else body.traits.context
+        return size
 
     def forward(
         self,
@@ -144,11 +143,11 @@ class Labelled(nn.Module):
     ) -> Answer:
         """Label rows of tokens (B, T)."""
         whole = self.config.kind in ("whole", "choice")
-        hidden, held, seen = self._read(tokens, segments, lengths, whole, layers, weights)
-        return Answer(self.label(hidden, lengths), hidden, held, seen)
+        hidden, all_layers, attention = self._read(tokens, segments, lengths, whole, layers, weights)
+        return Answer(self.label(hidden, lengths), hidden, all_layers, attention)
 
     def label(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The head alone: logits of the body's hidden states (B, T, D)."""
+        """Apply the head: return logits of the backbone's hidden states (B, T, D)."""
         x = self._pooled(hidden, lengths) if self.config.kind in ("whole", "choice") else hidden
         logits: Tensor = self.out(self.dropout(self.norm_out(x)))
         return logits.view(-1, self.choices) if self.config.kind == "choice" else logits
@@ -156,23 +155,23 @@ class Labelled(nn.Module):
     def _read(
         self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, whole: bool, layers: bool, weights: bool
     ) -> tuple[Tensor, Any, Any]:
-        """The body's hidden states; of an encoder whose first token is enough, the last layer at that one only."""
+        """Return the backbone's hidden states; an encoder's last layer only at the first token if that is enough."""
         if not isinstance(self.body, Encoder):
             if self.reach and self.training and tokens.shape[1] > self.reach:
-                return read_in_parts(self.body, tokens, lengths, self.reach), None, None
+                return read_truncated(self.body, tokens, lengths, self.reach), None, None
             want = ("hidden", "attention") if weights else ("hidden",)
             output = self.body(tokens, None, lengths, want=want)
             return output.hidden, None, output.attention
-        places = None
+        positions = None
         if whole and self.config.pooling == "first" and not layers and not weights:
-            places = torch.zeros(tokens.shape[0], 1, dtype=torch.long, device=tokens.device)
-        found = self.body(tokens, segments, lengths, places, layers=layers, weights=weights)
-        return found.hidden, found.layers, found.attention
+            positions = torch.zeros(tokens.shape[0], 1, dtype=torch.long, device=tokens.device)
+        output = self.body(tokens, segments, lengths, positions, layers=layers, weights=weights)
+        return output.hidden, output.layers, output.attention
 
     def _pooled(self, hidden: Tensor, lengths: Tensor | None) -> Tensor:
-        """One vector a row, (B, T, D) → (B, D)."""
+        """Pool each row to one vector, (B, T, D) → (B, D)."""
         x = pool(hidden, lengths, self.config.pooling)
-        if self._body_pools:
+        if self._backbone_pools:
             assert isinstance(self.body, Encoder)
             return self.body.pool(x)
         function = DENSE[self.config.dense]
@@ -181,62 +180,59 @@ class Labelled(nn.Module):
         return function(self.dense(self.dropout(self.norm_dense(x))))
 
     def language_loss(self, hidden: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """The auxiliary loss: the mean of −log P(x_{t+1} | x_≤t) over the real tokens of a language model's rows."""
+        """Return the auxiliary loss: the mean of −log P(x_{t+1} | x_≤t) over all tokens but padding."""
         head: Any = self.body.head
         real = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]
         return mean_cross_entropy(hidden[:, :-1][real], head.weight, head.bias, tokens[:, 1:][real])
 
     def depths(self) -> dict[str, int]:
-        """How deep each parameter lies: 0 for what reads tokens, l for layer l, L + 1 for the head."""
+        """Return the depth of each parameter: 0 for embeddings, l for layer l, L + 1 for the head."""
         top = len(layers_of(self.body)) + 1
-        inner = {f"body.{name}": depth for name, depth in body_depths(self.body).items()}
-        learns = [name for name, _ in self.named_parameters() if name in inner or not name.startswith("body.")]
-        return {name: inner.get(name, top) for name in learns}
+        inner = {f"body.{name}": depth for name, depth in parameter_depths(self.body).items()}
+        return inner | {name: top for name, _ in self.named_parameters() if not name.startswith("body.")}
 
 
-def resolved_head(body: nn.Module, config: HeadConfig) -> HeadConfig:
-    """A head's settings with what was left to us filled in."""
-    from dataclasses import replace
-
-    encoder = isinstance(body, Encoder)
+def resolved_head(backbone: nn.Module, config: HeadConfig) -> HeadConfig:
+    """Return a head's settings with ``auto`` replaced by what suits the backbone."""
+    encoder = isinstance(backbone, Encoder)
     pooling, dense = config.pooling, config.dense
-    if isinstance(body, BidirectionalEncoder | RecurrentLanguageModel):
-        config = replace(config, directions="both" if isinstance(body, BidirectionalEncoder) else "one")
+    if isinstance(backbone, BidirectionalEncoder | RecurrentLanguageModel):
+        config = replace(config, directions="both" if isinstance(backbone, BidirectionalEncoder) else "one")
     if config.kind in ("token", "span"):
         return replace(config, pooling="first", dense="none", hidden=0, norm="none")
     if pooling == "auto":
-        pooling = "first" if encoder else "last" if getattr(body, "cuts", "") == "windows" else "max"
+        pooling = "first" if encoder else "last" if getattr(backbone, "cuts", "") == "windows" else "max"
     if dense == "auto":
         dense = "none"
-        if isinstance(body, Encoder) and pooling == "first":
-            dense = "relu" if not body.config.segments else "tanh"
+        if isinstance(backbone, Encoder) and pooling == "first":
+            dense = "relu" if not backbone.config.segments else "tanh"
     return replace(config, pooling=pooling, dense=dense)
 
 
-def read_in_parts(body: Any, tokens: Tensor, lengths: Tensor | None, reach: int) -> Tensor:
-    """Hidden states (B, T, D) of a recurrent body that reads ``reach`` tokens at a time and carries its state on.
+def read_truncated(backbone: Any, tokens: Tensor, lengths: Tensor | None, reach: int) -> Tensor:
+    """Return hidden states (B, T, D) of a recurrent backbone with truncated backpropagation.
 
-    Every state is the same as without parts; only gradients end where a part begins (BPTT for text classification,
-    Howard and Ruder, 2018).
+    Hidden states do not change; only gradients stop every ``reach`` tokens (BPTT for text classification, Howard and
+    Ruder, 2018).
     """
-    state, found = None, []
-    for at in range(0, tokens.shape[1], reach):
-        part = tokens[:, at : at + reach]
-        here = None if lengths is None else (lengths - at).clamp(0, part.shape[1])
-        output = body(part, state, here, want=("hidden",))
-        found.append(output.hidden)
+    state, hidden = None, []
+    for begin in range(0, tokens.shape[1], reach):
+        part = tokens[:, begin : begin + reach]
+        part_lengths = None if lengths is None else (lengths - begin).clamp(0, part.shape[1])
+        output = backbone(part, state, part_lengths, want=("hidden",))
+        hidden.append(output.hidden)
         state = output.state.detach()
-    return torch.cat(found, dim=1)
+    return torch.cat(hidden, dim=1)
 
 
 def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
-    """One vector for each row's real tokens, (B, T, D) → (B, D); concat gives (B, 3 D)."""
+    """Pool each row's tokens without padding, (B, T, D) → (B, D); concat gives (B, 3 D)."""
     if pooling == "first":
         return hidden[:, 0]
     if lengths is None:
         lengths = torch.full((hidden.shape[0],), hidden.shape[1], device=hidden.device)
     if pooling == "concat":
-        before = (lengths - 1).clamp(min=1)  # at its end mark a language model forgets what it has read
+        before = (lengths - 1).clamp(min=1)  # at the end token a language model forgets the text
         return torch.cat(
             [pool(hidden, n, part) for n, part in ((before, "last"), (lengths, "max"), (lengths, "mean"))], -1
         )
@@ -248,6 +244,6 @@ def pool(hidden: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
     return hidden.masked_fill(~real, 0.0).sum(1) / lengths.clamp(min=1)[:, None]
 
 
-def width_of(body: Any) -> int:
-    """D, of a body's hidden states."""
-    return int(body.width) if hasattr(body, "width") else int(body.head.weight.shape[1])
+def width_of(backbone: Any) -> int:
+    """Return D, the size of a backbone's hidden states."""
+    return int(backbone.width) if hasattr(backbone, "width") else int(backbone.head.weight.shape[1])

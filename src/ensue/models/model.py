@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.errors import InputError
-from ensue.kernels.cross_entropy import mean_cross_entropy
+from ensue.kernels.cross_entropy import full_precision, mean_cross_entropy
 from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.state import NoState, State
 
@@ -96,13 +96,15 @@ class Model(nn.Module):
         head = self.head
         if type(head) is nn.Linear and not (head._forward_hooks or head._forward_pre_hooks):
             return mean_cross_entropy(hidden, head.weight, head.bias, targets, smoothing)
-        return F.cross_entropy(_full(head(hidden)), targets, label_smoothing=smoothing)
+        return F.cross_entropy(full_precision(head(hidden)), targets, label_smoothing=smoothing)
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return −log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), computed in slices."""
         step = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
         losses = [
-            F.cross_entropy(_full(self.head(hidden[at : at + step])), targets[at : at + step], reduction="none")
+            F.cross_entropy(
+                full_precision(self.head(hidden[at : at + step])), targets[at : at + step], reduction="none"
+            )
             for at in range(0, len(hidden), step)
         ]
         return torch.cat(losses) if losses else hidden.new_zeros(0)
@@ -114,11 +116,6 @@ class StatelessModel(Model):
     def start(self, rows: int) -> NoState:
         """Return an empty state."""
         return NoState(torch.zeros(rows, device=next(self.parameters()).device))
-
-
-def _full(logits: Tensor) -> Tensor:
-    """Cast logits to at least float32: a softmax in bfloat16 loses the tail."""
-    return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
 def last_position(x: Tensor, lengths: Tensor | None) -> Tensor:

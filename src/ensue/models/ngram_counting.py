@@ -1,7 +1,7 @@
 """Counting n-grams: a stream of tokens becomes a trie, one order after the other.
 
 The whole stream is in memory, and every order is sorted from the one before (``ngram_sorting``). A larger stream is
-counted in parts on disk (``ensue.tasks.disk_counting``), with the same result.
+counted in parts on disk (``ensue.runs.disk_counting``), with the same result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every system by name. Nothing is imported until it is asked for, so the list costs nothing."""
+"""The systems by name; each is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -9,41 +9,30 @@ NUMBERS = {
     "seasonal": Entry("ensue.models.forecast:SeasonalValue", "forecasts the last season of a series again"),
     "linear": Entry("ensue.models.forecast:LinearForecaster", "forecasts by one dense layer on a window"),
 }
-READS = "the system of that name, reading numbers"
+READS = "the system of that name, for numbers"
 SYSTEMS = Table(
     "system",
     "ensue.systems",
     {
         "ngram": Entry("ensue.models.ngram:NGram", "n-grams: counts, smoothed by modified Kneser–Ney"),
-        "window": Entry("ensue.models.window:WindowLanguageModel", "a neural network over a fixed window of words"),
-        "rnn": Entry("ensue.models.recurrent:RNNLanguageModel", "the plain recurrent network"),
-        "gru": Entry("ensue.models.recurrent:GRULanguageModel", "gated recurrent unit, reset after the product"),
-        "gru-cho": Entry(
-            "ensue.models.recurrent:ChoGRULanguageModel", "gated recurrent unit, reset before the product"
-        ),
+        "window": Entry("ensue.models.window:WindowLanguageModel", "neural network over a fixed window of words"),
+        "rnn": Entry("ensue.models.recurrent:RNNLanguageModel", "plain recurrent network"),
+        "gru": Entry("ensue.models.recurrent:GRULanguageModel", "gated recurrent unit, reset after the matmul"),
+        "gru-cho": Entry("ensue.models.recurrent:ChoGRULanguageModel", "gated recurrent unit, reset before the matmul"),
         "lstm": Entry("ensue.models.recurrent:LSTMLanguageModel", "long short-term memory"),
-        "ulmfit": Entry(
-            "ensue.models.ulmfit:ULMFiT", "an LSTM language model made to be fine-tuned, to a text and to a task"
-        ),
-        "bilm": Entry(
-            "ensue.models.bidirectional:BidirectionalLanguageModel",
-            "two LSTMs that meet at the word they guess",
-        ),
-        "elmo": Entry("ensue.models.elmo:ELMo", "words in context, from two LSTMs over words that are spelt"),
-        "context2vec": Entry(
-            "ensue.models.context2vec:Context2vec", "the context of a word, near the words that fit into it"
-        ),
+        "ulmfit": Entry("ensue.models.ulmfit:ULMFiT", "LSTM language model for fine-tuning, to a text and to a task"),
+        "bilm": Entry("ensue.models.bidirectional:BidirectionalLanguageModel", "bidirectional LSTM language model"),
+        "elmo": Entry("ensue.models.elmo:ELMo", "contextual word vectors, from two LSTMs over spelled words"),
+        "context2vec": Entry("ensue.models.context2vec:Context2vec", "vectors of words and of their contexts"),
         "gpt": Entry("ensue.models.gpt:GPTLanguageModel", "decoder-only Transformer"),
         "seq2seq": Entry("ensue.models.seq2seq:Seq2Seq", "recurrent encoder–decoder with attention, for translation"),
         "cove": Entry("ensue.models.cove:CoVe", "LSTM over a translation model's encoder, for tasks that label"),
         "convs2s": Entry("ensue.models.convs2s:ConvS2S", "convolutional encoder–decoder with attention in every layer"),
-        "bytenet": Entry(
-            "ensue.models.bytenet:ByteNet", "dilated convolutions unfolded over the source, for translation"
-        ),
+        "bytenet": Entry("ensue.models.bytenet:ByteNet", "encoder–decoder of dilated convolutions, for translation"),
         "transformer": Entry("ensue.models.transformer:Transformer", "encoder–decoder of attention, for translation"),
-        "bert": Entry("ensue.models.bert:BERT", "encoder that fills in hidden words and tells which sentence follows"),
-        "roberta": Entry("ensue.models.bert:RoBERTa", "encoder that fills in hidden words"),
-        "word2vec": Entry("ensue.models.word2vec:Word2Vec", "a vector for each word, from the words it stands near"),
+        "bert": Entry("ensue.models.bert:BERT", "encoder trained on masked words and next sentences"),
+        "roberta": Entry("ensue.models.bert:RoBERTa", "encoder trained on masked words"),
+        "word2vec": Entry("ensue.models.word2vec:Word2Vec", "word vectors, from neighbouring words"),
         **NUMBERS,
     },
 )
@@ -59,4 +48,4 @@ FORECASTERS = Table(
         "gpt": Entry("ensue.models.forecast_networks:GPTForecaster", READS),
     },
 )
-"""Systems that forecast: the same names, with numbers in place of tokens."""
+"""Systems that forecast: the same names, with numbers instead of tokens."""

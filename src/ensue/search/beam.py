@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ensue.core.errors import unknown_name
 from ensue.core.events import Report, silent
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import check, check_not_negative, check_positive
 from ensue.search.backpointers import FinishedPool, Step, StepRecord, hypothesis
 from ensue.search.beam_trace import BeamTracer
 from ensue.search.constraints import NEG_INF, Constraints
@@ -57,15 +57,13 @@ class Search:
         check_positive(self, "beam", "nbest")
         if self.length not in LENGTH_PENALTIES:
             raise unknown_name("length penalty", self.length, LENGTH_PENALTIES)
-        check(self, "alpha", 0 <= self.alpha < float("inf"), "0 or more")
-        check(self, "coverage", 0 <= self.coverage < float("inf"), "0 or more")
-        check(self, "shortest", self.shortest >= 0, "0 or more")
+        check_not_negative(self, "alpha", "coverage", "shortest")
         check(self, "forbidden", min(self.forbidden, default=0) >= 0, "token numbers")
 
     @property
     def penalty(self) -> LengthPenalty:
         """The length penalty."""
-        return LENGTH_PENALTIES[self.length](self.alpha)
+        return LengthPenalty(self.length, self.alpha)
 
 
 def beam_search(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.kernels.cross_entropy import full_precision
 from ensue.nn.protocol import Output, Want
 from ensue.nn.state import State
 from ensue.search.model_step import set_eval
@@ -58,16 +59,12 @@ class Ensemble:
         logits = [output.logits for output in outputs if output.logits is not None]
         _same_vocabulary([part.shape[-1] for part in logits])
         return Output(
-            logits=torch.stack([_float(part).log_softmax(-1) for part in logits]).mean(0) if logits else None,
+            logits=torch.stack([full_precision(part).log_softmax(-1) for part in logits]).mean(0) if logits else None,
             attention=_mean_attention(
                 [output.attention[-1].mean(1, keepdim=True) for output in outputs if output.attention]
             ),
             state=EnsembleState(tuple(output.state for output in outputs)),
         )
-
-
-def _float(logits: Tensor) -> Tensor:
-    return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
 def _mean_attention(weights: list[Tensor]) -> tuple[Tensor, ...] | None:

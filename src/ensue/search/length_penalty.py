@@ -13,7 +13,8 @@ has an upper bound of the score that a hypothesis can still reach. The search st
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,68 +22,33 @@ from torch import Tensor
 from ensue.core.errors import InputError
 
 Number = TypeVar("Number", float, Tensor)
+LENGTH_PENALTIES: dict[str, Callable[[Any, float], Any]] = {
+    "none": lambda t, alpha: 1,
+    "mean": lambda t, alpha: t,
+    "gnmt": lambda t, alpha: ((5 + t) / 6) ** alpha,
+}
+"""What log P is divided by, by name: a function of t and α, which only ``gnmt`` uses."""
 
 
-class LengthPenalty(Protocol):
-    """A length penalty."""
+@dataclass(frozen=True)
+class LengthPenalty:
+    """A length penalty.
 
-    def score(self, log_prob: Number, t: Number | int) -> Number:
-        """The score of a hypothesis of t tokens."""
-
-    def bound(self, log_prob: Number, longest: Number | int) -> Number:
-        """An upper bound of the score of any continuation of at most ``longest`` tokens."""
-
-
-class NoPenalty:
-    """s = log P."""
-
-    def score(self, log_prob: Number, t: Number | int) -> Number:
-        """The log-probability."""
-        return log_prob
-
-    def bound(self, log_prob: Number, longest: Number | int) -> Number:
-        """The log-probability, which only falls."""
-        return log_prob
-
-
-class MeanLogProb:
-    """s = log P / t.
-
-    >>> MeanLogProb().score(-6.0, 3), MeanLogProb().bound(-6.0, 12)
+    >>> LengthPenalty("mean").score(-6.0, 3), LengthPenalty("mean").bound(-6.0, 12)
     (-2.0, -0.5)
     """
 
-    def score(self, log_prob: Number, t: Number | int) -> Number:
-        """The mean log-probability per token."""
-        return log_prob / t
-
-    def bound(self, log_prob: Number, longest: Number | int) -> Number:
-        """The score if all following tokens have probability 1."""
-        return log_prob / longest
-
-
-class GNMT:
-    """s = log P / ((5 + t) / 6)^α."""
-
-    def __init__(self, alpha: float) -> None:
-        self.alpha = alpha
+    name: str
+    alpha: float = 0.6
 
     def score(self, log_prob: Number, t: Number | int) -> Number:
-        """The log-probability divided by lp(t)."""
-        penalty: Number = ((5 + t) / 6) ** self.alpha  # lp
-        return log_prob / penalty
+        """The score of a hypothesis of t tokens."""
+        divisor: Number = LENGTH_PENALTIES[self.name](t, self.alpha)
+        return log_prob / divisor
 
     def bound(self, log_prob: Number, longest: Number | int) -> Number:
-        """The score if all following tokens have probability 1."""
+        """An upper bound of the score of any continuation: all tokens up to ``longest`` have probability 1."""
         return self.score(log_prob, longest)
-
-
-LENGTH_PENALTIES: dict[str, Callable[[float], LengthPenalty]] = {
-    "none": lambda alpha: NoPenalty(),
-    "mean": lambda alpha: MeanLogProb(),
-    "gnmt": GNMT,
-}
-"""Length penalties by name, each constructed from α, which only ``gnmt`` uses."""
 
 
 def coverage_penalty(covered: Tensor, real: Tensor, beta: float) -> Tensor:

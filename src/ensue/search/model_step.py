@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.kernels.cross_entropy import full_precision
 from ensue.nn.protocol import Output, Want
 from ensue.nn.state import State
 
@@ -41,9 +42,7 @@ def model_step(model: SearchModel, tokens: Tensor, state: Any, attend: bool = Fa
     """Run a model on tokens (R, T) and return the logits after the last."""
     output = model(tokens, state, want=("last", "attention") if attend else ("last",))
     assert output.logits is not None
-    logits = output.logits[:, -1]
-    if logits.dtype not in (torch.float32, torch.float64):
-        logits = logits.float()
+    logits = full_precision(output.logits[:, -1])
     attention = output.attention[-1][:, :, -1].to(logits.dtype).mean(1) if attend and output.attention else None
     return StepOutput(logits, attention, output.state)
 

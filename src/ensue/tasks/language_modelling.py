@@ -28,7 +28,7 @@ from ensue.data.waves import WAVES
 from ensue.measure import example_losses
 from ensue.measure.language import LanguageScore, language_score, stream_count, total_log_prob
 from ensue.models.language import LanguageModel
-from ensue.models.layer_depths import body_depths, layers_of
+from ensue.models.layer_depths import layers_of, parameter_depths
 from ensue.models.table import SYSTEMS
 from ensue.search.sampling import Sampling, sample
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
@@ -242,7 +242,7 @@ class LanguageTask(Task):
     def options(self, settings: Settings, model: Any, corpus: Any) -> TrainingOptions:
         """Return a learning rate for each layer if ``train.layer_decay`` is below 1."""
         decay = settings.train.layer_decay
-        return TrainingOptions(LayerUnfreezing(body_depths(model, writes=True), decay) if decay < 1 else None)
+        return TrainingOptions(LayerUnfreezing(parameter_depths(model, own_output=True), decay) if decay < 1 else None)
 
     def evaluator(self, settings: Settings, model: LanguageModel, corpus: TextCorpus) -> Evaluate | None:
         """Return a function that computes the loss on held-out text."""

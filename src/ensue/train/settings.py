@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ensue.core.settings import check, check_below_one, check_positive
+from ensue.core.settings import check, check_below_one, check_not_negative, check_positive
 
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slanted")
@@ -71,13 +71,10 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_positive(self, "accumulate", "log_every")
-        for name in ("steps", "checkpoint_every", "eval_every", "sample_every", "patience", "threads", "average"):
-            check(self, name, getattr(self, name) >= 0, "0 or more")
-        for name in ("epochs", "budget", "warmup", "weight_decay", "clip"):
-            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
+        counts = ("steps", "checkpoint_every", "eval_every", "sample_every", "patience", "threads", "average")
+        check_not_negative(self, *counts, "epochs", "budget", "warmup", "weight_decay", "clip")
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
-        check_below_one(self, "momentum")
-        check_below_one(self, "beta1")
+        check_below_one(self, "momentum", "beta1")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
         check(self, "budget_covers", self.budget_covers in ("all", "training"), "all or training")
@@ -108,10 +105,9 @@ class TextTrainSettings(TrainSettings):
     def __post_init__(self) -> None:
         super(TextTrainSettings, self).__post_init__()  # with slots, super() would look for the class without them
         check_positive(self, "batch")
-        check(self, "length", self.length >= 0, "0 or more")
+        check_not_negative(self, "length", "memory")
         check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
         check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
-        check(self, "memory", self.memory >= 0, "0 or more")
         check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
 
 
@@ -136,7 +132,7 @@ class PairTrainSettings(TrainSettings):
         check_below_one(self, "label_smoothing")
         check(self, "objective", self.objective in ("likelihood", "reward"), "likelihood or reward")
         check(self, "samples", self.samples >= 2, "at least 2")
-        check(self, "likelihood", 0 <= self.likelihood < float("inf"), "0 or more")
+        check_not_negative(self, "likelihood")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +155,7 @@ class MaskedTrainSettings(TrainSettings):
     def __post_init__(self) -> None:
         super(MaskedTrainSettings, self).__post_init__()
         check_positive(self, "batch")
-        check(self, "length", self.length >= 0, "0 or more")
+        check_not_negative(self, "length")
         check(self, "mask", 0 < self.mask < 1, "between 0 and 1")
         check(self, "mask_as_mask", 0 <= self.mask_as_mask <= 1, "between 0 and 1")
         rest = 1 - self.mask_as_mask
@@ -205,15 +201,11 @@ class LabelTrainSettings(TrainSettings):
 
     def __post_init__(self) -> None:
         super(LabelTrainSettings, self).__post_init__()
-        check(self, "batch_tokens", self.batch_tokens >= 0, "0 or more")
+        check_not_negative(self, "batch_tokens", "adapters", "reach", "unfreeze", "language")
         check_below_one(self, "label_smoothing")
         check(self, "class_weights", self.class_weights in ("none", "balanced"), "none or balanced")
         check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
         check(self, "freeze", self.freeze >= -1, "-1 or more")
-        for name in ("adapters", "reach"):
-            check(self, name, getattr(self, name) >= 0, "0 or more")
-        for name in ("unfreeze", "language"):
-            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
         check(self, "adapters_alpha", 0 < self.adapters_alpha < float("inf"), "above 0")
 
 
@@ -245,10 +237,7 @@ class WordTrainSettings:
 
     def __post_init__(self) -> None:
         check_positive(self, "log_every")
-        for name in ("steps", "checkpoint_every", "threads"):
-            check(self, name, getattr(self, name) >= 0, "0 or more")
-        for name in ("epochs", "budget", "lr", "subsample"):
-            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more")
+        check_not_negative(self, "steps", "checkpoint_every", "threads", "epochs", "budget", "lr", "subsample")
         check(self, "steps", bool(self.steps or self.epochs), "above 0 where epochs is 0")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
         check(self, "threads", self.threads <= 256, "at most 256")

@@ -7,7 +7,7 @@ from ensue.core.errors import InputError
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled, pool
 from ensue.models.laws import labelled_laws
-from ensue.models.layer_depths import body_depths
+from ensue.models.layer_depths import parameter_depths
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
 from ensue.models.ulmfit import ULMFiT, ULMFiTConfig, WeightDropped
 from ensue.models.window import WindowConfig, WindowLanguageModel
@@ -99,22 +99,22 @@ def test_invalid_settings_are_refused(values):
 
 def test_depths_of_a_body_and_of_a_language_model():
     model = ulmfit()
-    body, writing = body_depths(model), body_depths(model, writes=True)
+    body, writing = parameter_depths(model), parameter_depths(model, own_output=True)
     assert body["embed.weight"] == 0 and writing["embed.weight"] == 4  # tied: it is the output layer too
     for depths in (body, writing):
         assert [depths[f"stack.layers.{n}.layer.cell.weight_h"] for n in range(3)] == [1, 2, 3]
     head = labelled(model).depths()
     assert {head[name] for name in head if not name.startswith("body.")} == {4} and head["body.embed.weight"] == 0
     untied = LSTMLanguageModel(LSTMConfig(vocabulary=V, hidden=8, embedding=5, layers=2, connect="dense"))
-    depths = body_depths(untied)
+    depths = parameter_depths(untied)
     assert depths["down.weight"] == 3 and depths["stack.layers.1.cell.bias"] == 2 and depths["embed.weight"] == 0
     apart = LSTMLanguageModel(LSTMConfig(vocabulary=V, hidden=8, tied=False))
-    written = body_depths(apart, writes=True)
+    written = parameter_depths(apart, own_output=True)
     assert (written["embed.weight"], written["head.weight"]) == (0, 2)
-    gpt = body_depths(GPTLanguageModel(GPTConfig(vocabulary=V, layers=2, heads=2, hidden=8, context=8)))
+    gpt = parameter_depths(GPTLanguageModel(GPTConfig(vocabulary=V, layers=2, heads=2, hidden=8, context=8)))
     assert gpt["norm.weight"] == 3 and {gpt[name] for name in gpt if name.startswith("blocks.1.")} == {2}
-    with pytest.raises(InputError, match="no layers"):
-        body_depths(WindowLanguageModel(WindowConfig(vocabulary=V)))
+    with pytest.raises(InputError, match="no stacked layers"):
+        parameter_depths(WindowLanguageModel(WindowConfig(vocabulary=V)))
 
 
 # What stands for a text.

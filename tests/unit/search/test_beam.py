@@ -9,9 +9,9 @@ from ensue.core.errors import InputError
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel
-from ensue.search import length_penalty as rules
 from ensue.search.beam import Search, beam_search
 from ensue.search.exhaustive import exhaustive
+from ensue.search.length_penalty import LengthPenalty
 from ensue.train.counting import count
 
 
@@ -122,8 +122,7 @@ def test_stopping_early_changes_nothing(length, monkeypatch):
         return [[(one.tokens, one.score) for one in f.hypotheses] for f in found], model.read
 
     early, less = search()
-    for rule in (rules.NoPenalty, rules.MeanLogProb, rules.GNMT):
-        monkeypatch.setattr(rule, "bound", lambda self, log_prob, longest: torch.full_like(log_prob, math.inf))
+    monkeypatch.setattr(LengthPenalty, "bound", lambda self, log_prob, longest: torch.full_like(log_prob, math.inf))
     whole, more = search()
     assert early == whole and less < more
 

@@ -4,33 +4,33 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.search.length_penalty import LENGTH_PENALTIES, Coverage, coverage_penalty
+from ensue.search.length_penalty import LENGTH_PENALTIES, Coverage, LengthPenalty, coverage_penalty
 
 
-def test_each_rule_is_its_equation():
-    assert LENGTH_PENALTIES["none"](0.6).score(-6.0, 3) == -6
-    assert LENGTH_PENALTIES["mean"](0.6).score(-6.0, 3) == -2
-    assert LENGTH_PENALTIES["gnmt"](0.6).score(-6.0, 7) == pytest.approx(-6 / 2**0.6)
-    assert LENGTH_PENALTIES["gnmt"](0.0).score(-6.0, 7) == -6  # α = 0 is none
-    assert LENGTH_PENALTIES["gnmt"](0.6).score(-6.0, 1) == -6  # one token is divided by one
+def test_each_penalty_is_its_equation():
+    assert LengthPenalty("none", 0.6).score(-6.0, 3) == -6
+    assert LengthPenalty("mean", 0.6).score(-6.0, 3) == -2
+    assert LengthPenalty("gnmt", 0.6).score(-6.0, 7) == pytest.approx(-6 / 2**0.6)
+    assert LengthPenalty("gnmt", 0.0).score(-6.0, 7) == -6  # α = 0 is none
+    assert LengthPenalty("gnmt", 0.6).score(-6.0, 1) == -6  # one token is divided by one
 
 
 @pytest.mark.parametrize("name", LENGTH_PENALTIES)
-def test_no_continuation_is_worth_more_than_the_bound(name):
-    rule, log_prob, longest = LENGTH_PENALTIES[name](0.8), -3.0, 9
+def test_no_continuation_scores_more_than_the_bound(name):
+    penalty, log_prob, longest = LengthPenalty(name, 0.8), -3.0, 9
     for t in range(4, longest + 1):
         for more in (0.0, -0.1, -2.0):
-            assert rule.score(log_prob + more, t) <= rule.bound(log_prob, longest)
-    best = max(rule.score(log_prob, t) for t in range(4, longest + 1))
-    assert best == pytest.approx(rule.bound(log_prob, longest))  # and it can be reached
+            assert penalty.score(log_prob + more, t) <= penalty.bound(log_prob, longest)
+    best = max(penalty.score(log_prob, t) for t in range(4, longest + 1))
+    assert best == pytest.approx(penalty.bound(log_prob, longest))  # and it can be reached
 
 
 @pytest.mark.parametrize("name", LENGTH_PENALTIES)
-def test_rules_take_tensors_too(name):
-    rule, values = LENGTH_PENALTIES[name](0.7), torch.tensor([-1.0, -4.0], dtype=torch.double)
-    assert rule.score(values, 5).tolist() == pytest.approx([rule.score(-1.0, 5), rule.score(-4.0, 5)])
+def test_penalties_take_tensors_too(name):
+    penalty, values = LengthPenalty(name, 0.7), torch.tensor([-1.0, -4.0], dtype=torch.double)
+    assert penalty.score(values, 5).tolist() == pytest.approx([penalty.score(-1.0, 5), penalty.score(-4.0, 5)])
     limits = torch.tensor([3, 8])
-    assert rule.bound(values, limits).tolist() == pytest.approx([rule.bound(-1.0, 3), rule.bound(-4.0, 8)])
+    assert penalty.bound(values, limits).tolist() == pytest.approx([penalty.bound(-1.0, 3), penalty.bound(-4.0, 8)])
 
 
 def test_coverage_costs_what_was_not_attended_to():
