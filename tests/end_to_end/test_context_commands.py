@@ -55,7 +55,7 @@ def test_senses_are_drawn_and_said(folder):
         (("look", "layers", "elmo"), "reads no features"),
         (("generate", "elmo"), "fills in"),
         (("fill", "elmo", "no gap"), "[MASK]"),
-        (("score", "elmo", "--text", "x"), "name one"),
+        (("score", "elmo", "--text", "x"), "scored on files"),
         (("fit", "tag", "train.conll", "--from", "elmo", "--tokenizer", "bpe"), "leave out --tokenizer"),
         (("fit", "tag", "train.conll", "--from", "elmo", "--model", "gpt"), "use --model lstm"),
         (("fit", "tag", "train.conll", "--from", "elmo", "--set", "features.layer=7"), "at most 2"),
