@@ -35,7 +35,7 @@ def check_shift(batch: Batch, size: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(size=sizes, rows=rows, length=lengths, seed=seeds, epoch=st.integers(0, 3))
-def test_streams_show_every_target_once_an_epoch(size: int, rows: int, length: int, seed: int, epoch: int) -> None:
+def test_streams_have_every_target_once_an_epoch(size: int, rows: int, length: int, seed: int, epoch: int) -> None:
     streams = StreamBatches(text_of(size), rows, length, seed)
     assert 1 <= streams.rows <= rows
     seen: Counter[int] = Counter()
@@ -56,7 +56,9 @@ def test_streams_show_every_target_once_an_epoch(size: int, rows: int, length: i
 
 @settings(max_examples=100, deadline=None)
 @given(size=sizes, rows=rows, length=lengths, seed=seeds)
-def test_windows_lie_inside_and_show_no_target_twice_an_epoch(size: int, rows: int, length: int, seed: int) -> None:
+def test_windows_lie_inside_the_text_and_have_no_target_twice_an_epoch(
+    size: int, rows: int, length: int, seed: int
+) -> None:
     if size - 1 < length:
         said = rf"{size} tokens, fewer than a window of {length} .*train\.length"
         with pytest.raises(InputError, match=said):
@@ -76,7 +78,7 @@ def test_windows_lie_inside_and_show_no_target_twice_an_epoch(size: int, rows: i
 
 @settings(max_examples=60, deadline=None)
 @given(size=st.integers(50, 300), rows=rows, length=lengths, seed=seeds, step=st.integers(0, 500))
-def test_any_step_is_the_same_whenever_it_is_asked_for(size: int, rows: int, length: int, seed: int, step: int) -> None:
+def test_a_step_gives_the_same_batch_at_any_time(size: int, rows: int, length: int, seed: int, step: int) -> None:
     for kind in (StreamBatches, WindowBatches):
         source = kind(text_of(size), rows, length, seed)
         first = source.batch(step)
@@ -111,7 +113,7 @@ def test_small_texts_get_fewer_rows_rather_than_short_ones() -> None:
             kind(hello, 0, 4)
 
 
-def test_batches_come_straight_from_a_file(tmp_path: Path) -> None:
+def test_batches_are_read_from_a_memory_map(tmp_path: Path) -> None:
     numbers = np.arange(1000, dtype="<u2")
     (tmp_path / "tokens").write_bytes(numbers.tobytes())
     mapped = np.memmap(tmp_path / "tokens", dtype="<u2", mode="r")

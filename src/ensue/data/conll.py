@@ -61,7 +61,7 @@ def read_tagged(files: Sequence[str | Path], options: ReadOptions, notes: list[s
             notes.append(f"{name}: {counted(len(broken), 'sentence')} left out, the first because of {broken[0]}")
         if not sentences:
             raise InputError("there is no sentence in this file", where=name, hint="give a word and its tag a line")
-        scheme, description = "", "tags, if any, are ignored"
+        scheme, description = "", "tags, if any, are not looked at"
         if options.require_labels:
             scheme, description = _find_scheme(sentences, name)
         words = sum(len(sentence.words) for sentence in sentences)

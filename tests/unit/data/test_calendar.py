@@ -1,4 +1,4 @@
-"""Dates: how they are written, how far apart they stand, what comes next."""
+"""Dates: parsing, frequency detection, and the dates that follow."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_numbers_and_words_are_no_dates():
     assert not any(is_date(cell) for cell in ("3.5", "12", "2016", "hello", "2016-13-01", "", "1949.12"))
 
 
-def test_day_and_month_are_told_apart_by_what_is_possible_and_by_order():
+def test_day_and_month_are_inferred_from_possible_dates_and_their_order():
     assert str(dates("13/02/2016", "01/03/2016")[1])[:10] == "2016-03-01"
     assert str(dates("02/13/2016", "03/01/2016")[1])[:10] == "2016-03-01"
     assert str(dates("01/02/2016", "02/02/2016", "03/02/2016", "01/03/2016")[3])[:10] == "2016-03-01"
@@ -65,19 +65,19 @@ def test_frequencies_are_found(cells, spoken, season, after):
     assert found.step_numbers(held).tolist() == list(range(len(held)))
 
 
-def test_the_thirty_first_of_months_stays_a_day():
+def test_the_last_day_of_a_month_stays_the_last_day():
     held = dates("2024-01-01 06:00", "2024-02-01 06:00", "2024-03-01 06:00")
     assert str(find_frequency(held).add_steps(held[-1], 2)) == "2024-05-01T06:00:00.000"
 
 
-def test_the_end_of_a_month_is_followed_by_ends_of_months():
+def test_a_month_end_is_followed_by_month_ends():
     held = dates("2023-12-31", "2024-01-31", "2024-02-29")
     found = find_frequency(held)
     assert [str(found.add_steps(held[-1], steps))[:10] for steps in (1, 2)] == ["2024-03-31", "2024-04-30"]
     assert str(Frequency("months", 1).add_steps(np.datetime64("2023-01-30", "ms"), 1))[:10] == "2023-02-28"
 
 
-def test_uneven_dates_have_no_grid():
+def test_uneven_dates_have_no_frequency():
     found = find_frequency(dates("2024-01-01", "2024-01-02", "2024-03-09", "2024-09-01"))
     assert found == Frequency("uneven") and found.season == 1
     assert found.add_steps(np.datetime64("2024-01-01", "ms"), 1) is None

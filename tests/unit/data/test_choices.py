@@ -31,7 +31,7 @@ def test_records_with_a_list_of_choices(tmp_path: Path, key: str, label: object)
     ]
 
 
-def test_choices_counted_from_one_are_noticed(tmp_path: Path) -> None:
+def test_labels_that_count_from_one_are_detected(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(
         tmp_path, "a.tsv", "premise\tchoice1\tchoice2\tlabel\nIt rains.\tWet.\tDry.\t1\nIt burns.\tWet.\tHot.\t2\n"
@@ -56,7 +56,7 @@ def test_choices_counted_from_one_are_noticed(tmp_path: Path) -> None:
         ({"context": "a", "label": 0}, ":2: 0 choices where there must be two"),
     ],
 )
-def test_wrong_choices_are_said(tmp_path: Path, record: dict[str, object], said: str) -> None:
+def test_wrong_choices_are_errors(tmp_path: Path, record: dict[str, object], said: str) -> None:
     good = {"context": "a", "endings": ["b", "c"], "label": 0}
     file = put(tmp_path, "a.jsonl", f"{json.dumps(good)}\n{json.dumps(record)}\n")
     with pytest.raises(InputError) as caught:
@@ -64,6 +64,6 @@ def test_wrong_choices_are_said(tmp_path: Path, record: dict[str, object], said:
     assert str(caught.value).startswith(f"{file}{said}")
 
 
-def test_a_table_without_choices(tmp_path: Path) -> None:
+def test_a_table_without_choices_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there are no choices"):
         read_choices([put(tmp_path, "a", "context\tlabel\na\t1\n")], ReadOptions(), [])

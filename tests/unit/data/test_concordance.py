@@ -35,7 +35,7 @@ def test_a_window_ends_with_its_line_or_its_paragraph(tmp_path):
     assert dict(concordance([file], "c", 2, paragraphs=True).near) == {"a": 1, "b": 1, "d": 1, "e": 1, "f": 1}
 
 
-def test_documents_do_not_run_into_each_other(tmp_path):
+def test_windows_do_not_cross_documents(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(f"{name} x", encoding="utf-8")
     assert set(concordance([tmp_path / "a.txt", tmp_path / "b.txt"], "x").near) == {"a", "b"}
@@ -49,7 +49,7 @@ def test_the_ratio_compares_with_chance(tmp_path):
     assert found.ratio("y") == (1 / 1) / (1 / 4)
 
 
-def test_a_word_that_stands_twice_in_a_window_is_counted_at_both_places(tmp_path):
+def test_a_word_that_occurs_twice_in_a_window_is_counted_twice(tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("no bank like this bank\n", encoding="utf-8")
     found = concordance([file], "bank", 3, most=1)
@@ -57,7 +57,7 @@ def test_a_word_that_stands_twice_in_a_window_is_counted_at_both_places(tmp_path
     assert dict(found.near) == {"no": 1, "like": 2, "this": 2, "bank": 2}
 
 
-def test_a_missing_word_gets_the_nearest_ones(text):
+def test_the_error_for_a_missing_word_suggests_similar_ones(text):
     with pytest.raises(InputError, match=r"text\.txt: the text has no 'bankin'; near it: banking"):
         concordance([text], "bankin")
     with pytest.raises(InputError, match="give one word, without spaces"):

@@ -94,7 +94,7 @@ def test_sentences_words_and_tags(tmp_path: Path) -> None:
     assert notes == [f"{file}: 2 sentences, 3 words; tags in IOB1, read as BIO: 2 kinds MISC, ORG"]
 
 
-def test_columns_override_and_plain_tags_stay(tmp_path: Path) -> None:
+def test_given_columns_override_defaults_and_plain_tags_stay(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", CONLL.replace(" ", "\t"))
     found = read_tagged([file], ReadOptions("word=3,tag=2", for_training=False), notes)
@@ -125,14 +125,14 @@ def test_universal_dependencies(tmp_path: Path) -> None:
     assert read_tagged([file], ReadOptions("tag=5", for_training=False), [])[0].tags == ("V", "P", "N")
 
 
-def test_tags_of_one_kind_need_no_name(tmp_path: Path) -> None:
+def test_bare_tags_need_no_kind(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", "a I\nb I\nc O\nd I\n")
     assert read_tagged([file], ReadOptions(for_training=False), notes)[0].tags == ("B", "I", "O", "B")
     assert notes[0].endswith("tags in IOB1, read as BIO")
 
 
-def test_tags_that_go_on_with_nothing_are_mended_and_counted(tmp_path: Path) -> None:
+def test_inside_tags_without_a_span_before_are_converted_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a", "a B-PER\nb O\nc I-PER\nd I-LOC\n")
     assert read_tagged([file], ReadOptions(for_training=False), notes)[0].tags == ("B-PER", "O", "B-PER", "B-LOC")
@@ -152,7 +152,7 @@ def test_tags_that_go_on_with_nothing_are_mended_and_counted(tmp_path: Path) -> 
         ("-DOCSTART- O\n\n", "", ": there is no sentence in this file"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, columns: str, said: str) -> None:
+def test_errors_name_the_line(tmp_path: Path, text: str, columns: str, said: str) -> None:
     file = put(tmp_path, "a", text)
     with pytest.raises(InputError) as caught:
         read_tagged([file], ReadOptions(columns, for_training=False), [])
@@ -163,18 +163,18 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, columns:
     ("columns", "said"),
     [("word", "columns are named as word=1,tag=4"), ("words=1", "did you mean 'word'"), ("tag=ner", "not a number")],
 )
-def test_wrong_columns(tmp_path: Path, columns: str, said: str) -> None:
+def test_wrong_columns_are_errors(tmp_path: Path, columns: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_tagged([put(tmp_path, "a", CONLL)], ReadOptions(columns, for_training=False), [])
 
 
-def test_a_universal_tag_that_is_missing_is_said(tmp_path: Path) -> None:
+def test_a_missing_universal_tag_is_an_error(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conllu", "1\ta\ta\t_\t_\t_\t0\troot\t_\t_\n")
     with pytest.raises(InputError, match="1: the tag is missing"):
         read_tagged([file], ReadOptions(for_training=False), [])
 
 
-def test_a_table_is_not_learnt_from_as_one_long_sentence(tmp_path: Path) -> None:
+def test_a_table_without_blank_lines_is_not_read_as_one_long_sentence(tmp_path: Path) -> None:
     file = put(tmp_path, "sst.tsv", "sentence\tlabel\n" + "a film\t1\nno film\t0\n" * 20)
     with pytest.raises(InputError, match="1: there is one sentence of 41 words"):
         read_tagged([file], ReadOptions(), [])
@@ -192,7 +192,7 @@ def test_plain_sentences_are_split_at_white_space(tmp_path: Path) -> None:
         read_untagged(put(tmp_path, "c.txt", "\n\n"))
 
 
-def test_tags_are_not_looked_at_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_tags_are_ignored_for_prediction(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", CONLL + "call NN I-NP O\n")
     tagged = read_tagged([file], ReadOptions(for_training=False), [])
     assert read_untagged(file) == [replace(one, tags=None) for one in tagged]
@@ -204,7 +204,7 @@ def test_tags_are_not_looked_at_where_they_are_asked_for(tmp_path: Path) -> None
     assert [one.words for one in read_untagged(untagged)] == [("a",)]
 
 
-def test_a_word_a_line_is_a_sentence_without_tags(tmp_path: Path) -> None:
+def test_a_word_per_line_is_a_sentence_without_tags(tmp_path: Path) -> None:
     file = put(tmp_path, "a.txt", "-DOCSTART-\n\nAda\nwrote\nnotes\n\nIn\nLondon\n")
     assert read_untagged(file) == [
         TaggedSentence(("Ada", "wrote", "notes"), None, f"{file}:3", (3, 4, 5)),
@@ -212,7 +212,7 @@ def test_a_word_a_line_is_a_sentence_without_tags(tmp_path: Path) -> None:
     ]
 
 
-def test_a_sentence_with_a_broken_line_is_left_out_if_asked(tmp_path: Path) -> None:
+def test_a_sentence_with_a_broken_line_can_be_left_out(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada B-PER\nwrote O\n\nin\nLondon B-LOC\nand so\n\nAda O\n")
     with pytest.raises(InputError, match=r":4: 1 column where the first line has 2"):
         read_tagged([file], ReadOptions(for_training=False), [])
@@ -224,14 +224,14 @@ def test_a_sentence_with_a_broken_line_is_left_out_if_asked(tmp_path: Path) -> N
     assert "1 sentence left out" in notes[0] and f"{file}:4" in notes[0]
 
 
-def test_one_tag_alone_teaches_nothing(tmp_path: Path) -> None:
+def test_a_single_tag_is_an_error(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada O\nwrote O\n")
     assert len(read_tagged([file], ReadOptions(for_training=False), [])) == 1
     with pytest.raises(InputError, match="every word has the tag 'O'"):
         read_tagged([file], ReadOptions(), [])
 
 
-def test_where_a_word_stands(tmp_path: Path) -> None:
+def test_words_know_their_file_and_line(tmp_path: Path) -> None:
     file = put(tmp_path, "a.conll", "Ada B-PER\nwrote O\n")
     (sentence,) = read_tagged([file], ReadOptions(for_training=False), [])
     assert sentence.where_word(1) == f"{file}:2" and TaggedSentence(("a",), None, "text 1").where_word(0) == "text 1"

@@ -47,7 +47,7 @@ def test_hello_is_one_word() -> None:
     assert list(builtin_documents("hello")) == [("hello", "hello")]
 
 
-def test_unknown_corpus_names_the_nearest() -> None:
+def test_the_error_for_an_unknown_corpus_suggests_the_nearest_name() -> None:
     with pytest.raises(InputError, match="did you mean 'pydoc'"):
         list(builtin_documents("pydocs"))
 

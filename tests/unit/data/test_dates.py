@@ -34,11 +34,11 @@ def test_no_source_has_two_readings_whatever_the_day() -> None:
                     assert readings.setdefault(form.write(day), day) == day, form
 
 
-def test_the_weekdays_of_those_years_are_all_there() -> None:
+def test_all_weekdays_of_the_years_occur() -> None:
     assert {date(year, 1, 1).weekday() for year in YEARS} == set(range(7))
 
 
-def test_every_target_is_a_day_of_the_range_and_its_year_and_day_stand_in_the_source() -> None:
+def test_every_target_is_in_the_range_and_its_year_and_day_are_in_the_source() -> None:
     for source, target in date_pairs("train"):
         day = date.fromisoformat(target)
         assert FIRST_DAY <= day <= LAST_DAY and day.isoformat() == target
@@ -50,7 +50,7 @@ def test_every_target_is_a_day_of_the_range_and_its_year_and_day_stand_in_the_so
 
 @settings(max_examples=200, deadline=None)
 @given(day=days, form=st.sampled_from(ALL_FORMS))
-def test_a_form_writes_with_plain_digits_and_spaces(day: date, form: object) -> None:
+def test_a_format_writes_plain_digits_and_spaces(day: date, form: object) -> None:
     text = form.write(day)  # type: ignore[attr-defined]
     assert all(letter in "0123456789" for letter in text if letter.isnumeric() and letter.isascii())
     assert not any(letter.isdecimal() and not letter.isascii() for letter in text)
@@ -58,7 +58,7 @@ def test_a_form_writes_with_plain_digits_and_spaces(day: date, form: object) -> 
     assert "\u200f" not in text and "\u200e" not in text
 
 
-def test_months_that_are_bare_numbers_have_a_tag_and_others_none() -> None:
+def test_only_months_that_are_bare_numbers_have_a_language_tag() -> None:
     day = date(1987, 4, 3)
     assert "de 03.04.1987" in [form.write(day) for form in date_formats("de")]
     assert "en 4/3/1987" in [form.write(day) for form in date_formats("en")]
@@ -71,7 +71,7 @@ def test_months_that_are_bare_numbers_have_a_tag_and_others_none() -> None:
             assert form.tagged
 
 
-def test_languages_are_many_and_all_are_drawn() -> None:
+def test_all_languages_occur() -> None:
     assert len(set(LANGUAGES)) == len(LANGUAGES) >= 30
     assert str(len(LANGUAGES)) in describe()
     text = "".join(source for source, _ in date_pairs("train"))
@@ -81,7 +81,7 @@ def test_languages_are_many_and_all_are_drawn() -> None:
     assert set(LANGUAGES) <= tags
 
 
-def test_characters_of_the_valid_part_are_all_in_the_other() -> None:
+def test_the_training_part_has_all_characters_of_the_validation_part() -> None:
     train, valid = ({letter for source, _ in date_pairs(part) for letter in source} for part in SIZES)
     assert valid <= train
 
@@ -92,7 +92,7 @@ def test_the_corpus_is_the_same_in_another_process() -> None:
     assert said.strip() == ascii(date_pairs("valid")[-3:])
 
 
-def test_babel_is_only_imported_when_the_corpus_is_made() -> None:
+def test_babel_is_imported_on_first_use() -> None:
     code = "import ensue.data.dates, ensue.data.pairs, sys; sys.exit('babel' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -102,6 +102,6 @@ def test_callers_cannot_change_the_corpus() -> None:
     assert len(date_pairs("valid")) == SIZES["valid"]
 
 
-def test_an_unknown_part_is_said() -> None:
+def test_an_unknown_part_is_an_error() -> None:
     with pytest.raises(InputError, match="'vaild'; did you mean 'valid'"):
         date_pairs("vaild")

@@ -21,7 +21,7 @@ def test_blank_lines_end_documents(tmp_path: Path) -> None:
     assert read_documents(put(tmp_path, "a.txt.gz", "\ufeff" + text)) == expected
 
 
-def test_headings_of_the_highest_rank_begin_documents(tmp_path: Path) -> None:
+def test_top_level_headings_begin_documents(tmp_path: Path) -> None:
     text = (
         " \n = Lobster = \n \n It is blue . It is big . \n \n = = Life = = \n \n It eats . \n \n = Crab = \n Red . \n"
     )
@@ -30,7 +30,7 @@ def test_headings_of_the_highest_rank_begin_documents(tmp_path: Path) -> None:
     assert read_documents([before]) == [["Preface.", "More."], ["Text."]]
 
 
-def test_a_text_that_nothing_parts_is_cut_into_blocks_and_said(tmp_path: Path) -> None:
+def test_a_text_without_boundaries_is_cut_into_blocks_with_a_note(tmp_path: Path) -> None:
     notes: list[str] = []
     lines = [f"Sentence {n} ." for n in range(2 * BLOCK_LINES + 1)]
     file = put(tmp_path, "a", "\n".join(lines))
@@ -43,7 +43,7 @@ def test_a_text_that_nothing_parts_is_cut_into_blocks_and_said(tmp_path: Path) -
     assert read_documents([put(tmp_path, "b", "One. Two.")], None, notes) == [["One.", "Two."]] and not notes
 
 
-def test_short_files_beside_others_are_documents(tmp_path: Path) -> None:
+def test_each_of_several_short_files_is_a_document(tmp_path: Path) -> None:
     short = put(tmp_path, "a", "One.\n" * 40)
     long = put(tmp_path, "b", "One.\n" * (MAX_UNSPLIT_SENTENCES + 1))
     notes: list[str] = []
@@ -84,7 +84,7 @@ def test_wrapped_paragraphs_are_joined_and_sentences_are_not(tmp_path: Path) -> 
     assert len(read_documents([put(tmp_path, "b", lowered)])[0]) == 2
 
 
-def test_documents_of_one_sentence_are_said(tmp_path: Path) -> None:
+def test_documents_of_one_sentence_are_noted(tmp_path: Path) -> None:
     notes: list[str] = []
     read_documents([put(tmp_path, "a", "One.\n\nTwo.\n\nThree. Four.\n")], None, notes)
     assert "2 of 3 documents have one sentence" in notes[0]
@@ -114,7 +114,7 @@ def test_sentences(text: str, expected: list[str]) -> None:
 
 
 @given(st.text(st.sampled_from("aB .!?\"'”。1"), max_size=40))
-def test_splitting_loses_nothing_but_space(text: str) -> None:
+def test_splitting_drops_white_space_only(text: str) -> None:
     found = split_sentences(text)
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(sentence == sentence.strip() != "" for sentence in found)

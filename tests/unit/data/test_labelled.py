@@ -59,7 +59,7 @@ def test_two_texts_and_their_label_in_many_layouts(tmp_path: Path, name: str) ->
     assert [float(example.label or "nan") for example in found] == [1, 0]
 
 
-def test_what_was_understood_is_one_sentence(tmp_path: Path) -> None:
+def test_one_note_describes_how_a_table_was_read(tmp_path: Path) -> None:
     notes: list[str] = []
     read(tmp_path, GLUE["cola"][1], "classify", notes=notes)
     assert notes == [
@@ -71,7 +71,7 @@ def test_what_was_understood_is_one_sentence(tmp_path: Path) -> None:
     assert "label is column 5 (0 to 1); first: “A b.” and “B a.” → 1" in notes[1]
 
 
-def test_a_second_text_that_is_not_read_is_said(tmp_path: Path) -> None:
+def test_an_ignored_second_text_is_noted(tmp_path: Path) -> None:
     notes: list[str] = []
     read(tmp_path, PAIRS["rte"][1], "classify", "text=sentence1", notes)
     assert "'sentence2' looks like a second text, which classify does not read" in notes[1]
@@ -81,7 +81,7 @@ def test_a_second_text_that_is_not_read_is_said(tmp_path: Path) -> None:
     assert not any("second text" in note for note in notes)
 
 
-def test_several_files_are_read_as_one_each_in_its_layout(tmp_path: Path) -> None:
+def test_several_files_may_differ_in_layout(tmp_path: Path) -> None:
     files = [put(tmp_path, f"{name}.gz", GLUE[name][1]) for name in GLUE]
     found = read_labelled(files, "classify", ReadOptions(), [])
     assert len({example.texts for example in found}) == 2 and len(found) == 2 * len(files)
@@ -91,7 +91,7 @@ def test_several_files_are_read_as_one_each_in_its_layout(tmp_path: Path) -> Non
         read_labelled([one, two], "regress", ReadOptions(), [])
 
 
-def test_columns_override(tmp_path: Path) -> None:
+def test_given_columns_override_inference(tmp_path: Path) -> None:
     text = "a\tb\tc\nd\te\tf\n"
     found = read(tmp_path, text, "classify", "text=2,label=1")
     assert [(example.texts, example.label) for example in found] == [(("b",), "a"), (("e",), "d")]
@@ -128,17 +128,17 @@ def test_empty_texts_are_left_out_and_noted(tmp_path: Path) -> None:
         ("text\tlabel\n", "classify", ": there is no text in any line"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, task: TextTask, said: str) -> None:
+def test_errors_name_the_line(tmp_path: Path, text: str, task: TextTask, said: str) -> None:
     assert complaint(tmp_path, text, task).startswith(said)
 
 
-def test_a_label_of_its_own_in_every_line_is_refused(tmp_path: Path) -> None:
+def test_a_different_label_in_every_line_is_an_error(tmp_path: Path) -> None:
     text = "text\tlabel\n" + "".join(f"a\t{n}.5\n" for n in range(20))
     assert "every line has a different label" in complaint(tmp_path, text)
     assert len(read(tmp_path, text, "regress")) == 20
 
 
-def test_one_label_is_enough_to_score(tmp_path: Path) -> None:
+def test_one_label_is_enough_for_scoring(tmp_path: Path) -> None:
     file = put(tmp_path, "a", "text\tlabel\na\tx\nb\tx\n")
     assert len(read_labelled([file], "classify", ReadOptions(for_training=False), [])) == 2
 
@@ -183,11 +183,11 @@ def test_a_table_without_labels_has_none(tmp_path: Path) -> None:
         read_texts(put(tmp_path, "c", "a b\nc d\n"), "", 2)
 
 
-def test_a_text_that_was_chosen_may_stand_beside_others(tmp_path: Path) -> None:
+def test_a_chosen_text_column_may_have_others_beside_it(tmp_path: Path) -> None:
     text = "Quality\t#1 String\t#2 String\n1\tOne two.\tThree four five.\n0\tSix.\tSeven eight nine.\n"
     assert [one.texts for one in read(tmp_path, text, "classify", "text=2")] == [("One two.",), ("Six.",)]
     assert ":1: 3 columns where 9 are needed" in complaint(tmp_path, text, columns="text=9")
 
 
-def test_numbers_that_are_too_large_to_learn_are_said(tmp_path: Path) -> None:
+def test_labels_that_are_too_large_are_errors(tmp_path: Path) -> None:
     assert ":2: the label '1e39' is too large" in complaint(tmp_path, "a b\tc d\t1.5\ne f\tg h\t1e39\n", "regress")

@@ -1,4 +1,4 @@
-"""Rows with what is wanted of them: choosing examples, padding, and batches that are a function of (seed, step)."""
+"""Rows with targets: selection, padding, and batches that are a function of (seed, step)."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def made(lengths=LENGTHS, each=1, per_token=False):
     return make_rows(rows, targets, each, per_token)
 
 
-def test_chosen_examples_come_in_the_order_asked_for():
+def test_selected_examples_come_in_the_given_order():
     rows = made()
     some = rows.select([7, 3, 3])
     assert len(some) == 3 and some.targets.tolist() == [70, 30, 30]
@@ -28,7 +28,7 @@ def test_chosen_examples_come_in_the_order_asked_for():
     assert len(rows.select([])) == 0
 
 
-def test_chosen_examples_keep_their_rows_and_what_is_wanted_of_tokens():
+def test_selected_examples_keep_their_rows_and_targets():
     choices = made(each=3).select([2, 0])
     assert [int(choices.tokens[at]) for at in choices.starts[:-1]] == [106, 107, 108, 100, 101, 102]
     assert choices.targets.tolist() == [20, 0] and len(choices) == 2
@@ -44,12 +44,12 @@ def test_a_batch_pads_on_the_right():
     assert batch.targets.tolist() == [20, 10] and batch.examples.tolist() == [2, 1]
 
 
-def test_a_batch_of_choices_has_all_rows_of_an_example_side_by_side():
+def test_a_batch_of_choices_has_all_rows_of_an_example():
     batch = make_batch(made([2, 3, 1, 2], each=2), np.array([1, 0]))
     assert batch.tokens[:, 0].tolist() == [102, 103, 100, 101] and batch.targets.tolist() == [10, 0]
 
 
-def test_what_is_padded_is_not_asked_about():
+def test_padding_has_no_target():
     batch = make_batch(made([3, 1], per_token=True), np.array([1, 0]))
     assert batch.targets.tolist() == [[3, IGNORE_INDEX, IGNORE_INDEX], [0, 1, 2]]
     vectors = make_rows([(np.ones(2), np.zeros(2)), (np.ones(1), np.zeros(1))], np.ones((3, 4), np.float32), 1, True)
@@ -57,13 +57,13 @@ def test_what_is_padded_is_not_asked_about():
     assert asked.shape == (2, 2, 4) and asked[1, 1].isnan().all() and asked.nansum() == 12
 
 
-def test_a_flat_array_as_rows():
+def test_slices_of_a_flat_array_become_padded_rows():
     block, real = pad_rows(np.arange(10), np.array([4, 0]), np.array([3, 1]), fill=-1)
     assert block.tolist() == [[4, 5, 6], [0, -1, -1]] and real.sum() == 4
 
 
 @pytest.mark.parametrize("each", [1, 4])
-def test_every_epoch_shows_every_example_once_in_batches_that_keep_to_their_size(each):
+def test_every_epoch_has_every_example_once_in_batches_within_their_size(each):
     batches = RowBatches(made(each=each), tokens=150, seed=3)
     step = 0
     for _ in range(3):
@@ -95,13 +95,13 @@ def test_the_share_of_padding_is_that_of_the_first_epoch():
     assert batches.padding < 0.15
 
 
-def test_a_row_longer_than_a_batch_is_alone():
+def test_a_row_longer_than_a_batch_is_its_own_batch():
     batches = RowBatches(made([50, 2, 2, 2]), tokens=6)
     found = sorted(sorted(batches.batch(step).examples.tolist()) for step in range(batches.steps_per_epoch))
     assert found == [[0], [1, 2, 3]]
 
 
-def test_reading_in_order_shows_all_once_the_longest_first():
+def test_evaluation_batches_have_every_example_once_with_the_longest_first():
     for each in (1, 3):
         rows = made(each=each)
         found = evaluation_batches(rows, 200)

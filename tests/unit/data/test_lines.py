@@ -1,4 +1,4 @@
-"""Lines of files and of standard input: each is one, whatever the file is called."""
+"""Lines of files and of standard input, whatever the file's suffix."""
 
 import os
 import sys
@@ -34,14 +34,14 @@ def test_standard_input_is_read_as_a_file_is(typed, tmp_path):
     assert typed_in == in_file == ["one", "", "two\u2028three", "", "", "last"]
 
 
-def test_what_is_typed_comes_at_once_and_in_small_blocks(typed, monkeypatch):
+def test_typed_lines_arrive_at_once_and_in_small_blocks(typed, monkeypatch):
     monkeypatch.setattr("ensue.data.lines.STDIN_CHUNK_BYTES", 8)
     typed(b"one\ntwo\nthree")
     assert list(line_blocks("-", 1)) == [["one"], ["two"], ["three"]]
 
 
 @pytest.mark.parametrize("bad", [b"caf\xe9\n", b"a\0b\n"])
-def test_what_is_no_text_is_said_by_its_line(bad, typed, tmp_path):
+def test_the_error_for_binary_data_names_the_line(bad, typed, tmp_path):
     (tmp_path / "x").write_bytes(b"one\n\n" + bad)
     typed(b"one\n\n" + bad)
     for name in ("-", tmp_path / "x"):

@@ -1,4 +1,4 @@
-"""Rows with tokens hidden: all text is used, pairs are what they say, and what is hidden is hidden as it should be."""
+"""Masked rows: all text is used, pairs are labelled correctly, and the right tokens are masked."""
 
 from dataclasses import replace
 
@@ -89,7 +89,7 @@ def test_an_epoch_of_pairs_reads_nearly_all_text(name, room):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_second_text_follows_or_is_of_another_document(name):
+def test_a_second_text_follows_or_comes_from_another_document(name):
     text = TEXTS[name]
     begins = set(text.sentences[:-1].tolist())
     stretches, other = sentence_pairs(text, 61, np.random.default_rng(1))
@@ -112,7 +112,7 @@ def test_rows_of_long_documents_are_full():
     assert rows.padding == pytest.approx(1 - real)
 
 
-def test_pairs_stand_in_their_frame():
+def test_pairs_have_their_special_tokens():
     """[CLS] A [SEP] B [SEP], A and B as the text has them."""
     rows = rows_of()
     joined = " ".join(map(str, LONG.tokens.tolist()))
@@ -133,7 +133,7 @@ def test_pairs_stand_in_their_frame():
     assert 0.3 < np.mean(other) < 0.7
 
 
-def test_one_text_a_row_as_roberta_has_it():
+def test_rows_have_one_text_as_in_roberta():
     rows = rows_of(marks=ROBERTA, pairs=False)
     found = []
     for step in range(rows.steps_per_epoch):
@@ -146,7 +146,7 @@ def test_one_text_a_row_as_roberta_has_it():
     assert 0 <= len(LONG.tokens) - len(found) < 16  # each token once, but for a short end or beginning
 
 
-def test_pairs_with_two_marks_between_them():
+def test_pairs_can_have_two_separators():
     batch = rows_of(marks=ROBERTA).batch(0)
     assert not batch.segments.any()
     for tokens, length in zip(restored(batch), batch.lengths):
@@ -156,7 +156,7 @@ def test_pairs_with_two_marks_between_them():
 
 
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_so_many_tokens_are_hidden_and_so(dynamic):
+def test_the_right_share_of_tokens_is_masked_replaced_and_kept(dynamic):
     rows = rows_of(dynamic=dynamic)
     own = masked = same = count = 0
     for step in range(rows.steps_per_epoch):
@@ -175,7 +175,7 @@ def test_so_many_tokens_are_hidden_and_so(dynamic):
     assert same / count == pytest.approx(0.1, abs=0.02)
 
 
-def test_marks_and_unknown_tokens_are_never_hidden():
+def test_special_and_unknown_tokens_are_never_masked():
     tokens = LONG.tokens.copy()
     tokens[::2] = UNKNOWN
     tokens[1::8] = BERT.mask  # a text that says [MASK]
@@ -185,7 +185,7 @@ def test_marks_and_unknown_tokens_are_never_hidden():
         assert not torch.isin(batch.targets, torch.tensor([UNKNOWN, *range(5)])).any()
 
 
-def test_a_row_with_nothing_to_hide_hides_nothing():
+def test_a_row_without_maskable_tokens_masks_nothing():
     tokens = LONG.tokens.copy()
     tokens[: len(tokens) // 2] = UNKNOWN
     rows = rows_of(replace(LONG, tokens=tokens), rows=4, pairs=False)
@@ -211,7 +211,7 @@ def hidden_in_text(rows, text, epochs):
 
 
 @pytest.mark.parametrize(("dynamic", "least", "most"), [(False, 0.9, 1.0), (True, 0.0, 0.3)])
-def test_the_same_tokens_are_hidden_in_every_epoch_unless_anew(dynamic, least, most):
+def test_static_masking_masks_the_same_tokens_in_every_epoch(dynamic, least, most):
     text = documents(20, (5, 9), (5, 20), seed=3)
     text = replace(text, tokens=np.arange(FIRST, FIRST + len(text.tokens), dtype=np.int32))
     size = FIRST + len(text.tokens)
@@ -249,7 +249,7 @@ def test_a_tiny_text_is_read_in_every_epoch(size):
             assert len(text_spans(text, length - 2, np.random.default_rng(seed))[0])
 
 
-def test_texts_without_next_sentences_are_refused():
+def test_texts_without_next_sentences_are_errors():
     one = documents(1, (9, 10), (5, 9))
     with pytest.raises(InputError, match="the text is one document"):
         rows_of(one)
@@ -274,7 +274,7 @@ def test_long_sentences_are_cut_into_halves_of_a_row():
     assert ends.tolist() == [5, 8, 13, 18, 23, 28, 30, 31]
 
 
-def test_places_are_those_with_the_smallest_keys_in_order():
+def test_chosen_positions_are_those_with_the_smallest_keys_in_order():
     own = np.array([[False, True, True, True], [False, False, False, True], [False] * 4])
     keys = np.array([[0.0, 0.9, 0.1, 0.5], [0.0] * 4, [0.0] * 4])
     places, hidden = choose_positions(own, np.array([2, 0, 0]), keys)

@@ -69,7 +69,7 @@ def test_every_pair_comes_once_an_epoch_and_batches_keep_to_the_limit(
 
 @settings(max_examples=60, deadline=None)
 @given(sizes=lengths, tokens=limits, seed=seeds, step=st.integers(0, 40))
-def test_padded_places_are_zero_and_the_decoder_reads_what_came_before(
+def test_padding_is_zero_and_the_decoder_reads_the_previous_token(
     sizes: list[tuple[int, int]], tokens: int, seed: int, step: int
 ) -> None:
     batch = PairBatches(pairs_of(sizes), tokens, END, seed).batch(step)
@@ -99,7 +99,7 @@ def test_a_batch_depends_on_seed_and_step_only(
         assert same(PairBatches(pairs, tokens, END, seed).batch(step), batches[step])
 
 
-def test_little_is_padded_where_lengths_are_like_those_of_captions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lengths_like_those_of_captions_need_little_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = multi30k_like(12_000)
     buckets = PairBatches(pairs, 1_000, END)
     assert 0 < buckets.padding < 0.065
@@ -110,7 +110,7 @@ def test_little_is_padded_where_lengths_are_like_those_of_captions(monkeypatch: 
     assert PairBatches(pairs, 10**9, END).padding > 0.5  # in no order at all
 
 
-def test_padding_is_the_share_of_padded_places() -> None:
+def test_padding_is_the_fraction_of_padded_positions() -> None:
     buckets = PairBatches(multi30k_like(300), 500, END)
     batches = [buckets.batch(step) for step in range(len(buckets))]
     places = sum(batch.source.numel() + batch.targets.numel() for batch in batches)
@@ -124,7 +124,7 @@ def test_equal_lengths_need_no_padding() -> None:
     assert PairBatches(pairs_of([(5, 9)] * 50), 100, END).padding == 0
 
 
-def test_pairs_meet_others_in_the_next_epoch_and_batches_come_in_another_order() -> None:
+def test_each_epoch_groups_pairs_differently_and_shuffles_the_batches() -> None:
     count = 8_000
     buckets = PairBatches(multi30k_like(count), 1_000, END)
 
@@ -152,13 +152,13 @@ def test_seeds_give_different_epochs() -> None:
     assert not all(same(one.batch(step), other.batch(step)) for step in range(3))
 
 
-def test_a_pair_longer_than_the_limit_is_a_batch_of_its_own() -> None:
+def test_a_pair_longer_than_the_limit_is_its_own_batch() -> None:
     buckets = PairBatches(pairs_of([(3, 3), (40, 2), (2, 41), (3, 3)]), 10, END)
     sizes = sorted((len(batch.lengths), batch.size) for batch in map(buckets.batch, range(len(buckets))))
     assert sizes == [(1, 2), (1, 41), (2, 6)]
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_no_tokens_and_no_pairs_are_errors() -> None:
     with pytest.raises(InputError, match="batches of 0 tokens"):
         PairBatches(pairs_of([(2, 2)]), 0, END)
     with pytest.raises(InputError, match="no rows to make batches of"):

@@ -16,14 +16,14 @@ from ensue.data.pairs import read_pairs
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt", "a", "a.tsv.gz"])
-def test_tabs_are_seen_whatever_the_ending(tmp_path: Path, name: str) -> None:
+def test_tabs_are_detected_whatever_the_suffix(tmp_path: Path, name: str) -> None:
     pairs = read_pairs([put(tmp_path, name, 'Hi, you.\tHallo, "du".\r\nGo\tGeh\tattribution\r\n')])
     assert table(pairs) == [(1, "Hi, you.", 'Hallo, "du".'), (2, "Go", "Geh")]
     assert pairs.description == "tab-separated, columns 1 and 2, no header"
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
-def test_commas_are_seen_whatever_the_ending(tmp_path: Path, name: str) -> None:
+def test_commas_are_detected_whatever_the_suffix(tmp_path: Path, name: str) -> None:
     text = '"Hi, you.",Hallo\n\n"He said ""go"".",Geh\n"two\nlines",zwei\nend,Ende\n'
     notes: list[str] = []
     pairs = read_pairs([put(tmp_path, name, text)], notes=notes)
@@ -34,14 +34,14 @@ def test_commas_are_seen_whatever_the_ending(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["en\tde", "source\ttarget", "English\tGerman", "sentence_eng\tsentence_deu"])
-def test_a_header_is_seen_and_said(tmp_path: Path, header: str) -> None:
+def test_a_header_is_detected_and_noted(tmp_path: Path, header: str) -> None:
     pairs = read_pairs([put(tmp_path, "a.tsv", f"{header}\nHi\tHallo\n")])
     assert table(pairs) == [(2, "Hi", "Hallo")]
     assert pairs.description == f"tab-separated, columns {' and '.join(header.split(chr(9)))}, with a header"
 
 
 @pytest.mark.parametrize("line", ["no\tnein", "Hi\tHallo", "Text.\tText.", "en\ten", "go\tes"])
-def test_short_sentences_are_no_header(tmp_path: Path, line: str) -> None:
+def test_short_sentences_are_not_taken_for_a_header(tmp_path: Path, line: str) -> None:
     pairs = read_pairs([put(tmp_path, "a.tsv", f"{line}\nHi\tHallo\n")])
     assert pairs.numbers == [1, 2] and "no header" in pairs.description
 
@@ -57,7 +57,7 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     assert table(read_pairs([known])) == [(2, "Hi", "Hallo")]
 
 
-def test_wrong_columns_are_said(tmp_path: Path) -> None:
+def test_wrong_columns_are_errors(tmp_path: Path) -> None:
     file = put(tmp_path, "a.tsv", "en\tde\nHi\tHallo\n")
     assert "no column 'fr'" in complaint(file, columns={"source": "fr", "target": "de"})
     assert "en, de" in complaint(file, columns={"source": "fr", "target": "de"})
@@ -80,7 +80,7 @@ def test_commas_of_sentences_are_not_taken_for_columns(tmp_path: Path) -> None:
     assert "one column" in complaint(put(tmp_path, "b.txt", "A dog\nA cat\n"))
 
 
-def test_an_open_quotation_mark_is_named(tmp_path: Path) -> None:
+def test_the_error_for_an_open_quotation_mark_names_the_line(tmp_path: Path) -> None:
     file = put(tmp_path, "a.csv", 'Hi,Hallo\nGo,"Geh\nx,y\n')
     assert complaint(file).startswith(f"{file}:2: not comma-separated")
 
@@ -108,7 +108,7 @@ def test_standard_input_has_tabs(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
-def test_fields_are_found(
+def test_fields_are_inferred(
     tmp_path: Path, name: str, record: dict[str, object], columns: dict[str, str] | None, fields: str
 ) -> None:
     text = f"\ufeff\n{json.dumps(record)}\r\n\n{json.dumps(record, ensure_ascii=False)}"
@@ -136,7 +136,7 @@ def test_newlines_in_a_record_become_spaces_and_are_noted(tmp_path: Path) -> Non
         ('{"source": "a", "target": "\\ud800"}', "half of a surrogate pair"),
     ],
 )
-def test_what_is_wrong_in_a_record_is_said_with_its_line(tmp_path: Path, line: str, said: str) -> None:
+def test_errors_in_a_record_name_the_line(tmp_path: Path, line: str, said: str) -> None:
     file = put(tmp_path, "a.jsonl", '{"source": "Hi", "target": "Hallo"}\n' + line + "\n")
     assert complaint(file).startswith(f"{file}:2: {said}")
 

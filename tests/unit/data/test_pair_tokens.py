@@ -15,7 +15,7 @@ from ensue.data.tokenizers.word import fit_words, word_tokenizer
 
 @settings(max_examples=60, deadline=None)
 @given(both=st.lists(st.tuples(sentences, sentences), min_size=1, max_size=8))
-def test_tokens_say_the_sentences_and_end_in_end_marks(both: list[tuple[str, str]]) -> None:
+def test_tokens_decode_to_the_sentences_and_end_in_end_tokens(both: list[tuple[str, str]]) -> None:
     source, target = ByteTokenizer(), fit_chars(one for _, one in both)
     tokens = encode_pairs(pairs_of(*both), source, target, most=100)
     assert len(tokens) == len(both) and tokens.unknown == (0, 0) and tokens.surcharge == 0
@@ -49,13 +49,13 @@ def test_unknown_words_are_counted_on_each_side_and_charged_on_the_target() -> N
     assert tokens.surcharge > encode_pairs(pairs_of(("cat", "the dog")), known, known, most=9).surcharge
 
 
-def test_a_tokenizer_that_refuses_names_the_line() -> None:
+def test_an_error_of_the_tokenizer_names_the_line() -> None:
     strict = word_tokenizer(["a", "</s>"])
     with pytest.raises(InputError, match="line 2: the word 'b' is not in the vocabulary"):
         encode_pairs(pairs_of(("a", "a"), ("a", "b")), strict, strict, most=9)
 
 
-def test_the_hash_sees_every_token_and_every_border() -> None:
+def test_the_hash_depends_on_every_token_and_boundary() -> None:
     def hashed(*both: tuple[str, str]) -> str:
         return encode_pairs(pairs_of(*both), ByteTokenizer(), ByteTokenizer(), most=9).hash
 

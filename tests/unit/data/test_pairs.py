@@ -33,7 +33,7 @@ def test_only_newlines_end_lines(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(both=st.lists(st.tuples(sentences, sentences), min_size=1, max_size=8), end=st.sampled_from(["\n", "\r\n"]))
-def test_what_was_written_in_parallel_or_with_tabs_is_read(
+def test_pairs_written_as_parallel_files_or_with_tabs_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, both: list[tuple[str, str]], end: str
 ) -> None:
     folder = tmp_path_factory.getbasetemp()  # one for all examples, which write over each other
@@ -46,7 +46,7 @@ def test_what_was_written_in_parallel_or_with_tabs_is_read(
     assert table(read_pairs([put(folder, "d.jsonl", records)])) == expected
 
 
-def test_unequal_files_are_refused_with_both_numbers(tmp_path: Path) -> None:
+def test_the_error_for_unequal_files_names_both_lengths(tmp_path: Path) -> None:
     one, other = put(tmp_path, "a", "a\nb\nc\n"), put(tmp_path, "b", "A\nB\n\n\n")
     said = complaint(one, other)
     assert "3 lines and 4 lines" in said and "not parallel" in said and str(one) in said
@@ -63,13 +63,13 @@ def test_empty_sides_are_left_out_and_counted(tmp_path: Path) -> None:
     assert "9 pairs with an empty side (lines 2, 3, 4, 5, 6, …)" in notes[0]
 
 
-def test_nothing_but_empty_sides_is_refused(tmp_path: Path) -> None:
+def test_nothing_but_empty_sides_is_an_error(tmp_path: Path) -> None:
     one, other = put(tmp_path, "a", "a\n\n"), put(tmp_path, "b", "\nB\n")
     assert "no pair with both sides" in complaint(one, other)
     assert "no pair in this file" in complaint(put(tmp_path, "c", "\n \n\n"))
 
 
-def test_files_that_cannot_be_used_are_said(tmp_path: Path) -> None:
+def test_unusable_files_are_errors(tmp_path: Path) -> None:
     good = put(tmp_path, "good", "a\nb\n")
     assert "no such file" in complaint(good, tmp_path / "missing")
     assert "no such file" in complaint(tmp_path / "missing.jsonl")

@@ -34,7 +34,7 @@ def test_reading_does_not_import_torch() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\r\nb\rc\n\nd", "no newline", "é\u2028\x85x\n" * 3, "\n"])
-def test_text_comes_back_exactly(tmp_path: Path, text: str) -> None:
+def test_pieces_join_to_exactly_the_text(tmp_path: Path, text: str) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(text.encode())
     assert joined(file) == text
@@ -94,7 +94,7 @@ def test_cut_never_splits_a_character() -> None:
             data[: cut_point(data[:stop])].decode()
 
 
-def test_mark_at_the_beginning_is_skipped(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"\xef\xbb\xbfabc\n")
     assert joined(file) == "abc\n"
@@ -111,14 +111,14 @@ def test_gzip_and_plain_are_the_same_text(tmp_path: Path) -> None:
     assert measure_text([packed])[1] == 10_000
 
 
-def test_where_documents_end_is_part_of_the_hash(tmp_path: Path) -> None:
+def test_the_hash_depends_on_document_boundaries(tmp_path: Path) -> None:
     for name, text in (("a", "xy"), ("b", "z"), ("c", "x"), ("d", "yz")):
         (tmp_path / name).write_text(text)
     one, other = [tmp_path / "a", tmp_path / "b"], [tmp_path / "c", tmp_path / "d"]
     assert measure_text(one)[0] != measure_text(other)[0]
 
 
-def test_damaged_gzip_is_said(tmp_path: Path) -> None:
+def test_damaged_gzip_is_an_error(tmp_path: Path) -> None:
     good = gzip.compress(os.urandom(5000).hex().encode())
     for number, data in enumerate((good[:-20], good[:200] + b"####" + good[204:], b"plain text")):
         file = tmp_path / f"{number}.txt.gz"
@@ -126,7 +126,9 @@ def test_damaged_gzip_is_said(tmp_path: Path) -> None:
         assert "gzip file is damaged" in complaint(file)
 
 
-def test_missing_file_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_file_suggests_the_nearest_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shakespeare.txt").write_text("x")
     assert "shakespeare.txt?" in complaint(tmp_path / "shakespere.txt")
@@ -138,7 +140,7 @@ def test_missing_file_names_the_nearest(tmp_path: Path, monkeypatch: pytest.Monk
     assert "no such file" in complaint("a\0b")
 
 
-def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path) -> None:
+def test_errors_in_a_file_name_the_line(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"")
     assert "empty" in complaint(file)
@@ -152,7 +154,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path) -> None
     assert "UTF-16" in complaint(file)
 
 
-def test_folder_is_read_in_order_and_says_what_it_skips(tmp_path: Path) -> None:
+def test_a_folder_is_read_in_order_and_skipped_files_are_noted(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "x.txt").write_text("hidden")
@@ -165,7 +167,7 @@ def test_folder_is_read_in_order_and_says_what_it_skips(tmp_path: Path) -> None:
     assert len(notes) == 5 and all("skipped" in note for note in notes)
 
 
-def test_folder_without_text_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_without_text_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
     assert "no text in this folder" in complaint(tmp_path)
 
@@ -194,7 +196,7 @@ def test_jsonl_is_a_document_a_line(tmp_path: Path) -> None:
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_bad_jsonl_is_said_with_its_line(tmp_path: Path, line: str, said: str) -> None:
+def test_errors_in_jsonl_name_the_line(tmp_path: Path, line: str, said: str) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "fine"}\n' + line + "\n")
     assert complaint(file).startswith(f"{file}:2: ") and said in complaint(file)
@@ -225,7 +227,7 @@ def test_a_pipe_can_be_read_twice(tmp_path: Path) -> None:
         assert joined(pipe) == "abc" and joined(pipe) == "abc"
 
 
-def test_built_in_names_win_over_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_built_in_names_take_precedence_over_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("hello").write_text("a file")
     assert joined("hello") == "hello"
@@ -233,7 +235,7 @@ def test_built_in_names_win_over_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert joined(Path("hello")) == "a file"
 
 
-def test_slices_cut_by_bytes_over_all_documents(tmp_path: Path) -> None:
+def test_slices_count_bytes_over_all_documents(tmp_path: Path) -> None:
     for name, text in (("a", "äb\n"), ("b", "cd\n"), ("c", "ef\n")):
         (tmp_path / name).write_text(text)
     files = (tmp_path / "a", tmp_path / "b", tmp_path / "c")

@@ -11,7 +11,7 @@ from ensue.data.word_vectors import WordVectors
 
 
 @pytest.mark.parametrize("word", SENSES)
-def test_every_sense_has_as_many_contexts_in_either_half(word):
+def test_both_halves_have_equally_many_contexts_of_a_sense(word):
     for part in PARTS:
         counts = Counter(context.sense for context in contexts(word, part))
         assert len(counts) == 2 and set(counts.values()) == {22}
@@ -19,18 +19,18 @@ def test_every_sense_has_as_many_contexts_in_either_half(word):
 
 
 @pytest.mark.parametrize("word", SENSES)
-def test_the_word_is_written_alike_everywhere_so_that_spelling_tells_nothing(word):
+def test_the_word_is_spelled_the_same_in_both_senses(word):
     assert {context.word for context in contexts(word)} == {word}
     assert all(context.words.count(word) == 1 for context in contexts(word))
 
 
 @pytest.mark.parametrize("word", SENSES)
-def test_no_sentence_stands_twice(word):
+def test_no_sentence_occurs_twice(word):
     texts = [context.text for context in contexts(word)]
     assert len(set(texts)) == len(texts)
 
 
-def test_the_two_sentences_of_the_lecture_are_there():
+def test_the_two_sentences_of_the_lecture_occur():
     senses = {context.text: context.sense for context in contexts("bank")}
     assert senses["a nice walk by the river bank"] == "river"
     assert senses["walk to the bank and get cash"] == "money"
@@ -47,20 +47,20 @@ def test_r5_a_table_has_one_vector_for_both_senses_so_neighbours_tell_nothing(wo
     assert sum(right) / len(right) == 0.5
 
 
-def test_the_corpus_is_the_sentences_a_line_each():
+def test_the_corpus_has_one_sentence_per_line():
     ((name, text),) = builtin_documents("bank")
     assert name == "bank" and len(text.splitlines()) == 4 * 44
     assert "walk to the bank and get cash\n" in text and "*" not in text
 
 
-def test_unknown_words_and_parts_are_named():
+def test_unknown_words_and_parts_are_errors():
     with pytest.raises(InputError, match="did you mean 'bank'"):
         contexts("banks")
     with pytest.raises(InputError, match="did you mean 'known'"):
         contexts("bank", "know")
 
 
-def test_own_contexts_are_read_with_their_senses_or_without(tmp_path):
+def test_contexts_are_read_from_a_file_with_or_without_senses(tmp_path):
     file = tmp_path / "own.txt"
     file.write_text("river\tthe Bank of the Elbe\n\nno bank like this bank\n", encoding="utf-8")
     words = ("no", "bank", "like", "this", "bank")
@@ -71,7 +71,7 @@ def test_own_contexts_are_read_with_their_senses_or_without(tmp_path):
     ]
 
 
-def test_a_line_without_the_word_is_named(tmp_path):
+def test_the_error_for_a_line_without_the_word_names_the_line(tmp_path):
     file = tmp_path / "own.txt"
     file.write_text("a bank\na shore\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"own\.txt, line 2: there is no 'bank' here"):

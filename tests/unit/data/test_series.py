@@ -1,4 +1,4 @@
-"""Series out of tables: what is found, what is filled, and what is refused with its place."""
+"""Series from tables: detected columns, filled gaps, and errors that name the line."""
 
 import gzip
 
@@ -24,7 +24,7 @@ def hourly(rows, start=0):
     return [f"2020-01-{1 + (start + n) // 24:02}T{(start + n) % 24:02}:00,{n},{10 + n},x\n" for n in range(rows)]
 
 
-def test_dates_header_and_columns_are_found_and_said(tmp_path):
+def test_dates_header_and_columns_are_detected_and_noted(tmp_path):
     notes = []
     found = read(written(tmp_path, "when,OT,load,kind\n" + "".join(hourly(30))), notes)
     assert found.names == ("OT", "load") and found.targets == 2
@@ -33,7 +33,7 @@ def test_dates_header_and_columns_are_found_and_said(tmp_path):
     assert "with a header, 30 rows, dates in 'when' (hourly); to forecast: OT, load; left out: kind" in notes[0]
 
 
-def test_columns_are_read_beside_a_target_where_that_is_said(tmp_path):
+def test_covariates_are_read_if_they_are_named(tmp_path):
     path = written(tmp_path, "when,load,OT,kind\n" + "".join(hourly(5)))
     found = read(path, targets=("ot",), covariates=("all",))
     assert found.names == ("OT", "load") and found.targets == 1
@@ -63,14 +63,14 @@ def test_compressed_files_and_several_files_are_read(tmp_path):
         read_series([packed, written(tmp_path, "z\n1\n2\n", "c.csv")], SeriesOptions(), [])
 
 
-def test_a_column_of_names_tells_series_apart(tmp_path):
+def test_a_column_of_names_separates_series(tmp_path):
     rows = [f"2020-01-0{day},{key},{day}\n" for day in range(1, 5) for key in "ab"]
     found = read(written(tmp_path, "day,who,x\n" + "".join(rows)), key="who")
     assert found.keys == ("a", "b") and found.starts.tolist() == [0, 4, 8]
     assert found.values[:, 0].tolist() == [1, 2, 3, 4, 1, 2, 3, 4]
 
 
-def test_gaps_are_filled_counted_and_marked(tmp_path):
+def test_gaps_are_filled_noted_and_not_observed(tmp_path):
     path, notes = written(tmp_path, "x,y\nNA,1\n2,\n,3\n5,4\n"), []
     found = read(path, notes)
     assert found.values.tolist() == [[2, 1], [2, 1], [2, 3], [5, 4]]
@@ -89,14 +89,14 @@ def test_dates_that_are_missing_become_gaps(tmp_path):
     assert any("2 dates are missing and became gaps" in note for note in notes)
 
 
-def test_uneven_dates_are_taken_as_they_come_and_said(tmp_path):
+def test_uneven_dates_are_kept_and_noted(tmp_path):
     notes = []
     found = read(written(tmp_path, "d,x\n2020-01-01,1\n2020-01-02,2\n2020-01-20,3\n2020-03-01,4\n"), notes)
     assert len(found) == 4 and found.frequency.kind == "uneven"
     assert any("not evenly spaced" in note for note in notes)
 
 
-def test_dates_out_of_order_name_the_row_or_are_sorted(tmp_path):
+def test_unsorted_dates_are_an_error_with_their_line_or_are_sorted(tmp_path):
     path = written(tmp_path, "d,x\n2020-01-01,1\n2020-01-03,3\n2020-01-02,2\n2020-01-04,4\n")
     with pytest.raises(InputError, match=r"my\.csv:4: the date 2020-01-02 .* comes after 2020-01-03 .*order=sort"):
         read(path)
@@ -119,7 +119,7 @@ def test_dates_out_of_order_name_the_row_or_are_sorted(tmp_path):
         ("x,y\n1,\n2,\n", "no column|is empty|left"),
     ],
 )
-def test_bad_tables_are_refused_with_their_place(tmp_path, text, says):
+def test_errors_in_a_table_name_the_line(tmp_path, text, says):
     path = written(tmp_path, text)
     if says.startswith("no column|is empty"):
         assert read(path).names == ("x",)  # a column without a number is none
@@ -128,19 +128,19 @@ def test_bad_tables_are_refused_with_their_place(tmp_path, text, says):
         read(path, **({"date": "d"} if "soon" in text else {}))
 
 
-def test_an_unknown_target_gets_the_nearest(tmp_path):
+def test_the_error_for_an_unknown_target_suggests_the_nearest_name(tmp_path):
     with pytest.raises(InputError, match=r"my\.csv: unknown column 'lod'; did you mean 'load'"):
         read(written(tmp_path, "when,OT,load\n2020-01-01,1,2\n"), targets=("lod",))
 
 
-def test_parts_of_dates_make_dates(tmp_path):
+def test_columns_of_years_months_and_days_make_dates(tmp_path):
     rows = [f"{n + 1},2010,1,{1 + n // 24},{n % 24},{n}\n" for n in range(30)]
     found = read(written(tmp_path, "No,year,month,day,hour,pm\n" + "".join(rows)))
     assert found.names == ("pm",)
     assert found.frequency.description == "hourly" and str(found.dates[25]) == "2010-01-02T01:00:00.000"
 
 
-def test_series_of_unlike_frequency_are_not_stretched_to_the_finest(tmp_path):
+def test_series_of_different_frequencies_are_not_filled_up_to_the_finest(tmp_path):
     hours = [f"2020-01-{1 + n // 24:02} {n % 24:02}:00,a,{n}\n" for n in range(60)]
     days = [f"2020-01-{n:02} 00:00,b,{n}\n" for n in range(1, 31)]
     notes = []
@@ -149,7 +149,7 @@ def test_series_of_unlike_frequency_are_not_stretched_to_the_finest(tmp_path):
     assert any("not evenly spaced" in note for note in notes)
 
 
-def test_files_of_unlike_frequency_are_told(tmp_path):
+def test_files_of_different_frequencies_are_noted(tmp_path):
     hours = written(tmp_path, "when,x\n" + "".join(f"2020-01-01 {n:02}:00,{n}\n" for n in range(5)), "hours.csv")
     days = written(tmp_path, "when,x\n" + "".join(f"2020-01-{n:02},{n}\n" for n in range(1, 6)), "days.csv")
     notes = []
@@ -165,14 +165,14 @@ def test_files_of_unlike_frequency_are_told(tmp_path):
         ("a,b\r1,2\r3,4\r", "lines end in CR alone; end them in LF or CR LF"),
     ],
 )
-def test_tables_that_are_refused_as_a_whole_or_for_a_number(tmp_path, text, says):
+def test_unusable_tables_and_numbers_are_errors(tmp_path, text, says):
     path = tmp_path / "my.csv"
     path.write_bytes(text.encode())
     with pytest.raises(InputError, match=says):
         read(path)
 
 
-def test_clocks_that_are_set_back_are_told_apart_by_their_offset(tmp_path):
+def test_repeated_hours_are_distinguished_by_their_utc_offset(tmp_path):
     hours = ("01:00+02:00", "02:00+02:00", "02:00+01:00", "03:00+01:00", "04:00+01:00")
     rows = [f"2020-10-25 {hour},{n}\n" for n, hour in enumerate(hours)]
     notes = []

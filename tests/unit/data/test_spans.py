@@ -1,4 +1,4 @@
-"""Where tokens stand in a text, and to which words they belong."""
+"""Spans of tokens in a text, and the words they belong to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def made(name: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_spans_are_those_of_the_tokens(name: str) -> None:
+def test_spans_are_those_of_the_tokens_in_the_text(name: str) -> None:
     tokenizer = made(name)
     chance = random.Random(2)
     odd = ["cat", " ", "\n", "é", "e\u0301", "🎈", "Ж", "'s", "#", "\u2003", "\t", "\u200b", "T"]
@@ -44,7 +44,7 @@ def test_spans_are_those_of_the_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_spans_of_the_letters_in_a_text_leave_none_out(name: str) -> None:
+def test_spans_cover_every_character(name: str) -> None:
     _, spans = token_spans(made(name), TEXT)
     covered = {place for start, end in spans for place in range(start, end)}
     assert covered >= {place for place, letter in enumerate(TEXT) if not letter.isspace()}
@@ -61,7 +61,7 @@ def test_spans_are_characters_and_not_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_words_have_tokens_each_and_no_end_marks(name: str) -> None:
+def test_every_word_has_tokens_and_none_is_an_end_token(name: str) -> None:
     tokenizer = made(name)
     words = ["The", "", "cats", " ", "\u200b", "sat\n", "New York", "Ж", "mat", ".", ""]
     ids, places = encode_words(tokenizer, words)
@@ -75,7 +75,7 @@ def test_words_have_tokens_each_and_no_end_marks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_words_in_a_row_are_the_text(name: str) -> None:
+def test_tokens_of_words_equal_those_of_the_text(name: str) -> None:
     tokenizer = made(name)
     words = ["The", "cat", "'s", "on", "a", "mat", ",", "unbelievable"]
     ids, places = encode_words(tokenizer, words)
@@ -83,7 +83,7 @@ def test_words_in_a_row_are_the_text(name: str) -> None:
     assert tokenizer.decode(ids[places == 1]).strip() == "cat"
 
 
-def test_an_unknown_word_without_an_unknown_mark_is_said() -> None:
+def test_an_unknown_word_without_an_unknown_token_is_an_error() -> None:
     tokenizer = word_tokenizer(["</s>", "cat"])
     assert encode_words(tokenizer, ["cat"])[0].tolist() == [1]
     with pytest.raises(InputError, match="not in the vocabulary"):

@@ -44,7 +44,7 @@ def test_known_strings_and_escapes_share_one_unit_of_probability() -> None:
     assert 0.01 > few.bits(" ") > 0 and few.bits("\t") > 8
 
 
-def test_literal_unknown_mark_costs_next_to_nothing_where_it_is_usual() -> None:
+def test_a_frequent_literal_unknown_token_costs_almost_nothing() -> None:
     words = Spellings.of_words(Counter({"<unk>": 50_000}), {"a": 1}, "<unk>")
     assert words.bits("<unk>") < 1e-4
     assert 15 < words.bits("zebra") < 100

@@ -59,19 +59,19 @@ def test_text_without_space_is_cut_between_characters(tmp_path: Path, limit: int
         texts(file, 0.1, limit)
 
 
-def test_one_long_line_does_not_swallow_the_training_text(tmp_path: Path) -> None:
+def test_one_long_line_does_not_take_the_training_text(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("short\n" + "x" * 10_000)
     assert len(texts(file)[1]) < 2000
 
 
 @pytest.mark.parametrize("source", ["hello"])
-def test_text_too_short_to_split_says_how_to_mend(source: str) -> None:
+def test_the_error_for_a_short_text_has_a_hint(source: str) -> None:
     with pytest.raises(InputError, match=r"5 bytes are too few .* --valid"):
         hold_out([source])
 
 
-def test_share_must_be_a_share() -> None:
+def test_the_share_must_be_between_0_and_1() -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
         hold_out(["hello"], 1.5)
 

@@ -55,14 +55,14 @@ def test_questions_without_answers_are_for_prediction(tmp_path: Path) -> None:
     assert found.answers == () and not found.impossible
 
 
-def test_an_answer_elsewhere_is_found_and_counted(tmp_path: Path) -> None:
+def test_an_answer_at_another_offset_is_located_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a.json", squad(asked("what", ("wrote", 30)), asked("when", ("1843", 23))))
     assert read_questions([file], ReadOptions(), notes)[0].answers == (Answer("wrote", 33),)
     assert "1 answer found at another offset of the passage" in notes[0] and f"(first: {file}: what)" in notes[0]
 
 
-def test_an_answer_that_is_nowhere_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_an_answer_that_does_not_occur_is_left_out_and_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     file = put(tmp_path, "a.json", squad(asked("who", ("Charles", 0)), asked("when", ("1843", 23), ("1844", 23))))
     assert [(question.id, len(question.answers)) for question in read_questions([file], ReadOptions(), notes)] == [
@@ -86,7 +86,9 @@ def test_an_answer_that_is_nowhere_is_left_out_and_counted(tmp_path: Path) -> No
         ("a (b) c", "(b)", 0, Answer("(b)", 2)),
     ],
 )
-def test_where_an_answer_stands(passage: str, text: str, start: int | None, expected: Answer | None) -> None:
+def test_answers_are_located_at_the_nearest_whole_word(
+    passage: str, text: str, start: int | None, expected: Answer | None
+) -> None:
     found = locate_answer(passage, text, start)
     assert found == expected
     assert found is None or passage[found.start :].startswith(found.text)
@@ -132,14 +134,14 @@ def test_tables_without_ids_and_starts(tmp_path: Path) -> None:
         {"answer": ["1843", "London"], "answer_start": [23, 47]},
     ],
 )
-def test_records_hold_answers_in_many_ways(tmp_path: Path, held: dict[str, object]) -> None:
+def test_records_may_have_answers_in_many_forms(tmp_path: Path, held: dict[str, object]) -> None:
     record = {"id": 7, "title": "t", "context": PASSAGE, "question": "What?", **held}
     for name in ("a.jsonl", "a.json"):
         (found,) = read_questions([put(tmp_path, name, json.dumps(record) + "\n")], ReadOptions(), [])
         assert found.id == "7" and found.answers == (Answer("1843", 23), Answer("London", 47))
 
 
-def test_files_are_joined_and_ids_stand_for_one_question(tmp_path: Path) -> None:
+def test_files_are_joined_and_an_id_belongs_to_one_question(tmp_path: Path) -> None:
     one = put(tmp_path, "a.json", squad(asked("when", ("1843", 23))))
     other = put(tmp_path, "b.json", squad(asked("where", ("London", 47))))
     assert [question.id for question in read_questions([one, other], ReadOptions(), [])] == ["when", "where"]
@@ -174,17 +176,17 @@ def test_files_are_joined_and_ids_stand_for_one_question(tmp_path: Path) -> None
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_invalid_input_is_an_error(tmp_path: Path, name: str, text: str, said: str) -> None:
     assert complaint(put(tmp_path, name, text)).startswith(said)
 
 
-def test_questions_that_all_have_no_answer_teach_nothing(tmp_path: Path) -> None:
+def test_questions_without_any_answer_are_an_error(tmp_path: Path) -> None:
     file = put(tmp_path, "a.json", squad(asked("why", is_impossible=True)))
     assert complaint(file).startswith(": no question has an answer; give some")
     assert len(read_questions([file], ReadOptions(for_training=False), [])) == 1
 
 
-def test_broken_lines_of_a_table_are_left_out_if_asked(tmp_path: Path) -> None:
+def test_broken_lines_of_a_table_can_be_left_out(tmp_path: Path) -> None:
     lines = ["question\tpassage\tanswer", f"When?\t{PASSAGE}\t1843", "broken", f"Where?\t{PASSAGE}\tLondon"]
     file = put(tmp_path, "a.tsv", "\n".join(lines) + "\n")
     assert ":3: " in complaint(file)

@@ -1,4 +1,4 @@
-"""The texts of a table as text to read: a document a line, labels left out, and split like any other text."""
+"""The texts of a table as documents: one per line, without labels, split like any other text."""
 
 import gzip
 
@@ -29,7 +29,7 @@ def test_each_lines_text_is_a_document(table):
     assert text.documents == 40 and text.bytes == sum(len(text) for _, text in ROWS)
 
 
-def test_a_part_is_held_out_and_nothing_is_lost(table):
+def test_a_held_out_part_and_the_rest_join_to_all_texts(table):
     train, valid = hold_out([TableColumn(table, "text=2")], 0.2)
     assert isinstance(train[0], Slice)
     parts = [[piece.text for piece in read_pieces(part)] for part in (train, valid)]
@@ -62,6 +62,6 @@ def test_a_line_with_too_few_columns_is_an_error_or_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("columns", ["text=2,label=1", "label=1", "source=1"])
-def test_the_text_alone_is_named(columns):
+def test_only_the_text_column_may_be_named(columns):
     with pytest.raises(InputError, match=r"text=2"):
         table_text_source("a.tsv", columns)

@@ -31,7 +31,7 @@ def complaint(file: Path, columns: dict[str, str] | None = None, roles: TableSch
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv.gz", "a"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_roles_are_found_by_the_header_whatever_the_ending(tmp_path: Path, name: str, mark: str) -> None:
+def test_roles_are_assigned_by_the_header_whatever_the_suffix(tmp_path: Path, name: str, mark: str) -> None:
     tabs = put(tmp_path, name, f'{mark}id\tLabel\tReview\r\n7\tgood\tan "odd", film\r\n')
     table, rows = read(tabs)
     assert rows == [(2, 'an "odd", film', "good")]
@@ -43,7 +43,7 @@ def test_roles_are_found_by_the_header_whatever_the_ending(tmp_path: Path, name:
     assert rows == [(2, 'an "odd",\nlong film', "good"), (4, "b", "bad")]
 
 
-def test_records_are_seen_by_content(tmp_path: Path) -> None:
+def test_records_are_detected_by_content(tmp_path: Path) -> None:
     lines = [{"label": 1, "text": "a", "id": None}, {"text": "b", "label": True}, {"text": "c"}]
     table, rows = read(put(tmp_path, "a.txt", "\n".join(map(json.dumps, lines))))
     assert rows == [(1, "a", "1"), (2, "b", "true"), (3, "c", "")]
@@ -101,7 +101,7 @@ def test_lines_of_another_width(tmp_path: Path) -> None:
         ('{"text": "a", "label": 1}\n{"text": "b", "label": []}\n', ":2: the field 'label' is not text but list"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_input_is_an_error(tmp_path: Path, text: str, said: str) -> None:
     assert said in complaint(put(tmp_path, "a", text))
 
 
@@ -118,7 +118,7 @@ def guessed(tmp_path: Path, rows: list[list[str]], task: str = "classify") -> di
     return read_table(file, text_schema(task, require_labels=True), {}, []).column_names  # type: ignore[arg-type]
 
 
-def test_columns_without_names_are_told_by_what_they_hold(tmp_path: Path) -> None:
+def test_columns_without_names_are_inferred_from_their_contents(tmp_path: Path) -> None:
     cola = [["gj04" if n < 30 else "cj99", str(n % 2), "*" * (n % 2), text] for n, text in enumerate(SENTENCES)]
     assert guessed(tmp_path, cola) == {"text": "4", "label": "2"}
     sorted_labels = [["1", text] for text in SENTENCES]
@@ -133,19 +133,19 @@ def test_columns_without_names_are_told_by_what_they_hold(tmp_path: Path) -> Non
     assert guessed(tmp_path, stars, "regress") == {"text1": "1", "label": "2"}
 
 
-def test_a_header_of_unknown_names_is_seen(tmp_path: Path) -> None:
+def test_a_header_of_unknown_names_is_detected(tmp_path: Path) -> None:
     rows = [["opinion", "said"], *([("bad", "good")[n % 2], text] for n, text in enumerate(SENTENCES))]
     assert guessed(tmp_path, rows) == {"text": "said", "label": "opinion"}
     rows = [["how_near", "said"], *([f"{n % 3}.5", text] for n, text in enumerate(SENTENCES))]
     assert guessed(tmp_path, rows, "regress") == {"text1": "said", "label": "how_near"}
 
 
-def test_a_header_that_names_some_roles_leaves_the_others_to_be_told(tmp_path: Path) -> None:
+def test_roles_that_the_header_does_not_name_are_inferred(tmp_path: Path) -> None:
     rows = [["nr", "what", "sentiment"], *([str(n), text, str(n % 2)] for n, text in enumerate(SENTENCES))]
     assert guessed(tmp_path, rows) == {"text": "what", "label": "sentiment"}
 
 
-def test_columns_that_cannot_be_told_apart_are_an_error(tmp_path: Path) -> None:
+def test_ambiguous_columns_are_an_error(tmp_path: Path) -> None:
     two_labels = [[str(n % 2), str(n % 2), text] for n, text in enumerate(SENTENCES)]
     with pytest.raises(InputError, match="cannot tell which column is the label; choose it with --columns label="):
         guessed(tmp_path, two_labels)
@@ -171,7 +171,5 @@ def test_columns_that_cannot_be_told_apart_are_an_error(tmp_path: Path) -> None:
         ("A text.\n", "", ""),
     ],
 )
-def test_columns_that_were_learnt_from_hold_where_a_file_has_them(
-    tmp_path: Path, text: str, said: str, there: str
-) -> None:
+def test_columns_of_training_are_used_if_a_file_has_them(tmp_path: Path, text: str, said: str, there: str) -> None:
     assert matching_columns(put(tmp_path, "a", text), said) == there

@@ -102,7 +102,7 @@ class Listening:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_was_stopped_goes_on_where_it_was(workers: int, files: list[Path], tmp_path: Path) -> None:
+def test_an_interrupted_call_resumes_where_it_stopped(workers: int, files: list[Path], tmp_path: Path) -> None:
     tokenizer = fit_tokenizer("word", files, vocabulary=40)
     wanted = tokenize(files, tokenizer, cache=tmp_path / "whole", workers=1)
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_what_was_stopped_goes_on_where_it_was(workers: int, files: list[Path], 
     assert last["total"] == wanted.bytes and last["counts"] == "bytes" and last["per_second"] > 0 and last["left"] == 0
 
 
-def test_an_interruption_says_what_is_kept(files: list[Path], tmp_path: Path) -> None:
+def test_an_interruption_reports_what_is_saved(files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(Paused, match="tokenised, and the same command continues from there"):
         tokenize(files, ByteTokenizer(), cache=tmp_path / "c", workers=2, report=stopping(3, KeyboardInterrupt))
     assert len(list((tmp_path / "c").iterdir())) == 2
@@ -147,7 +147,7 @@ def damage(part: Path, journal: Path, how: str) -> None:
     "how",
     ["torn line", "line without end", "lost tokens", "wrong tokens", "nonsense", "no journal", "more tokens"],
 )
-def test_only_what_the_journal_can_prove_is_kept(how: str, files: list[Path], tmp_path: Path) -> None:
+def test_only_valid_lines_of_the_journal_are_kept(how: str, files: list[Path], tmp_path: Path) -> None:
     wanted = tokenize(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
     with pytest.raises(Stop):
         tokenize(files, ByteTokenizer(), cache=tmp_path / "cut", workers=1, report=stopping(5))
@@ -165,7 +165,7 @@ def test_only_what_the_journal_can_prove_is_kept(how: str, files: list[Path], tm
         assert whole - 4096 < heard.done[0] <= whole
 
 
-def test_text_that_comes_in_other_pieces_begins_anew(
+def test_text_in_other_pieces_is_tokenised_again(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = tokenize(files, ByteTokenizer(), cache=tmp_path / "whole", workers=1)
@@ -177,7 +177,7 @@ def test_text_that_comes_in_other_pieces_begins_anew(
     assert not heard.notes and heard.done[0] < 5001
 
 
-def test_a_killed_process_leaves_what_it_has_done_and_no_worker(files: list[Path], tmp_path: Path) -> None:
+def test_a_killed_process_leaves_its_finished_work_and_no_worker(files: list[Path], tmp_path: Path) -> None:
     tokenizer = fit_tokenizer("bpe", files, vocabulary=400)
     save_tokenizer(tokenizer, tmp_path / "tokenizer.json")
     wanted = tokenize(files, tokenizer, cache=tmp_path / "whole", workers=1)
@@ -235,7 +235,7 @@ def bundles() -> Iterator[list[Part]]:
     return bundle_parts(text_pieces.as_parts(text_pieces.cut_text(TEXT)), 2048)
 
 
-def test_what_a_lost_worker_had_is_done_by_the_process_that_asked() -> None:
+def test_the_parent_does_the_work_of_a_lost_worker() -> None:
     tokenizer = ByteTokenizer()
     with Workers(tokenizer, 2) as workers:
         found = []
@@ -246,20 +246,20 @@ def test_what_a_lost_worker_had_is_done_by_the_process_that_asked() -> None:
     assert [one.tokens.tolist() for one in found] == [encode_parts(tokenizer, b).tokens.tolist() for b in bundles()]
 
 
-def test_workers_that_cannot_begin_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parent_does_the_work_if_workers_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with Workers(ByteTokenizer(), 2) as workers:
         assert sum(one.bytes for one in workers.encode(bundles())) == len(TEXT.encode())
 
 
-def test_what_people_must_mend_comes_back_from_a_worker(files: list[Path], tmp_path: Path) -> None:
+def test_input_errors_of_a_worker_reach_the_user(files: list[Path], tmp_path: Path) -> None:
     tokenizer = word_tokenizer(["</s>", *dict.fromkeys(TEXT.split())])
     (tmp_path / "c.txt").write_text(TEXT + "\nstranger\n")
     with pytest.raises(InputError, match="the word 'stranger' is not in the vocabulary"):
         tokenize([tmp_path / "c.txt"], tokenizer, cache=tmp_path / "c", workers=2)
 
 
-def test_leaving_ends_the_workers_at_once() -> None:
+def test_leaving_the_context_ends_the_workers_at_once() -> None:
     with pytest.raises(Stop), Workers(ByteTokenizer(), 2) as workers:
         next(workers.encode(bundles()))
         raise Stop
@@ -267,7 +267,7 @@ def test_leaving_ends_the_workers_at_once() -> None:
 
 
 @pytest.mark.parametrize("message", [b"", b"\3\0", b"\3\0\0\0\0\0\0\0ab"])
-def test_a_worker_that_nobody_asks_any_more_ends(message: bytes) -> None:
+def test_a_worker_ends_when_its_parent_closes_the_pipe(message: bytes) -> None:
     answer = io.BytesIO()
     serve(io.BytesIO(message), answer)
     assert not answer.getvalue()
@@ -281,9 +281,7 @@ def test_small_texts_and_fast_tokenizers_start_no_process(
     assert tokenize(files, ByteTokenizer(), cache=tmp_path / "c").documents == 501
 
 
-def test_long_work_is_shared_among_the_cores(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_work_is_shared_by_the_cores(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     class Pretended:
@@ -309,7 +307,7 @@ def test_long_work_is_shared_among_the_cores(
     assert facts(made) == facts(tokenize(files, ByteTokenizer(), cache=tmp_path / "one", workers=1))
 
 
-def test_a_tokenizer_that_learns_as_it_reads_stays_in_one_process(files: list[Path], tmp_path: Path) -> None:
+def test_a_tokenizer_that_numbers_new_words_stays_in_one_process(files: list[Path], tmp_path: Path) -> None:
     spelt = fit_spelled_words([(TEXT, True, True)], 40)
     assert not can_share(spelt) and can_share(spelt.closed())
     again = fit_spelled_words([(TEXT, True, True)], 40)
@@ -376,7 +374,7 @@ def test_characters_are_fitted_to_all_of_a_large_text(files: list[Path], monkeyp
     assert fit_tokenizer("char", files[:1], notes=notes).state() == whole.state() and not notes
 
 
-def test_workers_are_not_asked_by_signals_of_the_terminal() -> None:
+def test_signals_of_the_terminal_do_not_reach_workers() -> None:
     worker = _Worker(b"{}")
     try:
         assert os.getsid(worker._process.pid) != os.getsid(0)

@@ -67,7 +67,7 @@ def test_fitting_is_the_same_in_every_process(tmp_path: Path) -> None:
     assert runs[0] == runs[1] and len(runs[0].split()) == 5
 
 
-def test_kinds_are_found_by_name_and_wrong_ones_corrected() -> None:
+def test_kinds_are_resolved_by_name_and_errors_suggest_the_nearest() -> None:
     assert resolve_tokenizer("wordpiece") == "wordpiece"
     with pytest.raises(InputError, match="did you mean 'wordpiece'"):
         resolve_tokenizer("wordpeice")
@@ -77,7 +77,7 @@ def test_kinds_are_found_by_name_and_wrong_ones_corrected() -> None:
         fit_tokenizer("bytes", ["hello"])
 
 
-def test_what_is_no_tokenizer_is_said(tmp_path: Path) -> None:
+def test_files_without_a_tokenizer_are_errors(tmp_path: Path) -> None:
     for name, text in (("a", "{"), ("b", "[]"), ("c", '{"kind": "word"}'), ("d", '{"model": {"type": "X"}}')):
         file = tmp_path / f"{name}.json"
         file.write_text(text)
@@ -119,7 +119,7 @@ def test_gpt2_files_are_read(tmp_path: Path, packed: bool, names: tuple[str, str
     assert load_tokenizer(tmp_path).kind == "gpt2"
 
 
-def test_gpt2_numbers_are_those_of_transformers(tmp_path: Path) -> None:
+def test_gpt2_ids_are_those_of_transformers(tmp_path: Path) -> None:
     module = pytest.importorskip("transformers.models.gpt2.tokenization_gpt2")
     made_up_gpt2(tmp_path, False, ("vocab.json", "merges.txt"))
     theirs = module.GPT2Tokenizer(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))

@@ -28,7 +28,7 @@ def words(tmp_path: Path, text: str, **options: int) -> WordTokenizer:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_keeps_the_protocol(kind: str, tmp_path: Path) -> None:
+def test_every_kind_implements_the_protocol(kind: str, tmp_path: Path) -> None:
     text = "the cat sat on the mat\n" * 20
     tokenizer = fitted(kind, tmp_path, text)
     assert isinstance(tokenizer, Tokenizer)
@@ -51,7 +51,7 @@ def test_half_a_surrogate_pair_is_an_error_for_people(kind: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
-def test_end_mark_in_a_text_is_text(kind: str, tmp_path: Path) -> None:
+def test_the_name_of_the_end_token_in_a_text_is_plain_text(kind: str, tmp_path: Path) -> None:
     tokenizer = fitted(kind, tmp_path, "<|end|> " * 500)
     ids = tokenizer.encode("a<|end|>b")
     assert tokenizer.end not in ids
@@ -60,28 +60,28 @@ def test_end_mark_in_a_text_is_text(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "least"), [("bpe", 257), ("wordpiece", 513), ("unigram", 257)])
-def test_vocabulary_must_hold_every_byte(kind: str, least: int, tmp_path: Path) -> None:
+def test_the_vocabulary_must_have_every_byte(kind: str, least: int, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"at least {least}"):
         fitted(kind, tmp_path, "text", vocabulary=least - 1)
     assert fitted(kind, tmp_path, "some text\n" * 9, vocabulary=least).size == least
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
-def test_vocabulary_is_filled_and_shortens_the_text(kind: str, tmp_path: Path) -> None:
+def test_the_vocabulary_is_filled_and_shortens_the_text(kind: str, tmp_path: Path) -> None:
     text = Path(argparse.__file__).read_text(encoding="utf-8")
     tokenizer = fitted(kind, tmp_path, text, vocabulary=900)
     assert tokenizer.size == 900
     assert len(tokenizer.encode(text)) < len(text) / 2
 
 
-def test_very_long_runs_are_no_unknown_for_wordpiece(tmp_path: Path) -> None:
+def test_very_long_runs_are_not_unknown_for_wordpiece(tmp_path: Path) -> None:
     tokenizer = fitted("wordpiece", tmp_path, "abc " * 100)
     text = "x" * 5000 + "#" * 500 + " ##abc ###abc"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.end not in tokenizer.encode(text)
 
 
-def test_bytes_are_their_own_numbers(tmp_path: Path) -> None:
+def test_bytes_are_their_own_ids(tmp_path: Path) -> None:
     tokenizer = fitted("byte", tmp_path, "x")
     assert tokenizer.encode("é").tolist() == [195, 169]
     assert tokenizer.decode([104, 195]) == "h�"
@@ -89,7 +89,7 @@ def test_bytes_are_their_own_numbers(tmp_path: Path) -> None:
     assert [tokenizer.name(token) for token in (32, 10, 195, 256)] == ["␣", "\\n", "\\xc3", "<|end|>"]
 
 
-def test_characters_stand_by_frequency_and_unseen_ones_are_charged(tmp_path: Path) -> None:
+def test_characters_are_ordered_by_frequency_and_unseen_ones_are_charged(tmp_path: Path) -> None:
     tokenizer = fitted("char", tmp_path, "hello")
     assert [tokenizer.name(token) for token in range(6)] == ["<|end|>", "<unk>", "l", "e", "h", "o"]
     assert tokenizer.encode("hzl").tolist() == [4, 1, 2]
@@ -100,7 +100,7 @@ def test_characters_stand_by_frequency_and_unseen_ones_are_charged(tmp_path: Pat
     assert rare.size == 4 and rare.surcharge("c")[0] < rare.surcharge("d")[0]
 
 
-def test_words_stand_by_frequency_then_alphabet(tmp_path: Path) -> None:
+def test_words_are_ordered_by_frequency_then_alphabetically(tmp_path: Path) -> None:
     tokenizer = words(tmp_path, "b a c c\nd c b\n", vocabulary=5)
     assert [tokenizer.name(token) for token in range(5)] == ["</s>", "<unk>", "c", "b", "a"]
     assert tokenizer.encode("a d\n\nb").tolist() == [4, 1, 0, 0, 3]
@@ -126,7 +126,7 @@ def test_penn_treebank_style_text_costs_nothing_beyond_its_tokens(tmp_path: Path
     assert strange > 20
 
 
-def test_vocabulary_from_elsewhere_keeps_its_numbers() -> None:
+def test_a_given_vocabulary_keeps_its_ids() -> None:
     tokenizer = word_tokenizer(["<unk>", "the", "</s>", "cat"])
     assert isinstance(tokenizer, Tokenizer)
     assert (tokenizer.end, tokenizer.unknown, tokenizer.size) == (2, 0, 4)
@@ -141,14 +141,14 @@ def test_vocabulary_from_elsewhere_keeps_its_numbers() -> None:
         word_tokenizer(["a"])
 
 
-def test_vocabulary_without_unknown_mark_says_which_word_it_lacks() -> None:
+def test_a_vocabulary_without_unknown_token_names_the_missing_word() -> None:
     closed = word_tokenizer(["</s>", "the"])
     assert closed.encode("the\n").tolist() == [1, 0]
     with pytest.raises(InputError, match="the word 'cat' is not in the vocabulary"):
         closed.encode("the cat\n")
 
 
-def test_zero_bytes_and_end_marks_in_a_text_are_words(tmp_path: Path) -> None:
+def test_zero_bytes_and_names_of_end_tokens_in_a_text_are_words(tmp_path: Path) -> None:
     text = "a \0 </s> b\n" * 3
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "a \\u0000 </s> b\\n"}\n')
@@ -173,7 +173,7 @@ def test_irregular_white_space_is_charged(tmp_path: Path) -> None:
         assert 8 < tokenizer.surcharge(text)[0] - regular < 100
 
 
-def test_line_ends_of_windows_become_regular(tmp_path: Path) -> None:
+def test_regular_carriage_returns_cost_almost_nothing(tmp_path: Path) -> None:
     tokenizer = words(tmp_path, "one two\r\nthree\r\n" * 500)
     assert tokenizer.surcharge("one two\r\nthree\r\n")[0] < 0.05
 
@@ -193,7 +193,9 @@ def test_line_ends_of_windows_become_regular(tmp_path: Path) -> None:
         ("a ", True, False, {"before": [""], "between": [" "]}),
     ],
 )
-def test_gaps_tell_all_that_tokens_do_not(text: str, opens: bool, closes: bool, expected: dict[str, list[str]]) -> None:
+def test_gaps_and_tokens_determine_the_text(
+    text: str, opens: bool, closes: bool, expected: dict[str, list[str]]
+) -> None:
     found = {kind: sorted(gaps.elements()) for kind, gaps in count_gaps(text, opens, closes).items() if gaps}
     assert found == {kind: sorted(gaps) for kind, gaps in expected.items()}
 

@@ -26,7 +26,7 @@ def write(tmp_path: Path, *texts: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stream_begins_with_the_end_mark_and_each_document_has_one_after(kind: str, tmp_path: Path) -> None:
+def test_the_stream_begins_with_the_end_token_and_each_document_ends_with_one(kind: str, tmp_path: Path) -> None:
     files = write(tmp_path, TEXT, "a dog", "\n")
     tokenizer = fit_tokenizer(kind, files)
     text = tokenize(files, tokenizer, cache=tmp_path / "cache")
@@ -64,7 +64,7 @@ def test_tokens_are_read_from_the_cache_and_cannot_be_written(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("damage", ["short", "flip", "card", "gone", "odd"])
-def test_damaged_cache_files_are_made_again(tmp_path: Path, damage: str) -> None:
+def test_damaged_cache_files_are_written_again(tmp_path: Path, damage: str) -> None:
     files, cache = write(tmp_path, TEXT), tmp_path / "cache"
     first = tokenize(files, ByteTokenizer(), cache=cache).tokens.tolist()
     (tokens,), (card,) = cache.glob("*.tokens"), cache.glob("*.json")
@@ -84,7 +84,7 @@ def test_damaged_cache_files_are_made_again(tmp_path: Path, damage: str) -> None
     assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".tokens"]
 
 
-def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENSUE_CACHE", str(tmp_path / "mine"))
     tokenize(["hello"], ByteTokenizer())
     assert len(list((tmp_path / "mine").iterdir())) == 2
@@ -94,7 +94,7 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
     assert len(list((tmp_path / "home/.cache/ensue/tokens").iterdir())) == 2
 
 
-def test_cache_that_cannot_be_written_says_how_to_mend(tmp_path: Path) -> None:
+def test_the_error_for_a_read_only_cache_has_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="set ENSUE_CACHE"):
         tokenize(["hello"], ByteTokenizer(), cache=tmp_path / "file" / "cache")

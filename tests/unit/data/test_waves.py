@@ -19,7 +19,7 @@ def test_they_are_two_sines_and_noise():
     assert np.abs(noise).max() <= 0.05 + 1e-6 and abs(noise.var() - NOISE_VARIANCE) < 1e-6
 
 
-def test_a_longer_horizon_goes_on_with_the_same_series():
+def test_a_longer_horizon_continues_the_same_series():
     longer = waves(5)
     assert longer.shape == (10_000, 55) and np.array_equal(longer[:, :51], waves())
     assert np.abs(longer.astype(float) - noiseless_waves(*parameters(), 55)).max() <= 0.05 + 1e-6

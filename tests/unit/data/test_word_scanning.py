@@ -1,4 +1,4 @@
-"""The compiled loops over words find what the plain ones find."""
+"""The compiled loops over words give the results of plain Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def forms(tokenizer: WordTokenizer, text: str) -> list[tuple[list[int], tuple[fl
 
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, TEXTS)
-def test_long_texts_are_read_as_short_ones(known: str, text: str) -> None:
+def test_long_texts_give_the_tokens_of_short_ones(known: str, text: str) -> None:
     before = word.MIN_COMPILED_CHARS
     try:
         plain, compiled = forms(fit_words([(known, True, True)]), text)
@@ -39,14 +39,14 @@ def test_long_texts_are_read_as_short_ones(known: str, text: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(TEXTS)
-def test_words_are_counted_as_split_has_them(text: str) -> None:
+def test_words_are_counted_as_by_split(text: str) -> None:
     tokenizer = fit_words([(text, True, True)], None, 1)
     assert sorted(tokenizer.names[2:]) == sorted(set(text.split()))
     kinds = count_gaps(text, True, True)
     assert {kind: tokenizer.gaps[kind].known for kind in kinds} == {kind: dict(gaps) for kind, gaps in kinds.items()}
 
 
-def test_many_words_in_many_parts_keep_their_numbers() -> None:
+def test_many_words_in_many_parts_keep_their_ids() -> None:
     words = [f"w{number}" for number in range(20_000)]
     parts = [(" ".join(words[at:]) + "\n", True, True) for at in range(0, 20_000, 5_000)]
     tokenizer = fit_words(parts, None, 1)
@@ -56,14 +56,14 @@ def test_many_words_in_many_parts_keep_their_numbers() -> None:
     assert [tokenizer.names[token] for token in tokenizer.encode(text)[:-1]] == words
 
 
-def test_a_word_without_a_number_is_named_where_nothing_is_unknown() -> None:
+def test_the_error_without_an_unknown_token_names_the_word() -> None:
     with pytest.raises(InputError, match="the word 'dog' is not in the vocabulary"):
         word_tokenizer(["</s>", "cat"]).encode("cat dog " * word.MIN_COMPILED_CHARS)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.sampled_from("ab é\n\t\u2003 "), max_size=60), st.integers(1, 12))
-def test_slices_join_to_what_the_whole_text_gives(text: str, size: int) -> None:
+def test_slices_join_to_the_scan_of_the_whole_text(text: str, size: int) -> None:
     sliced, whole = WordTable(["a", "ab"]), WordTable(["a", "ab"])
     before = word_table.MIN_THREAD_BYTES, word_table.COUNT_SLICE_BYTES
     try:

@@ -1,4 +1,4 @@
-"""WordNet, on a tiny one that is written here; the lectures' own examples need the real one and are skipped without."""
+"""WordNet, on a tiny database written here; the lectures' examples need the real one and are skipped without it."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def names(synsets):
     return [synset.name for synset in synsets]
 
 
-def test_synsets_stand_by_part_of_speech_and_then_by_sense(tiny):
+def test_synsets_are_ordered_by_part_of_speech_and_sense(tiny):
     assert names(tiny.synsets("good")) == ["good.n.01", "good.a.01", "adept.s.01", "well.r.01"]
     assert [PART_NAMES[synset.part] for synset in tiny.synsets("good")] == ["noun", "adj", "adj (sat)", "adverb"]
     assert names(tiny.synsets("goose")) == ["goose.n.01", "gander.n.01", "goose.v.01"]
@@ -44,7 +44,7 @@ def test_a_synset_has_words_meaning_and_examples(tiny):
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_every_word_is_found_wherever_it_stands_in_the_index(tiny, word):
+def test_every_word_of_the_index_is_found(tiny, word):
     assert any(word in synset.words for synset in tiny.synsets(word))
 
 
@@ -63,7 +63,7 @@ def test_exceptions_come_before_rules_and_rules_look_the_word_up(tiny):
     assert tiny.forms("best", "r") == ["well"] and tiny.forms("best", "n") == []
 
 
-def test_the_closure_goes_up_breadth_first_and_names_each_once(tiny):
+def test_the_closure_is_breadth_first_and_has_each_synset_once(tiny):
     assert names(tiny.closure(tiny.synset("gander.n.01"))) == ["goose.n.01", "animal.n.01", "pet.n.01", "entity.n.01"]
     assert names(tiny.closure(tiny.synset("rex.n.01")))[0] == "goose.n.01"  # an instance of it
     assert tiny.closure(tiny.synset("entity.n.01")) == []
@@ -73,7 +73,7 @@ def test_synonyms_are_the_other_words_of_all_senses(tiny):
     assert tiny.synonyms("good") == ["goodness", "adept", "proficient", "well"]
 
 
-def test_a_missing_word_gets_the_nearest_ones(tiny):
+def test_the_error_for_a_missing_word_suggests_similar_ones(tiny):
     assert tiny.synsets("gese") == []
     assert str(tiny.missing("goos")) == "WordNet has no 'goos'; near it: goose, good, goodness"
     assert "it has no word of similar spelling" in str(tiny.missing("zzz"))
@@ -88,7 +88,7 @@ def test_names_of_synsets_are_checked(tiny):
         tiny.synset("goose")
 
 
-def test_files_that_do_not_belong_together_are_told(tiny):
+def test_files_that_do_not_belong_together_are_errors(tiny):
     data = tiny.folder / "data.noun"
     data.write_text("x" + data.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(InputError, match=r"data\.noun: no synset begins at byte"):
@@ -98,12 +98,12 @@ def test_files_that_do_not_belong_together_are_told(tiny):
         tiny.forms("run", "v")
 
 
-def test_a_database_that_lacks_its_exceptions_still_answers(tiny):
+def test_a_database_without_exceptions_still_works(tiny):
     (tiny.folder / "noun.exc").unlink()
     assert tiny.forms("geese", "n") == [] and tiny.forms("animals", "n") == ["animal"]
 
 
-def test_where_it_is_looked_for(tmp_path, monkeypatch):
+def test_the_database_is_searched_in_the_default_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(wordnet, "SEARCH_PATHS", (str(tmp_path / "nowhere"),))
     monkeypatch.delenv("WNSEARCHDIR", raising=False)
     with pytest.raises(InputError, match=r"^WordNet is not installed; install it \(apt install wordnet-base\)"):

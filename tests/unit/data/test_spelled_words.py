@@ -1,4 +1,4 @@
-"""Words that are read by their letters: every word has a number, those beyond the vocabulary too."""
+"""Words read by their characters: every word has an id, also outside the vocabulary."""
 
 import pytest
 
@@ -15,17 +15,17 @@ def spelt():
     return fit_spelled_words(TEXT, vocabulary=5)
 
 
-def test_the_unknown_word_is_first_then_the_end_mark_then_words_by_frequency(spelt):
+def test_ids_are_the_unknown_word_then_the_end_token_then_words_by_frequency(spelt):
     assert spelt.names == ["<unk>", "</s>", "the", "cat", "end"] and (spelt.unknown, spelt.end) == (0, 1)
 
 
-def test_words_beyond_the_vocabulary_are_numbered_as_they_are_met(spelt):
+def test_words_outside_the_vocabulary_are_numbered_by_occurrence(spelt):
     assert spelt.encode("the dog saw the cat\nthe dog").tolist() == [2, 5, 6, 2, 3, 1, 2, 5]
     assert [spelt.spelling(token) for token in (2, 5, 6, 1)] == [b"the", b"dog", b"saw", b""]
     assert spelt.decode(spelt.encode("the dog\nran")) == "the dog\nran"
 
 
-def test_a_saved_one_begins_anew(spelt, tmp_path):
+def test_a_loaded_tokenizer_has_no_words_outside_its_vocabulary(spelt, tmp_path):
     spelt.encode("dog")
     save_tokenizer(spelt, tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path)
@@ -39,7 +39,7 @@ def test_for_models_that_do_not_spell_it_is_a_word_tokenizer(spelt, tmp_path):
     assert type(found) is WordTokenizer and found.encode("the dog").tolist() == [2, 0]
 
 
-def test_what_is_beyond_the_vocabulary_is_charged(spelt):
+def test_words_outside_the_vocabulary_are_charged(spelt):
     bits, unknown = spelt.surcharge("the dog sat", True, True)
     assert unknown == 2 and bits > spelt.surcharge("the cat end", True, True)[0]
 

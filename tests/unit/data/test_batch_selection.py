@@ -1,4 +1,4 @@
-"""Parts of batches, as ranks take them: together they are the batch."""
+"""Selecting rows of batches, as ranks do: the parts join to the batch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tokenizers with marks: what they read, keep, save and load."""
+"""Tokenizers with special tokens: encoding, decoding, saving and loading."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fitted(kind: str, lowercase: bool = True) -> EncoderTokenizer:
 
 
 @pytest.mark.parametrize("kind", ENCODER_KINDS)
-def test_marked_tokenizers_keep_the_protocol(kind: str) -> None:
+def test_encoder_tokenizers_implement_the_protocol(kind: str) -> None:
     made = fitted(kind, lowercase=False)
     assert isinstance(made, Tokenizer)
     assert (made.kind, made.lines, made.end, made.size) == (kind, False, made.special_tokens.end, made.size)
@@ -48,7 +48,7 @@ def test_marked_tokenizers_keep_the_protocol(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ENCODER_KINDS)
-def test_what_looks_like_a_mark_is_text(kind: str) -> None:
+def test_names_of_special_tokens_in_a_text_are_plain_text(kind: str) -> None:
     made = fitted(kind)
     marks = set(
         made.encode(f"{' '.join(BERT_SPECIAL_TOKENS)} {' '.join(ROBERTA_SPECIAL_TOKENS)} [MASK]<mask>").tolist()
@@ -58,7 +58,7 @@ def test_what_looks_like_a_mark_is_text(kind: str) -> None:
     )
 
 
-def test_marks_have_the_numbers_of_bert_and_roberta() -> None:
+def test_special_tokens_have_the_ids_of_bert_and_roberta() -> None:
     bert, roberta = fitted("wordpiece"), fitted("bpe")
     assert tuple(bert.name(token) for token in range(5)) == BERT_SPECIAL_TOKENS and bert.unknown == 1
     last = roberta.size - 1
@@ -78,7 +78,7 @@ def test_marks_have_the_numbers_of_bert_and_roberta() -> None:
     assert roberta.special_tokens.double_separator and not bert.special_tokens.double_separator
 
 
-def test_wordpiece_reads_case_accents_and_unknown_letters_as_bert_does() -> None:
+def test_wordpiece_treats_case_accents_and_unknown_letters_as_bert_does() -> None:
     lower, cased = fitted("wordpiece"), fitted("wordpiece", lowercase=False)
     assert lower.encode("THE Café").tolist() == lower.encode("the cafe").tolist()
     assert cased.encode("The").tolist() != cased.encode("the").tolist()
@@ -86,7 +86,7 @@ def test_wordpiece_reads_case_accents_and_unknown_letters_as_bert_does() -> None
     assert lower.encode("a" * 101).tolist() == [lower.unknown]
 
 
-def test_wordpiece_decodes_to_what_can_be_read() -> None:
+def test_wordpiece_decodes_to_readable_text() -> None:
     made = fit_encoder_tokenizer("wordpiece", TEXTS, 80)
     marks, ids = made.special_tokens, made.encode(TEXT).tolist()
     assert any(made.name(token).startswith("##") for token in ids)
@@ -97,7 +97,7 @@ def test_wordpiece_decodes_to_what_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_bytes_keep_the_text_and_cost_nothing_beside_their_tokens(kind: str) -> None:
+def test_byte_level_tokenizers_are_lossless_without_a_surcharge(kind: str) -> None:
     made = fitted(kind, lowercase=False)
     text = "Tabs\tand  spaces \n\n ж🎈 <mask>"
     assert made.decode([made.special_tokens.start, *made.encode(text), made.end]) == text
@@ -105,7 +105,7 @@ def test_bytes_keep_the_text_and_cost_nothing_beside_their_tokens(kind: str) -> 
 
 
 @pytest.mark.parametrize(("kind", "lowercase"), [("wordpiece", True), ("wordpiece", False), ("bpe", True)])
-def test_what_loses_text_has_no_bits_per_byte(kind: str, lowercase: bool) -> None:
+def test_a_lossy_tokenizer_has_no_bits_per_byte(kind: str, lowercase: bool) -> None:
     with pytest.raises(InputError, match="bits per byte cannot be counted") as caught:
         fitted(kind, lowercase).surcharge("A text")
     assert "\n" not in str(caught.value)
@@ -113,7 +113,7 @@ def test_what_loses_text_has_no_bits_per_byte(kind: str, lowercase: bool) -> Non
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("kind", ENCODER_KINDS)
-def test_many_texts_are_encoded_as_one_by_one_and_as_the_library_does(kind: str, lowercase: bool) -> None:
+def test_a_batch_is_encoded_as_single_texts_and_as_by_the_library(kind: str, lowercase: bool) -> None:
     made = fitted(kind, lowercase)
     library = Library.from_str(json.dumps(made.state()))
     library.encode_special_tokens = True
@@ -130,7 +130,7 @@ def test_many_texts_are_encoded_as_one_by_one_and_as_the_library_does(kind: str,
 
 
 @pytest.mark.parametrize("kind", ENCODER_KINDS)
-def test_saved_and_loaded_they_are_the_same(kind: str, tmp_path: Path) -> None:
+def test_a_loaded_tokenizer_equals_the_saved_one(kind: str, tmp_path: Path) -> None:
     made = fitted(kind)
     save_tokenizer(made, tmp_path)
     again = load_tokenizer(tmp_path)
@@ -162,7 +162,7 @@ def test_fitting_is_the_same_in_every_process(tmp_path: Path) -> None:
     assert hashlib.sha256(json.dumps(order).encode()).hexdigest().encode() == runs[0][1]  # whatever the order
 
 
-def test_too_small_a_vocabulary_is_said_in_one_line() -> None:
+def test_too_small_a_vocabulary_is_an_error_in_one_line() -> None:
     for kind, least in (("wordpiece", 60), ("bpe", 261), ("unigram", 261)):
         with pytest.raises(InputError, match=rf"a {kind} vocabulary of 40 is too small; choose at least \d+") as caught:
             fit_encoder_tokenizer(kind, TEXTS, 40)
@@ -189,7 +189,7 @@ def names(tokenizer: Tokenizer, text: str) -> list[str]:
     return [tokenizer.name(token) for token in tokenizer.encode(text)]
 
 
-def test_a_vocabulary_a_line_is_berts_as_its_settings_say(tmp_path: Path) -> None:
+def test_a_vocabulary_file_is_read_as_its_config_says(tmp_path: Path) -> None:
     assert names(bert_folder(tmp_path, do_lower_case=True), "The CATS.é") == ["the", "cat", "##s", ".", "e"]
     assert names(bert_folder(tmp_path, do_lower_case=False), "The cats.é") == ["The", "cat", "##s", ".", "é"]
     loud = bert_folder(tmp_path, do_lower_case=True, strip_accents=False, tokenize_chinese_chars=False)
@@ -205,7 +205,7 @@ def test_a_vocabulary_a_line_is_berts_as_its_settings_say(tmp_path: Path) -> Non
         load_tokenizer(tmp_path)
 
 
-def test_settings_beside_a_tokenizer_file_are_respected(tmp_path: Path) -> None:
+def test_the_config_beside_a_tokenizer_file_is_respected(tmp_path: Path) -> None:
     made = bert_folder(tmp_path, do_lower_case=False)
     save_tokenizer(made, tmp_path)
     assert names(load_tokenizer(tmp_path), "The") == ["The"]
@@ -216,7 +216,7 @@ def test_settings_beside_a_tokenizer_file_are_respected(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
-def test_robertas_two_files_are_told_from_gpt2s(tmp_path: Path) -> None:
+def test_the_files_of_roberta_are_distinguished_from_those_of_gpt2(tmp_path: Path) -> None:
     merges = ["t h", "th e", "Ġ the"]
     parts = [*sorted(BYTE_ALPHABET), *(merge.replace(" ", "") for merge in merges)]
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
@@ -241,7 +241,7 @@ def test_robertas_two_files_are_told_from_gpt2s(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
-def test_cutting_and_filling_up_are_switched_off(tmp_path: Path) -> None:
+def test_truncation_and_padding_are_switched_off(tmp_path: Path) -> None:
     made = fitted("wordpiece")
     library = Library.from_str(json.dumps(made.state()))
     library.enable_truncation(max_length=4)
@@ -253,7 +253,7 @@ def test_cutting_and_filling_up_are_switched_off(tmp_path: Path) -> None:
     assert again.encode("cat").tolist() == made.encode("cat").tolist()
 
 
-def test_a_file_without_frame_and_decoder_is_given_them(tmp_path: Path) -> None:
+def test_a_file_without_template_and_decoder_gets_them(tmp_path: Path) -> None:
     for kind in ("wordpiece", "bpe"):
         made = fitted(kind)
         bare = {**made.state(), "post_processor": None, "decoder": None, "added_tokens": []}
@@ -267,14 +267,14 @@ def test_a_file_without_frame_and_decoder_is_given_them(tmp_path: Path) -> None:
         assert framed[0] == framed[1]
 
 
-def test_marks_are_read_from_the_frame_whatever_they_are_called() -> None:
+def test_special_tokens_are_read_from_the_template_whatever_their_names() -> None:
     state = fitted("wordpiece").state()
     text = json.dumps(state).replace("[CLS]", "[BOS]").replace("[SEP]", "[EOS]")
     made = EncoderTokenizer.restore(json.loads(text))
     assert (made.special_tokens.start, made.special_tokens.end, made.name(made.end)) == (2, 3, "[EOS]")
 
 
-def test_several_marks_none_of_which_frames_a_text_are_an_error(tmp_path: Path) -> None:
+def test_special_tokens_without_a_template_or_known_names_are_an_error(tmp_path: Path) -> None:
     inner = Library(
         models.BPE(vocab={letter: number for number, letter in enumerate(sorted(BYTE_ALPHABET))}, merges=[])
     )

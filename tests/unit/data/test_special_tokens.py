@@ -1,4 +1,4 @@
-"""Marks around texts."""
+"""Special tokens around texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BERT = SpecialTokens(start=1, separator=2, end=2, double_separator=False, mask=4
 ROBERTA = SpecialTokens(start=1, separator=2, end=2, double_separator=True, mask=4, pad=0)
 
 
-def test_an_end_mark_alone_stands_in_all_three_places() -> None:
+def test_an_end_token_alone_is_used_at_all_three_positions() -> None:
     tokenizer = fit_chars(["hello"])
     assert special_tokens_of(tokenizer) == SpecialTokens(
         start=0, separator=0, end=0, double_separator=False, mask=None, pad=0
@@ -24,7 +24,7 @@ def test_an_end_mark_alone_stands_in_all_three_places() -> None:
     assert ids.tolist() == [256, 97, 98, 256, 99, 256] and segments.tolist() == [0, 0, 0, 0, 1, 1]
 
 
-def test_one_text_and_two_are_framed() -> None:
+def test_special_tokens_surround_one_text_and_two() -> None:
     ids, segments = add_special_tokens(BERT, np.array([7, 8], dtype=np.int64))
     assert ids.tolist() == [1, 7, 8, 2] and segments.tolist() == [0] * 4
     assert ids.dtype == segments.dtype == np.int32
@@ -46,7 +46,7 @@ def cut_one_at_a_time(a: int, b: int, room: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("marks", [BERT, ROBERTA])
-def test_the_longer_text_is_cut_until_both_fit(marks: SpecialTokens) -> None:
+def test_the_longer_text_is_truncated_until_both_fit(marks: SpecialTokens) -> None:
     count = 4 if marks.double_separator else 3
     for a, b, longest in itertools.product(range(7), range(7), range(count, 16)):
         ids, segments = add_special_tokens(marks, range(10, 10 + a), range(20, 20 + b), longest)
@@ -56,13 +56,13 @@ def test_the_longer_text_is_cut_until_both_fit(marks: SpecialTokens) -> None:
         assert texts == [*range(10, 10 + left), *range(20, 20 + right)]
 
 
-def test_one_text_is_cut_at_its_end() -> None:
+def test_one_text_is_truncated_at_its_end() -> None:
     assert add_special_tokens(BERT, range(10, 20), longest=5)[0].tolist() == [1, 10, 11, 12, 2]
     assert add_special_tokens(BERT, range(10, 12), longest=5)[0].tolist() == [1, 10, 11, 2]
     assert add_special_tokens(BERT, range(10, 12), longest=2)[0].tolist() == [1, 2]
 
 
-def test_no_room_beside_the_marks_is_an_error() -> None:
+def test_too_short_a_row_for_the_special_tokens_is_an_error() -> None:
     with pytest.raises(InputError, match="2 tokens leave no room beside 3 special tokens"):
         add_special_tokens(BERT, [7], [8], longest=2)
     with pytest.raises(InputError, match="choose more than 2"):

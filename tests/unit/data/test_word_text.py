@@ -1,4 +1,4 @@
-"""Words of texts, vectors of words, and files that test them."""
+"""Texts as words, word vectors, and benchmarks of them."""
 
 import gzip
 
@@ -26,12 +26,12 @@ def test_words_are_letters_and_lines_are_sentences(tmp_path):
     assert text.counts.tolist() == [3, 2, 1, 1, 1] and text.total == 8
 
 
-def test_words_between_spaces_as_they_are(tmp_path):
+def test_words_between_spaces_are_unchanged(tmp_path):
     text = read_word_text([written(tmp_path, "The cat, the cat,\n")], split="space", lowercase=False, min_count=1)
     assert text.vocabulary.words == ["cat,", "The", "the"]
 
 
-def test_rare_words_are_passed_over_so_that_windows_close_up(tmp_path):
+def test_rare_words_are_dropped_so_that_windows_close_up(tmp_path):
     text = read_word_text([written(tmp_path, "a b a x b\nb a y\n")], min_count=2)
     assert text.vocabulary.decode(text.words) == "a b a b\nb a\n"
     assert text.total == 8 and text.counts.sum() == 6
@@ -45,13 +45,13 @@ def test_a_paragraph_can_be_the_unit(tmp_path):
     assert words.vocabulary.decode(words.words) == "a b c\nb a\nc c\n"
 
 
-def test_files_do_not_run_into_each_other(tmp_path):
+def test_windows_do_not_cross_files(tmp_path):
     files = [written(tmp_path, "a b", "1.txt"), written(tmp_path, "b a", "2.txt")]
     text = read_word_text(files, min_count=1)
     assert (text.words == -1).tolist() == [False, False, True, False, False, True]
 
 
-def test_known_words_stay_as_they_are(tmp_path):
+def test_a_known_vocabulary_is_unchanged(tmp_path):
     known = Vocabulary(["b", "a", "z"], "space", False)
     text = read_word_text([written(tmp_path, "a b A b\n")], known=known)
     assert text.vocabulary is known and text.words.tolist() == [1, 0, 0, -1] and text.counts.tolist() == [2, 1, 0]
@@ -69,19 +69,19 @@ def test_known_words_stay_as_they_are(tmp_path):
         ("word " * 50 + "other", "only 'word' occurs 5 times or more"),
     ],
 )
-def test_texts_that_cannot_be_learnt_from(tmp_path, text, says):
+def test_unusable_texts_are_errors(tmp_path, text, says):
     with pytest.raises(InputError, match=says):
         read_word_text([written(tmp_path, text)])
 
 
-def test_the_hash_tells_other_texts_apart(tmp_path):
+def test_the_hash_differs_for_other_texts(tmp_path):
     first, again, other = (
         read_word_text([written(tmp_path, text)], min_count=1).hash for text in ("a b\n", "a b\n", "b a\n")
     )
     assert first == again != other
 
 
-def test_a_vocabulary_is_saved_and_is_no_tokenizer_of_models(tmp_path):
+def test_a_vocabulary_is_saved_and_cannot_be_a_tokenizer_of_language_models(tmp_path):
     save_tokenizer(Vocabulary(["a", "b"], "space", False), tmp_path / "tokenizer.json")
     found = load_tokenizer(tmp_path / "tokenizer.json")
     assert found.words == ["a", "b"] and found.encode("b A a").tolist() == [1, 0] and found.name(1) == "b"
@@ -90,7 +90,7 @@ def test_a_vocabulary_is_saved_and_is_no_tokenizer_of_models(tmp_path):
         _ = found.end
 
 
-def test_a_word_that_is_not_there_is_answered_with_those_of_like_spelling():
+def test_the_error_for_a_missing_word_suggests_words_of_similar_spelling():
     vectors = WordVectors(["house", "mouse", "horse", "tree"], np.eye(4), "runs/x")
     with pytest.raises(InputError, match=r"runs/x: the word 'hourse' has no vector; did you mean .*house"):
         vectors.index_of("hourse")
@@ -100,7 +100,7 @@ def test_a_word_that_is_not_there_is_answered_with_those_of_like_spelling():
     assert vectors.suggest("moose") and vectors.suggest("") == []
 
 
-def test_pairs_in_all_the_ways_they_are_written(tmp_path):
+def test_pairs_are_read_in_all_formats(tmp_path):
     expected = [WordSimilarity("old", "new", 1.58), WordSimilarity("tiger", "cat", 7.35)]
     for text in (
         "# a comment\nold\tnew\t1.58\n\ntiger\tcat\t7.35\n",
@@ -121,12 +121,12 @@ def test_pairs_in_all_the_ways_they_are_written(tmp_path):
         ("# nothing\n", "there are no pairs"),
     ],
 )
-def test_pairs_that_are_none(tmp_path, text, says):
+def test_invalid_pairs_are_errors(tmp_path, text, says):
     with pytest.raises(InputError, match=says):
         read_similarities(written(tmp_path, text))
 
 
-def test_questions_and_their_sections(tmp_path):
+def test_analogies_are_read_with_their_sections(tmp_path):
     sections = read_analogies(
         written(tmp_path, ": capitals\nAthens Greece Rome Italy\n: empty\n: past\ngo went see saw\n")
     )
