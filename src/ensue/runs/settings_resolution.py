@@ -90,7 +90,8 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
     for layer in layers:
         flat.update(layer)
     if initialised and not any("train.lr" in layer for layer in layers):
-        flat["train.lr"] = spec.tuning_rate(system, flat)
+        rate = spec.tuning_rate(system, flat)
+        flat |= {} if rate is None else {"train.lr": rate}
     flat |= {"system": system, "task": task, "preset": chosen}
     check_own(system, task, flat)
     kinds = _needed_tables(system, spec, flat)

@@ -186,9 +186,9 @@ class Task:
         """
         return {**preset, **(recipe.language if recipe and initialised else {})}
 
-    def tuning_rate(self, system: str, flat: Mapping[str, Any]) -> float:
-        """Return the learning rate of a system whose weights come from another run, given all settings."""
-        return float(flat["train.lr"])
+    def tuning_rate(self, system: str, flat: Mapping[str, Any]) -> float | None:
+        """Return the learning rate of a system whose weights come from another run; None means the usual one."""
+        return None
 
     def shorten(self, data: Any, share: float) -> Any:
         """Return the table ``data`` with evaluations that suit a budget, given as a share of ``DEFAULT_BUDGET``."""
